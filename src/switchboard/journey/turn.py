@@ -57,6 +57,8 @@ from switchboard.ports.engine import (
     Turn,
     TurnResult,
 )
+from switchboard.ports.facts import OwnWords
+from switchboard.ports.history import Entry
 from switchboard.store import lanes as store
 from switchboard.store.blobs import sendable
 from switchboard.store.database import Database
@@ -263,7 +265,8 @@ class TurnLeg:
         return own + 5.0 if isinstance(own, (int, float)) and own > 0 else self._limits.timeout
 
     async def _finished(self, begun: Settlement, work: Work, member: Member, result: TurnResult) -> Settlement:
-        said = await self._said(turn_of(work, member, 1), result) if result.entries else None
+        turn = turn_of(work, member, 1)
+        said = await self._said(turn, result.entries, result.remembered) if result.entries else None
         warning = storable_text(result.warning)[:2000] or None
         draft = replace(begun, stop_reason=result.stop_reason, usage=result.usage, said=said, error=warning)
         if isinstance(result, Refusal):
@@ -308,12 +311,13 @@ class TurnLeg:
         stored = await sendable(self._database, blobs, work.request_id, work.system_id) if blobs else {}
         return chosen(answer.attachments, stored, self._limits.files)
 
-    async def _said(self, turn: Turn, result: TurnResult) -> HistoryAddition | None:
+    async def _said(
+        self, turn: Turn, entries: tuple[Entry, ...], remembered: tuple[OwnWords, ...] = ()
+    ) -> HistoryAddition | None:
         """The record kept of the turn; a notice is not a conversation."""
         if turn.dead_letter is not None:
             return None
-        reader = await self._replies.reader(turn)
-        return HistoryAddition(reader, turn.received_at, result.entries, result.remembered)
+        return HistoryAddition(await self._replies.reader(turn), turn.received_at, entries, remembered)
 
     async def _with_question(self, ended: Settlement, work: Work) -> Settlement:
         """The end of a turn that became a dead letter, with what it was asked, so that later turns know of it."""

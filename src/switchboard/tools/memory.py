@@ -43,6 +43,7 @@ REMEMBER: Final = ToolSpec(
         "additionalProperties": False,
     },
     "idempotent",
+    reach="inside",
 )
 MEMORY_SEARCH: Final = ToolSpec(
     "memory_search",
@@ -61,6 +62,7 @@ MEMORY_SEARCH: Final = ToolSpec(
         "additionalProperties": False,
     },
     "idempotent",
+    reach="inside",
 )
 OF_MEMORY: Final = frozenset({REMEMBER.name, MEMORY_SEARCH.name})
 
