@@ -82,8 +82,8 @@ FOREIGN: Final[Mapping[str, bool]] = {
     )
     and told("Well?", Entry("user", "[What was said before, in short]", own="", told=True)),
     "an earlier answer, written after only the workspace was read": told("Well?", answered("read_file", "{}")),
-    "the result of `read_file`, `write_file`, `list_files`, `search_files`, `attach_file`, `execute_command`, `bash` or"
-    " `ask_user`": reads(*((name, '{"path": "a.md"}') for name in OURS)),
+    "the result of `read_file`, `write_file`, `list_files`, `search_files`, `attach_file`, `execute_command`, `bash`,"
+    " `ask_user`, `remember` or `memory_search`": reads(*((name, '{"path": "a.md"}') for name in OURS)),
     "the same, if the call names `inbox` or `tool-results`: files of messages, long results": reads(
         *((name, f'{{"path": "{place}/a.md"}}') for name in OURS for place in ("inbox", "tool-results"))
     ),
@@ -141,9 +141,10 @@ DECLARED: Final = {
 }
 Calls = Sequence[tuple[str, Mapping[str, str]]]
 CALLS: Final[Mapping[str, Calls]] = {
-    "`read_file`, `list_files`, `search_files`, `message_original`": [
+    "`read_file`, `list_files`, `search_files`, `message_original`, `remember`, `memory_search`": [
         *(("read_file", {"path": "a"}), ("list_files", {})),
         *(("search_files", {"text": STRANGE}), ("message_original", {})),
+        *(("remember", {"quote": STRANGE}), ("memory_search", {"query": STRANGE})),
     ],
     "`write_file`, `attach_file`": [("write_file", {"path": "a", "content": STRANGE}), ("attach_file", {"path": "a"})],
     "`execute_command`, `bash`: in the sandbox, so without a network": [
