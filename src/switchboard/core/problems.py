@@ -56,12 +56,14 @@ _FORMS: Final[Mapping[str, str]] = {
     ),
     r"^[\x21-\x7e]+$": "must be ASCII without blanks",
     r"^https?://[^\s?#]+$": "must be a URL such as https://example.org",
+    r"^https?://[^\s?#@]+$": "must be a URL without a user or password, such as https://example.org",
     r"^https?://[^\s/?#]+$": "must be a URL without a path, such as https://example.org",
     r"^[^\s<>@]+@[^\s<>@]+$": "must be a mail address such as desk@example.org",
     r"^[^/]+/.+$": "must be CHANNEL/ENDPOINT, such as telegram/bot:house",
     r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$": (
         "must be a name of up to 100 letters, digits and . _ @ -, with a letter or digit first"
     ),
+    r"^[A-Za-z0-9-]+$": "must be the name of a header, such as X-Api-Key",
     r"^[a-z0-9_-]{1,64}$": "must be a name of up to 64 lower-case letters, digits, _ and -",
     r"^[A-Za-z0-9_-]{1,60}$": "must be a name of up to 60 letters, digits, _ and -",
     r"^[a-z][a-z0-9-]{0,29}$": "must be a name of up to 30 lower-case letters, digits and -, with a letter first",
