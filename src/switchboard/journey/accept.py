@@ -7,7 +7,7 @@ where a worker has claimed a delivery, or `classify.py` for messages that are no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -95,7 +95,10 @@ class Decide(Protocol):
 
 
 class AcceptLeg:
-    """Accepts messages. Back-pressure needs `watch_backlog` to run alongside."""
+    """Accepts messages. Back-pressure needs `watch_backlog` to run alongside.
+
+    `program`: of a program that asks for the turns itself, its process.
+    """
 
     def __init__(  # noqa: PLR0913 - the parts of a process
         self,
@@ -107,7 +110,9 @@ class AcceptLeg:
         clock: DatabaseClock,
         *,
         strangers: Strangers | None = None,
+        program: Callable[[], int] | None = None,
     ) -> None:
+        self._program = program
         self._database = database
         self._decide = decide
         self._notifier = notifier
@@ -343,7 +348,8 @@ class AcceptLeg:
 
     async def _commit(self, database: Database, batch: Sequence[Arrival | Prepared]) -> list[Acceptance]:
         point("before_commit")
-        return await store.accept(database, batch, queued=self._decide.queued, wake=self._wake)
+        program = None if self._program is None else self._program()
+        return await store.accept(database, batch, queued=self._decide.queued, wake=self._wake, program=program)
 
     async def _commit_and_stop(
         self,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import accumulate
 from secrets import token_hex
 from typing import Final
@@ -138,6 +139,7 @@ async def accept(
     *,
     queued: bool = False,
     wake: Callable[[], None] = lambda: None,
+    program: int | None = None,
 ) -> list[Acceptance]:
     """Store what is new of `given` in one transaction, with its decisions, deliveries and dead letters.
 
@@ -149,17 +151,19 @@ async def accept(
 
     `wake` is called if a lane without work now has some; workers know of work that was waiting before.
 
+    `program`: the process of a program that asks for the turns itself, so that workers leave them alone while it lives.
+
     Returns one answer per message, in order, after the commit. Raises `Unavailable` when the outcome is unknown or
     nothing was stored; submitting the same messages again is safe.
     """
     prepared = [one if isinstance(one, Prepared) else prepare(one) for one in given]
     if any(one.arrival.message.envelope.event.also for one in prepared):
         async with database.transaction() as one:
-            answers = await _accept(one, prepared, lambda: None, queued=queued)
+            answers = await _accept(one, prepared, lambda: None, queued=queued, program=program)
             await _reserve(one, prepared, answers)
         wake()
         return answers
-    return await _accept(database, prepared, wake, queued=queued)
+    return await _accept(database, prepared, wake, queued=queued, program=program)
 
 
 async def _reserve(transaction: Database, prepared: Sequence[Prepared], answers: Sequence[Acceptance]) -> None:
@@ -175,7 +179,7 @@ async def _reserve(transaction: Database, prepared: Sequence[Prepared], answers:
 
 
 async def _accept(
-    database: Database, prepared: Sequence[Prepared], wake: Callable[[], None], *, queued: bool
+    database: Database, prepared: Sequence[Prepared], wake: Callable[[], None], *, queued: bool, program: int | None
 ) -> list[Acceptance]:
     batch = [one.arrival for one in prepared]
     keys = await database.keys()
@@ -183,9 +187,10 @@ async def _accept(
     lanes = {lane for _, lane, _, _ in deliveries}
     delivered = len({ord_ for ord_, *_ in deliveries}) == len(batch) and not unrouted[0]
     known = delivered and not queued and keys.have_seen(lanes)
-    rows = await _store(database, prepared, deliveries, unrouted, queued=queued, known=known)
+    store = partial(_store, database, prepared, deliveries, unrouted, queued=queued, program=program)
+    rows = await store(known=known)
     if known and rows and rows[0]["ord"] == _LANE_GONE:
-        rows = await _store(database, prepared, deliveries, unrouted, queued=queued, known=False)
+        rows = await store(known=False)
     if not known:
         keys.saw(lanes)
     told = {ord_: (first, waits, differs) for ord_, first, waits, differs in rows}
@@ -202,6 +207,7 @@ async def _store(
     *,
     queued: bool,
     known: bool,
+    program: int | None,
 ) -> Sequence[Row]:
     """Store. `known`: all lanes exist, so the conversations do too, and need no names."""
     raws, keys = [one.raw for one in prepared], await database.keys()
@@ -209,7 +215,7 @@ async def _store(
     starts = _SEPARATOR.join(map(str, accumulate(map(len, raws[:-1]), initial=1)))
     try:
         return await database.rows(
-            query("inbox.accept"),
+            query("inbox.accept" if program is None else "inbox.accept_for_program"),
             _SEPARATOR,
             "" if known else names,
             *joined,
@@ -219,6 +225,7 @@ async def _store(
             b"".join(raws),
             *_joined(deliveries, 4),
             *unrouted,
+            *(() if program is None else (program,)),
         )
     except asyncpg.CheckViolationError as error:
         if error.constraint_name:

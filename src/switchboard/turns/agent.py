@@ -305,4 +305,5 @@ def _processed(found: store.FoundDelivery) -> ProcessedMessage:
         sum(one.output_tokens for one in usage),
         found.stop_reason or "end",
         found.files,
+        found.taken_over,
     )

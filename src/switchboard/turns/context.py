@@ -27,7 +27,11 @@ class ProviderError(SwitchboardError):
 
 
 class ProcessedMessage(Struct, frozen=True):
-    """The answer, the model that wrote it, its cost in tokens, why it ended, and its files."""
+    """The answer, the model that wrote it, its cost in tokens, why it ended, and its files.
+
+    `taken_over`: another process ended the turn, after the program that had asked for it was gone, with the prompt and
+    the models of the installation and without `user_context`, unless the turn had begun before.
+    """
 
     content: str
     model: str
@@ -35,6 +39,7 @@ class ProcessedMessage(Struct, frozen=True):
     tokens_out: int
     stop_reason: str
     files: tuple[ReplyFile, ...] = ()
+    taken_over: bool = False
 
 
 class NewMessage(Struct, frozen=True):

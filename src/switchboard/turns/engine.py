@@ -53,6 +53,10 @@ class Calls:
             if not self._calls[request_id]:
                 del self._calls[request_id]
 
+    def asked(self) -> list[RequestId]:
+        """The messages whose answers are waited for."""
+        return list(self._calls)
+
     def of(self, request_id: RequestId) -> EngineCall | None:
         """The first call that waits for a message; None if it was made elsewhere."""
         return next(iter(self._calls.get(request_id, ())), None)

@@ -111,12 +111,16 @@ async def open_turns(
         files=StoredFiles(database, ""),
         sandbox=SandboxRules(hidden=() if workspaces is None else (workspaces,)),
     )
-    accept = AcceptLeg(database, DecideLeg(rule_book), notifier, AcceptLimits(), CHANNELS, clock)
     compactor = Compactor(database, models, models.names if compact_model is None else [compact_model])
     async with AsyncExitStack() as stack:
-        for work in (rule_book.follow, accept.watch_backlog, partial(clock.follow, database)):
+        for work in (rule_book.follow, partial(clock.follow, database)):
             await run_in_background(stack, work)
-        registration = await stack.enter_async_context(Registration.open(database))
+        registration = await stack.enter_async_context(Registration.open(database, calls))
+        limits, decide = AcceptLimits(), DecideLeg(rule_book)
+        accept = AcceptLeg(
+            database, decide, notifier, limits, CHANNELS, clock, program=lambda: registration.claim.worker
+        )
+        await run_in_background(stack, accept.watch_backlog)
         engine = SessionEngine(replace(context, closing=stack), calls)
         leg = TurnLeg(database, notifier, rule_book, {"model": engine}, _Returned(readers), TurnLimits())
         agent = ButlerAgent(

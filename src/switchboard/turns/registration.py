@@ -19,10 +19,12 @@ from switchboard import __version__
 from switchboard.domain.errors import Unavailable
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim
+from switchboard.store import embedded_turns as store
 from switchboard.store import lanes, processes
 from switchboard.store.database import Database
 from switchboard.store.processes import NewProcess
 from switchboard.tasks import cancelled
+from switchboard.turns.engine import Calls
 
 log = structlog.get_logger(__name__)
 
@@ -30,21 +32,22 @@ _TTL_S: Final = 10.0
 
 
 class Registration:
-    """Reports that this process is alive, as workers do.
+    """Reports that this process is alive, as workers do, so that the turns of its calls are left to it.
 
     `claim` is replaced after the process was considered dead, or could not give back a lane.
     """
 
-    def __init__(self, database: Database, claim: Claim) -> None:
+    def __init__(self, database: Database, claim: Claim, calls: Calls) -> None:
         self._database = database
+        self._calls = calls
         self._lost = False
         self.claim = claim
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, database: Database) -> AsyncIterator[Registration]:
+    async def open(cls, database: Database, calls: Calls) -> AsyncIterator[Registration]:
         """Registered until the end. Raises `Unavailable`, and ConfigurationError for a newer schema."""
-        registration = cls(database, await _register(database))
+        registration = cls(database, await _register(database), calls)
         beating = asyncio.create_task(registration._beat())
         try:
             yield registration
@@ -73,11 +76,12 @@ class Registration:
             await asyncio.sleep(_TTL_S / 8)
 
     async def _beat_once(self) -> None:
-        worker = self.claim.worker
-        if self._lost or not await lanes.beat(self._database, worker):
-            await lanes.release_worker(self._database, worker)
-            self.claim = await _register(self._database)
-            self._lost = False
+        before = self.claim.worker
+        if self._lost or not await lanes.beat(self._database, before):
+            claim = await _register(self._database)
+            await store.ask_anew(self._database, claim.worker, before, self._calls.asked())
+            await lanes.release_worker(self._database, before)
+            self.claim, self._lost = claim, False
         await lanes.tend(self._database)
 
 

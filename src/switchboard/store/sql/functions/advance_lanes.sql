@@ -63,10 +63,11 @@ begin
         state = case when _pause then 'paused' else 'ready' end
         where l.key = _lane;
     perform choose_next(_lane, _parked);
+    perform hand_to_programs(array[_lane]) from lane l where l.key = _lane and l.pool = 'program';
 end $$;
 
--- Items have ended: their lanes go on, with a next item for the same worker where it wants one (_hand_on). The caller holds
--- the locks and has looked at the fence.
+-- Items have ended: their lanes go on, with a next item for the same worker where it wants one (_hand_on), unless a program
+-- asks for a turn there: then the lane is that program's. The caller holds the locks and has looked at the fence.
 create or replace function advance_lanes(_lane uuid[], _seq bigint[], _hand_on boolean[], _pause boolean[])
 returns table (lane uuid, next_seq bigint)
 language plpgsql as $$
@@ -78,13 +79,15 @@ begin
     return query
         update lane l set
             done_seq = i.seq,
-            attempts = case when i.hand_on and not i.pause and l.last_seq > i.seq then 1 else 0 end,
-            owner = case when i.hand_on and not i.pause and l.last_seq > i.seq then l.owner end,
+            attempts = case when i.hand_on and l.pool <> 'program' and not i.pause and l.last_seq > i.seq then 1 else 0 end,
+            owner = case when i.hand_on and l.pool <> 'program' and not i.pause and l.last_seq > i.seq then l.owner end,
             lease_until = null,
             state = case when i.pause then 'paused' when l.last_seq = i.seq then 'idle'
-                         when i.hand_on then 'running' else 'ready' end,
+                         when i.hand_on and l.pool <> 'program' then 'running' else 'ready' end,
             ready_at = clock_timestamp(),
-            delayed = not i.hand_on and l.last_seq > i.seq and is_kept(l.kept_until)
+            delayed = not i.hand_on and l.last_seq > i.seq and is_kept(l.kept_until),
+            program = case when l.pool = 'program' then next_program(l.key, i.seq) end,
+            pool = case when l.pool = 'program' and next_program(l.key, i.seq) is null then 'work' else l.pool end
             from unnest(_lane, _seq, _hand_on, _pause) as i (lane, seq, hand_on, pause)
             where l.key = any (array[i.lane]) and l.parked = 0
             returning l.key, case when l.state = 'running' then l.next_seq end;

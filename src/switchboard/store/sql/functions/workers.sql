@@ -8,14 +8,15 @@ language sql stable as $$
     );
 $$;
 
--- Rescue: workers that lost their lock or stopped their heartbeat lose their lanes to live workers.
+-- Rescue: workers that lost their lock or stopped their heartbeat lose their lanes to live workers, and so do programs, those
+-- lanes included that wait for them.
 -- The lock is only asked of workers that took one: the others live by their beat alone. A lane is freed because its owner
 -- is not registered, whenever that came about: a claim may be committed after its worker was struck off.
 create or replace function rescue_lanes(_lock_class integer) returns bigint
 language plpgsql as $$
 #variable_conflict use_column
 declare
-    _count bigint;
+    _keys uuid[];
     _parked uuid[];
 begin
     with gone as (
@@ -25,11 +26,23 @@ begin
         for update skip locked
     )
     delete from process w using gone where w.process_id = gone.process_id;
+    -- Looked for by one index each, and locked together, in the order of their keys.
+    select array_agg(g.key) into _keys
+        from (
+            select l.key from lane l
+            where l.state = 'running' and l.owner is not null and not exists (select from process w where w.process_id = l.owner)
+            union
+            select l.key from lane l
+            where l.program is not null and not exists (select from process w where w.process_id = l.program)
+        ) g;
+    if _keys is null then
+        return 0;
+    end if;
+    perform from lane l where l.key = any (_keys) order by l.key for no key update;
     with freed as (
         select l.key, l.owner from lane l
-        where l.state = 'running' and l.owner is not null
+        where l.key = any (_keys) and l.state = 'running' and l.owner is not null
           and not exists (select from process w where w.process_id = l.owner)
-        order by l.key for no key update
     ), moved as (
         update lane l set state = 'ready', owner = null, ready_at = clock_timestamp(),
                           attempts = case when has_progressed(l.key, l.next_seq, l.epoch) then 0 else l.attempts end
@@ -43,12 +56,13 @@ begin
             select o.request_id, o.outbox_id, m.epoch, 'lost', 'the worker died or was cut off', clock_timestamp()
             from moved m join outbox o on o.lane = m.key and o.seq = m.seq where m.kind = 'send'
     )
-    select count(*), array_agg(m.key) filter (where m.parked > 0) into _count, _parked from moved m;
+    select array_agg(m.key) filter (where m.parked > 0) into _parked from moved m;
     perform choose_next(p.key) from unnest(_parked) as p (key);
-    return _count;
+    perform hand_to_programs(_keys);
+    return cardinality(_keys);
 end $$;
 
--- A worker that shuts down cleanly: what it could not finish is taken over at once, and does not count as an attempt.
+-- A worker or program that ends cleanly: what it could not finish is taken over at once, and does not count as an attempt.
 create or replace function release_worker(_worker bigint) returns bigint
 language plpgsql as $$
 declare
@@ -57,10 +71,14 @@ declare
 begin
     delete from process w where w.process_id = _worker;
     select array_agg(f.key) into _lanes
-        from (select l.key from lane l where l.owner = _worker and l.state = 'running' order by l.key for no key update) f;
+        from (
+            select l.key from lane l where l.owner = _worker and l.state = 'running' or l.program = _worker
+            order by l.key for no key update
+        ) f;
     update lane l set state = 'ready', owner = null, ready_at = clock_timestamp(), attempts = greatest(l.attempts - 1, 0)
         where l.owner = _worker and l.state = 'running';
     get diagnostics _count = row_count;
     perform choose_next(l.key) from unnest(_lanes) as f (key) join lane l on l.key = f.key where l.parked > 0;
+    perform hand_to_programs(_lanes);
     return _count;
 end $$;

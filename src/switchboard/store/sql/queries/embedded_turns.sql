@@ -1,9 +1,10 @@
 -- name: find
-select d.lane, d.state, l.state = 'ready' and l.ready_at > clock_timestamp() as delayed, a.error, a.stop_reason, a.usage, o.text, o.files
+select d.lane, d.state, l.state = 'ready' and l.ready_at > clock_timestamp() as delayed, a.error, a.stop_reason, a.usage, o.text, o.files,
+       d.program is not null and a.worker is distinct from d.program as taken_over
 from delivery d
 join lane l on l.key = d.lane
 left join lateral (
-    select t.error, t.stop_reason, t.usage from attempt t
+    select t.error, t.stop_reason, t.usage, t.worker from attempt t
     where t.request_id = d.request_id and t.lane = d.lane and t.seq = d.seq order by t.finished_at desc limit 1
 ) a on true
 left join lateral (
@@ -14,3 +15,6 @@ order by d.n desc limit 1;
 
 -- name: claim
 select key as lane, kind, tier, seq, epoch, attempts, flow from claim_lane($1, $2);
+
+-- name: ask_anew
+select ask_anew($1, $2, $3::uuid[]);

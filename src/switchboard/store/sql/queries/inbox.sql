@@ -1,6 +1,5 @@
--- name: accept
+-- part: given
 -- Columns of texts, joined by $1: that costs the caller a third of arrays. An empty one is null.
-select ord, request_id, waits, differs from accept_messages(
     string_to_array($2, $1, ''), string_to_array($3, $1, '')::uuid[], string_to_array($4, $1, '')::uuid[],
     string_to_array($5, $1, '')::uuid[], string_to_array($6, $1, '')::uuid[], string_to_array($7, $1, ''),
     string_to_array($8, $1, ''), string_to_array($9, $1, ''), string_to_array($10, $1, ''),
@@ -9,7 +8,16 @@ select ord, request_id, waits, differs from accept_messages(
     string_to_array($17, $1, ''), string_to_array($18, $1, ''), string_to_array($19, $1, ''), string_to_array($20, $1, '')::boolean[],
     string_to_array($21, $1, '')::integer[], string_to_array($22, $1, '')::integer[], $23::bytea,
     string_to_array($24, $1, '')::integer[], string_to_array($25, $1, '')::uuid[], string_to_array($26, $1, ''),
-    string_to_array($27, $1, ''), $28::integer[], $29::uuid[], $30::text[], $31::text[], $32::text[], $33::text[]);
+    string_to_array($27, $1, ''), $28::integer[], $29::uuid[], $30::text[], $31::text[], $32::text[], $33::text[]
+
+-- name: accept
+select ord, request_id, waits, differs from accept_messages(
+{{given}});
+
+-- name: accept_for_program
+select ord, request_id, waits, differs from accept_for_program(
+    $34::bigint,
+{{given}});
 
 -- name: reserve
 insert into dedupe (key, body, request_id)
