@@ -17,6 +17,8 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.message import Conversation, Named
 from switchboard.ports.channel import Channel
 
+EMBEDDED: Final = "embedded:"
+"""The endpoints of messages whose program gets the answer itself begin like this: no connector serves them."""
 MAX_KEY: Final = 400
 """Maximum bytes in a dedupe key and in a conversation key: both are indexed."""
 _MAX_CHANNEL, _MAX_PART = 98, 150  # with two slashes: 400

@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.core.identity import EMBEDDED
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.policy.retry import backoff
 from switchboard.core.storable import storable_text
@@ -74,9 +75,9 @@ class ReplyWays:
         self._readers = readers or StoredReaders(database, channels)
 
     def pool(self, work: Work) -> str | None:
-        """The pool in which the reply waits; None for the mailbox that is read over the API."""
+        """The pool in which the reply waits; None for the mailbox that is read over the API, or by a program."""
         source = work.envelope.source
-        return pool_of(self._channels[source.channel], source.endpoint_identity, self._callbacks)
+        return None if _is_returned(work) else pool_of(self._channels[source.channel], source.endpoint_identity, self._callbacks)
 
     async def withheld(self, work: Work, *, allowed: bool = False) -> str | None:
         """The sign that the message is automatic, so that it gets no reply; None: a person may be waiting.
@@ -85,7 +86,8 @@ class ReplyWays:
         it never is.
         """
         channel = self._channels[work.envelope.source.channel]
-        kept = await get_raw(self._database, work.request_id) if channel.tells_automatic else None
+        asks = channel.tells_automatic and not _is_returned(work)
+        kept = await get_raw(self._database, work.request_id) if asks else None
         envelope = whole_envelope(Original(*kept, work.envelope)) if kept else None
         if envelope is None or (sign := channel.automatic(envelope)) is None:
             return None
@@ -108,6 +110,11 @@ class ReplyWays:
     async def reader(self, turn: Turn) -> Reader:
         """The readers of the turn and of its reply."""
         return await self._readers.of(turn)
+
+
+def _is_returned(work: Work) -> bool:
+    """Whether a program asks for the reply itself, so that nobody sends it."""
+    return work.envelope.source.endpoint_identity.startswith(EMBEDDED)
 
 
 def pool_of(channel: Channel, endpoint: str, callbacks: Container[str]) -> str | None:

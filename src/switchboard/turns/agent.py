@@ -19,7 +19,6 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.readers import directory_among
 from switchboard.core.storable import storable_text
@@ -46,7 +45,7 @@ from switchboard.tasks import cancelled, wait_at_most
 from switchboard.tools.inbox import keep_image
 from switchboard.tools.workspace import ToolRefusal
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage, ProviderError
-from switchboard.turns.engine import Calls, EngineCall
+from switchboard.turns.engine import Calls, SessionEngine
 from switchboard.turns.registration import Registration
 from switchboard.turns.session import (
     envelope_of,
@@ -73,7 +72,7 @@ class AgentParts(Struct, frozen=True):
     database: Database
     notifier: Notifier
     rule_book: RuleBook
-    engine: ModelEngine
+    engine: SessionEngine
     accept: AcceptLeg
     leg: TurnLeg
     registration: Registration
@@ -106,16 +105,18 @@ class ButlerAgent:
         return (override,)
 
     async def run(self, ctx: MessageContext, message: NewMessage) -> ProcessedMessage:
-        """As in the protocol. Raises NotFound and ConfigurationError if the butler cannot answer."""
+        """As in the protocol. Raises NotFound and ConfigurationError, before anything is stored, if it cannot answer."""
         self.require_butler()
         require_session_key(message.session_key)
         require_request_id(message.request_id or "")
-        override = message.model_override
-        named = () if override is None else await ctx.agent().get_model(override)
+        with _configured():
+            self._parts.engine.models_of(self._member)
+        call = await self._parts.engine.call_of(ctx, message)
+        named = () if message.model_override is None else call.models or ()
         if (tokens := estimate_tokens(message.user_context)) > MOST_NOTES:
             raise InvalidInput(f"{tokens} tokens; at most {MOST_NOTES} are told to a model", field="user_context")
         accepted = await self._parts.accept.accept(await self._submission(message, named))
-        with self._parts.calls.waiting(accepted.request_id, EngineCall(ctx, message)):
+        with self._parts.calls.waiting(accepted.request_id, call):
             answer = await self._answered(accepted.request_id)
         self._start_compacting(ctx, message.session_key)
         return answer

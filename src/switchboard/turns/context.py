@@ -69,7 +69,8 @@ class Agent(Protocol):
     async def run(self, ctx: MessageContext, message: NewMessage) -> ProcessedMessage:
         """Store a message, run its lane up to this message with the parts of `ctx`, and return the answer.
 
-        Raises `ProviderError` once the message is stored, and before that the errors of storing a message.
+        Raises ConfigurationError if the butler or the context cannot answer, and the errors of storing a message,
+        before it is stored; `ProviderError` afterwards.
         """
         ...
 

@@ -16,7 +16,7 @@ import structlog
 from msgspec import Struct
 
 from switchboard.agents.model.engine import ModelEngine
-from switchboard.domain.errors import SwitchboardError, Unavailable
+from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, SwitchboardError, Unavailable
 from switchboard.domain.message import RequestId
 from switchboard.ports.engine import Delta, EngineContext, EngineFailure, Journal, Turn, TurnResult
 from switchboard.ports.history import Entry
@@ -30,10 +30,16 @@ _OnDelta = Callable[[Delta], None]
 
 
 class EngineCall(Struct, frozen=True, eq=False):
-    """A call that waits for its answer. Compared by identity."""
+    """A call that waits for its answer. Compared by identity.
+
+    `prompt` and `models`: what its context said before the message was stored; None: it failed, and is asked in the
+    turn, whose failure this is if it fails again.
+    """
 
     ctx: MessageContext
     message: NewMessage
+    prompt: str | None = None
+    models: Sequence[str] | None = None
 
 
 class Calls:
@@ -67,8 +73,7 @@ class SessionEngine(ModelEngine):
 
     def __init__(self, context: EngineContext, calls: Calls) -> None:
         super().__init__(context)
-        models = context.models
-        self._models = () if models is None else (*models.names, *models.runners)
+        self._known = context.models
         self._calls = calls
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
@@ -81,17 +86,36 @@ class SessionEngine(ModelEngine):
 
     async def prompt_for(self, turn: Turn) -> str:
         """The prompt from the context's agent."""
-        call = self._calls.of(turn.request_id)
-        return await (super().prompt_for(turn) if call is None else _of_program(call.ctx.agent().prompt()))
+        if (call := self._calls.of(turn.request_id)) is None:
+            return await super().prompt_for(turn)
+        return await _of_program(call.ctx.agent().prompt()) if call.prompt is None else call.prompt
 
     async def models_for(self, turn: Turn) -> Sequence[str]:
         """The models from the context's agent."""
         if (call := self._calls.of(turn.request_id)) is None:
             return await super().models_for(turn)
-        names = await _of_program(call.ctx.agent().get_model(call.message.model_override))
-        if not names or not set(names) <= set(self._models):
-            what = f"the agent of the program names the models {list(names)}; there are: {', '.join(self._models)}"
-            raise EngineFailure(what, error_class="validation", retryable=False)
+        if call.models is not None:
+            return call.models
+        return await _of_program(self._named(call.ctx, call.message))
+
+    async def call_of(self, ctx: MessageContext, message: NewMessage) -> EngineCall:
+        """A call, before its message is stored. Raises ConfigurationError, NotFound, and InvalidInput for the model."""
+        refused = (ConfigurationError, NotFound, *(() if message.model_override is None else (InvalidInput,)))
+        models = await _unless_it_breaks(self._named(ctx, message), refused)
+        prompt = await _unless_it_breaks(ctx.agent().prompt(), (ConfigurationError, NotFound))
+        return EngineCall(ctx, message, prompt, models)
+
+    async def _named(self, ctx: MessageContext, message: NewMessage) -> Sequence[str]:
+        """The models that the context names. Raises ConfigurationError if there are no such models, or none works."""
+        names = await ctx.agent().get_model(message.model_override)
+        known = () if self._known is None else (*self._known.names, *self._known.runners)
+        if not names or not set(names) <= set(known):
+            raise ConfigurationError(
+                f"the agent of the program names the models {list(names)}; there are: {', '.join(known)}"
+            )
+        flaws = {name: self._known.flaw(name) for name in names} if self._known is not None else {}
+        if all(flaws.values()):
+            raise ConfigurationError("; ".join(f"{name}: {flaw}" for name, flaw in flaws.items()))
         return names
 
 
@@ -124,6 +148,17 @@ def _unless_it_fails(on_delta: _OnDelta) -> _OnDelta:
             log.exception("on_delta of the program failed; it is not called again in this turn")
 
     return tell
+
+
+async def _unless_it_breaks(answer: Awaitable[_T], refused: tuple[type[SwitchboardError], ...]) -> _T | None:
+    """What the context says before a message is stored; None if it fails, except as `refused`."""
+    try:
+        return await answer
+    except refused:
+        raise
+    except Exception as error:
+        log.warning("the context of the program failed; it is asked again in the turn", error=repr(error))
+        return None
 
 
 async def _of_program(answer: Awaitable[_T]) -> _T:

@@ -26,8 +26,9 @@ async def process_message(  # noqa: PLR0913 - the arguments of one call, most of
     """Let the agent answer one message of a session; `on_delta` gets the answer while it is written.
 
     `model_override` names one of the agent's models. `images` are at most four, of up to 5 MB each; models with
-    `vision` see them in this turn. Raises `ProviderError` once the message is stored, and before that the errors of
-    storing a message.
+    `vision` see them in this turn. The session key is the sender: rules, owners and facts know the person by it. Raises
+    ConfigurationError if the butler or the context cannot answer, and the errors of storing a message, before it is
+    stored; `ProviderError` afterwards.
     """
     message = NewMessage(
         session_key, channel_name, content, user_context or "", model_override, request_id, images, on_delta

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Final
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.identity import conversation
+from switchboard.core.identity import EMBEDDED, conversation
 from switchboard.core.readers import reader_among
 from switchboard.domain.envelope import Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.errors import InvalidInput
@@ -51,7 +51,7 @@ def envelope_of(
         source=Source(
             channel=channel_name,
             provider=min(CHANNELS[channel_name].providers, default="internal"),
-            endpoint_identity=f"embedded:{butler}",
+            endpoint_identity=f"{EMBEDDED}{butler}",
         ),
         event=event,
         sender=Sender(identity=event.external_thread_id or "", chat_type="private"),
