@@ -168,9 +168,8 @@ async def test_workers_take_over_from_a_program_that_was_killed(database_url: st
             async with a_program(database_url, llm, "p", asked) as again:
                 said = await said_by(again)
         llm.release("slow")
-        # The turn that had begun goes on with the prompt that it began with, though the workers have no such model.
-        print(said["slow"])
         assert {text: one["taken_over"] for text, one in said.items()} == {"slow": True, "behind": True}
+        assert said["slow"]["answer"] == "w | The program p speaks. | known for slow | slow", "as it had begun"
         assert said["behind"]["answer"] == "w | The installation speaks. |  | behind"
         await assert_nothing_waits(parts)
 

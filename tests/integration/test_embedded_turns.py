@@ -19,23 +19,30 @@ from uuid import uuid4
 import asyncpg
 import pytest
 from msgspec.structs import replace
+from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from switchboard import turns
+from switchboard.app.messages.explain import explain
+from switchboard.app.settings import Settings
+from switchboard.app.wiring import open_runtime
 from switchboard.domain.errors import ConfigurationError, IdempotencyMismatch, InvalidInput, NotFound, Unavailable
 from switchboard.domain.ledger import Item, LaneKey
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Member, Team
+from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.ports.engine import Delta
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.sandbox.run import Sandbox
 from switchboard.store import embedded_turns, teams
 from switchboard.store.database import Database
 from switchboard.store.processes import count_alive
+from switchboard.tasks import cancelled
 from switchboard.testing import scripted_llm
 from switchboard.testing.scripted_llm import Hang, Reply, Request, ScriptedLlm, Status, Usage
 from switchboard.turns import (
     Agent,
+    CompactedSession,
     Image,
     Memory,
     MessageContext,
@@ -47,6 +54,7 @@ from switchboard.turns import (
     TurnContext,
     build_tools,
     compact_session_if_needed,
+    open_pool,
     open_turns,
     process_message,
     process_message_non_streaming,
@@ -280,14 +288,37 @@ async def test_a_turn_works_with_what_the_context_says(database_url: str) -> Non
         assert not llm.requests[1].system.endswith("Be concise.")
 
 
-async def test_a_prompt_that_cannot_be_read_is_told(database_url: str, tmp_path: Path) -> None:
-    missing = str(tmp_path / "missing.md")
-    team = Team(ROOT, None, members=(butler("clerk", "model", prompt_file=missing),))
-    async with ScriptedLlm(says) as llm, a_host(database_url, llm, team) as (_, context):
-        with pytest.raises(ConfigurationError, match="cannot be read"):
-            await context.agent().prompt()
-        with pytest.raises(ProviderError, match="cannot be read"):
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"prompt_file": "missing.md"}, "cannot be read"),
+        ({"promt": "Be brief."}, "promt"),
+        ({"models": ["unknown"]}, "unknown"),
+        ({"tools": ["no_such_tool"]}, "no_such_tool"),
+    ],
+)
+async def test_a_wrong_option_is_said_before_anything_is_stored(
+    database_url: str, tmp_path: Path, options: dict[str, Any], problem: str
+) -> None:
+    wrong: dict[str, Any] = {
+        name: str(tmp_path / one) if name == "prompt_file" else one for name, one in options.items()
+    }
+    team = Team(ROOT, None, members=(butler("clerk", "model", **wrong),))
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm, team) as (parts, context):
+        with pytest.raises(ConfigurationError, match=problem):
             await process_message(context, "s1", "api", "hello")
+        assert await stored(parts, 0)
+
+
+async def test_a_context_that_names_no_model_is_told_before_anything_is_stored(database_url: str) -> None:
+    class Wrong(Concise):
+        async def get_model(self, override: str | None = None) -> Sequence[str]:
+            return ["o" if override is None else override]
+
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
+        with pytest.raises(ConfigurationError, match=r"\['o'\]; there are: m, n"):
+            await process_message(Program(context, Wrong), "s1", "api", "hello")
+        assert await stored(parts, 0)
 
 
 @pytest.mark.parametrize("failure", [ZeroDivisionError("a defect"), InvalidInput("this butler is on holiday")])
@@ -322,6 +353,24 @@ async def test_the_memory_of_a_session_is_what_was_said_and_learned_in_it(databa
         assert [entry.text for entry in await memory.get_history("s1", 1)] == [kept[-1].text]
         assert await memory.get_history("s1", channel_name="discord") == kept
         assert await memory.get_history("s1", channel_name="api") == []
+
+
+async def test_what_a_program_saves_is_sound_and_explained(database_url: str, tmp_path: Path) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
+        memory = context.memory()
+        asked = await memory.save_message("s1", "discord", "user", "I live in Kiel.")
+        said = await memory.save_message("s1", "discord", "assistant", "Noted.")
+        await process_message(context, "s1", "discord", "hello")
+        await assert_balanced(parts)
+        async with open_runtime(Settings(database_url=SecretStr(database_url), data_dir=tmp_path)) as runtime:
+            for saved_id, text, by in ((asked, "I live in Kiel.", "the person"), (said, "Noted.", "the butler")):
+                explained = await explain(runtime, saved_id)
+                message = explained.message
+                assert (message.state, message.text, message.channel) == ("history", text, "discord")
+                note = f"a program saved it outside of turns in the history of System1/clerk, as said by {by}"
+                assert explained.notes == (note,)
+            with pytest.raises(NotFound):
+                await explain(runtime, uuid4())
 
 
 async def test_sessions_do_not_hear_each_other(database_url: str) -> None:
@@ -431,7 +480,9 @@ async def test_a_long_session_is_compacted_after_its_turn(database_url: str) -> 
             await process_message(context, "s1", "api", f"m{n}")
         await context.agent().finish_compacting(within=60.0)
         assert await parts.count("select count(*) from summary where text = 'They counted.'") == 1
-        await compact_session_if_needed(context, "s1")
+        few = CompactedSession(0, ("20 entries have no summary yet, and it is made of 40",))
+        assert await compact_session_if_needed(context, "s1") == few
+        assert await compact_session_if_needed(context, "s2") == CompactedSession(0, ("the session has no history",))
         assert sum(map(compacts, llm.requests)) == 1
         await process_message(context, "s1", "api", "and?")
         assert "They counted." in str(llm.requests[-1].messages)
@@ -448,15 +499,24 @@ async def test_a_compaction_that_fails_changes_nothing_and_is_tried_again(databa
             await process_message(context, "s1", "discord", f"m{n}")
         await context.agent().finish_compacting(within=60.0)
         assert await parts.count("select count(*) from summary") == 0
-        sick = [False]
-        await parts.database.run("update compaction set ready_at = clock_timestamp()")
+        busy = CompactedSession(0, ("another process is at it, or its try has just failed",))
+        assert await compact_session_if_needed(context, "s1") == busy
+        await parts.database.run("update compaction set tries = 3")
+        failed = CompactedSession(0, ("3 tries have failed; the next turn starts another one",))
+        assert await compact_session_if_needed(context, "s1") == failed
 
-        async def compacted() -> bool:
-            await compact_session_if_needed(context, "s1")
+        async def tried() -> CompactedSession:
             await parts.database.run("update compaction set ready_at = clock_timestamp(), tries = 0")
-            return await parts.count("select count(*) from summary") == 1
+            return await compact_session_if_needed(context, "s1")
+
+        assert "503" in str((await tried()).reasons)
+        sick = [False]
+
+        async def compacted() -> bool:  # the model's pause may not be over
+            return await tried() == CompactedSession(1)
 
         await eventually(compacted, within=60)
+        assert await parts.count("select count(*) from summary") == 1
 
 
 async def answered_at_last(parts: Lab, context: TurnContext, text: str, request_id: str) -> None:
@@ -650,6 +710,30 @@ def waits_once(request: Request) -> Reply:
     return Reply(text=f"heard {last(request)}", gate="first" if last(request) == "first" else "")
 
 
+@pytest.mark.parametrize("left", ["by an older release", "by a program that is gone"])
+async def test_a_turn_that_was_left_is_its_who_asks_for_it(database_url: str, left: str) -> None:
+    """Older releases noted no programs; the lane is that of the workers, none of which runs here."""
+    async with ScriptedLlm(waits_once) as llm, a_host(database_url, llm) as (parts, context):
+        call = asyncio.create_task(process_message(context, "s1", "api", "first", request_id="r1"))
+        await llm.waiting("first")
+        await cancelled(call)
+        program = None if left == "by an older release" else -1
+        await parts.database.run("update delivery set program = $1", program)
+        await parts.database.run("delete from attempt")
+        await parts.database.run("update lane set program = null, pool = 'work' where kind = 'turn'")
+        llm.release("first")
+        answer = await process_message(context, "s1", "api", "first", request_id="r1")
+        assert (answer.content, answer.taken_over) == ("heard first", False)
+
+
+async def test_a_pool_on_an_embedded_database(place: Path) -> None:
+    with pytest.raises(ConfigurationError, match="`switchboard up` creates one"):
+        async with open_pool(place):
+            pass
+    async with embedded_postgres(place / "postgres"), open_pool(place, size=2) as pool:
+        assert await pool.fetchval("select current_database()") == "switchboard"
+
+
 async def test_two_processes_take_turns_in_a_session_and_answer_a_request_once(database_url: str) -> None:
     async with ScriptedLlm(waits_once) as llm, lab(database_url, [TEAM], []) as parts:
         async with a_process(database_url, llm, "first") as one:
@@ -824,6 +908,7 @@ async def test_images_that_no_model_would_see_are_refused(
 
 def test_the_tools_are_those_of_the_engine() -> None:
     names = [one.name for one in tool_definitions(build_tools())]
+    assert [tool.name for tool in build_tools()] == names
     assert names[:4] == ["read_file", "write_file", "list_files", "search_files"]
 
 

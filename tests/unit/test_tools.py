@@ -148,7 +148,7 @@ def test_by_default_others_have_no_tool_that_reaches_more_than_their_own_words()
 
 
 def test_a_tool_of_high_risk_is_granted_by_name_alone() -> None:
-    tools = (*TOOLS[:1], Risky(), *TOOLS[1:])
+    tools: tuple[Tool, ...] = (*TOOLS[:1], Risky(), *TOOLS[1:])
     for audience in get_args(Audience):
         assert [
             tool.spec.name for tool in granted(tools, Grants(owners=None, others=None, groups=None), audience)

@@ -16,6 +16,7 @@ from typing import Final
 import structlog
 
 from switchboard.core.turns.compaction import Compacted, compacted, merged, parts_of, request_for
+from switchboard.core.turns.window import WINDOW
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation
@@ -23,7 +24,7 @@ from switchboard.domain.routing import SystemId
 from switchboard.lanes.faults import point
 from switchboard.ports.models import Asking, Models
 from switchboard.store import compaction as store
-from switchboard.store.compaction import Range
+from switchboard.store.compaction import Range, Standing
 from switchboard.store.database import Database
 from switchboard.tasks import cancelled
 
@@ -35,6 +36,7 @@ _AT_ONCE: Final = 2
 _LEASE: Final = timedelta(minutes=2)
 _DEADLINE_S: Final = 90.0
 """For all parts of a range together: when the lease is over, another process begins with it."""
+_TOO_FEW: Final = "it has too few entries without a summary"
 
 
 class Compactor:
@@ -47,7 +49,7 @@ class Compactor:
         self._models = models
         self._names = tuple(names)
         self._clock = clock
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[str | None]] = set()
 
     async def start_due(self) -> int:
         """Start compacting a few of the lanes that are due; returns how many."""
@@ -58,20 +60,25 @@ class Compactor:
             task.add_done_callback(self._running.discard)
         return len(lanes)
 
-    async def compact_due(self, system_id: SystemId, conversations: Sequence[Conversation]) -> None:
-        """Compact the due conversations among these of a butler. Failures are logged, and tried again."""
+    async def compact_due(self, system_id: SystemId, conversations: Sequence[Conversation]) -> list[str | None]:
+        """Compact the due conversations among these of a butler. Failures are logged, and tried again.
+
+        Returns None for each that was compacted, and why each of the others that have entries was not.
+        """
         lanes = await store.claim_of(self._database, system_id, conversations, _LEASE)
-        await asyncio.gather(*map(self._try, lanes))
+        outcomes = await asyncio.gather(*map(self._try, lanes))
+        standings = await store.standings(self._database, system_id, conversations)
+        return [*outcomes, *(_why_not(one) for one in standings if one.lane not in lanes)]
 
     async def aclose(self) -> None:
         """Stop running work, which then has no effect."""
         await cancelled(*self._running)
 
     async def compact(self, lane: LaneKey) -> str | None:
-        """Compact the oldest entries of a lane; returns what went wrong, or None. Raises `Unavailable`."""
+        """Compact the oldest entries of a lane; returns why it was not, or None. Raises `Unavailable`."""
         read = await store.load(self._database, lane)
         if read is None:
-            return None
+            return _TOO_FEW
         point("before_summary")
         made = await self._asked(read)
         if isinstance(made, str):
@@ -81,16 +88,17 @@ class Compactor:
         point("after_compaction")
         return None if committed else "the entries have changed meanwhile"
 
-    async def _try(self, lane: LaneKey) -> None:
+    async def _try(self, lane: LaneKey) -> str | None:
         try:
             problem = await self.compact(lane)
         except Unavailable as error:
             problem = error.message
         except Exception:
             log.exception("compaction failed", lane=str(lane))
-            return
-        if problem is not None:
+            return "it failed, the log says how"
+        if problem is not None and problem != _TOO_FEW:
             log.warning("compaction came to nothing", lane=str(lane), reason=problem)
+        return problem
 
     async def _asked(self, read: Range) -> Compacted | str:
         made: list[Compacted] = []
@@ -108,3 +116,11 @@ class Compactor:
                 return one
             made.append(one)
         return merged(made)
+
+
+def _why_not(one: Standing) -> str:
+    if one.entries < WINDOW:
+        return f"{one.entries} entries have no summary yet, and it is made of {WINDOW}"
+    if one.tries >= store.MOST_TRIES:
+        return f"{one.tries} tries have failed; the next turn starts another one"
+    return "another process is at it, or its try has just failed"

@@ -77,7 +77,11 @@ class ReplyWays:
     def pool(self, work: Work) -> str | None:
         """The pool in which the reply waits; None for the mailbox that is read over the API, or by a program."""
         source = work.envelope.source
-        return None if _is_returned(work) else pool_of(self._channels[source.channel], source.endpoint_identity, self._callbacks)
+        return (
+            None
+            if _is_returned(work)
+            else pool_of(self._channels[source.channel], source.endpoint_identity, self._callbacks)
+        )
 
     async def withheld(self, work: Work, *, allowed: bool = False) -> str | None:
         """The sign that the message is automatic, so that it gets no reply; None: a person may be waiting.

@@ -145,6 +145,24 @@ class Tool(Protocol):
         ...
 
 
+class ListedTool(Tool, Protocol):
+    """A tool with its name, as programs list them."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class NamedTool:
+    """Gives a tool the name that its spec has."""
+
+    __slots__ = ()
+
+    @property
+    def name(self: Tool) -> str:
+        """The name by which a model calls it."""
+        return self.spec.name
+
+
 @runtime_checkable
 class NeedsMachine(Protocol):
     """A tool that needs something on the machine, and is not offered to models if that is missing."""

@@ -27,6 +27,8 @@ from switchboard.store.ids import new_uuid7
 
 RESTORABLE: Final = timedelta(days=30)
 """For so long compacted entries stay, and can be restored."""
+MOST_TRIES: Final = 3
+"""After so many, a lane waits for its next turn; the statements have the number, too."""
 
 
 class Range(Struct, frozen=True):
@@ -46,6 +48,14 @@ class Range(Struct, frozen=True):
     told: bool = False
 
 
+class Standing(Struct, frozen=True):
+    """How many entries of a lane no summary stands for, and how often one was tried in vain."""
+
+    lane: LaneKey
+    entries: int
+    tries: int
+
+
 async def claim(database: Database, limit: int, lease: timedelta) -> list[LaneKey]:
     """Lanes that are due; each becomes available to others after `lease`."""
     return [LaneKey(row["lane"]) for row in await database.rows(query("compaction.claim"), limit, lease)]
@@ -57,6 +67,11 @@ async def claim_of(
     """The same for the lanes of a butler in these conversations."""
     rows = await database.rows(query("compaction.claim_of"), system_id, conversations, lease)
     return [LaneKey(row["lane"]) for row in rows]
+
+
+async def standings(database: Database, system_id: SystemId, conversations: Sequence[Conversation]) -> list[Standing]:
+    """Those of these conversations of a butler that have entries without a summary."""
+    return rows_as(Standing, await database.rows(query("compaction.standings"), system_id, conversations))
 
 
 async def load(database: Database, lane: LaneKey) -> Range | None:

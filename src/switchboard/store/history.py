@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
@@ -22,10 +22,12 @@ from switchboard.core.turns.images import images_among
 from switchboard.core.turns.window import shortened, window_start
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.ledger import LaneKey
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import SystemId
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import OwnWords, Reader
 from switchboard.ports.history import Entry, EntryCall
-from switchboard.store.database import Database, Row, decoded, each_as, query
+from switchboard.store.database import Database, Row, decoded, each_as, query, row_as
 from switchboard.store.ids import new_uuid7
 
 _SUMMARY: Final = "What was said before, in short"
@@ -39,6 +41,17 @@ class HistoryAddition(Struct, frozen=True):
     at: datetime
     entries: tuple[Entry, ...]
     remembered: tuple[OwnWords, ...] = ()
+
+
+class SavedEntry(Struct, frozen=True):
+    """An entry of the history of a butler's conversation that belongs to no turn."""
+
+    system_id: SystemId
+    conversation: Conversation
+    role: Literal["user", "assistant"]
+    person: str
+    text: str
+    created_at: datetime
 
 
 class StoredReaders(Struct, frozen=True):
@@ -92,10 +105,16 @@ async def erase(database: Database, below: UUID, limit: int) -> int:
     return int(await database.value(query("history.erase"), below, limit))
 
 
-async def save(database: Database, reader: Reader, entry: Entry) -> None:
-    """Append something said outside turns, by or to this reader, to its history."""
-    where, whose = (reader.system_id, reader.conversation), (reader.person, reader.private)
-    await database.run(query("history.save"), *where, new_uuid7(), entry.role, *whose, entry.text)
+async def save(database: Database, reader: Reader, entry: Entry) -> UUID:
+    """Append something said outside turns, by or to this reader, to its history; returns its id."""
+    where, whose, saved_id = (reader.system_id, reader.conversation), (reader.person, reader.private), new_uuid7()
+    await database.run(query("history.save"), *where, saved_id, entry.role, *whose, entry.text)
+    return saved_id
+
+
+async def saved(database: Database, saved_id: UUID) -> SavedEntry | None:
+    """What was said outside turns, by its id; there is no message of it."""
+    return row_as(SavedEntry, await database.row(query("history.saved"), saved_id))
 
 
 async def held(database: Database, turns: Sequence[UUID]) -> set[UUID]:

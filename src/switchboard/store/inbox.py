@@ -199,7 +199,7 @@ async def _accept(
     return [_acceptance(arrival, told.get(n)) for n, arrival in enumerate(batch, 1)]
 
 
-async def _store(
+async def _store(  # noqa: PLR0913 - the arguments of one statement
     database: Database,
     prepared: Sequence[Prepared],
     deliveries: Sequence[tuple[str, ...]],

@@ -9,7 +9,7 @@ from typing import Final
 
 from switchboard.core.turns.asking import ASK_USER as NAME
 from switchboard.domain.json_values import JsonMapping
-from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 
 ASK_USER: Final = ToolSpec(
     NAME,
@@ -35,7 +35,7 @@ ASK_USER: Final = ToolSpec(
 )
 
 
-class AskUser:
+class AskUser(NamedTool):
     """See the port."""
 
     spec: Final = ASK_USER

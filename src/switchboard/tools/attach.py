@@ -11,7 +11,7 @@ from typing import Final
 
 from switchboard.core.reply_files import size_text
 from switchboard.domain.json_values import JsonMapping
-from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.files import file_parts, shown_name
 from switchboard.tools.workspace import ToolRefusal, meaning, opened_file, pieces_of, root_of
 
@@ -33,7 +33,7 @@ ATTACH_FILE: Final = ToolSpec(
 )
 
 
-class AttachFile:
+class AttachFile(NamedTool):
     """See the port."""
 
     spec: Final = ATTACH_FILE

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from switchboard.core.visible import escaped
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
-from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.sandbox.run import MOST_OUTPUT, NoSandbox, Sandbox
 from switchboard.sandbox.session import INTERRUPT_S, ShellAnswer, ShellSession, start_session
 from switchboard.tools.execute_command import MOST_SHOWN, UNSAYABLE, one_command, sayable
@@ -61,7 +61,7 @@ class _Kept:
     expiry: asyncio.TimerHandle | None = None
 
 
-class Bash:
+class Bash(NamedTool):
     """See the port."""
 
     spec: Final = BASH

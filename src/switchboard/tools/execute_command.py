@@ -10,7 +10,7 @@ from typing import Final
 
 from switchboard.core.visible import escaped
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.sandbox.run import CommandExit, NoSandbox, Sandbox
 
 MOST_SHOWN: Final = 30_000
@@ -45,7 +45,7 @@ EXECUTE_COMMAND: Final = ToolSpec(
 )
 
 
-class ExecuteCommand:
+class ExecuteCommand(NamedTool):
     """See the port."""
 
     spec: Final = EXECUTE_COMMAND

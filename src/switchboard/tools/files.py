@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from switchboard.core.visible import visible
 from switchboard.domain.json_values import JsonMapping
-from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.threads import StopSignal, in_thread
 from switchboard.tools.workspace import (
     OWN,
@@ -92,7 +92,7 @@ Work = Callable[[JsonMapping, ToolScope, StopSignal], str]
 """The work of a tool on valid arguments, in a thread. Raises OSError, `ToolRefusal`."""
 
 
-class FileTool(Struct, frozen=True):
+class FileTool(NamedTool, Struct, frozen=True):
     """A tool that works on files."""
 
     spec: ToolSpec

@@ -11,7 +11,7 @@ from typing import Final
 from switchboard.core.passages.folding import folded
 from switchboard.core.passages.showing import shown_text
 from switchboard.domain.json_values import JsonMapping
-from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 
 MOST_SHOWN: Final = 8000
 """Characters of one result."""
@@ -34,7 +34,7 @@ MESSAGE_ORIGINAL: Final = ToolSpec(
 )
 
 
-class MessageOriginal:
+class MessageOriginal(NamedTool):
     """See the port."""
 
     spec: Final = MESSAGE_ORIGINAL

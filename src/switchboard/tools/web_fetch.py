@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from switchboard.core.outside import FOLLOWS
 from switchboard.domain.json_values import JsonMapping
-from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.pages import Page, is_text, text_of
 from switchboard.tools.results import told_as_data
 from switchboard.tools.urls import canonical, hosts_of, place_of, port_of
@@ -73,7 +73,7 @@ class WebOptions(Struct, frozen=True):
 _DEFAULTS: Final = WebOptions()
 
 
-class WebFetch:
+class WebFetch(NamedTool):
     """web_fetch."""
 
     spec: Final = WEB_FETCH

@@ -105,7 +105,7 @@ class ButlerAgent:
         return (override,)
 
     async def run(self, ctx: MessageContext, message: NewMessage) -> ProcessedMessage:
-        """As in the protocol. Raises NotFound and ConfigurationError, before anything is stored, if it cannot answer."""
+        """As in the protocol. Raises NotFound and ConfigurationError if it cannot answer; then nothing is stored."""
         self.require_butler()
         require_session_key(message.session_key)
         require_request_id(message.request_id or "")

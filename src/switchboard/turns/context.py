@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -40,6 +41,16 @@ class ProcessedMessage(Struct, frozen=True):
     stop_reason: str
     files: tuple[ReplyFile, ...] = ()
     taken_over: bool = False
+
+
+class CompactedSession(Struct, frozen=True):
+    """What a compaction did: how many conversations of the session it condensed, one for each channel.
+
+    `reasons`: why the others were not, or none was.
+    """
+
+    compacted: int
+    reasons: tuple[str, ...] = ()
 
 
 class NewMessage(Struct, frozen=True):
@@ -89,8 +100,11 @@ class Memory(Protocol):
 
     async def save_message(
         self, session_key: str, channel_name: str, role: Literal["user", "assistant"], content: str
-    ) -> None:
-        """Store a message from outside of turns; a turn stores its own messages. Raises InvalidInput."""
+    ) -> UUID:
+        """Store a message from outside of turns in the history, and return its id; a turn stores its own messages.
+
+        Raises InvalidInput.
+        """
         ...
 
     async def learn(self, session_key: str, channel_name: str, text: str, *, subject: str = "self") -> bool:
@@ -100,7 +114,7 @@ class Memory(Protocol):
         """
         ...
 
-    async def compact(self, session_key: str) -> None:
+    async def compact(self, session_key: str) -> CompactedSession:
         """See `compact_session_if_needed`."""
         ...
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
+from uuid import UUID
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.storable import storable_text
@@ -23,6 +24,7 @@ from switchboard.store import facts, history
 from switchboard.store.database import Database
 from switchboard.store.facts import NewFact
 from switchboard.store.history import StoredHistory
+from switchboard.turns.context import CompactedSession
 from switchboard.turns.session import EARLIEST, conversations_of, reader_of_session
 
 
@@ -46,12 +48,12 @@ class SessionMemory:
 
     async def save_message(
         self, session_key: str, channel_name: str, role: Literal["user", "assistant"], content: str
-    ) -> None:
+    ) -> UUID:
         """As in the protocol."""
         text = storable_text(content)
         if not text.strip() or len(text) > MAX_TEXT:
             raise InvalidInput(f"a message has 1 to {MAX_TEXT} characters", field="content")
-        await history.save(self._database, self._sure(session_key, channel_name), Entry(role, text))
+        return await history.save(self._database, self._sure(session_key, channel_name), Entry(role, text))
 
     async def learn(self, session_key: str, channel_name: str, text: str, *, subject: str = "self") -> bool:
         """As in the protocol."""
@@ -63,9 +65,11 @@ class SessionMemory:
         fact = NewFact(reader.person, storable_text(subject) or "self", reader.private, stated, ())
         return await facts.learn(self._database, reader, fact) > 0
 
-    async def compact(self, session_key: str) -> None:
+    async def compact(self, session_key: str) -> CompactedSession:
         """As in the protocol."""
-        await self._compactor.compact_due(self._butler, conversations_of(self._butler, session_key))
+        outcomes = await self._compactor.compact_due(self._butler, conversations_of(self._butler, session_key))
+        reasons = tuple(dict.fromkeys(reason for reason in outcomes if reason is not None))
+        return CompactedSession(outcomes.count(None), reasons if outcomes else ("the session has no history",))
 
     def _sure(self, session_key: str, channel_name: str) -> Reader:
         reader = reader_of_session(self._butler, channel_name, session_key)

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from switchboard.domain.llm import Image
 from switchboard.ports.engine import Delta
 from switchboard.tasks import cancelled
-from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage
+from switchboard.turns.context import CompactedSession, MessageContext, NewMessage, ProcessedMessage
 
 
 async def process_message(  # noqa: PLR0913 - the arguments of one call, most of them by name
@@ -74,10 +74,10 @@ async def stream_message(  # noqa: PLR0913 - as above
         await cancelled(call)
 
 
-async def compact_session_if_needed(ctx: MessageContext, session_key: str) -> None:
-    """Replace the oldest 20 entries of a session that has 40 by a summary and a few facts.
+async def compact_session_if_needed(ctx: MessageContext, session_key: str) -> CompactedSession:
+    """Replace the oldest 20 entries of a session that has 40 by a summary and a few facts; say what was done, or why not.
 
     `process_message` starts this after each turn, and does not wait for it. A failure is logged, changes nothing, and
     the compaction is tried again after later turns. Raises `Unavailable`.
     """
-    await ctx.memory().compact(session_key)
+    return await ctx.memory().compact(session_key)

@@ -19,7 +19,7 @@ from msgspec import Struct
 from switchboard.app.messages.planned import plans_of
 from switchboard.app.messages.views import MessageView, message_view
 from switchboard.app.runtime import Runtime
-from switchboard.core.identity import content_of, dedupe_key, named_in
+from switchboard.core.identity import EMBEDDED, content_of, dedupe_key, named_in
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.explain import Considered, Survey, TieBreak
 from switchboard.core.routing.facts import facts, shown_fact, shown_facts
@@ -46,6 +46,7 @@ from switchboard.store import (
     approvals,
     classification,
     dead_letters,
+    history,
     inbox,
     lanes,
     ledger,
@@ -180,7 +181,7 @@ async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
     """Everything about the message `request_id`. Raises NotFound."""
     message = await inbox.get_message(runtime.database, request_id)
     if message is None:
-        raise NotFound(f"there is no message {request_id}")
+        return await _saved(runtime.database, request_id)
     return Explanation(
         message=message_view(message),
         waiting=await _waiting(runtime.database, request_id),
@@ -194,6 +195,29 @@ async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
         notes=await _notes(runtime, message),
         attachments=message.envelope["payload"]["attachments"],
     )
+
+
+async def _saved(database: Database, saved_id: UUID) -> Explanation:
+    """What a program has saved outside of turns. Raises NotFound."""
+    saved = await history.saved(database, saved_id)
+    if saved is None:
+        raise NotFound(f"there is no message {saved_id}")
+    sender = saved.person if saved.role == "user" else saved.system_id
+    view = MessageView(
+        request_id=saved_id,
+        conversation=saved.conversation,
+        channel=saved.conversation.partition("/")[0],
+        endpoint=f"{EMBEDDED}{saved.system_id}",
+        sender=sender,
+        thread=None,
+        text=saved.text,
+        state="history",
+        went_to=(),
+        received_at=saved.created_at,
+    )
+    said = "the person" if saved.role == "user" else "the butler"
+    note = f"a program saved it outside of turns in the history of {saved.system_id}, as said by {said}"
+    return Explanation(view, None, (), (), (), (), notes=(note,))
 
 
 async def _held(database: Database, request_id: UUID) -> list[str]:

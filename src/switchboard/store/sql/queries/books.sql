@@ -153,9 +153,11 @@ where d.request_id between $1 and $2 and d.state in ('answered', 'declined')
   and not exists (select from attempt t where t.request_id = d.request_id and t.request_id between $1 and $2 and t.lane = d.lane and t.seq = d.seq and t.outcome = d.state) limit 20;
 
 -- name: problem_entry
+-- What was saved outside of turns has an id, and is no message.
 select format('message %s is in the history of %s, but its turn has not ended', e.request_id, coalesce(lane_name(e.lane), e.lane::text)) as problem
 from (select distinct request_id, lane from entry where request_id between $1 and $2) e
-where not exists (select from delivery d where d.request_id = e.request_id and d.lane = e.lane and d.state <> 'pending') limit 20;
+where not exists (select from delivery d where d.request_id = e.request_id and d.lane = e.lane and d.state <> 'pending')
+  and exists (select from message_inbox m where m.request_id = e.request_id and m.request_id between $1 and $2) limit 20;
 
 -- name: problem_no_reply
 -- One by one, by index: before the tables are analyzed, two counts are joined row by row.

@@ -14,6 +14,13 @@ where c.lane in (select lane_key('turn', $1, conversation_key(x)) from unnest($2
   and c.ready_at <= clock_timestamp() and c.tries < 3
 returning c.lane;
 
+-- name: standings
+-- How the lanes of butler $1 in the conversations $2 stand that have entries without a summary.
+select l.lane, not_compacted(l.lane) as entries, coalesce(c.tries, 0)::integer as tries
+from (select lane_key('turn', $1, conversation_key(x)) as lane from unnest($2::text[]) x) l
+left join compaction c on c.lane = l.lane
+where not_compacted(l.lane) > 0;
+
 -- name: range
 -- The oldest $2 entries of a lane that no summary has stood for, if it has $3 or more such, and the summary before them.
 select l.system_id, f.first, f.first + $2 - 1 as last, compaction_mark(l.key, f.first, f.first + $2 - 1) as mark,

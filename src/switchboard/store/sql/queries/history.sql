@@ -23,6 +23,13 @@ select erase_history($1, $2);
 -- Add an entry to the lane of butler $1 in conversation $2, which need not have begun. $3: an id as a message has, by its age.
 select save_entry(enter_lane($1, $2), $3, $4, $5, $6, $7);
 
+-- name: saved
+-- What was saved outside of turns: there is no message of it, nor a turn.
+select l.system_id, c.name as conversation, e.role, e.person, e.text, e.created_at
+from entry e join lane l on l.key = e.lane join conversation c using (conversation)
+where e.request_id = $1 and not exists (select from delivery d where d.request_id = e.request_id)
+order by e.position limit 1;
+
 -- name: held
 -- Of these messages those whose turns have not ended, or that a history still has: what their tools found is kept.
 select k.request_id from unnest($1::uuid[]) as k (request_id)
