@@ -15,7 +15,7 @@ from switchboard.core.cut import cut
 from switchboard.core.mcp_tools import MOST_NAME, MOST_SCHEMAS
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.sandbox import SandboxRules
-from switchboard.ports.tools import QUOTA, Audience, ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import QUOTA, Audience, Tool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.sandbox.run import MOST_OUTPUT
 from switchboard.sandbox.watchdog import PERIOD_S
 from switchboard.tools import results, search, workspace

@@ -472,6 +472,11 @@ class ForeignDatabase(Database):
             yield connection
 
 
+def foreign_pool(url: str, size: int) -> asyncpg.Pool:
+    """A pool as other programs have one, with the driver's own settings; it is opened by `async with`."""
+    return asyncpg.create_pool(url, min_size=1, max_size=size)
+
+
 def arrays(rows: Iterable[tuple[object, ...]], width: int) -> list[list[object]]:
     """Rows as the arrays that a statement unnests: `width` of them, even without rows."""
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]

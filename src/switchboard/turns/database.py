@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import asyncpg
-
 from switchboard.domain.errors import ConfigurationError
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.store.classification import Pool
+from switchboard.store.database import foreign_pool
 
 
 @asynccontextmanager
@@ -27,7 +26,7 @@ async def open_pool(data_dir: Path | str, *, size: int = 10, binaries: Path | No
         raise ConfigurationError(f"there is no database in {place}; `switchboard up` creates one")
     async with (
         embedded_postgres(place, binaries=binaries) as server,
-        asyncpg.create_pool(server.url, min_size=1, max_size=size) as pool,
+        foreign_pool(server.url, size) as pool,
     ):
         yield pool
 

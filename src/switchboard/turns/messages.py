@@ -75,7 +75,7 @@ async def stream_message(  # noqa: PLR0913 - as above
 
 
 async def compact_session_if_needed(ctx: MessageContext, session_key: str) -> CompactedSession:
-    """Replace the oldest 20 entries of a session that has 40 by a summary and a few facts; say what was done, or why not.
+    """Replace the oldest 20 entries of a session that has 40 by a summary and a few facts, and say so, or why not.
 
     `process_message` starts this after each turn, and does not wait for it. A failure is logged, changes nothing, and
     the compaction is tried again after later turns. Raises `Unavailable`.
