@@ -561,6 +561,22 @@ async def test_a_stream_that_is_closed_leaves_its_turn_to_the_next_call(database
         assert (await process_message(context, "s1", "api", "hello", request_id="r1")).content == "one two three"
 
 
+async def test_a_program_that_ends_leaves_its_turns_to_the_workers(database_url: str) -> None:
+    """And none before: the caller has gone, but may ask again."""
+
+    async def pools(parts: Lab) -> list[str]:
+        rows = await parts.database.rows("select pool from lane where kind = 'turn' and program is null")
+        return [row["pool"] for row in rows]
+
+    async with ScriptedLlm(waits_once) as llm, lab(database_url, [TEAM], []) as parts:
+        async with a_host(database_url, llm) as (_, context):
+            call = asyncio.create_task(process_message(context, "s1", "api", "first", request_id="r1"))
+            await llm.waiting("first")
+            await cancelled(call)
+            assert await pools(parts) == []
+        assert await pools(parts) == ["work"]
+
+
 async def test_a_stream_raises_what_the_call_raises(database_url: str) -> None:
     async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
         with pytest.raises(InvalidInput):
@@ -660,7 +676,9 @@ async def test_a_program_goes_on_to_beat_whatever_happens(database_url: str) -> 
 async def test_a_program_that_was_taken_for_dead_goes_on(database_url: str) -> None:
     async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
         await parts.database.run("delete from process")
-        assert (await process_message(context, "s1", "api", "hello")).content.endswith("hello")
+        answer = await process_message(context, "s1", "api", "hello")
+        assert answer.content.endswith("hello")
+        assert not answer.taken_over
 
 
 async def test_a_database_that_is_gone_for_a_moment_costs_no_turn(database_url: str) -> None:

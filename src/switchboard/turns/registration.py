@@ -78,10 +78,11 @@ class Registration:
     async def _beat_once(self) -> None:
         before = self.claim.worker
         if self._lost or not await lanes.beat(self._database, before):
-            claim = await _register(self._database)
-            await store.ask_anew(self._database, claim.worker, before, self._calls.asked())
+            self.claim = await _register(self._database)
+            # Before the old one is gone, so that no worker comes in between.
+            await store.ask_anew(self._database, self.claim.worker, before, self._calls.asked())
             await lanes.release_worker(self._database, before)
-            self.claim, self._lost = claim, False
+            self._lost = False
         await lanes.tend(self._database)
 
 

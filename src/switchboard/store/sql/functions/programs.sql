@@ -32,7 +32,7 @@ begin
             from delivery t join lane l on l.key = t.lane
             where t.request_id = any (_request_id) and t.lane = any (_lane) and t.state = 'pending'
               and (t.program is null or t.program = _before or not exists (select from process w where w.process_id = t.program))
-              and not (l.state = 'running' and l.next_seq = t.seq and l.owner is distinct from t.program)
+              and not (l.state = 'running' and l.next_seq = t.seq and l.owner is distinct from t.program and l.owner is distinct from _program)
               and not exists (
                   select from attempt a
                   where a.request_id = t.request_id and a.lane = t.lane and a.seq = t.seq and a.worker is distinct from t.program
