@@ -115,8 +115,10 @@ class ButlerAgent:
         named = () if message.model_override is None else call.models or ()
         if (tokens := estimate_tokens(message.user_context)) > MOST_NOTES:
             raise InvalidInput(f"{tokens} tokens; at most {MOST_NOTES} are told to a model", field="user_context")
-        accepted = await self._parts.accept.accept(await self._submission(message, named))
+        submission, asked_as = await self._submission(message, named), self._parts.registration.claim.worker
+        accepted = await self._parts.accept.accept(submission)
         with self._parts.calls.waiting(accepted.request_id, call):
+            await self._parts.registration.ask_if_new(asked_as, accepted.request_id)
             answer = await self._answered(accepted.request_id)
         self._start_compacting(ctx, message.session_key)
         return answer

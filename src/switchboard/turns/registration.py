@@ -17,6 +17,7 @@ import structlog
 
 from switchboard import __version__
 from switchboard.domain.errors import Unavailable
+from switchboard.domain.message import RequestId
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim
 from switchboard.store import embedded_turns as store
@@ -59,6 +60,11 @@ class Registration:
     def lose(self) -> None:
         """A lane could not be given back: release all lanes of this process as soon as the database is available."""
         self._lost = True
+
+    async def ask_if_new(self, before: int, request_id: RequestId) -> None:
+        """Ask for a turn again if this process has registered again while it was stored. Raises `Unavailable`."""
+        if (now := self.claim.worker) != before:
+            await store.ask_anew(self._database, now, before, [request_id])
 
     async def _beat(self) -> None:
         """Beat whatever happens; a repeated error is logged once."""
