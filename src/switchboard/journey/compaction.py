@@ -24,7 +24,7 @@ from switchboard.domain.routing import SystemId
 from switchboard.lanes.faults import point
 from switchboard.ports.models import Asking, Models
 from switchboard.store import compaction as store
-from switchboard.store.compaction import Range, Standing
+from switchboard.store.compaction import CompactionStanding, Range
 from switchboard.store.database import Database
 from switchboard.tasks import cancelled
 
@@ -118,7 +118,7 @@ class Compactor:
         return merged(made)
 
 
-def _why_not(one: Standing) -> str:
+def _why_not(one: CompactionStanding) -> str:
     if one.entries < WINDOW:
         return f"{one.entries} entries have no summary yet, and it is made of {WINDOW}"
     if one.tries >= store.MOST_TRIES:

@@ -145,7 +145,7 @@ class Tool(Protocol):
         ...
 
 
-class ListedTool(Tool, Protocol):
+class ToolWithName(Tool, Protocol):
     """A tool with its name, as programs list them."""
 
     @property

@@ -48,7 +48,7 @@ class Range(Struct, frozen=True):
     told: bool = False
 
 
-class Standing(Struct, frozen=True):
+class CompactionStanding(Struct, frozen=True):
     """How many entries of a lane no summary stands for, and how often one was tried in vain."""
 
     lane: LaneKey
@@ -69,9 +69,11 @@ async def claim_of(
     return [LaneKey(row["lane"]) for row in rows]
 
 
-async def standings(database: Database, system_id: SystemId, conversations: Sequence[Conversation]) -> list[Standing]:
+async def standings(
+    database: Database, system_id: SystemId, conversations: Sequence[Conversation]
+) -> list[CompactionStanding]:
     """Those of these conversations of a butler that have entries without a summary."""
-    return rows_as(Standing, await database.rows(query("compaction.standings"), system_id, conversations))
+    return rows_as(CompactionStanding, await database.rows(query("compaction.standings"), system_id, conversations))
 
 
 async def load(database: Database, lane: LaneKey) -> Range | None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from switchboard.domain import llm
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.search import Search
-from switchboard.ports.tools import Audience, ListedTool, NeedsMachine, Tool
+from switchboard.ports.tools import Audience, NeedsMachine, Tool, ToolWithName
 from switchboard.sandbox.run import Sandbox
 from switchboard.tools.ask import AskUser
 from switchboard.tools.attach import AttachFile
@@ -46,7 +46,7 @@ class Grants(Struct, frozen=True):
         return {"owners": self.owners, "others": self.others, "groups": self.groups}[audience]
 
 
-def build_tools(sandbox: SandboxRules = _DEFAULTS, search: Search | None = None) -> tuple[ListedTool, ...]:
+def build_tools(sandbox: SandboxRules = _DEFAULTS, search: Search | None = None) -> tuple[ToolWithName, ...]:
     """All tools, in the order in which models see them, which never changes.
 
     `sandbox` is for commands. `search`: the provider of `web_search`; None: there is no such tool.
