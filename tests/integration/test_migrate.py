@@ -24,6 +24,7 @@ from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Reader
 from switchboard.store.database import SCHEMA, Database
 from switchboard.store.history import StoredHistory, StoredReaders
+from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import COMPONENT, Migration, functions, migrate, migrations
 from switchboard.store.processes import NewProcess, list_processes, register
 from tests.processes import environment, running
@@ -279,6 +280,41 @@ async def test_what_older_releases_kept_is_read_as_if_it_came_today(
         found = await StoredHistory(database, StoredReaders(database, CHANNELS)).read(reader)
         assert [(one.own_words, one.told) for one in found if one.role == "user"] == [("look", False), ("yes", True)]
         assert [others_words((), [one], ()) for one in found] == [False, False, True, True]
+    finally:
+        await database.close()
+
+
+async def test_replies_that_older_releases_kept_for_connectors_of_programs_are_returned(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await Database.connect(database_url)
+    try:
+        with monkeypatch.context() as older:
+            older.setattr(
+                "switchboard.store.migrate.migrations", lambda: tuple(one for one in PRESENT if one.number < 6)
+            )
+            await migrate(database)
+        for endpoint in ("embedded:System1/clerk", "bot:house"):
+            await database.run(
+                "with l as (insert into lane (key, kind, pool, tier, state, last_seq)"
+                " values (gen_random_uuid(), 'send', 'telegram', 1, 'ready', 2) returning key)"
+                " insert into outbox (lane, seq, outbox_id, request_id, system_id, channel, endpoint, recipient,"
+                " reply_to, text, state, created_at)"
+                " select l.key, n, gen_random_uuid(), $2, 'System1/clerk', 'telegram', $1, 's1', 'e', 'hello',"
+                " 'pending', now() from l cross join generate_series(1, 2) n",
+                endpoint,
+                new_uuid7(),
+            )
+        await migrate(database)
+        rows = await database.rows(
+            "select o.endpoint, o.state, l.state as lane, l.last_seq - l.done_seq as waiting,"
+            " o.settled_at is null as open"
+            " from outbox o join lane l on l.key = o.lane where o.seq = 2 order by o.endpoint"
+        )
+        assert [tuple(row) for row in rows] == [
+            ("bot:house", "pending", "ready", 2, True),
+            ("embedded:System1/clerk", "sent", "idle", 0, False),
+        ]
     finally:
         await database.close()
 
