@@ -14,7 +14,7 @@ from switchboard.core.turns.compaction import SENTENCE
 from switchboard.core.turns.remembering import NotKept, find_words
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.facts import Fact, OwnWords, PersonalMemory
-from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 
 MOST_FOUND: Final = 20
 """Facts in one result."""
@@ -67,7 +67,7 @@ MEMORY_SEARCH: Final = ToolSpec(
 OF_MEMORY: Final = frozenset({REMEMBER.name, MEMORY_SEARCH.name})
 
 
-class Remember:
+class Remember(NamedTool):
     """See the port."""
 
     spec: Final = REMEMBER
@@ -93,7 +93,7 @@ async def _is_forgotten(words: OwnWords, memory: PersonalMemory) -> bool:
     return False
 
 
-class MemorySearch:
+class MemorySearch(NamedTool):
     """See the port."""
 
     spec: Final = MEMORY_SEARCH

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.search import FoundPage, Search, SearchFailure
-from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.results import told_as_data
 from switchboard.tools.urls import canonical, hosts_of, place_of
 
@@ -47,7 +47,7 @@ WEB_SEARCH: Final = ToolSpec(
 )
 
 
-class WebSearch:
+class WebSearch(NamedTool):
     """web_search."""
 
     spec: Final = WEB_SEARCH
