@@ -14,10 +14,14 @@ TURN = UUID("0192f0c1-0000-7000-8000-00000000000f")
 TOOLS = {tool.spec.name: tool for tool in build_tools()}
 
 
-def scope_of(workspace: Path, *, quota: int = QUOTA, conversation: str = "") -> ToolScope:
+def scope_of(workspace: Path, *, quota: int = QUOTA, conversation: str = "", readers: str = "") -> ToolScope:
     kept = results_of(workspace)
     return ToolScope(
-        *(workspace, frozenset(), frozenset(), KEY, TURN), quota=quota, results=kept, conversation=conversation
+        *(workspace, frozenset(), frozenset(), KEY, TURN),
+        quota=quota,
+        results=kept,
+        conversation=conversation,
+        readers=readers,
     )
 
 

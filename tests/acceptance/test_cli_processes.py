@@ -296,7 +296,7 @@ def test_up_from_nothing_on_the_embedded_database(place: Path) -> None:
 def test_signals_that_are_ignored_from_the_start_end_nothing_but_sigterm_does(place: Path) -> None:
     """As under `nohup` or behind `&` in a script; and whatever the parent ignores, there is a way to end it."""
     process = subprocess.Popen(
-        ["/bin/sh", "-c", 'trap "" INT HUP TERM; exec "$@"', "sh", EXECUTABLE, "up", "--json"],
+        ["/bin/sh", "-c", 'trap "" INT QUIT HUP TERM; exec "$@"', "sh", EXECUTABLE, "up", "--json"],
         env=environment(place / "data"),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -307,10 +307,23 @@ def test_signals_that_are_ignored_from_the_start_end_nothing_but_sigterm_does(pl
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGHUP)
     told({**environment(place / "data"), "SWITCHBOARD_URL": url}, "send", "still there?", "--wait", "30")
+    withheld = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+    for pid in _started_by(process.pid):
+        assert [number for number in withheld if _ignored(pid) >> (number - 1) & 1] == [], pid
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=DEADLINE)
     assert process.returncode == 0
     assert that_know(place) == []
+
+
+def _started_by(pid: int) -> list[int]:
+    """All its descendants."""
+    below = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return below + [one for child in below for one in _started_by(child)]
+
+
+def _ignored(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/status").read_text().partition("SigIgn:")[2].split()[0], 16)
 
 
 _INTERRUPTED_AT_IMPORT = """

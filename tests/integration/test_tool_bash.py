@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.ports.engine import Answer
 from switchboard.ports.sandbox import SandboxRules
-from switchboard.ports.tools import QUOTA, ToolOutcome
+from switchboard.ports.tools import QUOTA, Kept, ToolOutcome
 from switchboard.sandbox.run import Sandbox
 from switchboard.sandbox.session import start_session
 from switchboard.testing.engines import MemoryJournal, a_turn
@@ -69,6 +70,25 @@ async def test_a_session_keeps_what_was_set(shell: Shell) -> None:
     assert await shell.told("f", "two") == f"{NEW}exit code 127, in /workspace\nbash: f: command not found"
     await shell.tool.close()
     assert (await shell.told("cd d && f")).startswith(f"{NEW}exit code 127, in /workspace/d\n")
+
+
+async def test_other_readers_of_the_conversation_have_another_shell(shell: Shell) -> None:
+    kept: list[int | None] = [None]
+
+    async def told(command: str, readers: str, worker: int = 1) -> str:
+        async def keeps(_: float) -> Kept:
+            kept.append(worker)
+            return Kept(kept[-2], worker)
+
+        scope = scope_of(shell.workspace, conversation="one", readers=readers)
+        return (await call_tool(shell.tool, {"command": command}, replace(scope, keeps=keeps))).text
+
+    assert (await told("x=heron; cd /tmp", "alice")).startswith(NEW)
+    assert await told('echo "<$x>"; history | grep -c [h]eron', "group") == f"{NEW}exit code 1, in /workspace\n<>\n0"
+    assert await told('echo "<$x>"', "alice") == "exit code 0, in /tmp\n<heron>"
+    kept.append(2)  # another worker had the conversation
+    assert (await told("true", "group")).startswith(NEW)
+    assert (await told("true", "alice")).startswith(NEW)
 
 
 @pytest.mark.parametrize(

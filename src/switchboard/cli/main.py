@@ -24,6 +24,7 @@ from switchboard.cli.output import INTERRUPTED, OK, report, report_usage
 from switchboard.cli.shape import name_values, offer_json
 from switchboard.cli.terminal import set_up_terminal, unwritten
 from switchboard.domain.errors import SwitchboardError
+from switchboard.signals import drop_withheld
 
 
 class CommandEntry(Struct, frozen=True):
@@ -100,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command named by `arguments` (by default those of the process), and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in given
+    drop_withheld()
     set_up_terminal()
     try:
         command = command_line(given)

@@ -27,6 +27,7 @@ from switchboard.cli.output import errors
 from switchboard.cli.parts import ProcessParts, stop_with_stdin
 from switchboard.embedded import supervisor as embedded
 from switchboard.server.listener import bind
+from switchboard.signals import is_withheld
 from switchboard.tasks import cancelled
 
 if TYPE_CHECKING:
@@ -121,5 +122,5 @@ def _listen_for_signals(stop: asyncio.Event, second: asyncio.Future[int]) -> Non
     for number in ENDING:
         # A parent that uses nohup, or a script's background job, withholds the terminal's signals from us. SIGTERM does
         # not come from the terminal, and ignoring it would mean that we could only be killed.
-        if number not in UNLESS_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:
+        if number not in UNLESS_IGNORED or not is_withheld(number):
             loop.add_signal_handler(number, heard, number)

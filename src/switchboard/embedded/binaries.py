@@ -24,6 +24,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from switchboard.domain.errors import ConfigurationError
+from switchboard.signals import default_signals
 
 _OLDEST = 14  # recovery_init_sync_method and initdb --no-instructions are as old as this
 _COPIES = Path("/var/cache/switchboard")  # for root only, where PostgreSQL cannot get at the wheel
@@ -186,17 +187,18 @@ async def run(
     instead of a pipe, whose end the postmaster would inherit: we would wait until the server stops.
     """
     with tempfile.TemporaryFile() as output:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=cwd,
-            env=_environment(data_dir),
-            preexec_fn=account.become if account else None,
-            start_new_session=True,
-            pass_fds=pass_fds,
-        )
+        with default_signals():
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=cwd,
+                env=_environment(data_dir),
+                preexec_fn=account.become if account else None,
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
         try:
             code = await process.wait()
         except asyncio.CancelledError:

@@ -104,6 +104,8 @@ class ToolScope(Struct, frozen=True):
     """Stores a file for the answer of this turn; None: the answer cannot have files."""
     conversation: str = ""
     """This butler's conversation to which the turn belongs: what a tool keeps between calls is kept for it."""
+    readers: str = ""
+    """Those who read this turn: another audience of the conversation learns nothing of what a tool keeps for them."""
     keeps: Keeps | None = None
     """For a tool that keeps something in this process; None: there are no other processes."""
     message: tuple[Passage, ...] = ()

@@ -40,6 +40,7 @@ from switchboard.sandbox.enclosure import (
 )
 from switchboard.sandbox.limits import Allowed
 from switchboard.sandbox.watchdog import UNLIMITED, Watchdog, WatchdogPipes
+from switchboard.signals import default_signals
 from switchboard.transport.programs import Program, ProgramExit, run_program
 
 MOST_OUTPUT: Final = 8 * 1024**2
@@ -186,7 +187,7 @@ class Sandbox:
         if lacking := await self.lacking():
             raise NoSandbox(lacking)
         room = self._room(workspace, disk)
-        with ExitStack() as opened:
+        with ExitStack() as opened, default_signals():
             ready = self._ready(inside, room, opened)
             process = subprocess.Popen(  # noqa: ASYNC220 (asyncio's own start can be cancelled halfway)
                 ready.argv,

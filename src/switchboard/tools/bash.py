@@ -1,4 +1,4 @@
-"""The tool `bash`: runs commands in the shell of a conversation, which keeps directory, variables and functions.
+"""The tool `bash`: runs commands in the shell of a conversation and its readers, which keeps what they set.
 
 `registry.py` builds it. A shell lives only in this process, so the turns of its conversation are offered to this
 process first. On another worker, after half an hour without a command, or when the shell has ended, the next command
@@ -42,19 +42,22 @@ BASH: Final = ToolSpec(
 )
 
 _UNSAID: Final = "a new session since the last command that ended: nothing is set that was set until then\n"
-_Key = tuple[Path, str]
+_Key = tuple[Path, str, str]
+"""Workspace, conversation, readers."""
 
 
 @dataclass(slots=True)
 class _Kept:
     """The shell of one conversation, if there is one; `ending` is the clean-up after a cancelled command.
 
-    `keeper` is the number that this process had as a worker when it ran the last command. `unsaid` is what the model
-    must still be told, if that command, and perhaps others before it, was stopped.
+    `keeper` is the number that this process had as a worker when it ran the last command of the conversation, for
+    whichever readers; `stale`: there may have been a shell for these elsewhere since. `unsaid` is what the model must
+    still be told, if that command, and perhaps others before it, was stopped.
     """
 
     session: ShellSession | None = None
     keeper: int | None = None
+    stale: bool = False
     unsaid: str = ""
     ending: asyncio.Task[object] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -86,7 +89,7 @@ class Bash(NamedTool):
         command = str(arguments["command"])
         if not sayable(command):
             return UNSAYABLE
-        kept = self._kept.setdefault((scope.workspace, scope.conversation), _Kept())
+        kept = self._kept.setdefault(_key(scope), _Kept())
         async with kept.lock:
             if kept.expiry:
                 kept.expiry.cancel()
@@ -139,9 +142,15 @@ class Bash(NamedTool):
         if scope.keeps is None:
             return True
         said = await scope.keeps(self._idle)
-        if said is not None and said.before != kept.keeper:
+        now = None if said is None else said.now
+        mates = [one for key, one in self._kept.items() if key[:2] == _key(scope)[:2]]
+        known = next((one.keeper for one in mates if one.keeper is not None), None)
+        for one in mates:  # it was elsewhere with all its readers, perhaps
+            one.stale = one.stale or (said is not None and said.before != known)
+            one.keeper = now
+        if kept.stale:
             await self._close(kept)
-        kept.keeper = None if said is None else said.now
+            kept.stale = False
         return said is not None
 
     async def _make_room(self) -> None:
@@ -152,7 +161,7 @@ class Bash(NamedTool):
             await self._end(waiting[0], self._kept[waiting[0]])
 
     def _let_wait(self, scope: ToolScope, kept: _Kept) -> None:
-        key = (scope.workspace, scope.conversation)
+        key = _key(scope)
         self._kept.pop(key, None)
         self._kept[key] = kept  # at the end: it has been idle for the shortest time
         loop = asyncio.get_running_loop()
@@ -177,6 +186,10 @@ class Bash(NamedTool):
         if session is not None:
             with suppress(OSError):  # it did not end in time
                 await session.close()
+
+
+def _key(scope: ToolScope) -> _Key:
+    return scope.workspace, scope.conversation, scope.readers
 
 
 def _told(said: ShellAnswer, begun: str, *, too_much: bool) -> ToolOutcome:

@@ -21,8 +21,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _UNHEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Stopping a service sends these to all its processes; the keeper waits until the worker closes the lifeline."""
-_PYTHONS_OWN = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores these, and the program that it executes would inherit that."""
+_INHERITED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGQUIT)
+"""Python ignores the first two, a parent perhaps the last, and the program that it executes would inherit that."""
 _GRACE_S = 1.0
 _HASTE_S = 0.3
 """Used instead of `_GRACE_S` in a hurry."""
@@ -56,7 +56,7 @@ def _become(argv: list[str], account: str, keeper: int) -> None:
     """Execute the program in this child process; never returns."""
     try:
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, *_UNHEARD, *_PYTHONS_OWN):
+        for number in (signal.SIGCHLD, *_UNHEARD, *_INHERITED):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         if account != "-":

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from switchboard.signals import default_signals
 from switchboard.tasks import wait_at_most
 from switchboard.transport.programs import ProgramUser
 
@@ -161,7 +162,7 @@ def start(program: LongProgram) -> KeptProgram:
     """
     account = program.account
     who = f"{account.uid}:{account.gid}:{','.join(map(str, account.groups))}" if account else "-"
-    with contextlib.ExitStack() as undone:
+    with contextlib.ExitStack() as undone, default_signals():
         ends = [_pipe(undone) for _ in range(4)]
         (program_in, to), (back, out), (errors, err), (held, lifeline) = ends
         process = subprocess.Popen(

@@ -25,6 +25,7 @@ from typing import IO, Final
 
 from msgspec import Struct
 
+from switchboard.signals import default_signals
 from switchboard.tasks import wait_at_most
 
 _DRAIN_S: Final = 1.0
@@ -136,7 +137,7 @@ async def run_program(program: Program, grace: float = 3.0) -> ProgramExit:
 
 def _start(program: Program) -> subprocess.Popen[bytes]:
     account = program.account
-    with _standard_input(program.given) as stdin:
+    with _standard_input(program.given) as stdin, default_signals():
         if account and program.given:
             os.fchown(stdin.fileno(), account.uid, account.gid)  # some programs open /dev/stdin
         return subprocess.Popen(

@@ -103,6 +103,7 @@ class ToolCaller:
             results=self.around.results,
             keep=self.around.keep,
             conversation=f"{self.turn.member.system_id} {self.turn.conversation}",
+            readers=self.frozen.readers,
             keeps=self.turn.keeps,
             message=passages_of(self.turn.envelope),
             memory=None if facts is None else TurnMemory(self.turn, self.frozen, facts),
