@@ -116,11 +116,33 @@ async def test_what_a_model_is_told(shell: Shell, command: str, told: str) -> No
     assert (await shell.told("echo on")).endswith("\non")
 
 
-@pytest.mark.parametrize("command", ["sleep 7143", "while :; do :; done", "cat", "f() { f; }; read x"])
-async def test_a_command_that_does_not_end_is_interrupted_and_its_session_lives(shell: Shell, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("sleep 7143", "it had written nothing"),
+        ("echo one; echo two; while :; do :; done", "its output until then:\none\ntwo"),
+        ("printf 'working '; sleep 7143", "its output until then:\nworking "),
+        ("cat", "it waits for input\nit had written nothing"),
+        ("echo one; read -p 'Sure? '", "it waits for input: Sure?\nits output until then:\none\nSure? "),
+        ("python3 -c 'input(\"Name: \")'", "it waits for input: Name:\nits output until then:\nName: "),
+        (
+            "python3 -c 'import getpass; getpass.getpass()'",
+            "it waits for input: Password:\nits output until then:\nPassword: ",
+        ),
+        (
+            "printf 'Go? '; python3 -c 'import select; select.select([0], [], [])'",
+            "it may wait for input: Go?\nits output until then:\nGo? ",
+        ),
+    ],
+)
+async def test_of_a_command_that_does_not_end_the_output_is_told_and_its_session_lives(
+    shell: Shell, command: str, told: str
+) -> None:
     await shell("x=heron")
-    late = await shell(command, timeout=0.3)
-    assert late.text == "bash was stopped after 0.3 s: it had not ended; whether it had an effect is not known"
+    late = await shell(command, timeout=1)
+    stopped = "bash was stopped after 1 s: it had not ended; whether it had an effect is not known"
+    assert late.text.rstrip() == f"{stopped}\n{told}".rstrip()
+    assert (late.ok, late.passing) == (False, True)
     assert await shell.told("echo $x") == "exit code 0, in /workspace\nheron"
 
 

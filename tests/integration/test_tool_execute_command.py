@@ -71,9 +71,12 @@ async def test_output_without_end_is_ended(tmp_path: Path) -> None:
 
 async def test_a_command_that_does_not_end_is_stopped(tmp_path: Path) -> None:
     tool = TOOLS["execute_command"]
-    outcome = await outcome_of(tool, tmp_path, CallLimits(0.3), command="sleep 7142")
-    stopped = "execute_command was stopped after 0.3 s: it had not ended; whether it had an effect is not known"
-    assert outcome.text == stopped
+    stopped = "execute_command was stopped after 1 s: it had not ended; whether it had an effect is not known\n"
+    outcome = await outcome_of(tool, tmp_path, CallLimits(1), command="sleep 7142")
+    assert outcome.text == f"{stopped}it had written nothing"
+    outcome = await outcome_of(tool, tmp_path, CallLimits(1), command="echo half; echo done >&2; sleep 7142")
+    assert outcome.text == f"{stopped}its output until then:\nhalf\ndone"
+    assert (outcome.ok, outcome.passing) == (False, True)
 
 
 async def test_commands_at_the_same_time_do_not_meet(tmp_path: Path) -> None:

@@ -131,6 +131,8 @@ class ToolOutcome(Struct, frozen=True):
     foreign was read before the call."""
     remembered: tuple[OwnWords, ...] = ()
     """Words of the person that become facts when the turn ends."""
+    unfinished: bool = False
+    """The call was cancelled, and `text` is what there was until then."""
 
 
 class Tool(Protocol):
@@ -142,7 +144,7 @@ class Tool(Protocol):
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
         """Carry out the call. Bad arguments and all other failures are outcomes, never exceptions.
 
-        If cancelled, it leaves nothing running.
+        If cancelled, it leaves nothing running; it may then return what it has, `unfinished`.
         """
         ...
 

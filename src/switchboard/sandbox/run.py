@@ -101,14 +101,24 @@ class Sandbox:
             return f"{group} allows {processes}, a watchdog {memory}"
         return f"{group} allows {processes} and {memory}"
 
-    async def run(self, command: str, workspace: Path, disk: int, deadline: float | None = None) -> CommandExit:
+    async def run(
+        self,
+        command: str,
+        workspace: Path,
+        disk: int,
+        deadline: float | None = None,
+        *,
+        written: bytearray | None = None,
+    ) -> CommandExit:
         """Run a command; the workspace may take `disk` bytes. Nothing outlives it. Raises `NoSandbox`, OSError.
 
-        Raises ValueError for a command with a NUL. `deadline` in seconds. If cancelled, it kills everything.
+        Raises ValueError for a command with a NUL. `deadline` in seconds. If cancelled, it kills everything; its output
+        until then is in `written`.
         """
         if lacking := await self.lacking():
             raise NoSandbox(lacking)
-        return _done(*await self._run(_command(command, deadline), shell(command), self._room(workspace, disk)))
+        program = replace(_command(command, deadline), written=written)
+        return _done(*await self._run(program, shell(command), self._room(workspace, disk)))
 
     async def execute(self, program: Program, workspace: Path, disk: int) -> ProgramExit:
         """Run a program in its `cwd`, which is read-only. If it was killed, `errors` says why.

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from switchboard.core.shell import ShellReport, Spoken, prompt
 from switchboard.sandbox.enclosure import Inside
+from switchboard.sandbox.reading import WaitsForInput, waits_for_input
 from switchboard.sandbox.run import MOST_OUTPUT, RunningCommand, Sandbox, TerminalDescriptors
 from switchboard.tasks import first_of
 
@@ -127,6 +128,10 @@ class ShellSession:
                 await self.close()
         said = self._said()
         return replace(said, output=output + said.output)
+
+    def take_unfinished(self) -> tuple[bytes, WaitsForInput]:
+        """The output so far of a command that has not ended, and whether it waits for somebody to type."""
+        return self._spoken.take(), "no" if self._closed else waits_for_input(self._master)
 
     async def close(self) -> None:
         """Kill the shell and everything that it has started."""

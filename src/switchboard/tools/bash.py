@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +21,10 @@ from switchboard.core.visible import escaped
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
+from switchboard.sandbox.reading import WaitsForInput
 from switchboard.sandbox.run import MOST_OUTPUT, NoSandbox, Sandbox
 from switchboard.sandbox.session import INTERRUPT_S, ShellAnswer, ShellSession, start_session
-from switchboard.tools.execute_command import MOST_SHOWN, UNSAYABLE, one_command, sayable
+from switchboard.tools.execute_command import MOST_SHOWN, UNSAYABLE, one_command, sayable, so_far
 
 IDLE_S: Final = 1800.0
 """Seconds that a shell waits for a command before it is ended."""
@@ -41,7 +43,13 @@ BASH: Final = ToolSpec(
     reach="inside",
 )
 
+_LONGEST_PROMPT: Final = 500
 _UNSAID: Final = "a new session since the last command that ended: nothing is set that was set until then\n"
+_WAITS: Final[Mapping[WaitsForInput, str]] = {
+    "surely": "it waits for input{}\n",
+    "perhaps": "it may wait for input{}\n",
+    "no": "",
+}
 _Key = tuple[Path, str, str]
 """Workspace, conversation, readers."""
 
@@ -127,8 +135,9 @@ class Bash(NamedTool):
         try:
             said = await session.run(command)
         except asyncio.CancelledError:
+            output, waits = session.take_unfinished()
             kept.ending = asyncio.ensure_future(session.interrupt())
-            raise
+            return so_far(output, begun + _WAITS[waits].format(_last_line(output)))
         late = said.report is None and session.alive
         if late:
             said = replace(await session.interrupt(), output=said.output)
@@ -190,6 +199,12 @@ class Bash(NamedTool):
 
 def _key(scope: ToolScope) -> _Key:
     return scope.workspace, scope.conversation, scope.readers
+
+
+def _last_line(output: bytes) -> str:
+    """What a command has written last, if it has not ended the line: perhaps it asks for something."""
+    line = output.rpartition(b"\n")[2].decode("utf-8", "replace")[-_LONGEST_PROMPT:].rstrip()
+    return f": {line}" if line else ""
 
 
 def _told(said: ShellAnswer, begun: str, *, too_much: bool) -> ToolOutcome:

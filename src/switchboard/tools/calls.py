@@ -106,7 +106,7 @@ async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, limits:
             await _cancelled(running, tool.spec.name, grace)
     if late or running.cancelled():
         when = f" after {limits.timeout:g} s" if late else ""
-        return ToolOutcome(_stopped(tool.spec, when), ok=False, passing=late)
+        return ToolOutcome(_stopped(tool.spec, when) + _so_far(running), ok=False, passing=late)
     return running.result()
 
 
@@ -134,6 +134,14 @@ async def _called(
         return ToolOutcome(
             f"{tool.spec.name} failed with {type(error).__name__}; that is a defect of the tool", ok=False
         )
+
+
+def _so_far(running: asyncio.Task[ToolOutcome]) -> str:
+    """What the tool has told of a call that did not end, as further lines."""
+    if not running.done() or running.cancelled():
+        return ""
+    outcome = running.result()
+    return f"\n{outcome.text}" if outcome.unfinished else ""
 
 
 def _stopped(spec: ToolSpec, when: str) -> str:

@@ -6,6 +6,7 @@ control a terminal are shown as `\\x1b` and the like.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from switchboard.core.visible import escaped
@@ -62,13 +63,23 @@ class ExecuteCommand(NamedTool):
         command = str(arguments["command"])
         if not sayable(command):
             return UNSAYABLE
+        written = bytearray()
         try:
-            done = await self._sandbox.run(command, scope.workspace, scope.quota)
+            done = await self._sandbox.run(command, scope.workspace, scope.quota, written=written)
+        except asyncio.CancelledError:
+            return so_far(bytes(written))
         except NoSandbox as none:
             return ToolOutcome(f"the command was not run: {none}", ok=False)
         except OSError as error:
             return ToolOutcome(f"the command could not be started: {error.strerror}", ok=False)
         return _told(done)
+
+
+def so_far(output: bytes, note: str = "") -> ToolOutcome:
+    """The outcome for a command that was stopped: its output until then."""
+    shown = output.decode("utf-8", "replace").rstrip("\n")
+    text = f"its output until then:\n{shown}" if shown else "it had written nothing"
+    return ToolOutcome(escaped(f"{note}{text}"), ok=False, unfinished=True)
 
 
 def sayable(command: str) -> bool:

@@ -69,7 +69,8 @@ class Program:
     """What to run: an argument vector, never a shell line; `env` is its whole environment. In seconds and bytes.
 
     `cwd` None: our own. `deadline` None: no limit. `account` None: our own. `keep`: descriptors that it also gets.
-    `started` is called when it has been started, `stop` to end it, if not by SIGTERM.
+    `started` is called when it has been started, `stop` to end it, if not by SIGTERM. The output is collected in
+    `written`, if given, for those who cancel the run.
     """
 
     argv: Sequence[str]
@@ -82,6 +83,7 @@ class Program:
     keep: Sequence[int] = ()
     started: Callable[[], None] = field(default=lambda: None, repr=False)
     stop: Callable[[], None] | None = field(default=None, repr=False)
+    written: bytearray | None = field(default=None, repr=False)
 
 
 class ProgramExit(Struct, frozen=True):
@@ -120,7 +122,7 @@ async def run_program(program: Program, grace: float = 3.0) -> ProgramExit:
     """
     # No await between the start and the `try`. asyncio's own start can be cancelled halfway: then it kills only the
     # program, does not reveal the rest of the group, and waits until all of the group have closed the pipes.
-    run = _Run(_start(program), program.most)
+    run = _Run(_start(program), program.most, bytearray() if program.written is None else program.written)
     late = False
     try:
         program.started()
@@ -178,14 +180,14 @@ def _in_memory() -> IO[bytes]:
 class _Run:
     """Collects what a program writes; `over` is set when it has ended or written too much."""
 
-    def __init__(self, process: subprocess.Popen[bytes], most: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], most: int, output: bytearray) -> None:
         self._process = process
         self._most = most
         self._loop = asyncio.get_running_loop()
         takers = ((process.stdout, self._add_output), (process.stderr, self._add_errors))
         self._open: dict[IO[bytes], Callable[[bytes], None]] = {pipe: take for pipe, take in takers if pipe is not None}
         self.pid = process.pid
-        self.output = bytearray()
+        self.output = output
         self.errors = bytearray()
         self.too_much = False
         self.over = asyncio.Event()

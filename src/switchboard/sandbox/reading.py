@@ -1,0 +1,67 @@
+"""Whether what runs at a terminal waits for somebody to type, as far as the kernel tells.
+
+`session.py` asks when a command has not ended in time. In: our end of the terminal; out: what is known. A process that
+is in the system call `read` with the terminal waits for input; one that waits in `poll` or the like may do so.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal
+
+WaitsForInput = Literal["surely", "perhaps", "no"]
+
+_READ: Final = 0
+_POLLING: Final = frozenset({7, 23, 232, 270, 271, 281})
+"""poll, select, epoll_wait, pselect6, ppoll, epoll_pwait, by their numbers on x86-64, the only machine of sandboxes."""
+_NUMBER_OF_TERMINAL: Final = 0x80045430
+"""TIOCGPTN, which Python does not name."""
+_TERMINALS: Final = 136
+_CONTROLLING: Final = os.makedev(5, 0)
+
+
+def waits_for_input(master: int) -> WaitsForInput:
+    """Whether a foreground process waits for input; `no` also if the kernel does not tell us. Never raises."""
+    try:
+        (number,) = struct.unpack("i", fcntl.ioctl(master, _NUMBER_OF_TERMINAL, b"\0" * 4))
+        group = os.tcgetpgrp(master)
+    except OSError:
+        return "no"
+    ours = {os.makedev(_TERMINALS, number), _CONTROLLING}
+    calls = [call for pid in _members(group) for call in _calls(pid)]
+    if any(number == _READ and _device(pid, descriptor) in ours for pid, number, descriptor in calls):
+        return "surely"
+    return "perhaps" if calls and all(number in _POLLING for _, number, _ in calls) else "no"
+
+
+def _members(group: int) -> Iterator[int]:
+    """The processes of a group."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError, ProcessLookupError):
+                fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
+                if int(fields[2]) == group:
+                    yield int(name)
+
+
+def _calls(pid: int) -> Iterator[tuple[int, int, int]]:
+    """The system calls that the threads of a process wait in: process, number of the call, its first argument."""
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            words = Path(f"/proc/{pid}/task/{task}/syscall").read_text().split()
+            if len(words) > 2 and words[0].isdigit():
+                yield pid, int(words[0]), int(words[1], 16)
+            else:
+                yield pid, -1, -1  # it runs
+
+
+def _device(pid: int, descriptor: int) -> int:
+    try:
+        return Path(f"/proc/{pid}/fd/{descriptor}").stat().st_rdev
+    except OSError:
+        return 0
