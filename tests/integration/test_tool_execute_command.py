@@ -13,10 +13,11 @@ from switchboard.ports.sandbox import SandboxRules
 from switchboard.sandbox.run import Sandbox
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm
-from switchboard.tools.calls import CallLimits
+from switchboard.tools.bash import Bash
+from switchboard.tools.calls import CallLimits, call_tool
 from switchboard.tools.execute_command import MOST_SHOWN
 from switchboard.tools.registry import build_tools
-from tests.tools import TOOLS, called, outcome_of
+from tests.tools import TOOLS, called, outcome_of, scope_of
 from tests.turning import OWNER, a_model_engine
 
 
@@ -111,3 +112,39 @@ async def test_no_model_is_told_of_it_where_there_is_no_sandbox(
         await engine.run(a_turn({"owners": OWNER}), MemoryJournal())
         offered = llm.requests[0].tools
     assert offered[3:5] == ("search_files", "web_fetch")
+
+
+_NESTED = "for n in $(seq {depth}); do mkdir {name} && cd {name} || exit; done"
+
+
+@pytest.mark.parametrize(
+    ("depth", "name", "excess"),
+    [
+        (64, "a", None),
+        (65, "a", "more than 64 directories inside each other"),
+        (3000, "a", "more than 64 directories inside each other"),
+        (10, "n" * 220, "paths of more than 2048 bytes"),
+    ],
+)
+async def test_directories_too_deep_are_refused_to_the_command_that_makes_them_and_can_be_removed(
+    tmp_path: Path, depth: int, name: str, excess: str | None
+) -> None:
+    shell = Bash(Sandbox(SandboxRules()))
+    for tool in (TOOLS["execute_command"], shell):
+        made = await outcome_of(tool, tmp_path, command=_NESTED.format(depth=depth, name=name))
+        assert made.ok is (excess is None)
+        assert excess is None or f"not permitted: the workspace had {excess}" in made.text
+        more = await outcome_of(tool, tmp_path, command="echo on")
+        assert more.ok  # it is not to blame
+        assert "not permitted" not in more.text
+        removed = await outcome_of(tool, tmp_path, command=f"cd /workspace; rm -r {name[0]}*; sleep 3; ls")
+        assert (removed.ok, removed.text.splitlines()[-1][:11]) == (True, "exit code 0")
+    await shell.close()
+
+
+async def test_what_is_too_deep_counts_for_the_quota(tmp_path: Path) -> None:
+    fill = "; head -c 3M /dev/zero >f"
+    await called(tmp_path, "execute_command", command=_NESTED.format(depth=100, name="a") + fill)
+    scope = scope_of(tmp_path, quota=2 * 1024**2)
+    refused = await call_tool(TOOLS["write_file"], {"path": "x", "content": "x"}, scope)
+    assert "the workspace is full" in refused.text

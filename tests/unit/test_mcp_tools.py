@@ -16,6 +16,7 @@ from switchboard.core.mcp_tools import (
     fitting,
     pinned,
     server_of,
+    shallow_json,
     size_of,
     tool_name,
     unusable,
@@ -31,6 +32,16 @@ def deep(levels: int) -> dict[str, Any]:
     for _ in range(levels):
         inner = {"type": "object", "properties": {"x": inner}}
     return inner
+
+
+def takes(argument: object, **defined: object) -> ListedTool:
+    return replace(LOOK, parameters={"type": "object", "properties": {"a": argument}, "$defs": defined})
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """Few parts, each with two references to the one before."""
+    refer = [{"anyOf": [{"$ref": f"#/$defs/n{n - 1}"}] * 2} for n in range(1, levels)]
+    return {"n0": {"type": "string"}} | {f"n{n}": one for n, one in enumerate(refer, 1)}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +62,27 @@ def deep(levels: int) -> dict[str, Any]:
             replace(LOOK, parameters={"type": "object", "properties": {"a": {"$ref": "https://x"}}}),
             "another document",
         ),
-        (replace(LOOK, parameters={"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}}), None),
+        (takes({"$ref": "#/$defs/a"}, a={"type": "string"}), None),
+        (takes({"$ref": "#/$defs/a"}, a={"$ref": "#/$defs/b"}, b={"type": "object", "properties": {"c": True}}), None),
+        (takes({"const": {"$ref": "https://x", "type": 7}}), None),
+        (takes({"$ref": "#/$defs/b"}, a={}), "which it does not have"),
+        (takes({"$ref": "#here"}), "which it does not have"),
+        (takes({"$ref": "#"}), "refers to itself"),
+        (takes({"$ref": "#/$defs/a"}, a={"$ref": "#/$defs/a"}), "refers to itself"),
+        (takes({"$ref": "#/$defs/a"}, a={"type": "array", "items": {"$ref": "#/$defs/a"}}), "refers to itself"),
+        (takes({"$ref": 7}), "invalid `$ref`"),
+        (takes({"$dynamicRef": "#a"}), "which providers refuse"),
+        (takes({"$ref": "#/$defs/n13"}, **doubling(14)), "parts"),
+        (takes({"type": "text"}), "invalid `type`"),
+        (takes({"type": []}), "invalid `type`"),
+        (takes({"type": "array"}), "without `items`"),
+        (takes({"type": "array", "items": [{}]}), "where a schema belongs"),
+        (takes({"enum": []}), "invalid `enum`"),
+        (takes({"required": True}), "invalid `required`"),
+        (takes({"properties": []}), "invalid `properties`"),
+        (takes({"anyOf": {}}), "invalid `anyOf`"),
+        (takes({"minLength": -1}), "invalid `minLength`"),
+        (takes("string"), "where a schema belongs"),
     ],
 )
 def test_what_no_model_can_be_offered_is_left_out(tool: ListedTool, why: str | None) -> None:
@@ -70,6 +101,34 @@ def test_of_two_tools_with_one_name_neither_is_offered_unless_one_is_renamed() -
 @given(st.from_regex(r"\A[a-z][a-z0-9-]{0,29}\Z"), st.text("abc_-", min_size=1))
 def test_the_server_is_known_by_the_name_of_a_tool(server: str, tool: str) -> None:
     assert server_of(tool_name(server, tool)) == server
+
+
+@given(
+    st.recursive(
+        st.sampled_from([None, True, 7, "x]", 'a"[\\', "{"]),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3), st.dictionaries(st.sampled_from("a[}"), inner, max_size=3)
+        ),
+    ),
+    st.integers(1, 4),
+)
+def test_of_json_what_is_far_inside_is_left_out(value: Any, most: int) -> None:
+    def cut(value: Any, left: int) -> Any:
+        if isinstance(value, dict):
+            return {key: cut(one, left - 1) for key, one in value.items()} if left else None
+        return (
+            [cut(one, left - 1) for one in value]
+            if isinstance(value, list) and left
+            else (None if isinstance(value, list) else value)
+        )
+
+    assert json.loads(shallow_json(json.dumps(value).encode(), most)) == cut(value, most)
+
+
+@pytest.mark.parametrize("text", [b"[[[[", b"]]]]", b'[["', b"[[[[]]", b""])
+def test_what_is_no_json_does_not_become_some(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"Expecting|Invalid|Extra|Unterminated"):
+        json.loads(shallow_json(text, 2))
 
 
 def test_our_own_tools_are_of_no_server() -> None:

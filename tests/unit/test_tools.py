@@ -212,6 +212,56 @@ def test_what_is_said_of_arguments(arguments: dict[str, object], said: str | Non
     assert Validator(SCHEMA).is_valid(arguments) == (said is None)
 
 
+REFERRING: Mapping[str, object] = {
+    "type": "object",
+    "properties": {
+        "item": {"$ref": "#/$defs/item"},
+        "items": {"type": "array", "items": {"$ref": "#/$defs/item"}},
+        "tree": {"$ref": "#/$defs/a~1tree"},
+        "short": {"$ref": "#/$defs/name", "maxLength": 2},
+        "any": {"anyOf": [{"$ref": "#/$defs/name"}, {"$ref": "#/$defs/item"}]},
+        "more": {"$ref": "#/$defs/nothing"},
+    },
+    "$ref": "#/$defs/needs",
+    "$defs": {
+        "needs": {"required": ["item"]},
+        "name": {"type": "string", "minLength": 1},
+        "item": {"type": "object", "properties": {"name": {"$ref": "#/$defs/name"}}, "required": ["name"]},
+        "a/tree": {"type": "object", "properties": {"below": {"type": "array", "items": {"$ref": "#/$defs/a~1tree"}}}},
+    },
+}
+ITEM = {"item": {"name": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (ITEM, None),
+        ({}, "item is missing"),
+        ({"item": {}}, "item.name is missing"),
+        ({"item": {"name": ""}}, "item.name must have at least 1 characters, not 0"),
+        (ITEM | {"items": [{"name": "x"}, {"name": 1}]}, "items[1].name must be string, not 1"),
+        (ITEM | {"tree": {"below": [{"below": [{"below": 1}]}]}}, "tree.below[0].below[0].below must be array, not 1"),
+        (ITEM | {"short": "abc"}, "short must have at most 2 characters, not 3"),
+        (ITEM | {"any": "x"}, None),
+        (ITEM | {"any": {}}, "any is not one of the permitted values: dict"),
+        (ITEM | {"more": 1}, None),
+    ],
+)
+def test_references_within_the_schema_are_followed(arguments: dict[str, object], said: str | None) -> None:
+    assert complaint(arguments, REFERRING) == said
+
+
+@pytest.mark.parametrize("reference", ["#", "#/$defs/a", "#/$defs/both"])
+def test_a_schema_that_refers_to_itself_without_end_is_refused_soon(reference: str) -> None:
+    both = {"anyOf": [{"anyOf": [{"$ref": "#/$defs/n29"}, {"$ref": "#/$defs/n29"}]}]}
+    nodes = {f"n{n}": {"anyOf": [{"$ref": f"#/$defs/n{n - 1}"}] * 2} for n in range(1, 30)} | {"n0": {"type": "null"}}
+    schema = {"properties": {"x": {"$ref": reference}}, "$defs": {"a": {"$ref": "#/$defs/a"}, "both": both, **nodes}}
+    if reference == "#":
+        schema["$ref"] = "#"
+    assert complaint({"x": 1}, schema) is not None
+
+
 VALUES = st.recursive(
     st.one_of(
         st.none(), st.booleans(), st.integers(-2, 12), st.floats(0.25, 0.75), st.sampled_from(["", "a", "b", "x" * 6])

@@ -2,7 +2,8 @@
 
 Called by `tools/calls.py` before a call, and by `core/planning/check.py` for the calls of a plan. In: what a model
 wrote, and a schema that may come from elsewhere; out: sentences that name the argument and say what would be right.
-Keywords that are not read here constrain nothing: no expression is compiled and no reference followed.
+Keywords that are not read here constrain nothing, and no expression is compiled. References are followed within the
+schema, and only so often.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ _MORE: Final = frozenset(
 """What a schema may say besides the type."""
 _MOST: Final = 50
 """Maximum number of faults that are reported."""
+_MOST_FOLLOWED: Final = 20_000
+"""References that are followed in one check."""
 _TYPES: Final[Mapping[str, Callable[[object], bool]]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, _ARRAY),
@@ -37,20 +40,57 @@ def complaint(arguments: Mapping[str, object], schema: Mapping[str, object]) -> 
 
 def complaints(arguments: Mapping[str, object], schema: Mapping[str, object]) -> Sequence[str]:
     """What is wrong with the arguments, a sentence each, up to a limit."""
-    found: list[str] = []
+    found = _Faults(schema)
     try:
-        _object(arguments, schema, "", found)
+        _check_all(arguments, schema, "", found)
     except RecursionError:
         found.append("the arguments are nested too deeply")
     return found
 
 
+class _Faults(list[str]):
+    """The faults so far, and the schema whose parts are referred to, `left` times at most."""
+
+    def __init__(self, schema: Mapping[str, object], left: int = _MOST_FOLLOWED) -> None:
+        self.schema = schema
+        self.left = left
+
+    def meant(self, schema: Mapping[str, object]) -> Mapping[str, object] | None:
+        """The schema that a reference means; None if there is none."""
+        self.left -= 1
+        if self.left < 0:
+            if not self:
+                self.append("the arguments cannot be checked: their schema refers to itself too often")
+            return None
+        target = referred(self.schema, schema.get("$ref"))
+        return target if isinstance(target, dict) else None
+
+
+def referred(schema: Mapping[str, object], reference: object) -> object:
+    """The part of a schema that a reference within it names; None if it names none."""
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return schema if reference == "#" else None
+    part: object = schema
+    for name in reference[2:].split("/"):
+        part = part.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(part, Mapping) else None
+    return part
+
+
+def _check_all(value: Mapping[str, object], schema: Mapping[str, object], prefix: str, found: _Faults) -> None:
+    """An object by its schema, and by the one that this refers to."""
+    if "$ref" in schema and (target := found.meant(schema)) is not None:
+        _check_all(value, target, prefix, found)
+    _object(value, schema, prefix, found)
+
+
 # Errors are appended: a generator for each value would cost several times what most checks do.
 
 
-def _check(value: object, schema: object, name: str, found: list[str]) -> None:
+def _check(value: object, schema: object, name: str, found: _Faults) -> None:
     if not isinstance(schema, dict):
         return
+    if "$ref" in schema and (target := found.meant(schema)) is not None:
+        _check(value, target, name, found)
     if wrong := _type(value, schema):
         found.append(f"{name} must be {wrong}, not {_shown(value)}")
         return
@@ -81,7 +121,7 @@ def _anything(_: object) -> bool:
     return True
 
 
-def _object(value: Mapping[str, object], schema: Mapping[str, object], prefix: str, found: list[str]) -> None:
+def _object(value: Mapping[str, object], schema: Mapping[str, object], prefix: str, found: _Faults) -> None:
     said = schema.get("properties")
     properties: Mapping[str, object] = said if isinstance(said, dict) else {}
     required = schema.get("required")
@@ -99,22 +139,23 @@ def _object(value: Mapping[str, object], schema: Mapping[str, object], prefix: s
             found.append(f"{prefix}{str(name)[:50]} is unknown: it takes {', '.join(properties) or 'nothing'}")
 
 
-def _choices(value: object, schema: Mapping[str, object], name: str, found: list[str]) -> None:
+def _choices(value: object, schema: Mapping[str, object], name: str, found: _Faults) -> None:
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(choices, list) and value not in choices:
         found.append(f"{name} must be one of {', '.join(map(_shown, choices))}, not {_shown(value)}")
     either = schema.get("anyOf")
-    if isinstance(either, list) and not any(_fits(value, one, name) for one in either):
+    if isinstance(either, list) and not any(_fits(value, one, name, found) for one in either):
         found.append(f"{name} is not one of the permitted values: {_shown(value)}")
 
 
-def _fits(value: object, schema: object, name: str) -> bool:
-    found: list[str] = []
-    _check(value, schema, name, found)
-    return not found
+def _fits(value: object, schema: object, name: str, found: _Faults) -> bool:
+    tried = _Faults(found.schema, found.left)
+    _check(value, schema, name, tried)
+    found.left = tried.left
+    return not tried
 
 
-def _bounds(value: object, schema: Mapping[str, object], name: str, found: list[str]) -> None:
+def _bounds(value: object, schema: Mapping[str, object], name: str, found: _Faults) -> None:
     size, unit, least, most = _measured(value)
     low, high = schema.get(least), schema.get(most)
     if isinstance(low, _NUMBER) and size is not None and size < low:

@@ -10,9 +10,12 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from msgspec import Struct
+
+from switchboard.core.arguments import referred
 from switchboard.core.outside import outside_json
 from switchboard.ports.mcp import ListedTool, PinnedTool
 from switchboard.ports.tools import ToolSpec
@@ -26,6 +29,16 @@ MOST_SCHEMAS: Final = 12_288
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _PROPERTY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEEPEST: Final = 16
+_MOST_PARTS: Final = 2000
+_SCHEMAS: Final = frozenset(
+    {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedProperties"}
+)
+"""Keywords whose value is a schema; those with lists of them, and those with schemas by name."""
+_LISTS: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_NAMED: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+_UNREAD: Final = frozenset({"$dynamicRef", "$recursiveRef"})
+_TYPES: Final = frozenset({"object", "array", "string", "number", "integer", "boolean", "null"})
+_BRACKET: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
 _TWICE: Final = "the server has several tools called {}; give each another name with `name`"
 _NOT_AT_THE_TOP: Final = frozenset({"oneOf", "anyOf", "allOf", "not", "enum", "$ref"})
 
@@ -106,10 +119,73 @@ def _wrong_schema(tool: ListedTool) -> str | None:
         return "its schema is not that of an object"
     if above := _NOT_AT_THE_TOP & schema.keys():
         return f"its schema begins with {', '.join(sorted(above))}, which providers refuse"
-    try:
-        return next(_flaws(schema, _DEEPEST), None)
-    except RecursionError:
-        return "its schema is nested too deeply"
+    return next(_flaws(schema), None)
+
+
+def _flaws(schema: Mapping[str, object]) -> Iterator[str]:
+    """What is wrong with a schema: read part by part, references in place of what they mean."""
+    waiting: list[_Part] = [_Part(schema, _DEEPEST, frozenset())]
+    for _ in range(_MOST_PARTS):
+        if not waiting:
+            return
+        part = waiting.pop()
+        if part.left < 0:
+            yield f"its schema is nested more than {_DEEPEST} deep"
+        elif isinstance(part.schema, Mapping):
+            yield from _faults(part.schema)
+            yield from _odd_names(part.schema.get("properties"))
+            waiting += [_Part(inner, part.left - 1, part.within) for inner in _inner(part.schema)]
+            if "$ref" in part.schema:
+                reference = part.schema["$ref"]
+                yield from _wrong_reference(schema, reference, part.within)
+                waiting.append(_Part(referred(schema, reference), part.left, part.within | {str(reference)}))
+        elif not isinstance(part.schema, bool):
+            yield f"its schema has {_shown(part.schema)} where a schema belongs"
+    yield f"its schema has more than {_MOST_PARTS} parts"
+
+
+class _Part(Struct, frozen=True):
+    """A part of a schema, how much deeper it may be, and the references that led to it."""
+
+    schema: object
+    left: int
+    within: frozenset[str]
+
+
+def _inner(schema: Mapping[str, object]) -> Iterator[object]:
+    """The schemas in a schema. Other values are data, whatever they look like."""
+    for word in _SCHEMAS & schema.keys():
+        yield schema[word]
+    for word in _LISTS & schema.keys():
+        said = schema[word]
+        yield from said if isinstance(said, list | tuple) else ()
+    for word in _NAMED & schema.keys():
+        named = schema[word]
+        yield from named.values() if isinstance(named, Mapping) else ()
+
+
+def _wrong_reference(schema: Mapping[str, object], reference: object, within: frozenset[str]) -> Iterator[str]:
+    shown = outside_json(str(reference)[:80])
+    if reference in within or reference == "#":
+        yield f"its schema refers to itself ({shown})"
+    elif not str(reference).startswith("#"):
+        yield "its schema refers to another document"
+    elif referred(schema, reference) is None:
+        yield f"its schema refers to {shown}, which it does not have"
+
+
+def _faults(schema: Mapping[str, object]) -> Iterator[str]:
+    for word, valid in _VALID.items():
+        if word in schema and not valid(schema[word]):
+            yield f"its schema has an invalid `{word}`: {_shown(schema[word])}"
+    if schema.get("type") == "array" and not {"items", "prefixItems"} & schema.keys():
+        yield "its schema has an array without `items`, which providers refuse"
+    if words := _UNREAD & schema.keys():
+        yield f"its schema has {', '.join(sorted(words))}, which providers refuse"
+
+
+def _shown(value: object) -> str:
+    return outside_json(f"{value}"[:80])
 
 
 def _odd_names(properties: object) -> Iterator[str]:
@@ -118,16 +194,58 @@ def _odd_names(properties: object) -> Iterator[str]:
             yield f"its argument {outside_json(str(name)[:80])} has a name that providers refuse"
 
 
-def _flaws(value: object, deep: int) -> Iterator[str]:
-    if deep < 0:
-        yield f"its schema is nested more than {_DEEPEST} deep"
-    elif isinstance(value, Mapping):
-        yield from _odd_names(value.get("properties"))
-        reference = value.get("$ref")
-        if isinstance(reference, str) and not reference.startswith("#/"):
-            yield "its schema refers to another document"
-        for inner in value.values():
-            yield from _flaws(inner, deep - 1)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _flaws(inner, deep - 1)
+def _is_type(value: object) -> bool:
+    named = value if isinstance(value, list | tuple) else (value,)
+    return len(named) > 0 and all(isinstance(name, str) and name in _TYPES for name in named)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_filled(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_size(value: object) -> bool:
+    return _is_number(value) and isinstance(value, int | float) and value >= 0
+
+
+_VALID: Final[Mapping[str, Callable[[object], bool]]] = {
+    "type": _is_type,
+    "enum": _is_filled,
+    "required": _is_names,
+    "$ref": _is_text,
+    **dict.fromkeys(("title", "description", "format", "pattern"), _is_text),
+    **dict.fromkeys(_NAMED, _is_mapping),
+    **dict.fromkeys(_LISTS, _is_filled),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"), _is_number),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_size),
+}
+
+
+def shallow_json(data: bytes, most: int) -> bytes:
+    """JSON with null for everything that is in more than `most` arrays and objects. Invalid JSON remains invalid."""
+    kept, depth, start = [], 0, 0
+    for found in _BRACKET.finditer(data):
+        if found[0] in b"[{":
+            depth += 1
+            if depth == most + 1:
+                kept += [data[start : found.start()], b"null"]
+        elif found[0] in b"]}":
+            depth -= 1
+            if depth == most:
+                start = found.end()
+    return b"".join(kept) + data[start:] if depth <= most else b""

@@ -66,11 +66,15 @@ class NoSandbox(Exception):
 
 
 class CommandExit(Struct, frozen=True):
-    """How a command ended: `killed` says why it was, or is empty; `status` is that of a shell."""
+    """How a command ended: `killed` says why it was, or is empty; `status` is that of a shell.
+
+    `left` says what it has left in the workspace that no command may leave there.
+    """
 
     output: bytes
     status: int
     killed: str = ""
+    left: str = ""
 
 
 class Sandbox:
@@ -118,7 +122,8 @@ class Sandbox:
         if lacking := await self.lacking():
             raise NoSandbox(lacking)
         program = replace(_command(command, deadline), written=written)
-        return _done(*await self._run(program, shell(command), self._room(workspace, disk)))
+        ended = await self._run(program, shell(command), self._room(workspace, disk))
+        return structs.replace(_done(ended), left=await asyncio.to_thread(ended.watchdog.new_excess))
 
     async def execute(self, program: Program, workspace: Path, disk: int) -> ProgramExit:
         """Run a program in its `cwd`, which is read-only. If it was killed, `errors` says why.
@@ -133,7 +138,8 @@ class Sandbox:
         shown = f"{self._real(Path(program.cwd))}" if program.cwd else ""
         inside = Inside(program.argv, shown or place, place, shown)
         env = {**ENVIRONMENT, "HOME": place, **program.env}
-        ended, why = await self._run(replace(program, env=env), inside, room)
+        watched = await self._run(replace(program, env=env), inside, room)
+        ended, why = watched.ended, watched.watchdog.why
         return structs.replace(ended, errors=f"killed: {why}") if why and ended.status else ended
 
     def _room(self, workspace: Path, disk: int) -> Room:
@@ -170,15 +176,14 @@ class Sandbox:
     async def _flaw(self, room: Room) -> str:
         """Why commands cannot be run within these limits; empty if they can."""
         try:
-            done = _done(*await self._run(_command(_PROBE, _PROBE_S), shell(_PROBE), room))
+            done = _done(await self._run(_command(_PROBE, _PROBE_S), shell(_PROBE), room))
         except OSError as error:
             return f"bubblewrap cannot be started: {error.strerror}"
         if done.output.endswith(_WITHOUT) or done.killed == _HAD_MORE:
             return _NOT_COUNTED
         return "" if done.output == _WORKS else f"bubblewrap does not work here: {done.killed or 'no output'}"
 
-    async def _run(self, program: Program, inside: Inside, room: Room) -> tuple[ProgramExit, str]:
-        """Run it; returns how it ended, and what it was killed for."""
+    async def _run(self, program: Program, inside: Inside, room: Room) -> _Watched:
         with ExitStack() as opened:
             ready = self._ready(inside, room, opened)
             bwrap = replace(program, argv=ready.argv, cwd="/", keep=ready.keep, started=ready.ours.close)
@@ -190,7 +195,7 @@ class Sandbox:
                 ended = await run_program(bwrap, grace=_GONE_S)
             finally:
                 await ready.end()
-        return ended, ready.watchdog.why
+        return _Watched(ended, ready.watchdog)
 
     async def start(self, workspace: Path, disk: int, inside: Inside, terminal: TerminalDescriptors) -> RunningCommand:
         """Start a command that runs until `close`, with a terminal. Raises `NoSandbox`, OSError."""
@@ -239,6 +244,13 @@ class TerminalDescriptors(Struct, frozen=True):
     keep: tuple[int, ...] = ()
 
 
+class _Watched(Struct, frozen=True):
+    """How a program ended; its watchdog says what it was killed for."""
+
+    ended: ProgramExit
+    watchdog: Watchdog
+
+
 class _Ready(Struct, frozen=True):
     """What bwrap is started with: arguments, descriptors, our end of its reports, and the watchdog."""
 
@@ -276,6 +288,10 @@ class RunningCommand:
         """Tell the watchdog whether the command is idle."""
         self._ready.watchdog.idle = idle
 
+    async def new_excess(self) -> str:
+        """What was left in the workspace that no command may leave there, and not said before; empty if nothing."""
+        return await asyncio.to_thread(self._ready.watchdog.new_excess)
+
     async def close(self) -> None:
         """End it."""
         try:
@@ -289,7 +305,8 @@ def _command(command: str, deadline: float | None) -> Program:
     return Program((command,), ENVIRONMENT, "/", b"", deadline, MOST_OUTPUT)
 
 
-def _done(ended: ProgramExit, why: str) -> CommandExit:
+def _done(watched: _Watched) -> CommandExit:
+    ended, why = watched.ended, watched.watchdog.why
     done = CommandExit(ended.output, ended.status)
     if why:
         return structs.replace(done, killed=why)

@@ -129,6 +129,10 @@ class ShellSession:
         said = self._said()
         return replace(said, output=output + said.output)
 
+    async def new_excess(self) -> str:
+        """See `RunningCommand`."""
+        return await self._running.new_excess()
+
     def take_unfinished(self) -> tuple[bytes, WaitsForInput]:
         """The output so far of a command that has not ended, and whether it waits for somebody to type."""
         return self._spoken.take(), "no" if self._closed else waits_for_input(self._master)

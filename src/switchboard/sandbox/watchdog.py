@@ -27,13 +27,18 @@ from msgspec import Struct
 from switchboard.sandbox.cgroups import CommandLimits, ControlGroup, Parents
 from switchboard.sandbox.enclosure import RELEASE
 from switchboard.sandbox.limits import Allowed, hold
+from switchboard.trees import TreeEntry, walk
 
 PERIOD_S: Final = 0.2
 UNLIMITED: Final = "its limits could not be set"
 MOST_ENTRIES: Final = 100_000
 """Files and directories that a workspace may hold."""
 _UNREADABLE: Final = "the workspace had a directory that may not be looked through (chmod u+rx makes it one)"
-_DEEPEST: Final = 64
+_MOVED: Final = "the workspace had directories far inside each other that were moved all the time"
+MOST_DEPTH: Final = 64
+"""Directories that a workspace may have inside each other."""
+MOST_LENGTH: Final = 2048
+"""Bytes of the path of a directory in a workspace."""
 _OPENED: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _RESCAN_S: Final = 2.0
 _SLACK: Final = 1024**2
@@ -75,6 +80,10 @@ class Watchdog:
         self.idle = False
         self.why = ""
 
+    def new_excess(self) -> str:
+        """What was left in the workspace that is too deep, and not said before; empty if nothing. Takes a while."""
+        return self._disk.new_excess()
+
     def start(self) -> None:
         """Start watching in a thread. Raises RuntimeError if no thread can be started."""
         threading.Thread(target=self._watch, name="watches a sandbox", daemon=True).start()
@@ -112,6 +121,7 @@ class Watchdog:
         try:
             with _survived_by_nothing(pid):
                 try:
+                    self._disk.new_excess()  # what others have left
                     os.write(self._lines.release, RELEASE)
                     self._watch_held(_Taken(pid, group, self._allowed.totals), process)
                 finally:
@@ -241,6 +251,16 @@ class _Disk:
         self._due = 0.0
         self._room = 0
         self._free = (0, 0)
+        self._shape = _Shape()
+
+    def new_excess(self) -> str:
+        """What is too deep, said once: from then on it is permitted, since commands must be able to remove it."""
+        found, shape = "", self._shape
+        for one in _entries(self._workspace, lenient=True):
+            if one.is_directory and (excess := self._shape.excess(one)):
+                found, shape = found or excess, shape.with_room_for(one)
+        self._shape = shape
+        return found
 
     def check(self, pid: int, processes: int, idle: bool) -> None:
         """Check the usage; `pid` and its descendants may keep removed files open. Raises `_Excess`."""
@@ -249,7 +269,8 @@ class _Disk:
         if not (filled or self._first or (time.monotonic() >= self._due and not idle)):
             return
         began = time.monotonic()
-        used = _used(self._workspace, self._first) + _unnamed([*_family(pid, processes)], self._workspace)
+        used = _used(self._workspace, self._shape, self._first)
+        used += _unnamed([*_family(pid, processes)], self._workspace)
         # Commands may still clean up a workspace that is already full.
         self._most = max(self._most, used + _SLACK) if self._first else self._most
         self._first, self._room, self._free = False, self._most - used, (free, names)
@@ -262,40 +283,62 @@ class _Disk:
         return found.f_bfree * found.f_frsize, found.f_ffree
 
 
-def _used(workspace: Path, lenient: bool) -> int:
-    """Bytes on disk; a file with several names counts once. Raises `_Excess` for too many or hidden entries."""
+class _Shape(Struct, frozen=True):
+    """How deep directories may be inside each other, and how many bytes a path may have."""
+
+    depth: int = MOST_DEPTH
+    length: int = MOST_LENGTH
+
+    def excess(self, one: TreeEntry) -> str:
+        """What is wrong with a directory; empty if nothing."""
+        if one.depth > self.depth:
+            return f"the workspace had more than {self.depth} directories inside each other"
+        return f"the workspace had paths of more than {self.length} bytes" if one.length > self.length else ""
+
+    def with_room_for(self, one: TreeEntry) -> _Shape:
+        """The shape in which a directory is permitted."""
+        return _Shape(max(self.depth, one.depth), max(self.length, one.length))
+
+
+def _used(workspace: Path, shape: _Shape, lenient: bool) -> int:
+    """Bytes on disk; a file with several names counts once. Raises `_Excess` for too deep directories.
+
+    Unless `lenient`, also for too many or hidden entries.
+    """
     seen: set[tuple[int, int]] = set()
     total = 0
-    for count, status in enumerate(_inside(None, f"{workspace}", _DEEPEST, lenient), 1):
-        if status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
-            seen.add((status.st_dev, status.st_ino))
-            total += status.st_blocks * 512
+    for count, one in enumerate(_entries(workspace, lenient), 1):
+        if one.is_directory and (excess := shape.excess(one)):
+            raise _Excess(excess)
+        with _looked_at(lenient):
+            status = one.status()
+            if status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                total += status.st_blocks * 512
         if count > MOST_ENTRIES and not lenient:
             raise _Excess(f"the workspace had more than {MOST_ENTRIES} files and directories")
     return total
 
 
-def _inside(at: int | None, name: str, depth: int, lenient: bool) -> Iterator[os.stat_result]:
-    """The entries of a directory. Links are not followed. Raises `_Excess` if files could be hidden in it."""
-    if depth < 0:
-        raise _Excess(f"the workspace had more than {_DEEPEST} directories inside each other")
-    with _looked_at(lenient):
-        below = os.open(name, _OPENED, dir_fd=at)
-        yield from _below(below, depth - 1, lenient)
+def _entries(workspace: Path, lenient: bool) -> Iterator[TreeEntry]:
+    """The entries of the workspace. Raises `_Excess`, unless `lenient`, if files could be hidden in it."""
 
+    def refused(error: OSError) -> None:
+        if isinstance(error, PermissionError) and not lenient:
+            raise _Excess(_UNREADABLE)
 
-def _below(at: int, depth: int, lenient: bool) -> Iterator[os.stat_result]:
-    """The entries of an open directory, which is closed afterwards."""
     try:
-        with os.scandir(at) as found:
-            for entry in found:
-                with _looked_at(lenient):
-                    status = entry.stat(follow_symlinks=False)
-                    yield status
-                    if stat.S_ISDIR(status.st_mode):
-                        yield from _inside(at, entry.name, depth, lenient)
+        root = os.open(workspace, _OPENED)
+    except OSError as error:
+        refused(error)
+        return
+    try:
+        yield from walk(root, refused)
+    except OSError:  # directories far below were moved
+        if not lenient:
+            raise _Excess(_MOVED) from None
     finally:
-        os.close(at)
+        os.close(root)
 
 
 @contextmanager

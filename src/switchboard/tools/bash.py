@@ -24,7 +24,7 @@ from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.sandbox.reading import WaitsForInput
 from switchboard.sandbox.run import MOST_OUTPUT, NoSandbox, Sandbox
 from switchboard.sandbox.session import INTERRUPT_S, ShellAnswer, ShellSession, start_session
-from switchboard.tools.execute_command import MOST_SHOWN, UNSAYABLE, one_command, sayable, so_far
+from switchboard.tools.execute_command import MOST_SHOWN, UNSAYABLE, one_command, sayable, so_far, too_deep
 
 IDLE_S: Final = 1800.0
 """Seconds that a shell waits for a command before it is ended."""
@@ -144,7 +144,8 @@ class Bash(NamedTool):
         if said.report is None:
             await self._close(kept)
         kept.unsaid = ""
-        return _told(said, begun, too_much=late)
+        left = too_deep(await session.new_excess())
+        return _told(said, begun + left, ok=not late and not left, too_much=late)
 
     async def _keeps(self, kept: _Kept, scope: ToolScope) -> bool:
         """Ask for the next turns to come here. If there was a shell elsewhere since, ours is out of date, and ends."""
@@ -207,7 +208,7 @@ def _last_line(output: bytes) -> str:
     return f": {line}" if line else ""
 
 
-def _told(said: ShellAnswer, begun: str, *, too_much: bool) -> ToolOutcome:
+def _told(said: ShellAnswer, begun: str, *, ok: bool, too_much: bool) -> ToolOutcome:
     report = said.report
     if report is None:
         head = f"the session has ended{': ' + said.why if said.why else ''}; the next command begins a new one"
@@ -215,4 +216,4 @@ def _told(said: ShellAnswer, begun: str, *, too_much: bool) -> ToolOutcome:
         head = f"exit code {report.status}, in {report.directory}"
     interrupted = f"it was interrupted: it wrote more than {MOST_OUTPUT} bytes\n" if too_much else ""
     text = escaped(f"{begun}{interrupted}{head}\n{said.output.decode('utf-8', 'replace')}".rstrip("\n"))
-    return ToolOutcome(text, ok=report is not None and report.status == 0 and not too_much)
+    return ToolOutcome(text, ok=ok and report is not None and report.status == 0)

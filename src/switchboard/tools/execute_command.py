@@ -92,5 +92,11 @@ def sayable(command: str) -> bool:
 
 def _told(done: CommandExit) -> ToolOutcome:
     head = f"the command was killed: {done.killed}" if done.killed else f"exit code {done.status}"
-    text = escaped(f"{head}\n{done.output.decode('utf-8', 'replace')}".rstrip("\n"))
-    return ToolOutcome(text, ok=not done.killed and done.status == 0)
+    left = too_deep(done.left)
+    text = escaped(f"{left}{head}\n{done.output.decode('utf-8', 'replace')}".rstrip("\n"))
+    return ToolOutcome(text, ok=not done.killed and not left and done.status == 0)
+
+
+def too_deep(excess: str) -> str:
+    """What a model is told of directories that a command has left, as a line; empty if there is nothing to say."""
+    return f"not permitted: {excess}; remove them (rm -r)\n" if excess else ""

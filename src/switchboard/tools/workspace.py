@@ -26,6 +26,7 @@ from msgspec import Struct
 from switchboard.core.turns.images import INBOX
 from switchboard.ports.tools import QUOTA, ToolScope
 from switchboard.tools.threads import StopSignal
+from switchboard.trees import remove_tree, walk
 
 MOST_ENTRIES: Final = 100_000
 """Maximum of files and directories that are looked at in one call."""
@@ -238,27 +239,10 @@ def write(root: Path, file: FileToWrite, stop: StopSignal, quota: int = QUOTA) -
 
 
 def remove(root: Path, parts: Sequence[str], stop: StopSignal) -> None:
-    """Remove a file, a directory with all its contents, or a link, but not its target. Raises OSError."""
+    """Remove a file, a directory of any depth with all its contents, or a link, but not its target. Raises OSError."""
     *above, name = parts
     with directory(root, above) as at:
-        _remove(at, name, stop, _DEEPEST)
-
-
-def _remove(at: int, name: str, stop: StopSignal, depth: int) -> None:
-    stop.check()
-    if not stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
-        os.unlink(name, dir_fd=at)
-        return
-    inner = os.open(name, _DIRECTORY | _UNFOLLOWED, dir_fd=at)
-    try:
-        with os.scandir(inner) as found:
-            names = [one.name for one in found] if depth else []
-        for below in names:
-            with suppress(FileNotFoundError):
-                _remove(inner, below, stop, depth - 1)
-    finally:
-        os.close(inner)
-    os.rmdir(name, dir_fd=at)
+        remove_tree(at, name, stop.check)
 
 
 def _mode(at: int, name: str) -> int | None:
@@ -297,14 +281,26 @@ def _write_all(opened: int, data: bytes, stop: StopSignal) -> None:
         rest = rest[os.write(opened, rest[:_PIECE]) :]
 
 
+def _size(at: int, stop: StopSignal) -> int:
+    """The bytes on disk below a directory. Raises OSError, `ToolRefusal`."""
+    used = 0
+    for count, one in enumerate(walk(at, lambda _: None), 1):
+        stop.check()
+        if count > MOST_ENTRIES:
+            raise ToolRefusal(f"more than {MOST_ENTRIES} files and directories are too many to look through")
+        with suppress(FileNotFoundError):
+            used += one.status().st_blocks * 512
+    return used
+
+
 def _check_quota(root: Path, file: FileToWrite, stop: StopSignal, quota: int) -> None:
     """A file counts until it is replaced; a sparse file counts with its size on disk. Raises `ToolRefusal`.
 
     Each of the directories in `OWN` is counted separately.
     """
     counted, used, more = file.parts[:1] if file.parts[0] in OWN else (), 0, len(file.data)
-    with suppress(FileNotFoundError):
-        used = sum(entry.status.st_blocks * 512 for entry in entries(root, counted, stop))
+    with suppress(FileNotFoundError), directory(root, counted) as at:
+        used = _size(at, stop)
     if used + more > quota:
         raise ToolRefusal(
             f"the workspace is full: it may hold {quota} bytes and holds {used}; delete or shorten a file"

@@ -11,11 +11,12 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final, Literal
+
+from switchboard.trees import remove_tree
 
 _NEW: Final = "switchboard-new-"
 
@@ -27,7 +28,7 @@ async def scratch(kind: Literal["session", "turn"]) -> AsyncIterator[Path]:
     try:
         yield place
     finally:
-        await asyncio.shield(asyncio.to_thread(shutil.rmtree, place, ignore_errors=True))
+        await asyncio.shield(asyncio.to_thread(_remove, place))
         os.close(held)
 
 
@@ -37,7 +38,17 @@ def sweep() -> None:
         for place in Path(tempfile.gettempdir()).glob(f"switchboard-{kind}-*"):
             with contextlib.suppress(OSError):  # another process may have removed it meanwhile
                 if os.geteuid() in (0, place.stat(follow_symlinks=False).st_uid) and not _is_held(place):
-                    shutil.rmtree(place)
+                    _remove(place)
+
+
+def _remove(place: Path) -> None:
+    """Remove as much of it as can be removed: a program may still write to it, or have given it to another user."""
+    with contextlib.suppress(OSError):
+        above = _opened(place.parent)
+        try:
+            remove_tree(above, place.name)
+        finally:
+            os.close(above)
 
 
 def _made(kind: str) -> tuple[Path, int]:

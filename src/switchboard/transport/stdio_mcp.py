@@ -33,6 +33,7 @@ from mcp_types import (
     ImageContent,
     Implementation,
     JSONRPCError,
+    JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
@@ -47,6 +48,7 @@ from mcp_types import (
 )
 
 from switchboard import __version__
+from switchboard.core.mcp_tools import shallow_json
 from switchboard.core.outside import outside_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool
@@ -71,7 +73,20 @@ _END_S: Final = 0.5
 """Seconds for a server whose output has ended to end by itself."""
 _PING_S: Final = 5.0
 _SHOWN: Final = 500
+_DEEPEST: Final = 100
+"""Arrays and objects inside each other that are read of a message; about 200 are too many for the parser."""
 _US: Final = Implementation(name="switchboard", version=__version__)
+
+
+def _listed(tool: object) -> ListedTool:
+    """A tool; what is not of its type is empty, and then nobody is offered it."""
+    said = tool if isinstance(tool, dict) else {}
+    name, description, schema = said.get("name"), said.get("description"), said.get("inputSchema")
+    return ListedTool(
+        name if isinstance(name, str) else "",
+        description if isinstance(description, str) else "",
+        schema if isinstance(schema, dict) else {},
+    )
 
 
 class StdioServer:
@@ -105,9 +120,10 @@ class StdioServer:
             while len(found) < MOST_TOOLS:
                 request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
                 page = await self._client.send_request(request, ListToolsResult)
-                found += [ListedTool(one.name, one.description or "", one.input_schema) for one in page.tools]
+                listed = self._lines.take_listed()
+                found += map(_listed, listed)
                 cursor = page.next_cursor
-                if cursor is None or not page.tools:
+                if cursor is None or not listed:
                     break
         return found[:MOST_TOOLS]
 
@@ -208,6 +224,7 @@ class _Lines:
         self._buffer = bytearray()
         self._writing = asyncio.Lock()
         self._asked: set[int | str] = set()
+        self._listed: list[object] = []
         self._unasked = 0
         self._requests = 0
 
@@ -264,14 +281,12 @@ class _Lines:
 
     def _heard(self, line: bytes) -> SessionMessage | None:
         """The message for the SDK in a line; None if there is none."""
-        try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:  # some programs print other text
-            message = None
+        message = _message(line)
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._asked:
             self._asked.discard(message.id)
             self._unasked = self._requests = 0
             self.answers += 1
+            self._keep_listed(message)
             return SessionMessage(message)
         self._unasked += max(len(line), LEAST_UNASKED)
         if isinstance(message, JSONRPCNotification):
@@ -280,6 +295,16 @@ class _Lines:
         if self._unasked > MOST_UNASKED or self._requests > MOST_REQUESTS:
             self.give_up("the server sends too much that it was not asked for")
         return SessionMessage(message) if isinstance(message, JSONRPCRequest) else None
+
+    def take_listed(self) -> list[object]:
+        """The tools of the last list, as they came."""
+        listed, self._listed = self._listed, []
+        return listed
+
+    def _keep_listed(self, message: JSONRPCResponse | JSONRPCError) -> None:
+        """Keep the tools of a list from the SDK, for which one invalid tool makes the whole list invalid."""
+        if isinstance(message, JSONRPCResponse) and isinstance(tools := message.result.get("tools"), list):
+            self._listed, message.result["tools"] = tools, []
 
     async def aclose(self) -> None:
         """Does nothing: the code that started the program ends it."""
@@ -298,6 +323,18 @@ class _Lines:
 
     async def __aexit__(self, *_: object) -> None:
         pass
+
+
+def _message(line: bytes) -> JSONRPCMessage | None:
+    """The message in a line, whose parts far inside may be left out; None if it is none."""
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:  # some programs print other text
+        pass
+    try:  # or it is nested so deeply that nobody reads it, for the sake of one tool among others
+        return jsonrpc_message_adapter.validate_json(shallow_json(line, _DEEPEST), by_name=False)
+    except ValueError:
+        return None
 
 
 def said_in(result: CallToolResult) -> str:
