@@ -1,6 +1,6 @@
-"""A program that ignores signals and starts programs of every kind: what does each of them ignore?
+"""A program that ignores signals and starts programs of every kind: which signals do these ignore?
 
-`integration/test_signals.py` starts it behind `trap '' …`. Out: a line of JSON with the mask of ignored signals of each.
+`integration/test_signals.py` starts it behind `trap '' …`. Out: as JSON, the mask of ignored signals of each.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ async def main() -> None:
     program = Program(shell, {}, "/", b"", 10.0)
     guarded = Program((*death_guard(), *shell), {}, "/", b"", 10.0)
     said = {
-        "ours": Path("/proc/self/status").read_text(),
+        "ours": _status(),
         "command": (await run_program(program)).text,
         "guarded": (await run_program(guarded)).text,
         "mcp": await _kept(shell),
@@ -42,8 +42,12 @@ async def main() -> None:
             session = await start_session(sandbox, Path(place), QUOTA)
             said["bash"] = (await session.run(_ASK)).output.decode()
             await session.close()
-    said["ours after"] = Path("/proc/self/status").read_text()
+    said["ours after"] = _status()
     json.dump({kind: int(text.partition("SigIgn:")[2].split()[0], 16) for kind, text in said.items()}, sys.stdout)
+
+
+def _status() -> str:
+    return Path("/proc/self/status").read_text()
 
 
 async def _kept(argv: tuple[str, ...]) -> str:

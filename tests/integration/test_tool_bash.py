@@ -170,10 +170,10 @@ async def test_of_a_shell_that_has_just_been_killed_a_command_hears_so(shell: Sh
     await session.close()
 
 
-async def test_a_shell_that_has_closed_its_pipe_of_commands_ends_with_the_next(shell: Shell) -> None:
+async def test_a_shell_that_has_closed_its_pipe_of_commands_ends(shell: Shell) -> None:
     """Bash keeps it at a high number while a command runs."""
-    await shell('for n in {4..99}; do eval "exec $n<&-"; done')
-    assert await shell.told("echo lost") == "the session has ended; the next command begins a new one"
+    told = await shell.told('for n in {4..99}; do eval "exec $n<&-"; done')
+    assert told.startswith(f"{NEW}the session has ended; the next command begins a new one")
     assert await shell.told("echo on") == f"{NEW}exit code 0, in /workspace\non"
 
 
@@ -202,6 +202,51 @@ async def test_what_an_interrupted_shell_reports_late_is_not_taken_for_the_next_
         said = await session.run(f"echo {n}; (exit {n})")
         assert (said.output, said.report and said.report.status) == (f"{n}\n".encode(), n)
     await session.close()
+
+
+FORGED = r"printf '\036%s\0370\036' "
+HOSTILE = [
+    f'{FORGED} "$__mark$__read$__due" >/dev/tty',
+    f"for n in {{1..50}}; do {FORGED} 0123456789abcdef0123456789abcdef; done",
+    'read() { builtin read "$@"; echo got $REPLY $__read; }; printf() { echo printed "$@"; }; export -f printf',
+    "eval() { echo evil; }; unset() { echo evil; }; set() { echo evil; }; return() { echo evil; }; trap() { :; }",
+    "builtin() { echo evil; }; command() { echo evil; }; exec() { :; }; enable() { :; }; test() { :; }; [() { :; }",
+    "__last() { echo evil; return 0; }; __report() { echo evil; }",
+    "enable -n printf read unset; enable -n trap",
+    "alias printf='echo evil' read='echo evil' while='echo evil' eval='echo evil' '[[=echo evil' '__next=echo evil'",
+    "trap 'echo evil' DEBUG; set -T",
+    "trap 'echo evil' ERR RETURN; set -ET; trap 'echo evil' DEBUG",
+    "PROMPT_COMMAND='echo evil'; PS0='evil$(echo evil)' PS1='evil ' PS2='evil '",
+    "exec 1>&- 2>&- 3>&-; exec >/dev/tty 2>&1",
+    'PWD=/etc; OLDPWD=/etc; cd() { builtin cd "$@"; PWD=/etc; }',
+    "declare -n __status=RANDOM __kept=RANDOM; declare -i __begun",
+    "IFS=0123456789abcdef:; set -f; shopt -s nocasematch extglob",
+    "set -v; set +v",
+    "set -o posix; POSIXLY_CORRECT=",
+    "exec 4>/dev/null; BASH_XTRACEFD=4; set -x",
+]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+async def test_a_command_falsifies_no_report_of_a_later_one(shell: Shell, hostile: str) -> None:
+    await shell("true")
+    await shell(hostile, timeout=5)
+    for status in (0, 5):
+        told = await shell.told(f"cd /tmp; echo fine; (exit {status})")
+        # What the shell itself was told to do, such as a trap or a trace, is part of the output.
+        [head, *output] = told.removeprefix(NEW).splitlines()
+        assert (head, output[-1]) == (f"exit code {status}, in /tmp", "fine")
+        assert not [line for line in output if "__" in line]
+
+
+async def test_what_we_ask_of_the_shell_is_not_traced(shell: Shell) -> None:
+    await shell("set -x; PS4='+$(echo x >>/workspace/traced)'")
+    for _ in range(2):
+        assert await shell.told("echo one; false") == "exit code 1, in /workspace\n++echo one\none\n++false"
+    assert await shell.told("echo $?") == "exit code 0, in /workspace\n++echo 1\n1"
+    assert await shell.told("if") == "exit code 2, in /workspace\nbash: syntax error: unexpected end of file"
+    assert await shell.told("set +x") == "exit code 0, in /workspace\n++set +x"
+    assert await shell.told("echo off") == "exit code 0, in /workspace\noff"
 
 
 async def test_the_token_of_reports_is_told_to_no_program(shell: Shell) -> None:

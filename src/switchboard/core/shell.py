@@ -1,9 +1,8 @@
 """Parses what a shell writes to its terminal: output, and a report after each command. Pure.
 
-`sandbox/session.py` feeds it with the bytes of a terminal and asks for the result of a command. A report is written by
-the shell's prompt, between characters that no text has, and begins with a token that the programs inside do not know:
-whatever they write is output, even if it looks like a report. A report has the number of the command, because an
-interrupted shell may report once more than it was asked to.
+`sandbox/session.py` feeds it with the bytes of a terminal and asks for the result of a command. A report stands between
+characters that no text has, and begins with a mark that is new for each command: whatever programs write is output,
+even if it looks like a report.
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ from typing import Final
 
 from msgspec import Struct
 
-_BEGIN: Final = b"\x1e"
-_BETWEEN: Final = b"\x1f"
-_LONGEST: Final = 20_000
-"""Maximum bytes of a report: a directory has at most 4,096, each quoted as up to four."""
+_REPORT: Final = re.compile(rb"\x1e([0-9a-f]{32})\x1f(\d{1,3})\x1e")
+_BEGUN: Final = re.compile(rb"\x1e(?:[0-9a-f]{0,31}|[0-9a-f]{32}(?:\x1f\d{0,3})?)\Z")
+_LONGEST: Final = 40
+_SPECIAL: Final = re.compile(r"([^\w@%+=:,./~^-])")
+_ESCAPES: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\x1b": "\\E", "'": "\\'", "\\": "\\\\"}
 
 
 class ShellReport(Struct, frozen=True):
@@ -26,48 +26,48 @@ class ShellReport(Struct, frozen=True):
     directory: str
 
 
-def prompt(token: str) -> str:
-    """What the shell does before it asks for a command, whose number is in `__number`; `__status` keeps its status."""
-    said = '"$__number" "$__status" "$PWD"'
-    return f"__status=$?; printf '\\036{token}\\037%d\\037%d\\037%q\\036' {said} >/dev/tty"
+def quoted(path: str) -> str:
+    """A path as bash's `printf %q` shows it: on one line, and without characters that cannot be seen."""
+    if path.isprintable():
+        return _SPECIAL.sub(r"\\\1", path)
+    return "$'" + "".join(_ESCAPES.get(one, one if one.isprintable() else _octal(one)) for one in path) + "'"
+
+
+def _octal(character: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))
 
 
 class Spoken:
-    """The output between two reports, at most `most` bytes of it."""
+    """The output of a shell, at most `most` bytes of it, and the statuses that it has reported, by their marks."""
 
-    def __init__(self, token: str, most: int) -> None:
-        head = re.escape(_BEGIN + token.encode() + _BETWEEN)
-        self._report = re.compile(head + rb"(\d{1,9})\x1f(\d{1,3})\x1f([^\x1e]*)\x1e")
-        self._head = _BEGIN + token.encode() + _BETWEEN
+    def __init__(self, most: int) -> None:
         self._most = most
         self._waiting = b""
         self._output = bytearray()
-        self._expected: int | None = 0
-        self.report: ShellReport | None = None
+        self._marks: set[bytes] = set()
+        self._statuses: dict[str, int] = {}
         self.too_much = False
 
+    def expect(self, mark: str) -> None:
+        """From here on, what begins with this mark is a report, and never output."""
+        self._marks.add(mark.encode())
+
+    def status(self, mark: str) -> int | None:
+        """What was first reported under a mark; None if nothing was yet."""
+        return self._statuses.get(mark)
+
     def feed(self, data: bytes) -> None:
-        """Process bytes from the terminal. After a report everything is output again."""
-        text = self._waiting + data
-        while found := self._report.search(text):
-            self._add(text[: found.start()])
-            if self._expected in {None, int(found[1])}:
-                self.report = ShellReport(int(found[2]), found[3].decode("utf-8", "replace"))
-            text = text[found.end() :]
-        whole = len(text) - self._unfinished(text)
-        self._add(text[:whole])
+        """Process bytes from the terminal."""
+        text, done = self._waiting + data, 0
+        for found in _REPORT.finditer(text):
+            if found[1] in self._marks:
+                self._add(text[done : found.start()])
+                self._statuses.setdefault(found[1].decode(), int(found[2]))
+                done = found.end()
+        begun = _BEGUN.search(text, max(done, len(text) - _LONGEST))
+        whole = begun.start() if begun else len(text)
+        self._add(text[done:whole])
         self._waiting = text[whole:]
-
-    def begin(self, number: int) -> None:
-        """Begin the next command.
-
-        Output before this point, even by background processes, belongs to the previous one.
-        """
-        self.report, self._expected = None, number
-
-    def expect_any(self) -> None:
-        """From here on, accept any report of the shell, whatever its number."""
-        self._expected = None
 
     def take(self) -> bytes:
         """Return the output so far, with line ends as in files, and forget it."""
@@ -80,10 +80,3 @@ class Spoken:
         room = self._most - len(self._output)
         self._output += output[:room]
         self.too_much = self.too_much or len(output) > room
-
-    def _unfinished(self, text: bytes) -> int:
-        """How many bytes at the end may be the beginning of a report."""
-        at = text.rfind(self._head)
-        if at >= 0:
-            return len(text) - at if len(text) - at <= _LONGEST else 0
-        return next((n for n in range(min(len(self._head), len(text)), 0, -1) if text.endswith(self._head[:n])), 0)

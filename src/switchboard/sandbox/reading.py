@@ -41,19 +41,19 @@ def waits_for_input(master: int) -> WaitsForInput:
 
 def _members(group: int) -> Iterator[int]:
     """The processes of a group."""
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(OSError, ProcessLookupError):
-                fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            with suppress(OSError):  # it has ended
+                fields = (place / "stat").read_bytes().rpartition(b")")[2].split()
                 if int(fields[2]) == group:
-                    yield int(name)
+                    yield int(place.name)
 
 
 def _calls(pid: int) -> Iterator[tuple[int, int, int]]:
     """The system calls that the threads of a process wait in: process, number of the call, its first argument."""
     with suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            words = Path(f"/proc/{pid}/task/{task}/syscall").read_text().split()
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            words = (task / "syscall").read_text().split()
             if len(words) > 2 and words[0].isdigit():
                 yield pid, int(words[0]), int(words[1], 16)
             else:

@@ -13,8 +13,9 @@ import fcntl
 import os
 import pty
 import secrets
-import shlex
+import struct
 import termios
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.core.shell import ShellReport, Spoken, prompt
+from switchboard.core.shell import ShellReport, Spoken, quoted
 from switchboard.sandbox.enclosure import Inside
 from switchboard.sandbox.reading import WaitsForInput, waits_for_input
 from switchboard.sandbox.run import MOST_OUTPUT, RunningCommand, Sandbox, TerminalDescriptors
@@ -35,20 +36,33 @@ _PIPE: Final = 256 * 1024
 """Bytes that fit into the pipe of commands: more than the longest command; the kernel allows a user 64 MiB in all."""
 _PIECE: Final = 65_536
 _CTRL_C: Final = b"\x03"
+_SESSION: Final = 0x5429
+"""TIOCGSID, which Python does not name: the process that leads the session of a terminal."""
 _COMMANDS: Final = 3
 """The descriptor from which the shell reads its commands."""
 _SHELL: Final = f"PS1= PS2= exec setsid --ctty /bin/bash --norc --noprofile --noediting -i {_COMMANDS}<&$1 $1<&-"
-# Not set in its first environment, which every process that it starts can read.
+# What a command defines stays in the shell, and must not take the place of what we ask of it. In POSIX mode, which an
+# assignment turns on, no function replaces a special builtin (`set`, `unset`, `trap`, `eval`), and these get rid of
+# functions with the names of others; with `enable`, builtins could be turned off. Nothing of it is traced: `set -x`
+# begins anew with the next command. The mark of a report is read after its command has ended.
 _FIRST: Final = (
-    " PROMPT_COMMAND=%s; readonly PROMPT_COMMAND; export -n PS1 PS2; unset HISTFILE; set +H; __number=0;"
-    " __last() { return $__status; }\n"
+    " __due= __begun= __kept= __mark= __command= __status=0; unset HISTFILE; set +H; enable -n enable\n"
+    " __clean() { POSIXLY_CORRECT=1; \\set +xv; \\trap - DEBUG RETURN ERR;"
+    " \\unset -f read printf return || \\exit 1; }\n"
+    " __read() { while IFS= \\read -r -d '' -u 3 __read && [[ $__read != \"$1\":* ]]; do \\:; done;"
+    " [[ $__read ]] || \\exit 1; __read=${__read#*:}; }\n"
+    ' __report() { __clean; __status=$1; [[ $__begun ]] && __kept=$2; \\set -- "$1" "$__due"; __due= __begun=;'
+    ' if [[ $2 ]]; then __read "$2"; \\printf \'\\036%s\\037%d\\036\' "$__read" "$1" >/dev/tty; __read=; fi;'
+    " \\unset POSIXLY_CORRECT; }\n"
+    " __next() { __clean; __due=$1 __begun= __command=; __read \"$1\"; __command=$'\\\\__go\\n'$__read; __read=; }\n"
+    " __go() { __begun=1; [[ $__kept == *x* ]] && \\set -x; \\unset POSIXLY_CORRECT;"
+    " \\return $__status; } 2>/dev/null\n"
+    " __ask() { __due=$1; \\return $__status; }\n"
+    " readonly -f __clean __read __report __next __go __ask; export -n PS1 PS2\n"
+    ' PROMPT_COMMAND=\'{ \\__report "$?" "$-"; } 2>/dev/null\'; readonly PROMPT_COMMAND\n'
 )
-# Ctrl-C may have discarded the line for an earlier command, and left the command in the pipe.
-_NEXT: Final = (
-    f" __number=%d; while IFS= read -r -d '' -u {_COMMANDS} __command && [[ $__command != $__number:* ]]; do :; done;"
-    f' __last; eval "${{__command#*:}}" {_COMMANDS}<&-\n'
-)
-_NOTHING: Final = " __number=%d; __last\n"
+_NEXT: Final = ' { \\__next %s; } 2>/dev/null; \\eval "$__command" 3<&-\n'
+_ASK: Final = " { \\__ask %s; } 2>/dev/null\n"
 _AGAIN_S: Final = 0.25
 """Seconds until the shell is asked again whether it listens: Ctrl-C may have discarded the question."""
 
@@ -79,7 +93,8 @@ class ShellSession:
         self._spoken = spoken
         self._loop = asyncio.get_running_loop()
         self._heard = asyncio.Event()
-        self._number = 0
+        self._mark = ""
+        self._asked: list[str] = []
         self._closed = False
         self._loop.add_reader(ends.master, self._hear)
 
@@ -100,30 +115,34 @@ class ShellSession:
         """
         if "\0" in command:
             raise ValueError("NUL")
-        self._number += 1
-        self._spoken.begin(self._number)
         self._listen()
+        self._mark = secrets.token_hex(16)
+        self._spoken.expect(self._mark)
+        name = secrets.token_hex(4)
         try:
-            os.write(self._commands, f"{self._number}:{command}\0".encode())
-            self._type((_NEXT % self._number).encode())
+            os.write(self._commands, f"{name}:{command}\0{name}:{self._mark}\0".encode())
+            self._type((_NEXT % name).encode())
         except OSError:  # it has just ended, or has closed its pipe: then it is alive, but would never answer again
             with suppress(TimeoutError):  # processes that the kernel does not end in time are left behind
                 await self.close()
         self._running.is_idle(False)
-        await self._until_reported()
+        await self._until(self._is_reported)
         return self._said()
 
     async def interrupt(self) -> ShellAnswer:
         """Type Ctrl-C; a command that does not end within `patience` is killed with the shell."""
         output = self._spoken.take()
-        self._spoken.expect_any()
+        self._asked.clear()
+        listens = False
         self._listen()
         with suppress(OSError):  # it has ended
             self._type(_CTRL_C)
             async with asyncio.timeout(self._patience):
-                await self._until_reported(patient=True)
-                await self._until_it_listens()
-        if self._spoken.report is None:
+                with suppress(TimeoutError):  # Ctrl-C may have discarded the line for the command
+                    async with asyncio.timeout(self._patience / 2):
+                        await self._until(self._is_reported, patient=True)
+                listens = await self._listens()
+        if not listens:
             with suppress(TimeoutError):  # processes that the kernel does not end in time are left behind
                 await self.close()
         said = self._said()
@@ -150,32 +169,59 @@ class ShellSession:
             os.close(self._commands)
             self._heard.set()
 
-    async def begin(self, prompt_command: str) -> None:
+    async def begin(self) -> None:
         """Wait for the shell. Raises TimeoutError, or ChildProcessError with its output if it fails to start."""
-        self._type((_FIRST % shlex.quote(prompt_command)).encode())
+        self._type(_FIRST.encode())
+        self._ask()
         async with asyncio.timeout(_START_S):
-            await self._until_reported()
-        if self._spoken.report is None:
+            await self._until(self._is_answered)
+        if not self._is_answered():
             raise ChildProcessError(self._said().output.decode("utf-8", "replace").strip())
         self._spoken.take()
 
-    async def _until_it_listens(self) -> None:
-        """Wait for an answer, so that late output after Ctrl-C belongs to the interrupted command, not to the next."""
-        self._number += 1
-        self._spoken.begin(self._number)
-        while self._spoken.report is None and self.alive:
-            self._type((_NOTHING % self._number).encode())
+    async def _listens(self) -> bool:
+        """Whether it answers, so that late output after Ctrl-C belongs to the interrupted command, not to the next."""
+        while not self._is_answered() and self.alive:
+            self._ask()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_AGAIN_S):
-                    await self._until_reported(patient=True)
+                    await self._until(self._is_answered, patient=True)
+        answers = [status for mark in self._asked if (status := self._spoken.status(mark)) is not None]
+        if self._spoken.status(self._mark) is None and answers:
+            self._mark = next(mark for mark in self._asked if self._spoken.status(mark) is not None)
+        return bool(answers)
+
+    def _ask(self) -> None:
+        """Have the shell report the status of its last command once more."""
+        name, mark = secrets.token_hex(4), secrets.token_hex(16)
+        self._asked.append(mark)
+        self._spoken.expect(mark)
+        os.write(self._commands, f"{name}:{mark}\0".encode())
+        self._type((_ASK % name).encode())
+
+    def _is_reported(self) -> bool:
+        return self._spoken.status(self._mark) is not None
+
+    def _is_answered(self) -> bool:
+        return any(self._spoken.status(mark) is not None for mark in self._asked)
 
     def _said(self) -> ShellAnswer:
         self._running.is_idle(True)
-        return ShellAnswer(self._spoken.take(), self._spoken.report, self._running.why)
+        status = self._spoken.status(self._mark)
+        report = None if status is None else ShellReport(status, self._directory())
+        return ShellAnswer(self._spoken.take(), report, self._running.why)
 
-    async def _until_reported(self, *, patient: bool = False) -> None:
-        """Wait until a command was reported, the shell has ended, or, unless `patient`, has written too much."""
-        while self._spoken.report is None and self.alive and (patient or not self._spoken.too_much):
+    def _directory(self) -> str:
+        """The directory of the shell, as the kernel says, since a command can set PWD."""
+        try:
+            (shell,) = struct.unpack("i", fcntl.ioctl(self._master, _SESSION, b"\0" * 4))
+            return quoted(f"{Path(f'/proc/{shell}/cwd').readlink()}")
+        except OSError:  # it has just ended
+            return "an unknown directory"
+
+    async def _until(self, done: Callable[[], bool], *, patient: bool = False) -> None:
+        """Wait until something was reported, the shell has ended, or, unless `patient`, has written too much."""
+        while not done() and self.alive and (patient or not self._spoken.too_much):
             self._heard.clear()
             await first_of(self._heard.wait(), self._running.over.wait())
             if patient and self._spoken.too_much:
@@ -207,7 +253,6 @@ class ShellSession:
 
 async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: float = INTERRUPT_S) -> ShellSession:
     """Start a shell. `patience` in seconds, for interrupted commands. Raises `NoSandbox`, OSError, TimeoutError."""
-    token = secrets.token_hex(16)
     master, slave = pty.openpty()
     read, write = os.pipe()
     try:
@@ -222,9 +267,9 @@ async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: 
     finally:
         os.close(slave)
         os.close(read)
-    session = ShellSession(running, _Ends(master, write), Spoken(token, MOST_OUTPUT), patience)
+    session = ShellSession(running, _Ends(master, write), Spoken(MOST_OUTPUT), patience)
     try:
-        await session.begin(prompt(token))
+        await session.begin()
     except BaseException:
         await session.close()
         raise
