@@ -31,11 +31,7 @@ class TreeEntry:
     entry: os.DirEntry[str]
     depth: int
     length: int
-
-    @property
-    def is_directory(self) -> bool:
-        """Whether it is a directory; usually known without asking the disk."""
-        return self.entry.is_dir(follow_symlinks=False)
+    is_directory: bool
 
     def status(self) -> os.stat_result:
         """Its status. Raises OSError."""
@@ -51,8 +47,8 @@ class _Level:
     waiting: list[tuple[str, int]]
 
 
-def walk(root: int, refused: Callable[[OSError], None]) -> Iterator[TreeEntry]:
-    """All entries below an open directory, each directory before what is in it.
+def walk(root: int, refused: Callable[[OSError], None], *, files: bool = True) -> Iterator[TreeEntry]:
+    """All entries below an open directory, each directory before what is in it; without `files`, directories only.
 
     `refused` is called with the error of a directory that cannot be looked through, and may raise another. Raises
     OSError (ESTALE) if directories far below are moved meanwhile.
@@ -61,7 +57,7 @@ def walk(root: int, refused: Callable[[OSError], None]) -> Iterator[TreeEntry]:
     levels: list[_Level] = []
     try:
         levels.append(_Level(at, _identity(at), []))
-        yield from _entries(at, levels, 0)
+        yield from _entries(at, levels, 0, files)
         while levels:
             if not levels[-1].waiting:
                 levels.pop()
@@ -78,20 +74,22 @@ def walk(root: int, refused: Callable[[OSError], None]) -> Iterator[TreeEntry]:
                 os.close(at)
             at = inner
             levels.append(_Level(at if len(levels) < _KEPT else None, _identity(at), []))
-            yield from _entries(at, levels, length)
+            yield from _entries(at, levels, length, files)
     finally:
         for number in {at, *(level.opened for level in levels if level.opened is not None)}:
             os.close(number)
 
 
-def _entries(at: int, levels: list[_Level], length: int) -> Iterator[TreeEntry]:
+def _entries(at: int, levels: list[_Level], length: int, files: bool) -> Iterator[TreeEntry]:
     waiting = levels[-1].waiting
     with os.scandir(at) as found:
         for entry in found:
-            one = TreeEntry(entry, len(levels), length + len(os.fsencode(entry.name)) + 1)
-            if one.is_directory:
-                waiting.append((entry.name, one.length))
-            yield one
+            is_directory = entry.is_dir(follow_symlinks=False)
+            if is_directory or files:
+                one = TreeEntry(entry, len(levels), length + len(os.fsencode(entry.name)) + 1, is_directory)
+                if is_directory:
+                    waiting.append((entry.name, one.length))
+                yield one
 
 
 def _climbed(at: int, to: _Level) -> int:

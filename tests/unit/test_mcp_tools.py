@@ -23,6 +23,7 @@ from switchboard.core.mcp_tools import (
 )
 from switchboard.ports.mcp import ListedTool
 from switchboard.ports.tools import ToolSpec
+from switchboard.tools.registry import build_tools
 
 LOOK = ListedTool("look", "looks", {"type": "object", "properties": {"at": {"type": "string"}}})
 
@@ -89,6 +90,11 @@ def test_what_no_model_can_be_offered_is_left_out(tool: ListedTool, why: str | N
     found = unusable("server", [tool], {})
     assert (tool.name in found) is (why is not None)
     assert why is None or why in found[tool.name]
+
+
+def test_our_own_tools_would_pass() -> None:
+    ours = [ListedTool(tool.spec.name, "", tool.spec.parameters) for tool in build_tools()]
+    assert unusable("server", ours, {}) == {}
 
 
 def test_of_two_tools_with_one_name_neither_is_offered_unless_one_is_renamed() -> None:

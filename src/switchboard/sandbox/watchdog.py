@@ -9,6 +9,7 @@ the memory is freed when it is killed.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import select
@@ -256,8 +257,8 @@ class _Disk:
     def new_excess(self) -> str:
         """What is too deep, said once: from then on it is permitted, since commands must be able to remove it."""
         found, shape = "", self._shape
-        for one in _entries(self._workspace, lenient=True):
-            if one.is_directory and (excess := self._shape.excess(one)):
+        for one in _entries(self._workspace, lenient=True, files=False):
+            if excess := self._shape.excess(one):
                 found, shape = found or excess, shape.with_room_for(one)
         self._shape = shape
         return found
@@ -320,7 +321,7 @@ def _used(workspace: Path, shape: _Shape, lenient: bool) -> int:
     return total
 
 
-def _entries(workspace: Path, lenient: bool) -> Iterator[TreeEntry]:
+def _entries(workspace: Path, lenient: bool, *, files: bool = True) -> Iterator[TreeEntry]:
     """The entries of the workspace. Raises `_Excess`, unless `lenient`, if files could be hidden in it."""
 
     def refused(error: OSError) -> None:
@@ -333,9 +334,9 @@ def _entries(workspace: Path, lenient: bool) -> Iterator[TreeEntry]:
         refused(error)
         return
     try:
-        yield from walk(root, refused)
-    except OSError:  # directories far below were moved
-        if not lenient:
+        yield from walk(root, refused, files=files)
+    except OSError as error:
+        if error.errno == errno.ESTALE and not lenient:
             raise _Excess(_MOVED) from None
     finally:
         os.close(root)
