@@ -280,3 +280,52 @@ async def test_images_are_for_models_that_see(kind: ApiKind) -> None:
     assert base64.b64encode(PICTURE.data).decode() not in json.dumps(blind.requests[0].body)
     assert "7 of 7 attached images cannot be shown" in blind.requests[0].prompt
     assert asked_tokens(request) > 7 * 1000
+
+
+# Calls as JSON -------------------------------------------------------------------------------------------------------
+
+FORMED: Final = (
+    Reply('{"calls": [{"name": "weather", "arguments": {"at": "a"}}, {"name": "weather", "arguments": {"at": "b"}}]}'),
+    Reply('```json\n{"calls": [{"name": "weather", "arguments": {"at": "c"}}]}\n```'),
+    Reply('{"text": "Sun \\u00fcber\\nall: \\ud83c\\udf1e"}'),
+)
+SUN: Final = "Sun über\nall: \U0001f31e"
+
+
+@either_way
+@pytest.mark.parametrize("schemas", [True, False, None], ids=["taken", "not sent", "refused"])
+async def test_a_turn_whose_calls_are_json(*, streamed: bool, schemas: bool | None) -> None:
+    refusal = Reply(fault=Status(400, message="failed to parse grammar"))
+    given, more = (*((refusal,) if schemas is None else ()), *FORMED), {"schemas": schemas is not False}
+    async with session("openai", *given, strict=True, profile="local", calls="schema", **more) as (one, llm):
+        reply = await turn(one, streamed=streamed)
+    assert (reply.text, reply.stop_reason, llm.strays, llm.left) == (SUN, "end", (), 0)
+    sent = [request.body for request in llm.requests]
+    assert ["response_format" in one for one in sent] == (
+        [True, False, False, False] if schemas is None else [schemas] * 3
+    )
+    for earlier, later in pairwise(sent):
+        assert "tools" not in later
+        assert history(later).startswith(history(earlier))
+    assert "[result of weather]\nsun at a" in sent[-1]["messages"][3]["content"]
+
+
+@either_way
+async def test_a_model_that_calls_nothing_in_the_form_is_read_as_any_other(*, streamed: bool) -> None:
+    local: dict[str, Any] = {"profile": "local", "calls": "schema"}
+    odd = (Reply('{"name": "weather", "arguments": {"at": "a"}}'), Reply("Just sun."), TURN[0])
+    async with session("openai", *odd, **local) as (one, _):
+        assert [call.arguments for call in (await ask(one, FIRST, streamed=streamed)).calls] == [{"at": "a"}]
+        assert (await ask(one, FIRST, streamed=streamed)).text == "Just sun."
+        assert len((await ask(one, FIRST, streamed=streamed)).calls) == len(TWO)
+
+
+@either_way
+async def test_an_answer_in_the_form_that_was_cut_off(*, streamed: bool) -> None:
+    cut = (Reply('{"text": "Sun ov', finish="length"), Reply('{"calls": [{"name": "wea', finish="length"))
+    async with session("openai", *cut, Reply('{"calls": [{}]}'), calls="schema") as (one, _):
+        text, call = await ask(one, FIRST, streamed=streamed), await ask(one, FIRST, streamed=streamed)
+        with pytest.raises(ModelFailure, match="cannot be read"):
+            await ask(one, FIRST, streamed=streamed)
+    assert (text.text, text.stop_reason, text.unmade) == ("Sun ov", "length", "")
+    assert (call.text, call.calls, call.unmade) == ("", (), "cut_off")

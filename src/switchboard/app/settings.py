@@ -28,7 +28,7 @@ from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.llm.port import Kind
-from switchboard.llm.spec import ModelSpec, Passed
+from switchboard.llm.spec import Calls, ModelSpec, Passed
 from switchboard.ports.effects import Effect
 from switchboard.ports.tools import Risk
 from switchboard.tools.mcp_spec import DeclaredTool, ServerSpec
@@ -216,6 +216,7 @@ class ModelSettings(_Group):
     vision: bool = False
     schemas: bool = True
     thinks: bool = False
+    calls: Calls = "native"
     program: str | None = None
     pass_env: tuple[Passed, ...] = ()
     login: bool = False

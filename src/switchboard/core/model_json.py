@@ -1,6 +1,7 @@
 """The one JSON object that a model's answer consists of: exactly what it says, never what it might have meant.
 
-Called by `core/planning/ladder.py` for plans; `llm/json_form.py` uses `after_thinking`. In: the text of an answer;
+Called by `core/planning/ladder.py` for plans; `llm/json_form.py` uses `after_thinking`, and whoever asks with a schema
+`refuses_schema`. In: the text of an answer;
 out: the object with the rung of the ladder on which it was found, or why there is none. Next: `mending.py`.
 
 The object may only be preceded by thinking and surrounded by fences and blanks. In a text with anything else, it may
@@ -24,6 +25,7 @@ Rung = Literal["exact", "stripped", "repaired"]
 
 MOST: Final = 100_000
 """Maximum characters of an answer that is read."""
+_GRAMMAR: Final = re.compile(r"status (?:400|422|500)\b.*(?:schema|grammar|response_format)", re.IGNORECASE | re.DOTALL)
 _TAG: Final = re.compile(r"<(/?)(?:think|thinking|thought)>", re.IGNORECASE)
 _FENCE: Final = re.compile(r"\A```[\w+-]*[ \t]*\r?\n")
 _FENCE_END: Final = re.compile(r"\r?\n?[ \t]*```\Z")
@@ -40,6 +42,11 @@ class NoObject(Struct, frozen=True):
     """Why an answer is not an object, in a sentence for the model."""
 
     why: str
+
+
+def refuses_schema(message: str) -> bool:
+    """Whether a failure with this message is that of a server which does not take the schema of an answer."""
+    return _GRAMMAR.match(message) is not None
 
 
 def after_thinking(text: str) -> str | None:

@@ -17,6 +17,7 @@ from msgspec import structs
 from switchboard.core.lenient import block_text, clean, count, items, json_value, mapping, shown, string
 from switchboard.core.replies import call_of
 from switchboard.domain.llm import ModelFailure, Reply, Request, ToolCall, Usage
+from switchboard.llm.call_form import unwrapped
 from switchboard.llm.json_form import described
 from switchboard.llm.port import ApiKind
 from switchboard.llm.speech import Speech, SpeechRules, spoken
@@ -48,21 +49,30 @@ _STOPS: Final[Mapping[str, str]] = {
 }
 
 
-def read_answer(kind: ApiKind, body: str, request: Request, *, local: bool = False, thinks: bool = False) -> Reply:
+def read_answer(
+    kind: ApiKind, body: str, request: Request, *, local: bool = False, thinks: bool = False, formed: bool = False
+) -> Reply:
     """The reply in the body of a response; see `read_document`. Also raises ModelFailure if it is not JSON."""
     document = json_value(body)
     if not isinstance(document, Mapping):
         raise ModelFailure("garbage", f"the answer is not a JSON object: {clean(body[:100])!r}")
-    return read_document(kind, document, request, local=local, thinks=thinks)
+    return read_document(kind, document, request, local=local, thinks=thinks, formed=formed)
 
 
 def read_document(
-    kind: ApiKind, document: Document, request: Request, *, local: bool = False, thinks: bool = False
+    kind: ApiKind,
+    document: Document,
+    request: Request,
+    *,
+    local: bool = False,
+    thinks: bool = False,
+    formed: bool = False,
 ) -> Reply:
     """The reply in a response.
 
     Of a `local` model, the forced tool was requested as JSON in the text, and an answer that is nothing but calls of
-    offered tools makes these calls. `thinks`: its template may have written the beginning of the thinking.
+    offered tools makes these calls. `thinks`: its template may have written the beginning of the thinking. `formed`: it
+    was asked for in the form of `call_form.py`.
 
     Raises ModelFailure: `garbage` if it is not an answer or was cut off, `refused`, `context_too_long`, or the error in
     the body. Calls of an answer that was cut off, or that was to have none, are dropped: they must not run.
@@ -70,6 +80,8 @@ def read_document(
     if document.get("error"):
         raise told_in_the_body(document, json.dumps(document))
     reply, refusal = _READERS[kind](document)
+    if formed:
+        reply = unwrapped(reply, thinks=thinks)
     said = spoken(reply.text, rules_of(request, local=local, thinks=thinks))
     calls = reply.calls or (described(said.text, request) if local else ())
     reply = replace(reply, text=said.text, thought=reply.thought or said.thought, calls=calls)

@@ -14,12 +14,15 @@ from dataclasses import replace
 from typing import Final
 
 import httpx2
+from msgspec import structs
 
 from switchboard.core.lenient import json_value
+from switchboard.core.model_json import refuses_schema
 from switchboard.core.tokens import asked_tokens, estimate_tokens
 from switchboard.domain.llm import ModelDelta, ModelFailure, OnDelta, Reply, Request, Usage
 from switchboard.llm import bodies
 from switchboard.llm.answers import read_answer, read_document, rules_of
+from switchboard.llm.call_form import FormListener
 from switchboard.llm.events import BYTE_ORDER_MARK, BodyKind, EventReader, body_kind
 from switchboard.llm.port import ApiKind, tell, with_usage
 from switchboard.llm.spec import ModelSpec
@@ -49,14 +52,15 @@ class ApiSession:
         self.kind = kind
         self._spec = spec
         self._open = opened
-        self._local = spec.profile == "local"
+        self._local = spec.writes_calls
         self._seals = kind == "openai-responses"
         self._body = bodies.local_chat if self._local else _BODIES[kind]
 
     async def run(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Ask once. Usage is always set: as the provider reported it, else an estimate."""
         rules = rules_of(request, local=self._local, thinks=self._spec.thinks)
-        heard = _Heard(self.kind, on_delta, rules)
+        formed = bodies.in_form(request, self._spec)
+        heard = _Heard(self.kind, on_delta, rules, formed=formed)
         try:
             async with asyncio.timeout(request.deadline):
                 reply = await self._asked(request, heard)
@@ -70,28 +74,40 @@ class ApiSession:
         return reply
 
     async def _asked(self, request: Request, heard: _Heard) -> Reply:
+        try:
+            return await self._sent(self._body_of(request, heard), request, heard)
+        except ModelFailure as failure:
+            if not self._learns(failure, request):
+                raise
+        return await self._sent(self._body_of(request, heard), request, heard)
+
+    def _body_of(self, request: Request, heard: _Heard) -> bodies.Body:
         body = self._body(request, self._spec)
         if heard.on_delta is not None:
             body |= bodies.streamed(self.kind)
-        try:
-            return await self._sent(body if self._seals else bodies.unsealed(body), request, heard)
-        except ModelFailure as failure:
-            if not self._seals or failure.kind != "defect" or not _UNSEALED.search(failure.message):
-                raise
-        self._seals = False  # the model has no reasoning to return: ask once more, and never again
-        return await self._sent(bodies.unsealed(body), request, heard)
+        return body if self._seals else bodies.unsealed(body)
+
+    def _learns(self, failure: ModelFailure, request: Request) -> bool:
+        """Whether the refused request is to be asked once more, in a form that holds from then on."""
+        if self._seals and failure.kind == "defect" and _UNSEALED.search(failure.message):
+            self._seals = False  # the model has no reasoning to return
+            return True
+        if self._spec.schemas and bodies.in_form(request, self._spec) and refuses_schema(failure.message):
+            self._spec = structs.replace(self._spec, schemas=False)
+            return True
+        return False
 
     async def _sent(self, body: bodies.Body, request: Request, heard: _Heard) -> Reply:
-        local, thinks = self._local, self._spec.thinks
+        local, thinks, formed = self._local, self._spec.thinks, bodies.in_form(request, self._spec)
         async with self._open(body) as response:
             chunks = response.aiter_bytes()
             kind, begun = await _begun(chunks)
             if kind == "events" or (kind != "document" and _says_stream(response)):
                 await heard.listen(begun, chunks, request.idle)
-                return read_document(self.kind, heard.fold.document, request, local=local, thinks=thinks)
+                return read_document(self.kind, heard.fold.document, request, local=local, thinks=thinks, formed=formed)
             # Some servers never stream, whatever the request says.
             text = b"".join([begun, *[chunk async for chunk in chunks]]).decode("utf-8", "replace")
-            return read_answer(self.kind, text, request, local=local, thinks=thinks)
+            return read_answer(self.kind, text, request, local=local, thinks=thinks, formed=formed)
 
 
 async def _begun(chunks: AsyncIterator[bytes]) -> tuple[BodyKind | None, bytes]:
@@ -108,10 +124,10 @@ async def _begun(chunks: AsyncIterator[bytes]) -> tuple[BodyKind | None, bytes]:
 class _Heard:
     """What was received of an answer, and reported to the listener."""
 
-    def __init__(self, kind: ApiKind, on_delta: OnDelta | None, rules: SpeechRules) -> None:
+    def __init__(self, kind: ApiKind, on_delta: OnDelta | None, rules: SpeechRules, *, formed: bool) -> None:
         self.on_delta = on_delta
         self.fold = FOLDS[kind](rules.tools)
-        self._listener = Listener(rules)
+        self._listener = FormListener(rules) if formed else Listener(rules)
         self._told: list[str] = []
 
     async def listen(self, begun: bytes, chunks: AsyncIterator[bytes], idle: float) -> None:

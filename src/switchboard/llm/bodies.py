@@ -20,6 +20,7 @@ from switchboard.core.turns.images import MOST_IMAGE_BYTES
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import ChatMessage, OfferedTool, Request, ToolCall
 from switchboard.llm.answers import MALFORMED
+from switchboard.llm.call_form import asked_in_form, speaks_form
 from switchboard.llm.control_words import without_control_words
 from switchboard.llm.json_form import for_grammars, forced_tool, json_form
 from switchboard.llm.pictures import Picture, pictures
@@ -62,9 +63,15 @@ def chat(request: Request, spec: ModelSpec) -> Body:
 def local_chat(request: Request, spec: ModelSpec) -> Body:
     """The same for a self-hosted server; a forced tool is requested as JSON, without a schema if unsupported.
 
-    Tools that must not be called are omitted, since not every server obeys `tool_choice`.
+    With `calls = "schema"`, all calls are. Tools that must not be called are omitted, since not every server obeys
+    `tool_choice`.
     """
     body: Body = {"model": spec.model, "max_tokens": request.max_tokens, "temperature": 0}
+    if in_form(request, spec):
+        formed, form = asked_in_form(replace(request, messages=tuple(in_turn(request.messages))))
+        return (
+            body | {"messages": _local_messages(formed, spec)} | (_answer_form("answer", form) if spec.schemas else {})
+        )
     tool = forced_tool(request)
     if tool is None:
         tools = {} if request.no_calls else _chat_tools(_for_grammars(request))
@@ -72,8 +79,16 @@ def local_chat(request: Request, spec: ModelSpec) -> Body:
     asked, schema = json_form(request, tool)
     if not spec.schemas:
         return body | {"messages": _local_messages(asked, spec)}
-    form = {"type": "json_schema", "json_schema": {"name": "calls", "schema": schema}}
-    return body | {"messages": _local_messages(asked, spec), "response_format": form}
+    return body | {"messages": _local_messages(asked, spec)} | _answer_form("calls", schema)
+
+
+def in_form(request: Request, spec: ModelSpec) -> bool:
+    """Whether the answer has the form of `call_form.py`."""
+    return spec.calls == "schema" and speaks_form(request)
+
+
+def _answer_form(name: str, schema: JsonObject) -> Body:
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": name, "schema": schema}}}
 
 
 def _local_messages(request: Request, spec: ModelSpec) -> list[Body]:

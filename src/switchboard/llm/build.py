@@ -110,6 +110,8 @@ def _check(spec: ModelSpec) -> None:
         check_url(spec.base_url)
     if spec.profile == "local" and spec.kind != "openai":
         raise ConfigurationError("profile `local` is for kind `openai`, which is what such servers speak")
+    if spec.calls == "schema" and spec.kind != "openai":
+        raise ConfigurationError("calls `schema` is for kind `openai`; models of the others call tools natively")
     if spec.kind in API_KINDS:
         _check_api(spec)
     elif shutil.which(program_of(spec)) is None:

@@ -19,6 +19,8 @@ CLI_KINDS: Final[tuple[CliKind, ...]] = get_args(CliKind)
 RUNNERS: Final[tuple[CliKind, ...]] = ("claude-code", "codex")
 """Command lines that can do the turns of butlers: their own tools can be switched off."""
 
+Calls = Literal["native", "schema"]
+
 Passed = Literal[
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -45,6 +47,7 @@ class ModelSpec(Struct, frozen=True):
     `concurrency`: number of simultaneous sessions; None: 1 for all models of a local server together, otherwise 4.
     `context`: the tokens of question and answer together that this model accepts; None: irrelevant. `vision`: it can
     see images. `schemas`: its server accepts a JSON Schema of the answer; `thinks`: it thinks before it answers.
+    `calls`: how it calls tools, with the server's own means or as JSON in its answer.
     `program` is the command-line program, if it does not have its usual name; `pass_env` names the variables of ours
     passed to it, by default none. `login`: instead of a key, it has the login of the user that runs us.
     """
@@ -65,6 +68,7 @@ class ModelSpec(Struct, frozen=True):
     vision: bool = False
     schemas: bool = True
     thinks: bool = False
+    calls: Calls = "native"
     program: str | None = None
     pass_env: tuple[Passed, ...] = ()
     login: bool = False
@@ -73,6 +77,11 @@ class ModelSpec(Struct, frozen=True):
     def origin(self) -> str:
         """Identifies where returned blocks are valid: the same model at the same place."""
         return f"{self.kind} {self.base_url or ''} {self.model}"
+
+    @property
+    def writes_calls(self) -> bool:
+        """Whether calls are looked for in the text of its answers."""
+        return self.profile == "local" or self.calls == "schema"
 
     @property
     def habits(self) -> Habits:
