@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from msgspec import structs
@@ -33,6 +33,7 @@ from switchboard.domain.llm import (
     Report,
     Request,
     ToolCall,
+    ToolResult,
     ToolServer,
     Usage,
     fold,
@@ -629,3 +630,25 @@ async def test_each_asker_uses_and_pays_for_its_own_models() -> None:
         ("turn", "b", 1100),
         ("classification", "a", 1100),
     ]
+
+
+@pytest.mark.parametrize("profile", ["local", None])
+async def test_a_slow_local_model_gets_more_time_and_readers_are_told(profile: Literal["local"] | None) -> None:
+    clock, asked = Clock(), list[float]()
+
+    def act(request: Request) -> Said:
+        asked.append(request.deadline)
+        clock.now += 50.0
+        return Said("Read.", usage=Usage(asked_tokens(request) // 2, 10, cache_read=0), stop_reason="end")
+
+    slow = Scripted("slow", act)
+    model = dispatcher(slow, clock=clock, profile=profile)
+    long = Request((ChatMessage("user", "word " * 2_000),), deadline=3_600.0)
+    short = replace(long, messages=(*long.messages, ChatMessage("user", results=(ToolResult("1", "word " * 200),))))
+    told: list[ModelDelta] = []
+    for one in (long, long, short):
+        await model.run(one, on_delta=told.append)
+    local = profile == "local"
+    assert asked[0] == 60.0
+    assert asked[1:] == ([pytest.approx(150.0, rel=0.1), pytest.approx(165.0, rel=0.1)] if local else [60.0, 60.0])
+    assert [one.reading for one in told if one.reading] == ([50, pytest.approx(5, abs=1)] if local else [])

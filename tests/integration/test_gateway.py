@@ -35,6 +35,7 @@ from switchboard.ports.engine import (
     Journal,
     ModelUsage,
     NoReply,
+    Status,
     Turn,
     TurnResult,
 )
@@ -109,19 +110,23 @@ async def test_an_answer_is_told_while_it_is_written(database_url: str, tmp_path
     go_on = asyncio.Event()
 
     async def play(turn: Turn, tell: Tell) -> TurnResult:  # noqa: ARG001
+        tell(Delta(0, "", 1, status=Status("reading", 40)))
         tell(Delta(0, "Once", 1))
         await go_on.wait()
         return Answer("Once upon a time")
 
     async with a_server(database_url, tmp_path, Writing(play)) as server, client(server.url, server.token) as one:
         sent, folded = await one.say("a tale", stream=True), Folded()
+        folded.take(reading := await one.event(sent["stream"]))
+        assert reading["event"] == "chat.status"
+        assert (reading["payload"]["phase"], reading["payload"]["seconds"]) == ("reading", 40)
         folded.take(await one.event(sent["stream"]))
         assert (sent["duplicate"], folded.texts) == (False, {CLERK: "Once"})
         assert (await one.call("ping"))["at"]
         go_on.set()
         await one.fold(sent["stream"], folded)
         assert folded.content == folded.end["content"] == "Once upon a time"
-        assert folded.kinds == ["chat.delta", "chat.delta", "chat.reply", "chat.done"]
+        assert folded.kinds == ["chat.status", "chat.delta", "chat.delta", "chat.reply", "chat.done"]
         [reply] = folded.end["replies"]
         assert reply["system_id"] == CLERK
 

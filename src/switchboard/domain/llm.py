@@ -244,13 +244,15 @@ class ModelDelta(Struct, frozen=True):
     """A piece of a reply that is still being written: more text, or one more complete call.
 
     `end` comes last: the reply without what earlier deltas have already contained. `reset`: all deltas so far are void
-    because that reply failed; another model may begin its own.
+    because that reply failed; another model may begin its own. `reading`: nothing is written yet, as a slow model reads
+    the request, for about so many seconds.
     """
 
     text: str = ""
     call: ToolCall | None = None
     end: Reply | None = None
     reset: bool = False
+    reading: int = 0
 
 
 OnDelta = Callable[[ModelDelta], None]

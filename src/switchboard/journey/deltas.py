@@ -114,5 +114,5 @@ class Deltas:
 
 
 def _goes_on(last: Delta, delta: Delta) -> bool:
-    same = last.step == delta.step and not last.tool and not delta.tool
-    return same and delta.offset == last.offset + len(last.text)
+    text_only = not (last.tool or delta.tool or last.status or delta.status)
+    return text_only and last.step == delta.step and delta.offset == last.offset + len(last.text)

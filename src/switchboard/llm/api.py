@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 import httpx2
+import structlog
 from msgspec import structs
 
 from switchboard.core.lenient import json_value
@@ -28,6 +29,8 @@ from switchboard.llm.port import ApiKind, tell, with_usage
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.speech import Listener, SpeechRules
 from switchboard.llm.streams import FOLDS
+
+log = structlog.get_logger(__name__)
 
 Open = Callable[[bodies.Body], AbstractAsyncContextManager[httpx2.Response]]
 """Sends a body and opens the response of a 200; raises ModelFailure for everything else, also while it is read."""
@@ -93,6 +96,7 @@ class ApiSession:
             self._seals = False  # the model has no reasoning to return
             return True
         if self._spec.schemas and bodies.in_form(request, self._spec) and refuses_schema(failure.message):
+            log.warning("a server refuses the schema of answers: it is told the form in words", model=self._spec.name)
             self._spec = structs.replace(self._spec, schemas=False)
             return True
         return False

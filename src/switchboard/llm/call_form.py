@@ -139,8 +139,8 @@ def _object(**properties: object) -> JsonObject:
 
 def _grammatical(parameters: Mapping[str, object]) -> JsonObject:
     """The schema of arguments within another one, where references lead nowhere. What it omits is checked later."""
-    if _has_reference(parameters):
-        return {"type": "object"}
+    if _has_reference(parameters) or not parameters.get("properties"):
+        return {"type": "object"}  # from an object without properties some servers make no grammar
     return {"type": "object", **for_grammars(parameters)}
 
 

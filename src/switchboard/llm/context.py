@@ -162,7 +162,9 @@ class Contexts:
         return told
 
     async def _told(self, base_url: str, model: str) -> int | None:
-        answers = await asyncio.gather(*(self._ask(way, _root(base_url) + path, model) for way, path, _ in _ASKED))
+        answers = await asyncio.gather(
+            *(self._ask(way, server_root(base_url) + path, model) for way, path, _ in _ASKED)
+        )
         found = (read(answer, model) for (_, _, read), answer in zip(_ASKED, answers, strict=True))
         return next((tokens for tokens in found if tokens), None)
 
@@ -176,7 +178,7 @@ class Contexts:
         return mapping(json_value(response.text)) if response.status_code == 200 else {}
 
 
-def _root(base_url: str) -> str:
+def server_root(base_url: str) -> str:
     """The address of the server, without `/v1`."""
     url = urlsplit(base_url)
     return urlunsplit((url.scheme, url.netloc, url.path.rstrip("/").removesuffix("/v1"), "", ""))

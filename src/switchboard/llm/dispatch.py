@@ -46,6 +46,7 @@ from switchboard.domain.llm import (
 )
 from switchboard.llm.blame import Blame
 from switchboard.llm.context import LEAST, REMEMBERED_S
+from switchboard.llm.pace import Pace
 from switchboard.llm.port import ModelSession
 from switchboard.llm.slots import NoSlot, SlotQueue, Slots, held_slot, rank_of
 from switchboard.llm.spec import API_KINDS, ModelSpec
@@ -149,6 +150,10 @@ class _Model:
     blame: Blame = field(default_factory=Blame)
     probed: asyncio.Event = field(default_factory=asyncio.Event)
     """Not set while a probe is running: a run that has no other model waits for its outcome."""
+    pace: Pace = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pace = Pace(self.spec)
 
 
 @dataclass(slots=True)
@@ -214,6 +219,11 @@ class _Run:
         if self.told and self.on_delta is not None:
             self.on_delta(ModelDelta(reset=True))
         self.told = False
+
+    def tell_reading(self, seconds: int) -> None:
+        """Report that the model reads the request, which takes about so long; 0: not worth telling."""
+        if seconds and self.on_delta is not None:
+            self.on_delta(ModelDelta(reading=seconds))
 
     async def wrong(self, reply: Reply) -> str | None:
         """What is wrong with a reply."""
@@ -461,8 +471,10 @@ class Dispatcher:
 
     async def _attempt(self, run: _Run, model: _Model, request: Request, ticket: Ticket) -> ModelAttempt:
         # In a whole turn, the timeout limits how long a program may be silent.
-        limit = run.left() if request.carrying else min(model.spec.timeout, run.left())
+        tokens, began = asked_tokens(request), self._clock()
+        limit = run.left() if request.carrying else min(model.pace.limit(tokens), run.left())
         run.take_back()
+        run.tell_reading(model.pace.reading(request))
         run.used = NO_USAGE
         asked = replace(request, deadline=limit, max_tokens=_output(request, model), on_usage=run.meter)
         try:
@@ -486,6 +498,7 @@ class Dispatcher:
             return structs.replace(attempt, retryable=failure.retryable, retry_after=failure.retry_after)
         self._settled(run, model, ticket, ok=True)
         model.blame.answered(run.terms.name)
+        model.pace.note(reply, tokens, self._clock() - began)
         wrong = await run.wrong(reply)
         return _priced(model, reply.usage, "answered" if wrong is None else "unfit", wrong or "")
 

@@ -62,17 +62,25 @@ NOT_DONE: Final = object()
 # What goes in -------------------------------------------------------------------------------------------------------
 
 
+class Status(Struct, frozen=True):
+    """What a turn is doing that takes a while, and for about how many seconds. `reading`: a slow model reads."""
+
+    phase: Literal["reading"]
+    seconds: int
+
+
 class Delta(Struct, frozen=True):
     """A piece of a reply while it is being written: the text so far is `text_so_far[:offset] + text`.
 
     `step`: the number of the model request that writes it, from 1. `tool`: the name of a tool that is being called;
-    the text stays the same.
+    `status`: what is being done otherwise. With either, the text stays the same.
     """
 
     offset: int
     text: str
     step: int = 0
     tool: str = ""
+    status: Status | None = None
 
 
 class Stop(Protocol):

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
-from switchboard.ports.engine import Delta
+from switchboard.ports.engine import Delta, Status
 from switchboard.store.database import Database, arrays, query, rows_as
 
 
@@ -37,7 +37,10 @@ class Position(NamedTuple):
 
 
 class ReplyPiece(Struct, frozen=True):
-    """A piece as read: keep the first `kept` characters of the butler's text, then append `text`."""
+    """A piece as read: keep the first `kept` characters of the butler's text, then append `text`.
+
+    `tool`: the name of a tool, or a status as `reading:40`, which no tool is called.
+    """
 
     system_id: str
     epoch: int
@@ -51,6 +54,16 @@ class ReplyPiece(Struct, frozen=True):
     def position(self) -> Position:
         """The position of the piece."""
         return Position(self.epoch, self.n)
+
+    @property
+    def status(self) -> Status | None:
+        """What the butler is doing besides, as stored."""
+        phase, colon, seconds = self.tool.partition(":")
+        return Status("reading", int(seconds)) if colon and phase == "reading" and seconds.isdecimal() else None
+
+
+def _doing(one: Delta) -> str:
+    return f"{one.status.phase}:{one.status.seconds}" if one.status else one.tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +89,7 @@ class MessageStanding(Struct, frozen=True):
 
 async def write(database: Database, pieces: Sequence[tuple[Writer, int, Delta]]) -> None:
     """Add pieces; each number is higher than all earlier ones of its writer."""
-    rows = [(*writer, n, one.step, one.offset, one.text, one.tool) for writer, n, one in pieces]
+    rows = [(*writer, n, one.step, one.offset, one.text, _doing(one)) for writer, n, one in pieces]
     await database.run(query("deltas.write"), *arrays(rows, 8))
 
 

@@ -13,6 +13,7 @@ from switchboard.ports.engine import Delta
 PIECES = st.one_of(
     st.builds(llm.ModelDelta, st.text(max_size=5)),
     st.just(llm.ModelDelta(reset=True)),
+    st.just(llm.ModelDelta(reading=40)),
     st.builds(lambda text: llm.ModelDelta(end=llm.Reply(text)), st.text(max_size=5)),
 )
 

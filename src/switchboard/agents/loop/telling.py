@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from switchboard.core.storable import storable_text
 from switchboard.domain import llm
-from switchboard.ports.engine import Delta
+from switchboard.ports.engine import Delta, Status
 
 
 class Telling:
@@ -26,6 +26,8 @@ class Telling:
         """Process a piece of a model's output."""
         if delta.reset:
             self.restart(self._step)
+        if delta.reading and self._on_delta is not None:
+            self._on_delta(Delta(len(self.text), "", self._step, status=Status("reading", delta.reading)))
         rest = delta.end.text if delta.end and not delta.end.unmade else ""  # calls as text are shown only if sent
         self._add(storable_text(delta.text + rest))
 

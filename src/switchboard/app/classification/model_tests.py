@@ -8,12 +8,15 @@ must run. Settings enter; a `Tried` per model leaves. Next: `llm/dispatch.py`.
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from secrets import token_urlsafe
+from time import monotonic
 from typing import Final
 
 import asyncpg
@@ -47,8 +50,11 @@ from switchboard.domain.routing import Team
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.context import CONTEXT_REMEDY, SHORT, kept_sentinel, lost_head, sentinel
 from switchboard.llm.dispatch import Dispatcher, DispatchLimits, RequestTerms
-from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS
+from switchboard.llm.pace import speed_of, timeout_for
+from switchboard.llm.parallel import COUNTING, measured_slots, told_slots
+from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS, Calls
 from switchboard.llm.spending import DayBook, Spending
+from switchboard.llm.web import open_client
 from switchboard.store import classification, model_usage
 from switchboard.store.checkup import schema_facts
 from switchboard.store.classification import SESSION_PREFIX, NewSession
@@ -93,7 +99,9 @@ class Tried(Struct, frozen=True):
     """The result for one model. `outcome` is `answered` or the failure; `remedy` says what to do about it.
 
     `schemas`: its server accepts a JSON Schema of the answer; `thinks`: it thought before it answered, or did not
-    finish within a router's tokens. None: it was not asked, or gave no answer.
+    finish within a router's tokens. None: it was not asked, or gave no answer. `calls`: the setting with which it calls
+    tools; None: with neither, or it was not asked. `tokens_per_second`: how fast a local model reads; `timeout`: the
+    seconds that it should have at that speed, if that is more than it has.
     """
 
     name: str
@@ -109,6 +117,9 @@ class Tried(Struct, frozen=True):
     cost_usd: float = 0.0
     schemas: bool | None = None
     thinks: bool | None = None
+    calls: Calls | None = None
+    tokens_per_second: float | None = None
+    timeout: int | None = None
 
 
 class ModelTestPlace(Struct, frozen=True):
@@ -117,6 +128,10 @@ class ModelTestPlace(Struct, frozen=True):
     mcp_url: str
     database: Database | None
     why: str = ""
+
+
+NOWHERE: Final = ModelTestPlace("", None, "no server runs yet")
+"""For models that are tested before there is a server."""
 
 
 @asynccontextmanager
@@ -178,13 +193,17 @@ async def _try_use(settings: Settings, model: ModelSettings, place: ModelTestPla
 
 
 def _both(chosen: Tried, called: Tried) -> Tried:
+    return structs.replace(_with_cost_of(called, chosen), detail=f"{chosen.detail}; {called.detail}")
+
+
+def _with_cost_of(tried: Tried, other: Tried) -> Tried:
+    """The same with the cost of both."""
     return structs.replace(
-        called,
-        detail=f"{chosen.detail}; {called.detail}",
-        duration_ms=chosen.duration_ms + called.duration_ms,
-        tokens_in=chosen.tokens_in + called.tokens_in,
-        tokens_out=chosen.tokens_out + called.tokens_out,
-        cost_usd=chosen.cost_usd + called.cost_usd,
+        tried,
+        duration_ms=tried.duration_ms + other.duration_ms,
+        tokens_in=tried.tokens_in + other.tokens_in,
+        tokens_out=tried.tokens_out + other.tokens_out,
+        cost_usd=tried.cost_usd + other.cost_usd,
     )
 
 
@@ -205,10 +224,41 @@ async def try_model(settings: Settings, model: ModelSettings, place: ModelTestPl
 
 
 async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> Tried:
-    """Test with a real tool call: whether the model calls tools on its own, as a butler's model must."""
+    """Test with a real tool call: whether the model calls tools on its own, as a butler's model must.
+
+    One that does not, or writes its calls as text, is asked for them as JSON.
+    """
     lacks = flaw(model.spec)
     if lacks is not None:
         return _tried(model, "settings", lacks, _REMEDY_OF_SETTINGS)
+    tried, as_text = await _try_call(settings, _patient(model), place)
+    if (as_text or tried.outcome in _UNCALLED) and model.kind == "openai" and model.calls == "native":
+        formed, _ = await _try_call(settings, _patient(model, calls="schema"), place)
+        tried = structs.replace(_with_cost_of(tried, formed), calls="schema" if formed.ok else tried.calls)
+    if tried.calls == "schema" and not tried.ok:
+        tried = structs.replace(tried, remedy=_CALLS_AS_JSON)
+    return await _with_context(settings, model, place, tried)
+
+
+async def try_setup(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> Tried:
+    """The same with settings that are still to be written: `calls` may be as the model needs it."""
+    tried = await try_tools(settings, model, place)
+    if tried.calls != model.calls and tried.calls is not None:
+        model = model.model_copy(update={"calls": tried.calls})
+        if not tried.ok:
+            tried = structs.replace(tried, ok=True, outcome="answered", detail=_CALLED, remedy="")
+            tried = await _with_context(settings, model, place, tried)
+    return await with_habits(settings, model, place, tried)
+
+
+def _patient(model: ModelSettings, **more: object) -> ModelSettings:
+    """A local model with more time than it has in its settings: one that is slow still works."""
+    timeout = model.timeout * (_PATIENCE if model.profile == "local" else 1)
+    return model.model_copy(update={"timeout": timeout, **more})
+
+
+async def _try_call(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> tuple[Tried, bool]:
+    """Ask for one call; and whether it was made as text."""
     made: list[ToolCall] = []
 
     async def look_up(call: ToolCall) -> ToolResult:
@@ -222,8 +272,9 @@ async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPl
     request = replace(_SECRET, max_tokens=model.max_tokens, deadline=model.timeout, carrying=carrying)
     report = await _asked(settings, model, place, request, wrong)
     tried = _told(model, report.attempts[-1], None, place)
-    tried = structs.replace(tried, detail="calls tools") if tried.ok else tried
-    return await _with_context(settings, model, place, tried)
+    if tried.ok:
+        tried = structs.replace(tried, detail=_CALLED, calls=model.calls)
+    return tried, report.reply is not None and any(call.as_text for call in report.reply.calls)
 
 
 async def with_habits(settings: Settings, model: ModelSettings, place: ModelTestPlace, tried: Tried) -> Tried:
@@ -246,10 +297,13 @@ async def with_habits(settings: Settings, model: ModelSettings, place: ModelTest
 
 def _to_set(model: ModelSettings, tried: Tried) -> str:
     """What the settings should say about a model and do not; a single answer without thinking proves nothing."""
-    found = {} if tried.schemas in {None, model.schemas} else {"schemas": tried.schemas}
+    found: dict[str, object] = {} if tried.schemas in {None, model.schemas} else {"schemas": tried.schemas}
     found |= {"thinks": True} if tried.thinks and not model.thinks else {}
-    told = " and ".join(f"{name} = {str(value).lower()}" for name, value in found.items())
-    return f"set {told} in its [[models]], and plans need not find it out" if told else ""
+    why = ", and plans need not find it out" if found else ""
+    found |= {"calls": tried.calls} if tried.calls not in {None, model.calls} else {}
+    found |= {"timeout": tried.timeout} if tried.timeout is not None else {}
+    told = " and ".join(f"{name} = {json.dumps(value)}" for name, value in found.items())
+    return f"set {told} in its [[models]]{why}" if told else ""
 
 
 def _spent(tried: Tried, report: Report) -> Tried:
@@ -275,18 +329,51 @@ async def _with_context(settings: Settings, model: ModelSettings, place: ModelTe
         return tried
     async with aclosing(Sessions([model.spec])) as sessions:
         context = await sessions.contexts.of(model.spec)
-    if await _finds_word(settings, model, place, context) is not False:
-        return tried
-    if not await _finds_word(settings, model, place, SHORT):
-        return tried
+    # A model that is far too slow need not be waited for in vain.
+    slow = tried.duration_ms / 1000 * context > _HOPELESS * model.timeout * tried.tokens_in
+    long = Report(None) if slow else await _asked_for_word(settings, model, place, context)
+    found = None if long.reply is None else kept_sentinel(long.reply)
+    if found:
+        return _with_speed(tried, model, context, long)
+    short = await _asked_for_word(settings, _patient(model), place, SHORT)
+    if found is None or short.reply is None or not kept_sentinel(short.reply):
+        return _with_speed(tried, model, context, short if found is None else long)
     return structs.replace(tried, ok=False, outcome="context_cut", detail=lost_head(context), remedy=CONTEXT_REMEDY)
 
 
-async def _finds_word(settings: Settings, model: ModelSettings, place: ModelTestPlace, context: int) -> bool | None:
-    """Whether a word at the head of a request this long reaches the model; None if it did not answer."""
-    request = replace(sentinel(context), deadline=model.timeout)
-    reply = (await _asked(settings, model, place, request)).reply
-    return None if reply is None else kept_sentinel(reply)
+async def _asked_for_word(settings: Settings, model: ModelSettings, place: ModelTestPlace, tokens: int) -> Report:
+    """The answer to a request so long, with a word at its head; no server has read its beginning before."""
+    request = sentinel(tokens)
+    fresh = replace(request, system=f"{request.system} (Test {token_urlsafe(6)}.)", deadline=model.timeout)
+    return await _asked(settings, model, place, fresh)
+
+
+def _with_speed(tried: Tried, model: ModelSettings, context: int, report: Report) -> Tried:
+    """The same with how fast the model has read, and how long it should be waited for."""
+    speed = speed_of(report.attempts[-1])
+    if speed is None:
+        return tried
+    timeout = timeout_for(context, speed)
+    needed = timeout if timeout > model.timeout else None
+    return structs.replace(tried, tokens_per_second=round(speed, 1), timeout=needed)
+
+
+async def parallel_requests(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> tuple[int, bool]:
+    """How many requests a local server runs at once; and whether it says so itself. Otherwise it is measured."""
+    async with open_client() as http:
+        told = await told_slots(http, model.base_url or "")
+    if told is not None:
+        return told, True
+    request = replace(COUNTING, deadline=model.timeout)
+    alone = await _asked(settings, model, place, request)
+    if alone.reply is None:
+        return 1, False
+    began = monotonic()
+    both = await asyncio.gather(*(_asked(settings, model, place, request) for _ in range(2)))
+    together = monotonic() - began
+    if any(one.reply is None for one in both):
+        return 1, False
+    return measured_slots(alone.attempts[-1].ms / 1000, together), False
 
 
 async def _asked(
@@ -372,6 +459,13 @@ def _tried(model: ModelSettings, outcome: str, detail: str, remedy: str) -> Trie
     return Tried(model.name, model.kind, model.model, ok=False, outcome=outcome, detail=detail, remedy=remedy)
 
 
+_PATIENCE: Final = 5
+_HOPELESS: Final = 5
+"""A model reads faster than a short request suggests, but hardly so many times."""
+_CALLED: Final = "calls tools"
+_CALLS_AS_JSON: Final = 'it calls tools as JSON: set calls = "schema" in its [[models]]'
+_UNCALLED: Final = frozenset({"unfit", "garbage"})
+"""Outcomes of a model that answers, and calls nothing."""
 _REMEDY_OF_SETTINGS: Final = "fix it in [[models]], or in the environment of this command; a worker has its own"
 _START: Final = "start it: switchboard up"
 

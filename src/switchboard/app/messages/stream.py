@@ -38,7 +38,7 @@ _LOOK_LEAST_OFTEN_S: Final = 1.0
 _PING_EVERY_S: Final = 15.0
 _NOWHERE: Final = Position(0, 0)
 
-StreamEventKind = Literal["delta", "reset", "tool", "waiting", "reply", "done", "ping"]
+StreamEventKind = Literal["delta", "reset", "tool", "status", "waiting", "reply", "done", "ping"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,14 @@ class ToolUse(Reset):
     """A butler uses the tool of this name."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStatus(Reset):
+    """What a butler does before it writes more, and for about how many `seconds`. `reading`: its slow model reads."""
+
+    phase: Literal["reading"]
+    seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +206,9 @@ class Stream:
         self._told[one.system_id] = _Told(one.position, one.step, text)
         of = (one.system_id, one.epoch, one.step)
         events = [StreamEvent("reset", Reset(*of))] if known.text and not before[: one.kept] else []
-        if one.tool:
+        if (status := one.status) is not None:
+            events.append(StreamEvent("status", TurnStatus(*of, status.phase, status.seconds)))
+        elif one.tool:
             events.append(StreamEvent("tool", ToolUse(*of, one.tool)))
         elif fits and (one.text or one.kept):
             events.append(StreamEvent("delta", self._delta(*of, one.kept, text)))

@@ -26,7 +26,7 @@ from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import print_next
 from switchboard.cli.init.discovery import Discovery, Offer, discover, models_at
-from switchboard.cli.init.files import SETTINGS, TEAM, Choice, files_of
+from switchboard.cli.init.files import SETTINGS, TEAM, Choice, Found, files_of
 from switchboard.cli.init.places import closed_to_database, require_new, workspace_at
 from switchboard.cli.messages.talk import local_user
 from switchboard.cli.output import FAILED, Json, clean, errors, out, print_json, program, wants_json
@@ -40,6 +40,7 @@ _NONE: Final = "none"
 _FILES: Final = "files"
 _NO_FILES: Final = "a butler without a model reads and writes no files; leave it out"
 _NAME: Final = re.compile(r"[^\W_][\w.-]{0,63}")
+_NEAR: Final = (".localhost", ".local", ".lan", ".internal", ".home.arpa")
 _WAYS: Final = (
     "start a local server (Ollama, LM Studio or llama.cpp), set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name one with "
     "--url"
@@ -105,7 +106,9 @@ def init(  # noqa: PLR0913 - the options of a command
     choice = _choose(wanted)
     tried = _try(choice, wanted)
     if tried is not None:
-        choice = replace(choice, schemas=tried["schemas"], thinks=tried["thinks"])
+        choice = replace(choice, found=_found(tried))
+    if choice.offer is not None:
+        choice = replace(choice, found=replace(choice.found, concurrency=_parallel(choice.offer, wanted, tried)))
     written = _write(directory, files_of(choice))
     if not wants_json():
         _say_what_was_written(written)
@@ -208,17 +211,18 @@ async def _at_url(url: str, model: str | None, key_env: str | None) -> Offer:
     there = (model,) if model is not None else await models_at(url)
     if not there:
         raise NotFound(f"{url}/models lists no model for chats: load one in the server, or name one with --model")
-    profile = "local" if key_env is None and _is_near(url) else None
+    profile = "local" if _is_near(url) else None
     offer = Offer("own", "openai", there[0], url, url, key_env, profile)
     return offer if model is not None else _taken(offer, len(there) - 1)
 
 
 def _is_near(url: str) -> bool:
+    """Whether an address is one of this machine, or of a private network."""
     host = urlsplit(url).hostname or ""
     try:
-        return ip_address(host).is_private
+        return not ip_address(host).is_global
     except ValueError:
-        return "." not in host
+        return "." not in host or host.endswith(_NEAR)
 
 
 def _named(offers: Sequence[Offer], wanted: str) -> Offer:
@@ -267,7 +271,8 @@ def _try(choice: Choice, wanted: _Wanted) -> JsonObject | None:
     errors().print(f"asking {clean(choice.offer.model)} …", style="dim")
     tried = asyncio.run(_tried(choice.offer))
     if tried["ok"]:
-        errors().print(f"it answers, and calls tools ({tried['duration_ms']} ms)", style="green")
+        how = ", as JSON in its answers" if tried["calls"] == "schema" else ""
+        errors().print(f"it answers, and calls tools{how} ({tried['duration_ms']} ms)", style="green")
         for said in _habits(tried):
             errors().print(said, style="dim", soft_wrap=True)
         return tried
@@ -286,16 +291,52 @@ def _habits(tried: JsonObject) -> Iterator[str]:
         yield "its server takes no JSON Schema: butlers that plan ask it without"
     if tried["thinks"]:
         yield "it thinks before it answers: its answers take longer, and plans give it more tokens"
+    if tried["tokens_per_second"] is not None:
+        waits = f", so it is waited for up to {tried['timeout']} s" if tried["timeout"] is not None else ""
+        yield f"it reads about {tried['tokens_per_second']:.0f} tokens a second{waits}"
+
+
+def _found(tried: JsonObject) -> Found:
+    """What is written of a test."""
+    kept = {name: tried[name] for name in ("schemas", "thinks", "timeout", "tokens_per_second")}
+    return Found(**kept, calls="schema" if tried["calls"] == "schema" else None)
+
+
+def _parallel(offer: Offer, wanted: _Wanted, tried: JsonObject | None) -> int | None:
+    """How many requests run at once, if that is not what is usual; a local server that works is asked."""
+    if offer.profile != "local":
+        errors().print("up to 4 requests run at once (`concurrency`)", style="dim")
+        return None
+    if tried is None or not tried["ok"]:
+        errors().print("one request runs at a time (`concurrency`)", style="dim")
+        return None
+    question = "One request runs at a time, unless the server can do more. Ask it?"
+    if wanted.ask and not typer.confirm(question, default=True, err=True):
+        return None
+    number, told = asyncio.run(_parallel_at(offer, tried))
+    how = "as its server says" if told else "as two small requests have shown"
+    errors().print(f"requests that run at once: {number}, {how} (`concurrency`)", style="dim")
+    return number if number > 1 else None
 
 
 async def _tried(offer: Offer) -> JsonObject:
     from switchboard.app.classification import model_tests as tests
 
-    values = {key: value for key, value in asdict(offer).items() if key != "source" and value is not None}
-    settings = Settings(models=({**values, "max_tokens": 4096},))
-    place = tests.ModelTestPlace("", None, "no server runs yet")
-    model = settings.models[0]
-    return asdict(await tests.with_habits(settings, model, place, await tests.try_tools(settings, model, place)))
+    settings = _settings_of(offer)
+    return asdict(await tests.try_setup(settings, settings.models[0], tests.NOWHERE))
+
+
+async def _parallel_at(offer: Offer, tried: JsonObject) -> tuple[int, bool]:
+    from switchboard.app.classification import model_tests as tests
+
+    settings = _settings_of(offer, timeout=tried["timeout"])
+    return await tests.parallel_requests(settings, settings.models[0], tests.NOWHERE)
+
+
+def _settings_of(offer: Offer, **more: object) -> Settings:
+    """Settings with this model alone."""
+    values = {key: value for key, value in {**asdict(offer), **more}.items() if key != "source" and value is not None}
+    return Settings.model_validate({"models": [{**values, "max_tokens": 4096}]})
 
 
 def _write(directory: Path, files: Mapping[PurePosixPath, str]) -> Sequence[Path]:

@@ -20,19 +20,35 @@ TEAM: Final = PurePosixPath("teams/root.json")
 _PROMPT: Final = TEAM.with_name("prompt.md")
 
 
+class Found(Struct, frozen=True):
+    """What a test has shown of a model, None where it is unknown or usual; names and meanings as in `[[models]]`.
+
+    `tokens_per_second`: how fast it reads, from which `timeout` follows.
+    """
+
+    schemas: bool | None = None
+    thinks: bool | None = None
+    calls: str | None = None
+    timeout: int | None = None
+    tokens_per_second: float | None = None
+    concurrency: int | None = None
+
+
+NOTHING_FOUND: Final = Found()
+
+
 class Choice(Struct, frozen=True):
     """The choices made. `offer` None: no model for now.
 
-    `schemas` and `thinks` are as found by `models test`, None if unknown. `workspace` is the directory of the butler's
-    files; `owner` the person who may use all of its tools.
+    `found` is what the model was found to be like. `workspace` is the directory of the butler's files; `owner` the
+    person who may use all of its tools.
     """
 
     butler: str
     offer: Offer | None
     workspace: str
     owner: str
-    schemas: bool | None = None
-    thinks: bool | None = None
+    found: Found = NOTHING_FOUND
 
 
 def files_of(choice: Choice) -> Mapping[PurePosixPath, str]:
@@ -61,13 +77,18 @@ def _settings(choice: Choice) -> str:
         "api_key_env": offer.api_key_env,
         "profile": offer.profile,
         "max_tokens": 4096,
-        "schemas": choice.schemas,
-        "thinks": choice.thinks,
+        "schemas": choice.found.schemas,
+        "thinks": choice.found.thinks,
+        "calls": choice.found.calls,
+        "concurrency": choice.found.concurrency,
+        "timeout": choice.found.timeout,
     }
+    speed = choice.found.tokens_per_second
+    why = {} if speed is None else {"timeout": f"  # seconds; it reads about {speed:.0f} tokens a second"}
     lines += [
         "",
         "[[models]]",
-        *(f"{name} = {json.dumps(value)}" for name, value in values.items() if value is not None),
+        *(f"{name} = {json.dumps(value)}{why.get(name, '')}" for name, value in values.items() if value is not None),
     ]
     return "\n".join(lines) + "\n"
 

@@ -69,6 +69,10 @@ class LiveScreen:
             case "tool":
                 self._end_line()
                 errors().print(f"{clean(data['system_id'])} uses {clean(data['name'])}", style="dim")
+            case "status":
+                self._end_line()
+                note = f"{data['system_id']} is {data['phase']}, about {data['seconds']} s"
+                errors().print(clean(note), style="dim")
             case _:
                 if self._shown:
                     self._end_line()

@@ -106,12 +106,13 @@ def _cap(cap: Json) -> Text:
 
 def print_tried(tried: Sequence[Json]) -> None:
     """The result for each model, followed by the remedies for failures."""
-    names = ("name", "kind", "result", "schemas", "thinks", "ms", "tokens", "cost", "says")
+    names = ("name", "kind", "result", "schemas", "thinks", "calls", "ms", "tokens", "cost", "says")
     rows = (
         (
             *(one["name"], one["kind"]),
             Text("ok", style="green") if one["ok"] else Text(clean(one["outcome"]), style="bold red"),
             *(_SAID[one[name]] for name in ("schemas", "thinks")),
+            one["calls"] or "",
             one["duration_ms"] or "",
             *(f"{one['tokens_in']}+{one['tokens_out']}", dollars(one["cost_usd"] or None)),
             one_line(one["detail"], 300),

@@ -21,7 +21,7 @@ from pydantic.json_schema import JsonSchemaMode
 from switchboard.app.approvals.service import FittingPage
 from switchboard.app.messages.chat import ChatEntry, Outcome, Speaker, WholeReply
 from switchboard.app.messages.intake import ErrorDetail
-from switchboard.app.messages.stream import Reset, TextDelta, ToolUse, Waiting
+from switchboard.app.messages.stream import Reset, TextDelta, ToolUse, TurnStatus, Waiting
 from switchboard.domain.envelope import MAX_TEXT
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.shown import ApprovalState
@@ -186,12 +186,22 @@ class Failed:
 
 
 Payload = Welcome | Sent | Outcome | Resumed | Aborted | HistoryPage | FittingPage | Decided | Pong
-EventName = Literal["chat.delta", "chat.reset", "chat.tool", "chat.waiting", "chat.reply", "chat.done", "chat.error"]
-Told = TextDelta | Reset | ToolUse | Waiting | WholeReply | Outcome | Failed
+EventName = Literal[
+    "chat.delta",
+    "chat.reset",
+    "chat.tool",
+    "chat.status",
+    "chat.waiting",
+    "chat.reply",
+    "chat.done",
+    "chat.error",
+]
+Told = TextDelta | Reset | ToolUse | TurnStatus | Waiting | WholeReply | Outcome | Failed
 EVENTS: Final[Mapping[EventName, type[Told]]] = {
     "chat.delta": TextDelta,
     "chat.reset": Reset,
     "chat.tool": ToolUse,
+    "chat.status": TurnStatus,
     "chat.waiting": Waiting,
     "chat.reply": WholeReply,
     "chat.done": Outcome,

@@ -340,7 +340,7 @@ def _told(manners: Manners, models: tuple[str, ...]) -> list[Route]:
     """The paths where a local server reports the context of its models."""
     tokens = manners.context
     documents: Mapping[LocalServer, Mapping[str, Json]] = {
-        "llama.cpp": {"/props": {"default_generation_settings": {"n_ctx": tokens}}},
+        "llama.cpp": {"/props": {"default_generation_settings": {"n_ctx": tokens}, "total_slots": SLOTS}},
         "lm-studio": {"/api/v0/models": {"data": [{"id": one, "loaded_context_length": tokens} for one in models]}},
         "vllm": {"/v1/models": {"data": [{"id": one, "max_model_len": tokens} for one in models]}},
         "ollama": {

@@ -1,0 +1,80 @@
+"""How fast a model reads, and how long it may take. Pure.
+
+`dispatch.py` keeps a `Pace` per model of its process: it learns from answered requests, and only ever allows more time
+than the settings. `app/classification/model_tests.py` measures one with a long request, for the settings.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Final
+
+from switchboard.core.tokens import asked_tokens
+from switchboard.domain.llm import ModelAttempt, Reply, Request, Usage
+from switchboard.llm.spec import ModelSpec
+
+MARGIN: Final = 3
+"""A model may take so many times as long as it should need to read a request."""
+_LEAST_TOKENS: Final = 200
+"""Read tokens from which on a request says how fast a model reads."""
+_ROUND_S: Final = 10
+_WORTH_TELLING_S: Final = 5
+
+
+def reading_speed(usage: Usage, seconds: float) -> float | None:
+    """Tokens that a model reads per second, from one answer; None if it does not show.
+
+    What was read before, and came from the server's cache, does not count. Writing counts as reading, so the model may
+    be faster.
+    """
+    read = usage.input_tokens - usage.cache_read
+    if usage.estimated or read < _LEAST_TOKENS or read < usage.output_tokens or seconds <= 0:
+        return None
+    return read / seconds
+
+
+def speed_of(attempt: ModelAttempt) -> float | None:
+    """The same, from an attempt that was answered."""
+    return reading_speed(attempt.usage, attempt.ms / 1000) if attempt.outcome in {"answered", "unfit"} else None
+
+
+def timeout_for(context: int, speed: float) -> int:
+    """Seconds that a request which fills the context may take, in tens."""
+    return ceil(MARGIN * context / speed / _ROUND_S) * _ROUND_S
+
+
+class Pace:
+    """How fast one local model reads, as far as this process knows. Tokens are those of `core/tokens.py`.
+
+    They are more than the model counts, but the same estimate is made of what is to be read.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._spec = spec
+        self._speed: float | None = None
+
+    def note(self, reply: Reply, tokens: int, seconds: float) -> None:
+        """Learn from the answer to a request of so many tokens. Recent ones count more: other work slows machines down.
+
+        A provider is no faster tomorrow because it was slow today, so nothing is learnt of one.
+        """
+        if self._spec.profile != "local" or reading_speed(reply.usage, seconds) is None:
+            return
+        speed = tokens * (1 - reply.usage.cache_read / reply.usage.input_tokens) / seconds
+        self._speed = speed if self._speed is None else (self._speed + speed) / 2
+
+    def limit(self, tokens: int) -> float:
+        """The seconds that a request of so many tokens may take: never less than in the settings."""
+        return self._spec.timeout if self._speed is None else max(self._spec.timeout, MARGIN * tokens / self._speed)
+
+    def reading(self, request: Request) -> int:
+        """The seconds that the model will probably need to read a request, if that is worth telling; otherwise 0.
+
+        Of a request with the results of calls, it has read all but these before.
+        """
+        if self._speed is None:
+            return 0
+        last = request.messages[-1:]
+        new = asked_tokens(Request(last) if last and last[0].results else request)
+        seconds = round(new / self._speed)
+        return seconds if seconds >= _WORTH_TELLING_S else 0
