@@ -35,8 +35,8 @@ from switchboard.ports.engine import (
     Journal,
     ModelUsage,
     NoReply,
-    Status,
     Turn,
+    TurnPhase,
     TurnResult,
 )
 from switchboard.server.contracts.gateway import METHODS
@@ -110,7 +110,7 @@ async def test_an_answer_is_told_while_it_is_written(database_url: str, tmp_path
     go_on = asyncio.Event()
 
     async def play(turn: Turn, tell: Tell) -> TurnResult:  # noqa: ARG001
-        tell(Delta(0, "", 1, status=Status("reading", 40)))
+        tell(Delta(0, "", 1, status=TurnPhase("reading", 40)))
         tell(Delta(0, "Once", 1))
         await go_on.wait()
         return Answer("Once upon a time")

@@ -24,6 +24,10 @@ def tool(name: str) -> Event:
     return "tool", {"system_id": "clerk", "attempt": 1, "step": 1, "name": name}
 
 
+def status(seconds: int) -> Event:
+    return "status", {"system_id": "clerk", "attempt": 1, "step": 1, "phase": "reading", "seconds": seconds}
+
+
 def reply(text: str, system_id: str = "clerk") -> Event:
     return "reply", {"system_id": system_id, "text": text}
 
@@ -57,6 +61,11 @@ def shown(take: Take, events: tuple[Event, ...], capsys: pytest.CaptureFixture[s
             (delta(0, "I look."), tool("look"), reset(), delta(0, "There."), reply("There."), DONE),
             "clerk: I look.\nclerk: There.\n",
             "clerk uses look\n",
+        ),
+        (
+            (status(40), ("later", {"system_id": "clerk"}), delta(0, "There."), reply("There."), DONE),
+            "clerk: There.\n",
+            "clerk is reading, about 40 s\n",
         ),
         (
             (delta(0, "A"), delta(0, "B!", "cook"), reply("B!", "cook"), delta(1, "a"), reply("Aa"), DONE),

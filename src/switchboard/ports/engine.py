@@ -62,7 +62,7 @@ NOT_DONE: Final = object()
 # What goes in -------------------------------------------------------------------------------------------------------
 
 
-class Status(Struct, frozen=True):
+class TurnPhase(Struct, frozen=True):
     """What a turn is doing that takes a while, and for about how many seconds. `reading`: a slow model reads."""
 
     phase: Literal["reading"]
@@ -80,7 +80,7 @@ class Delta(Struct, frozen=True):
     text: str
     step: int = 0
     tool: str = ""
-    status: Status | None = None
+    status: TurnPhase | None = None
 
 
 class Stop(Protocol):

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
-from switchboard.ports.engine import Delta, Status
+from switchboard.ports.engine import Delta, TurnPhase
 from switchboard.store.database import Database, arrays, query, rows_as
 
 
@@ -56,10 +56,10 @@ class ReplyPiece(Struct, frozen=True):
         return Position(self.epoch, self.n)
 
     @property
-    def status(self) -> Status | None:
+    def status(self) -> TurnPhase | None:
         """What the butler is doing besides, as stored."""
         phase, colon, seconds = self.tool.partition(":")
-        return Status("reading", int(seconds)) if colon and phase == "reading" and seconds.isdecimal() else None
+        return TurnPhase("reading", int(seconds)) if colon and phase == "reading" and seconds.isdecimal() else None
 
 
 def _doing(one: Delta) -> str:

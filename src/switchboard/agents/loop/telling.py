@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from switchboard.core.storable import storable_text
 from switchboard.domain import llm
-from switchboard.ports.engine import Delta, Status
+from switchboard.ports.engine import Delta, TurnPhase
 
 
 class Telling:
@@ -27,7 +27,7 @@ class Telling:
         if delta.reset:
             self.restart(self._step)
         if delta.reading and self._on_delta is not None:
-            self._on_delta(Delta(len(self.text), "", self._step, status=Status("reading", delta.reading)))
+            self._on_delta(Delta(len(self.text), "", self._step, status=TurnPhase("reading", delta.reading)))
         rest = delta.end.text if delta.end and not delta.end.unmade else ""  # calls as text are shown only if sent
         self._add(storable_text(delta.text + rest))
 

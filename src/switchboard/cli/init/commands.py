@@ -26,7 +26,7 @@ from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import print_next
 from switchboard.cli.init.discovery import Discovery, Offer, discover, models_at
-from switchboard.cli.init.files import SETTINGS, TEAM, Choice, Found, files_of
+from switchboard.cli.init.files import SETTINGS, TEAM, Choice, ModelTraits, files_of
 from switchboard.cli.init.places import closed_to_database, require_new, workspace_at
 from switchboard.cli.messages.talk import local_user
 from switchboard.cli.output import FAILED, Json, clean, errors, out, print_json, program, wants_json
@@ -296,10 +296,10 @@ def _habits(tried: JsonObject) -> Iterator[str]:
         yield f"it reads about {tried['tokens_per_second']:.0f} tokens a second{waits}"
 
 
-def _found(tried: JsonObject) -> Found:
+def _found(tried: JsonObject) -> ModelTraits:
     """What is written of a test."""
     kept = {name: tried[name] for name in ("schemas", "thinks", "timeout", "tokens_per_second")}
-    return Found(**kept, calls="schema" if tried["calls"] == "schema" else None)
+    return ModelTraits(**kept, calls="schema" if tried["calls"] == "schema" else None)
 
 
 def _parallel(offer: Offer, wanted: _Wanted, tried: JsonObject | None) -> int | None:

@@ -20,7 +20,7 @@ TEAM: Final = PurePosixPath("teams/root.json")
 _PROMPT: Final = TEAM.with_name("prompt.md")
 
 
-class Found(Struct, frozen=True):
+class ModelTraits(Struct, frozen=True):
     """What a test has shown of a model, None where it is unknown or usual; names and meanings as in `[[models]]`.
 
     `tokens_per_second`: how fast it reads, from which `timeout` follows.
@@ -34,7 +34,7 @@ class Found(Struct, frozen=True):
     concurrency: int | None = None
 
 
-NOTHING_FOUND: Final = Found()
+NO_TRAITS: Final = ModelTraits()
 
 
 class Choice(Struct, frozen=True):
@@ -48,7 +48,7 @@ class Choice(Struct, frozen=True):
     offer: Offer | None
     workspace: str
     owner: str
-    found: Found = NOTHING_FOUND
+    found: ModelTraits = NO_TRAITS
 
 
 def files_of(choice: Choice) -> Mapping[PurePosixPath, str]:

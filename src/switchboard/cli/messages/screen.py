@@ -73,7 +73,7 @@ class LiveScreen:
                 self._end_line()
                 note = f"{data['system_id']} is {data['phase']}, about {data['seconds']} s"
                 errors().print(clean(note), style="dim")
-            case _:
+            case "reply":
                 if self._shown:
                     self._end_line()
                     show_files(data)
