@@ -471,8 +471,8 @@ class Dispatcher:
 
     async def _attempt(self, run: _Run, model: _Model, request: Request, ticket: Ticket) -> ModelAttempt:
         # In a whole turn, the timeout limits how long a program may be silent.
-        tokens, began = asked_tokens(request), self._clock()
-        limit = run.left() if request.carrying else min(model.pace.limit(tokens), run.left())
+        began = self._clock()
+        limit = run.left() if request.carrying else min(model.pace.limit(asked_tokens(request)), run.left())
         run.take_back()
         run.tell_reading(model.pace.reading(request))
         run.used = NO_USAGE
@@ -498,7 +498,7 @@ class Dispatcher:
             return structs.replace(attempt, retryable=failure.retryable, retry_after=failure.retry_after)
         self._settled(run, model, ticket, ok=True)
         model.blame.answered(run.terms.name)
-        model.pace.note(reply, tokens, self._clock() - began)
+        model.pace.note(request, reply, self._clock() - began)
         wrong = await run.wrong(reply)
         return _priced(model, reply.usage, "answered" if wrong is None else "unfit", wrong or "")
 

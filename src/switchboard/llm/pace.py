@@ -6,6 +6,8 @@ than the settings. `app/classification/model_tests.py` measures one with a long 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import takewhile
 from math import ceil
 from typing import Final
 
@@ -52,14 +54,20 @@ class Pace:
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._speed: float | None = None
+        self._read: Sequence[int] = ()
+        """The parts of the last request that was answered."""
 
-    def note(self, reply: Reply, tokens: int, seconds: float) -> None:
-        """Learn from the answer to a request of so many tokens. Recent ones count more: other work slows machines down.
+    def note(self, request: Request, reply: Reply, seconds: float) -> None:
+        """Learn from an answer. Recent ones count more, as other work slows machines down.
 
-        A provider is no faster tomorrow because it was slow today, so nothing is learnt of one.
+        Models of providers are not slow for what they read, so nothing is learnt of them.
         """
-        if self._spec.profile != "local" or reading_speed(reply.usage, seconds) is None:
+        if self._spec.profile != "local":
             return
+        self._read = _parts(request)
+        if reading_speed(reply.usage, seconds) is None:
+            return
+        tokens = asked_tokens(request)
         speed = tokens * (1 - reply.usage.cache_read / reply.usage.input_tokens) / seconds
         self._speed = speed if self._speed is None else (self._speed + speed) / 2
 
@@ -70,11 +78,18 @@ class Pace:
     def reading(self, request: Request) -> int:
         """The seconds that the model will probably need to read a request, if that is worth telling; otherwise 0.
 
-        Of a request with the results of calls, it has read all but these before.
+        Servers keep what they have read last, so only what is new in a request counts.
         """
         if self._speed is None:
             return 0
-        last = request.messages[-1:]
-        new = asked_tokens(Request(last) if last and last[0].results else request)
-        seconds = round(new / self._speed)
+        known, parts = self._read, _parts(request)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(known, parts, strict=False)))
+        new = Request(request.messages[same - 1 :]) if same else request
+        seconds = round(asked_tokens(new) / self._speed)
         return seconds if seconds >= _WORTH_TELLING_S else 0
+
+
+def _parts(request: Request) -> Sequence[int]:
+    """A number for what precedes the messages, and for each of them; the same parts have the same numbers."""
+    head = (request.system, *(tool.name for tool in request.tools), request.force)
+    return hash(head), *(hash((one.role, Request((one,)).said)) for one in request.messages)
