@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from switchboard.cli.init.discovery import Offer, discover, models_at
-from switchboard.cli.init.files import Choice, files_of
+from switchboard.cli.init.files import Choice, ModelTraits, files_of
 from switchboard.core.routing.teamfile import parse_team_file
 from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.scripted_llm import ScriptedLlm
@@ -39,6 +40,13 @@ SCRIPT: dict[str, Any] = {
         {"when": {"model": "worker", "results": False}, "replies": [{"calls": [NOTE]}], "again": True},
         {"when": {"model": "worker", "results": True}, "replies": [{"text": "It is in notes.txt."}], "again": True},
         {"when": {"model": "silent"}, "replies": [{"text": "It is 7."}], "again": True},
+        {"when": {"model": "formed", "tool": "look_up_number"}, "replies": [{"text": "{{Ada}}"}], "again": True},
+        {
+            "when": {"model": "formed", "system": "You answer with one JSON object"},
+            "replies": [{"text": json.dumps({"calls": [CALL]})}],
+            "again": True,
+        },
+        {"when": {"model": "formed"}, "replies": [{"text": "{}"}], "again": True},
     ]
 }
 
@@ -99,6 +107,33 @@ def test_a_model_that_calls_no_tool_is_not(tmp_path: Path, url: str) -> None:
     assert not (tmp_path / "switchboard.toml").exists()
     init(tmp_path, "--yes", "--url", url, "--model", "silent", "--no-test")
     assert read(tmp_path)[0]["models"][0]["model"] == "silent"
+
+
+def test_a_model_that_calls_tools_as_json_is_set_up_for_that(tmp_path: Path, url: str) -> None:
+    _, told = init(tmp_path, "--yes", "--url", url, "--model", "formed")
+    assert "it answers, and calls tools, as JSON in its answers" in told
+    assert "requests that run at once: 1, as two small requests have shown" in told
+    [model] = read(tmp_path)[0]["models"]
+    assert (model["calls"], "concurrency" in model, "timeout" in model) == ("schema", False, False)
+
+
+@pytest.mark.parametrize(
+    ("url", "near"),
+    [
+        ("http://127.0.0.1:1/v1", True),
+        ("http://[::1]:1/v1", True),
+        ("http://192.168.1.7/v1", True),
+        ("http://100.64.3.2/v1", True),
+        ("http://gpu:8000/v1", True),
+        ("http://gpu.lan/v1", True),
+        ("https://8.8.8.8/v1", False),
+        ("https://api.example.com/v1", False),
+    ],
+)
+def test_what_is_a_local_server(tmp_path: Path, url: str, near: bool) -> None:
+    _, told = init(tmp_path, "--yes", "--url", url, "--model", "m", "--key-env", "KEY", "--no-test", KEY="k")
+    assert ("profile" in read(tmp_path)[0]["models"][0]) == near
+    assert ("one request runs at a time" if near else "up to 4 requests run at once") in told
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -280,6 +315,16 @@ async def test_servers_keys_and_logins_are_found(tmp_path: Path, monkeypatch: py
     assert {one.source for one in found.offers[:-1]} == {f"ollama at {llm.url}"}
     assert found.offers[-1].api_key_env == "OPENAI_KEY"
     assert found.programs == ("claude",)
+
+
+def test_what_was_found_is_written_with_its_reason() -> None:
+    offer = Offer("own", "openai", "m", "x", "http://x/v1")
+    traits = ModelTraits(False, True, "schema", 420, 58.6, 2)
+    text = next(iter(files_of(Choice("butler", offer, "w", "cli:o", traits)).values()))
+    assert "timeout = 420  # seconds; it reads about 59 tokens a second" in text
+    [model] = tomllib.loads(text)["models"]
+    found = {name: value for name, value in asdict(traits).items() if name != "tokens_per_second"}
+    assert {name: model[name] for name in found} == found
 
 
 def test_strange_names_stay_what_they_are() -> None:
