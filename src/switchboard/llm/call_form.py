@@ -34,13 +34,14 @@ _MOST_OPENING: Final = 1000
 """Characters in which the form of an answer is recognised."""
 
 _FORM: Final = """\
-You answer with one JSON object and nothing else, in one of two forms. To use tools, one to five calls, whose results
-you get next:
+You answer with one JSON object and nothing else, in one of two forms. If a tool can find out or do what is asked, call
+it, with one to five calls; you get their results next:
 {{"calls": [{{"name": "{tool}", "arguments": {{…}}}}]}}
-When everything is done, or no tool is needed, what the person is told:
-{{"text": "…"}}
+Otherwise, and when everything is done, what the person is told, such as "4" if asked for 2 + 2:
+{{"text": "4"}}
 Only calls do anything: never claim in `text` what no call has done. The tools, with their arguments (`?`: optional):
 """
+"""Worded so that a model of 1.5 billion parameters most surely decides as it should between the two; see 0133."""
 _TEXT_FORM: Final = 'You answer with one JSON object and nothing else: {"text": "…"}, what the person is told.'
 _NO_CALLS: Final = "(No calls are possible now: answer with `text`.)"
 
