@@ -117,6 +117,16 @@ def test_a_model_that_calls_tools_as_json_is_set_up_for_that(tmp_path: Path, url
     assert (model["calls"], "concurrency" in model, "timeout" in model) == ("schema", False, False)
 
 
+def test_on_a_terminal_the_server_is_asked_if_a_person_wants_that(tmp_path: Path, url: str) -> None:
+    env = environment(tmp_path / "data") | {"HOME": str(tmp_path), "TERM": "xterm"}
+    given = ("--url", url, "--model", "good", "--name", "jeeves", "--workspace", "files", "--channel", "none")
+    with terminal(env, "init", str(tmp_path / "house"), *given) as screen:
+        screen.expect("One request runs at a time, unless the server can do more. Ask it? [Y/n]")
+        screen.type("\n")
+        screen.expect("requests that run at once: 1, as two small requests have shown")
+        assert screen.process.wait(DEADLINE) == 0
+
+
 @pytest.mark.parametrize(
     ("url", "near"),
     [
