@@ -16,13 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
+
 _KEPT: Final = 64
 _OPENED: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _Identity = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class TreeEntry:
+class TreeEntry(Struct, frozen=True):
     """Something in a tree; ask it for more only before the next is asked for.
 
     `depth`: how many directories of the tree it is in, itself included if it is one; `length`: the bytes of its path.
