@@ -1,0 +1,197 @@
+"""An installation as a user has it: `switchboard up` with an embedded database, a team and the local model.
+
+In: the executables of any checkout, and the addresses of the model and of pages; out: a `House`, to which messages are
+sent over HTTP, and which tells what became of them. Next: `tasks.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import httpx
+from msgspec import Struct
+
+from tests.local_model.seeds import workspace
+
+SENDER: Final = "ann"
+SOON: Final = 60.0
+_DESK: Final = {
+    "restaurant": "The restaurant: tables, menus, opening hours.",
+    "parcels": "Parcels: where they are, when they come, where they are left.",
+    "accounts": "Money: invoices, payments, refunds.",
+    "helpdesk": "Help with computers, phones and passwords.",
+}
+_FILLER: Final = {"rules": [], "replies": [], "otherwise": {"text": "Noted."}}
+
+
+class Places(Struct, frozen=True):
+    """`programs`: the directory with `switchboard` and `python`. `model`: the address of the model's API. `pages`: host
+    and port of the web server. `calls`: the setting of that name of the model; empty: it is not set.
+    """
+
+    programs: Path
+    model: str
+    pages: str
+    calls: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """A running installation."""
+
+    client: httpx.Client
+    workspace: Path
+    pages: str
+
+    def send(self, endpoint: str, text: str, thread: str = "", sender: str = SENDER) -> str:
+        """Send a message, in a conversation of its own unless `thread` names one; its id."""
+        event = {"external_event_id": str(uuid4()), "external_thread_id": thread or str(uuid4())}
+        envelope = {
+            "schema_version": "ingest.v1",
+            "source": {"channel": "api", "provider": "http", "endpoint_identity": endpoint},
+            "event": {**event, "observed_at": datetime.now(UTC).isoformat()},
+            "sender": {"identity": sender, "chat_type": "private"},
+            "payload": {"raw": None, "normalized_text": text, "attachments": []},
+            "control": {"policy_tier": "interactive"},
+        }
+        return str(self._post("/v1/ingest", envelope)["request_id"])
+
+    def answer(self, request_id: str, within: float) -> str:
+        """The reply to a message; empty if it waits for a person or has failed. It is stopped after `within` seconds,
+        and then the reply is what was written until then.
+        """
+        end = time.monotonic() + within
+        while time.monotonic() < end:
+            if text := self._reply(request_id, wait_s=2):
+                return text
+            if not self._is_at_work(request_id):
+                return self._reply(request_id, wait_s=0)
+        self._post(f"/v1/messages/{request_id}/stop", {})
+        return self._reply(request_id, wait_s=5)
+
+    def _reply(self, request_id: str, wait_s: int) -> str:
+        replies = self.get(f"/v1/messages/{request_id}/replies", wait_s=wait_s)["replies"]
+        return "\n\n".join(str(one["text"]) for one in replies)
+
+    def _is_at_work(self, request_id: str) -> bool:
+        message = self.get(f"/v1/messages/{request_id}")
+        waits = any(one["state"] == "waiting" for one in message["deliveries"])
+        return message["state"] == "in_flight" and not waits
+
+    def get(self, path: str, **query: str | int) -> dict[str, Any]:
+        """A JSON object of the API. Raises `httpx.HTTPStatusError`."""
+        return dict(self.client.get(path, params=query).raise_for_status().json())
+
+    def _post(self, path: str, body: object) -> dict[str, Any]:
+        return dict(self.client.post(path, json=body).raise_for_status().json())
+
+
+@contextmanager
+def running_house(data: Path, places: Places) -> Iterator[House]:
+    """An installation in the empty directory `data`, until the end of the block."""
+    data.chmod(0o755)  # as root, PostgreSQL runs as another user
+    files = data / "files"
+    for name, text in workspace().items():
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        (files / name).write_text(text)
+    (data / "script.json").write_text(json.dumps(_FILLER))
+    python, script = places.programs / "python", data / "script.json"
+    scripted = [str(python), "-m", "switchboard.testing.scripted_llm", "--script", str(script)]
+    with _started(scripted, data, {}) as filler:
+        (data / "teams").mkdir()
+        (data / "teams" / "root.json").write_text(json.dumps(_root(places, files)))
+        (data / "teams" / "desk.json").write_text(json.dumps(_desk()))
+        settings = {"MODELS": json.dumps(_models(places, filler["url"]))}
+        with _started([str(places.programs / "switchboard"), "up", "--json"], data, settings) as said:
+            token = (data / "operator.token").read_text().strip()
+            with httpx.Client(base_url=said["url"], headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
+                yield House(client, files, places.pages)
+
+
+@contextmanager
+def _started(command: list[str], data: Path, settings: Mapping[str, str]) -> Iterator[Mapping[str, str]]:
+    """A process that says in its first line where it listens; its log is below `data`."""
+    ours = {
+        "DATA_DIR": str(data),
+        "TEAMS_DIR": str(data / "teams"),
+        "PORT": "0",
+        "CLASSIFY__MODELS": '["local"]',
+        "CLASSIFY__TIMEOUT": "300",
+        "MEMORY__COMPACT_MODEL": "local",
+        "TRIO__MAIN": "local",
+        **settings,
+    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHBOARD_")}
+    environment = kept | {f"SWITCHBOARD_{name}": value for name, value in ours.items()}
+    with (data / f"{Path(command[0]).name}.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=data, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline() or "{}")
+        if "url" not in said:
+            raise RuntimeError(f"{command[0]} did not start: {said}; see {log.name}")
+        yield said
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(SOON)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _models(places: Places, filler: str) -> list[dict[str, object]]:
+    local: dict[str, object] = {
+        "name": "local",
+        "kind": "openai",
+        "model": "local",
+        "base_url": places.model,
+        "profile": "local",
+        "timeout": 300.0,
+        "max_tokens": 800,
+    }
+    scripted = {"name": "scripted", "kind": "openai", "model": "scripted", "base_url": f"{filler}/v1"}
+    return [local | ({"calls": places.calls} if places.calls else {}), scripted]
+
+
+def _root(places: Places, files: Path) -> dict[str, object]:
+    owned = {"owners": [f"api:{SENDER}"], "workspace": str(files), "private_hosts": [places.pages]}
+    make = {"tool": "execute_command", "build": {"command": "make build"}, "test": {"command": "make test"}}
+    plan = {"specialist_tokens": 400, "deadline": 900}
+    tools = ["read_file", "write_file", "list_files", "execute_command", "web_fetch"]
+    systems = [
+        _butler("planner", "trio", {**owned, "tools": tools, "builds": make, "plan": plan}),
+        _butler("hand", "model", {**owned, "models": ["local"], "max_tokens": 600}),
+        _butler("keeper", "model", {"models": ["local"], "max_tokens": 300, "owners": [f"api:{SENDER}"]}),
+        _butler("diary", "model", {"models": ["scripted"], "owners": [f"api:{SENDER}"]}),
+    ]
+    rules = [_rule(one["name"], {"system_id": f"System1/{one['name']}"}) for one in systems]
+    return {
+        "team": {"name": "root"},
+        "purpose": "Everything",
+        "systems": systems,
+        "routing_rules": [*rules, _rule("desk", {"team_id": "desk"})],
+    }
+
+
+def _desk() -> dict[str, object]:
+    systems = [{**_butler(name, "memo", {}), "description": said} for name, said in _DESK.items()]
+    return {"team": {"name": "desk", "parent": "root"}, "purpose": "Customers", "classify": True, "systems": systems}
+
+
+def _butler(name: str, engine: str, config: Mapping[str, object]) -> dict[str, object]:
+    return {"name": name, "type": "operation", "description": "Helps.", "engine": engine, "config": config}
+
+
+def _rule(endpoint: object, target: Mapping[str, str]) -> dict[str, object]:
+    return {"name": endpoint, "channel": "api", "filters": {"endpoint": endpoint}, "targets": [target]}

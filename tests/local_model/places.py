@@ -1,0 +1,19 @@
+"""Where the local model and the results of its report are. Read by everything in `tests/local_model`.
+
+`SWITCHBOARD_LOCAL_MODEL` names another directory with `llama-server` and `model.gguf`, such as that of another checkout.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+BUILD: Final = Path(os.environ.get("SWITCHBOARD_LOCAL_MODEL") or Path(__file__).parent / "build")
+SERVER: Final = BUILD / "llama-server"
+MODEL: Final = BUILD / "model.gguf"
+
+
+def missing() -> str:
+    """Why the local model cannot be asked; empty: it can."""
+    return "" if SERVER.exists() and MODEL.exists() else "there is no local model: `make local-model` builds it"
