@@ -56,11 +56,15 @@ _NOT_RETRYABLE: Final = frozenset({"refused", "context_too_long", "auth", "defec
 
 
 class OfferedTool(Struct, frozen=True):
-    """A tool that the model may call; `parameters` is the JSON Schema of its arguments."""
+    """A tool that the model may call; `parameters` is the JSON Schema of its arguments.
+
+    `once`: if it must be called, one call is the whole answer.
+    """
 
     name: str
     description: str
     parameters: JsonMapping
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A forced tool for models that call tools unreliably: asks for its arguments as JSON, which stands for the call.
 
-`bodies.py` calls `json_form` for the request to a model with `profile = "local"`; `answers.py` calls `described` for
+A tool that is called once is asked for as what it takes; of any other, a list of calls is. `bodies.py` calls `json_form` for the request to a model with `profile = "local"`; `answers.py` calls `described` for
 the calls in its text. Pure. With both a grammar and tools in a request, small models call nothing, so the tool is
 omitted.
 """
@@ -27,6 +27,7 @@ _UNGRAMMATICAL: Final = frozenset({"minLength", "maxLength", "pattern", "format"
 _NAMED: Final = frozenset({"properties", "$defs", "definitions"})
 _LISTED: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _ONE: Final = frozenset({"items", "additionalProperties"})
+_ONE_CALL: Final = "\nAnswer with one JSON object and nothing else."
 _REMINDER: Final = """
 In this session there is no tool to call: instead of calling `{tool}`, write its arguments. Answer with one JSON object
 and nothing else: `thought`, one sentence; then `calls`, a list with one object per call that you would make. If you
@@ -64,11 +65,17 @@ def forced_tool(request: Request) -> OfferedTool | None:
 def json_form(request: Request, tool: OfferedTool) -> tuple[Request, JsonObject]:
     """The request for calls of `tool` as JSON, and the schema of the answer.
 
-    The thought comes first, because the beginning of a model's output shapes the rest.
+    In a list of calls the thought comes first, because the beginning of a model's output shapes the rest.
     """
     *earlier, last = request.messages
-    asked = replace(last, text=last.text + _REMINDER.format(tool=tool.name))
-    schema = {
+    reminder = _ONE_CALL if tool.once else _REMINDER.format(tool=tool.name)
+    asked = replace(last, text=last.text + reminder)
+    schema = for_grammars(tool.parameters) if tool.once else _list_of_calls(tool)
+    return replace(request, messages=(*earlier, asked), tools=(), force=""), schema
+
+
+def _list_of_calls(tool: OfferedTool) -> JsonObject:
+    return {
         "type": "object",
         "properties": {
             "thought": {"type": "string"},
@@ -77,7 +84,6 @@ def json_form(request: Request, tool: OfferedTool) -> tuple[Request, JsonObject]
         "required": ["thought", "calls"],
         "additionalProperties": False,
     }
-    return replace(request, messages=(*earlier, asked), tools=(), force=""), schema
 
 
 def described(text: str, request: Request) -> tuple[ToolCall, ...]:

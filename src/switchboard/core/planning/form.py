@@ -17,6 +17,7 @@ from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import OfferedTool
+from switchboard.domain.planning import SPECIALISTS, PipelineAction, RouteAction
 
 ROUTE_DECISION: Final = "route_decision"
 REVIEW: Final = "review"
@@ -35,8 +36,8 @@ _DEEPEST: Final = 8
 def route_tool(menu: Menu) -> OfferedTool:
     """The tool `route_decision`, with which the router chooses what to do."""
     properties: JsonObject = {
-        "action": {"type": "string", "enum": list(_actions(menu))},
-        "steps": _steps(menu),
+        "action": {"type": "string", "enum": list(decision_actions(menu))},
+        "steps": _steps(menu, {"type": "integer", "enum": list(range(1, MOST_STEPS + 1))}),
         "target": {
             "type": "string",
             "enum": _different(*(tool.name for tool, _ in offered(menu)), *SPECIALIST_TASKS, *menu.subagents, ""),
@@ -45,21 +46,29 @@ def route_tool(menu: Menu) -> OfferedTool:
         "confidence": {"type": "number"},
     }
     schema = {"type": "object", "properties": properties, "required": ["action", "confidence"]}
-    return OfferedTool(ROUTE_DECISION, "Say what is to be done with the message. Call it once.", schema)
+    return OfferedTool(ROUTE_DECISION, "Say what is to be done with the message. Call it once.", schema, once=True)
 
 
 def review_tool(menu: Menu) -> OfferedTool:
     """The tool `review`, with which the router judges the results so far."""
     verdicts = {"type": "string", "enum": ["complete", "extend", "give_up"]}
-    properties = {"verdict": verdicts, "steps": _steps(menu)}
+    properties = {"verdict": verdicts, "steps": _steps(menu, {"type": "integer"})}
     schema = {"type": "object", "properties": properties, "required": ["verdict"]}
-    return OfferedTool(REVIEW, "Say whether the results answer the message. Call it once.", schema)
+    return OfferedTool(REVIEW, "Say whether the results answer the message. Call it once.", schema, once=True)
 
 
-def _actions(menu: Menu) -> Iterator[str]:
-    yield from ("respond", "pipeline", "specialist", "ask_user")
-    yield from (("tool",) if offered(menu) else ())
-    yield from (("subagent",) if menu.subagents else ())
+def decision_actions(menu: Menu) -> tuple[RouteAction, ...]:
+    """What a router may decide on with this menu."""
+    tools: tuple[RouteAction, ...] = ("tool",) if offered(menu) else ()
+    others: tuple[RouteAction, ...] = ("subagent",) if menu.subagents else ()
+    return ("respond", "pipeline", "specialist", "ask_user", *tools, *others)
+
+
+def step_actions(menu: Menu) -> tuple[PipelineAction, ...]:
+    """The actions that a step may have with this menu."""
+    tools: tuple[PipelineAction, ...] = ("tool",) if offered(menu) else ()
+    loops: tuple[PipelineAction, ...] = ("specialist_with_tools",) if menu.tools else ()
+    return (*tools, "specialist", *loops, "router_review")
 
 
 def _different(*names: str) -> list[str]:
@@ -67,10 +76,13 @@ def _different(*names: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _steps(menu: Menu) -> JsonObject:
+def _steps(menu: Menu, number: JsonObject) -> JsonObject:
+    """Steps whose `needs` are such numbers."""
     kinds = [_step(("tool",), (tool.name,), schema) for tool, schema in offered(menu)]
-    kinds.append(_step(("specialist", *(("specialist_with_tools",) if menu.tools else ())), SPECIALIST_TASKS, _TASK))
+    writers = [action for action in step_actions(menu) if action in SPECIALISTS]
+    kinds.append(_step(writers, SPECIALIST_TASKS, _TASK))
     kinds.append(_step(("router_review",), ("review",), {"type": "object", "properties": {NOTE: {"type": "string"}}}))
+    kinds = [{**kind, "properties": {**kind["properties"], "needs": {"type": "array", "items": number}}} for kind in kinds]
     return {"type": "array", "maxItems": MOST_STEPS, "items": {"anyOf": kinds}}
 
 

@@ -2,7 +2,7 @@
 
 `ladder.py` calls it with the object in an answer. Its result is valid: `check.py` has found no fault. Nothing is
 guessed: names must match letter for letter, and an unknown key of a step is a fault, because it may be a condition.
-Next: `check.py`.
+Faults use only names that the prompt or the form has. Next: `check.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from switchboard.core.lenient import count, items, mapping, string
 from switchboard.core.planning.check import step_faults, steps_faults
-from switchboard.core.planning.form import MOST_STEPS, NOTE, REVIEW, ROUTE_DECISION
+from switchboard.core.planning.form import MOST_STEPS, NOTE, REVIEW, ROUTE_DECISION, decision_actions, step_actions
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
 from switchboard.core.replies import ARGUMENT_KEYS
@@ -34,9 +34,11 @@ _ACTIONS: Final[Mapping[str, RouteAction]] = {action: action for action in get_a
 _STEP_ACTIONS: Final[Mapping[str, PipelineAction]] = {action: action for action in get_args(PipelineAction)}
 _VERDICTS: Final[Mapping[str, Verdict]] = {verdict: verdict for verdict in get_args(Verdict)}
 _REMARKS: Final = frozenset({"thought", "reason", "reasoning", "description"})
-_KEYS: Final = frozenset({"action", "target", "args", "steps", "confidence"}) | _REMARKS
-_REVIEW_KEYS: Final = frozenset({"verdict", "steps"}) | _REMARKS
-_STEP_KEYS: Final = frozenset({"id", "action", "target", "args", "needs", "max_chars"}) | _REMARKS
+_DECISION_NAMES: Final = ("action", "steps", "target", "args", "confidence")
+_REVIEW_NAMES: Final = ("verdict", "steps")
+_STEP_NAMES: Final = ("action", "target", "args", "needs")
+_IGNORED_OF_STEPS: Final = frozenset({"id", "max_chars"}) | _REMARKS
+_IN_ORDER: Final = frozenset({"tool", "specialist"})
 _WRAPPERS: Final = frozenset({"thought", "calls"})
 
 
@@ -48,23 +50,27 @@ class Faulty(Struct, frozen=True):
 
 @dataclass
 class _Faults:
-    """The faults found so far."""
+    """The faults found so far in a form that was made from this menu."""
 
+    menu: Menu
     found: list[str] = field(default_factory=list)
 
     def add(self, fault: str) -> None:
         self.found.append(fault)
 
-    def unknown(self, value: Object, known: frozenset[str], of: str) -> None:
+    def unknown(self, value: Object, names: Sequence[str], of: str, ignored: frozenset[str] = _REMARKS) -> None:
         for name in value:
-            if name not in known:
-                self.add(f"{of} has {name[:50]!r}, which is not in the form")
+            if name not in names and name not in ignored:
+                self.add(f"{of} must not have {name[:50]!r}, but only {', '.join(names)}")
 
 
 def read_decision(value: Object, menu: Menu, limits: PlanLimits) -> RouteDecision | Faulty:
     """The decision in a filled-in form of `route_decision`."""
-    value, faults = _unwrapped(value, ROUTE_DECISION), _Faults()
-    faults.unknown(value, _KEYS, "the decision")
+    faults = _Faults(menu)
+    value = _one_decision(_unwrapped(value, ROUTE_DECISION), faults)
+    if faults.found:
+        return Faulty(tuple(faults.found))
+    faults.unknown(value, _DECISION_NAMES, "the decision")
     listed = value.get("steps")
     action = _action(string(value.get("action")) or ("pipeline" if listed else ""), faults)
     steps = limits.sized(_steps(listed, (), menu, faults), _sizes(listed)) if action == "pipeline" else ()
@@ -90,8 +96,8 @@ def read_decision(value: Object, menu: Menu, limits: PlanLimits) -> RouteDecisio
 
 def read_review(value: Object, menu: Menu, limits: PlanLimits, before: Sequence[PipelineStep]) -> Review | Faulty:
     """The review in a filled-in form of `review`; its steps are numbered after those `before`."""
-    value, faults = _unwrapped(value, REVIEW), _Faults()
-    faults.unknown(value, _REVIEW_KEYS, "the review")
+    value, faults = _unwrapped(value, REVIEW), _Faults(menu)
+    faults.unknown(value, _REVIEW_NAMES, "the review")
     said = string(value.get("verdict"))
     verdict = _VERDICTS.get(said)
     listed = value.get("steps")
@@ -118,7 +124,7 @@ def _of_form(
 
 def _action(name: str, faults: _Faults) -> RouteAction | None:
     if name not in _ACTIONS:
-        faults.add(f"action must be one of {', '.join(_ACTIONS)}, not {name[:50]!r}")
+        faults.add(f"action must be one of {', '.join(decision_actions(faults.menu))}, not {name[:50]!r}")
     return _ACTIONS.get(name)
 
 
@@ -130,6 +136,36 @@ def _unwrapped(value: Object, tool: str) -> Object:
     named = next((key for key in ("name", "tool") if value.get(key) == tool), None)
     held = next((key for key in ARGUMENT_KEYS if isinstance(value.get(key), Mapping)), None)
     return mapping(value[held]) if named and held and set(value) == {named, held} else value
+
+
+def _one_decision(value: Object, faults: _Faults) -> Object:
+    """The decision; a list of several that are tools and specialists is one to carry them out, each after the one
+    before it, and a specialist after all before it.
+
+    Servers that ignore the form let models write such lists. Any other action ends a turn, so it is one alone.
+    """
+    listed = value.get("calls")
+    if not isinstance(listed, list) or not set(value) <= _WRAPPERS:
+        return value
+    calls = [_unwrapped(one, ROUTE_DECISION) for one in listed if isinstance(one, Mapping)]
+    if len(calls) < len(listed) or not all(string(one.get("action")) in _IN_ORDER for one in calls):
+        faults.add("write one decision, not several; only the steps of a pipeline are a list")
+        return value
+    sure = [one["confidence"] for one in calls if "confidence" in one]
+    return {"action": "pipeline", "steps": list(_in_order(calls)), "confidence": _least(sure)}
+
+
+def _in_order(calls: Sequence[Object]) -> Iterator[Object]:
+    for n, one in enumerate(calls):
+        needs = range(1, n + 1) if one.get("action") == "specialist" else [n] if n else []
+        yield {"needs": list(needs), **{name: found for name, found in one.items() if name != "confidence"}}
+
+
+def _least(sure: Sequence[object]) -> object:
+    """The least of several confidences; of those that are no numbers, the first, for which it is refused."""
+    odd = next((one for one in sure if not isinstance(one, int | float)), None)
+    numbers = [one for one in sure if isinstance(one, int | float)]
+    return odd if odd is not None else min(numbers, default=None)
 
 
 def _arguments(value: object, faults: _Faults, of: str) -> Object:
@@ -207,11 +243,11 @@ def _id(value: object) -> str:
 
 
 def _step(one: Object, name: str, names: Mapping[str, str], faults: _Faults) -> PipelineStep | None:
-    faults.unknown(one, _STEP_KEYS, name)
+    faults.unknown(one, _STEP_NAMES, name, _IGNORED_OF_STEPS)
     said, target = string(one.get("action")), string(one.get("target"))
     action = _STEP_ACTIONS.get(said)
     if action is None:
-        faults.add(f"{name}: action must be one of {', '.join(_STEP_ACTIONS)}, not {said[:50]!r}")
+        faults.add(f"{name}: action must be one of {', '.join(step_actions(faults.menu))}, not {said[:50]!r}")
     args = _arguments(one.get("args"), faults, f"{name}.args")
     needs = tuple(_needs(one.get("needs"), name, names, faults))
     if action is None:
