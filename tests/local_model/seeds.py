@@ -9,7 +9,22 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Final
 
-_FIRST: Final = ("Ada", "Zoe", "Ben", "Yara", "Cem", "Xenia", "Dana", "Walt", "Eli", "Vera", "Finn", "Uma", "Gus", "Tess")
+_FIRST: Final = (
+    "Ada",
+    "Zoe",
+    "Ben",
+    "Yara",
+    "Cem",
+    "Xenia",
+    "Dana",
+    "Walt",
+    "Eli",
+    "Vera",
+    "Finn",
+    "Uma",
+    "Gus",
+    "Tess",
+)
 _TOPICS: Final = ("visitors", "turnover", "rain", "harvest", "members", "repairs", "complaints", "deliveries")
 
 

@@ -26,7 +26,12 @@ _SPECIALISTS: Final = frozenset({"specialist", "specialist_with_tools"})
 _PATIENCE: Final = 240.0
 _CONDENSED_FROM: Final = 20
 """Messages after which a conversation is condensed: each has an answer, and 40 entries are enough."""
-_FILLER: Final = ("It rained on day {n}.", "On day {n} the bus was late.", "Day {n} was quiet.", "I slept well on day {n}.")
+_FILLER: Final = (
+    "It rained on day {n}.",
+    "On day {n} the bus was late.",
+    "Day {n} was quiet.",
+    "I slept well on day {n}.",
+)
 RAW: Final = re.compile(
     r"<\|\w|</?(?:tool_call|tool_response|think|thinking|function|tools)\b|\[TOOL_CALLS\]|\bfunctions\.\w+"
     r"|\"(?:arguments|parameters|args|calls)\"\s*:\s*[\[{\"]|\"action\"\s*:\s*\"\w+\""

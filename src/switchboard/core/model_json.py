@@ -57,15 +57,18 @@ def after_thinking(text: str) -> str | None:
     return text[marks[-1].end() :] if marks[-1].group(1) else None
 
 
-def read_object(text: str) -> FoundObject | NoObject:
-    """The object that an answer consists of. Never raises; no bracket and no string is ever closed for the model."""
+def read_object(text: str, list_of: str = "") -> FoundObject | NoObject:
+    """The object that an answer consists of. Never raises; no bracket and no string is ever closed for the model.
+
+    With `list_of`, a list is taken as well, as an object that has it under this name.
+    """
     if len(text) > MOST:
         return NoObject(f"the answer has {len(text)} characters; one JSON object of at most {MOST} is expected")
     said = after_thinking(text)
     if said is None:
         return NoObject("the thinking was not ended; end it, then write one JSON object")
     inner = _without_fences(said.strip())
-    if not inner.startswith("{"):
+    if not inner.startswith(("{", "[") if list_of else "{"):
         return NoObject("the answer must be one JSON object and nothing else")
     tries: tuple[tuple[Rung, str, Callable[[str], object]], ...] = (
         ("exact", text.strip(), _STRICT.decode),
@@ -85,6 +88,8 @@ def read_object(text: str) -> FoundObject | NoObject:
         else:
             if isinstance(value, dict):
                 return FoundObject(value, rung)
+            if isinstance(value, list) and list_of:
+                return FoundObject({list_of: value}, rung)
     return NoObject(f"the answer is not one JSON object: {why}")
 
 

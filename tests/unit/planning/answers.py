@@ -88,6 +88,7 @@ TAKEN: Final[dict[str, tuple[str, str]]] = {
     "fenced python after thinking": (f"<think>hm</think>\n```python\n{_PY}\n```", "repaired"),
     "needs as names": (TEXT.replace("[1, 2]", '["s1", "s2"]'), "exact"),
     "needs as text": (TEXT.replace("[1, 2]", '["1", "2"]'), "exact"),
+    "only the steps": (json.dumps(SEED["steps"]), "exact"),
     "needs without a list": (json.dumps(plan(FETCH_A, write("x", 1))).replace("[1]", "1"), "exact"),
     "needs null": (TEXT.replace('"needs": []', '"needs": null'), "exact"),
     "ids of its own": (
@@ -117,7 +118,6 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
     "two objects": (f"{_ONE}{TEXT}", "more after its end"),
     "an example and a plan": (f"{_ONE}\n\n{TEXT}", "more after its end"),
     "two fences": (f"```json\n{_ONE}\n```\n```json\n{TEXT}\n```", "more after its end"),
-    "a list": (json.dumps(SEED["steps"]), "one JSON object"),
     "a text": (json.dumps(TEXT), "one JSON object"),
     "a number": ("7", "one JSON object"),
     "thinking that was not ended": (f"<think>{TEXT}", "thinking"),
@@ -174,8 +174,8 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
     "a circle": (json.dumps(plan(write("a", 2), write("b", 1))), "need each other in a circle"),
     "itself": (json.dumps(plan(write("a", 1))), "s1 needs itself"),
     "a step that is not there": (json.dumps(plan(write("a", 7))), "s1 needs 7, which is not there"),
-    "a condition": (json.dumps(plan(FETCH_A | {"if": "s2 fails"})), "'if', which is not in the form"),
-    "another name for the target": (json.dumps(plan({"action": "tool", "tool": "web_fetch"})), "'tool', which is not"),
+    "a condition": (json.dumps(plan(FETCH_A | {"if": "s2 fails"})), "must not have 'if', but only action,"),
+    "another name for the target": (json.dumps(plan({"action": "tool", "tool": "web_fetch"})), "not have 'tool', but"),
     "ids twice": (json.dumps(plan(FETCH_A | {"id": "a"}, FETCH_C | {"id": "a"})), "position is their number"),
     "ids that are numbers of others": (
         json.dumps(plan(FETCH_A | {"id": 2}, FETCH_C | {"id": 1}, write("x", 1))),
@@ -186,9 +186,12 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
     "more than sure": (TEXT.replace("0.9", "90"), "confidence must be"),
     "two calls": (
         json.dumps({"thought": "x", "calls": [SEED, SEED]}),
-        "'calls', which is not",
+        "write one decision, not several",
     ),
-    "another tool's call": (json.dumps({"name": "delete_file", "arguments": {"path": "notes/a.md"}}), "'name', which"),
+    "another tool's call": (
+        json.dumps({"name": "delete_file", "arguments": {"path": "notes/a.md"}}),
+        "not have 'name'",
+    ),
     "no question": (json.dumps({"action": "ask_user", "args": {}, "confidence": 1}), "question"),
     "another butler": (json.dumps({"action": "subagent", "target": "System9/x", "confidence": 1}), "no butler"),
     "steps of another action": (json.dumps(SEED | {"action": "respond"}), "steps are for the action pipeline"),

@@ -12,6 +12,7 @@ from typing import Final, get_args
 import msgspec
 
 from switchboard.core.arguments import complaints
+from switchboard.core.planning.form import usable
 from switchboard.core.planning.graph import graph_faults
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
@@ -75,7 +76,7 @@ def tool_faults(name: str, arguments: Mapping[str, object], menu: Menu) -> Itera
     """What is wrong with a call of a tool; the same rules hold for calls in a specialist's loop."""
     tool = menu.tool(name)
     if tool is None:
-        yield f"there is no tool {name[:100]!r}; there are: {', '.join(one.name for one in menu.tools) or 'none'}"
+        yield f"there is no tool {name[:100]!r}; there are: {', '.join(one.name for one, _ in usable(menu)) or 'none'}"
         return
     yield from complaints(arguments, tool.parameters)
     yield from place_faults(arguments, menu)

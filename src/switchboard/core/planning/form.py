@@ -28,7 +28,7 @@ NOTE: Final = "note"
 """The argument of a tool that takes none: some servers cannot make a grammar from an empty object."""
 _SHORTER: Final = ((12, 20), (8, 10), (5, 5), (3, 3), (1, 1), (0, 0))
 """Ever smaller maximum numbers of tools, and of URLs and paths."""
-_KEPT: Final = ("type", "enum", "const")
+_KEPT: Final = ("type", "enum", "const", "minimum", "maximum")
 _TASK: Final[JsonObject] = {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]}
 _DEEPEST: Final = 8
 
@@ -40,7 +40,7 @@ def route_tool(menu: Menu) -> OfferedTool:
         "steps": _steps(menu, {"type": "integer", "enum": list(range(1, MOST_STEPS + 1))}),
         "target": {
             "type": "string",
-            "enum": _different(*(tool.name for tool, _ in offered(menu)), *SPECIALIST_TASKS, *menu.subagents, ""),
+            "enum": _different(*SPECIALIST_TASKS, *menu.subagents, ""),
         },
         "args": {"type": "object"},
         "confidence": {"type": "number"},
@@ -58,10 +58,14 @@ def review_tool(menu: Menu) -> OfferedTool:
 
 
 def decision_actions(menu: Menu) -> tuple[RouteAction, ...]:
-    """What a router may decide on with this menu."""
-    tools: tuple[RouteAction, ...] = ("tool",) if offered(menu) else ()
+    """What a router is offered to decide on.
+
+    Not what a pipeline of one step says as well, where small models choose it wrongly: a single tool for what takes
+    several, and a writer alone, who sees no pages, for a message with URLs.
+    """
+    writer: tuple[RouteAction, ...] = () if menu.urls else ("specialist",)
     others: tuple[RouteAction, ...] = ("subagent",) if menu.subagents else ()
-    return ("respond", "pipeline", "specialist", "ask_user", *tools, *others)
+    return ("respond", "pipeline", *writer, "ask_user", *others)
 
 
 def step_actions(menu: Menu) -> tuple[PipelineAction, ...]:
@@ -82,7 +86,9 @@ def _steps(menu: Menu, number: JsonObject) -> JsonObject:
     writers = [action for action in step_actions(menu) if action in SPECIALISTS]
     kinds.append(_step(writers, SPECIALIST_TASKS, _TASK))
     kinds.append(_step(("router_review",), ("review",), {"type": "object", "properties": {NOTE: {"type": "string"}}}))
-    kinds = [{**kind, "properties": {**kind["properties"], "needs": {"type": "array", "items": number}}} for kind in kinds]
+    kinds = [
+        {**kind, "properties": {**kind["properties"], "needs": {"type": "array", "items": number}}} for kind in kinds
+    ]
     return {"type": "array", "maxItems": MOST_STEPS, "items": {"anyOf": kinds}}
 
 

@@ -100,9 +100,12 @@ def settle_review(
 
 
 def _object_in(reply: Reply, tool: str) -> FoundObject | NoObject:
-    """The filled-in form in an answer: an object in the text, read strictly; if there is none, the call."""
+    """The filled-in form in an answer: an object in the text, read strictly; if there is none, the call.
+
+    A list counts as that of several calls.
+    """
     if "{" in reply.text or not reply.calls:
-        return read_object(reply.text)
+        return read_object(reply.text, list_of="calls")
     calls = [call for call in reply.calls if call.name == tool]
     if len(calls) != 1 or len(reply.calls) != 1:
         return NoObject(f"call {tool} once, and nothing else")
