@@ -58,7 +58,7 @@ def rejected(llm: ScriptedLlm) -> list[str]:
 
 def form(value: object) -> str:
     """An answer as a server with a grammar has it written."""
-    return json.dumps({"thought": "Well.", "calls": [value]})
+    return json.dumps(value)
 
 
 def steps(planned: Planned) -> Sequence[str]:

@@ -1,6 +1,6 @@
 """Where the local model and the results of its report are. Read by everything in `tests/local_model`.
 
-`SWITCHBOARD_LOCAL_MODEL` names another directory with `llama-server` and `model.gguf`, such as that of another checkout.
+`SWITCHBOARD_LOCAL_MODEL` names another directory with `llama-server` and `model.gguf`, such as another checkout's.
 """
 
 from __future__ import annotations

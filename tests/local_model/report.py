@@ -1,8 +1,8 @@
 """`make local-model-report`: what the local model gets done in an installation as a user has it, task by task.
 
 Each message of `messages.json` is sent once; its result is a line of a JSON-lines file, so a report that was
-interrupted goes on where it was. What is measured is the product with this model, so at the same time nobody else should
-use the machine. `--checkout` measures another checkout of Switchboard (with its own `.venv`), such as an older release.
+interrupted goes on where it was. Other work on the machine makes it slower, and the model's answers no different.
+`--checkout` measures another checkout of Switchboard (with its own `.venv`), such as an older release.
 """
 
 from __future__ import annotations

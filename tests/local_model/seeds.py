@@ -44,7 +44,7 @@ def workspace() -> Mapping[str, str]:
         "data/three.txt": _lines("delta", "epsilon", "zeta"),
         "data/four.txt": _lines("eta"),
         "secret.txt": _lines("The code of the door is 70412."),
-        "greet.py": 'def greet(name):\n    return "Hello " + name\n\n\nif __name__ == "__main__":\n    print(greet("Ada"))\n',
+        "greet.py": 'def greet(name):\n    return "Hello " + name\n',
         "test_greet.py": 'from greet import greet\n\nassert greet("Bo").endswith("Bo")\nprint("1 passed")\n',
         "sum.py": "import sys\n\nprint(sum(int(line) for line in sys.stdin))\n",
         "Makefile": "build:\n\tpython3 -m py_compile greet.py\n\ntest:\n\tpython3 test_greet.py\n",

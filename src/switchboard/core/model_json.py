@@ -70,8 +70,20 @@ def read_object(text: str, list_of: str = "") -> FoundObject | NoObject:
     inner = _without_fences(said.strip())
     if not inner.startswith(("{", "[") if list_of else "{"):
         return NoObject("the answer must be one JSON object and nothing else")
+    try:
+        value, rung, why = _climbed(text.strip(), inner)
+    except RecursionError:
+        return NoObject("the JSON is nested too deeply")
+    found = {list_of: value} if list_of and isinstance(value, list) else value
+    return (
+        FoundObject(found, rung) if isinstance(found, dict) else NoObject(f"the answer is not one JSON object: {why}")
+    )
+
+
+def _climbed(whole: str, inner: str) -> tuple[object, Rung, str]:
+    """The first object or list on the ladder and its rung; None and why, if there is none. Raises RecursionError."""
     tries: tuple[tuple[Rung, str, Callable[[str], object]], ...] = (
-        ("exact", text.strip(), _STRICT.decode),
+        ("exact", whole, _STRICT.decode),
         ("stripped", inner, _STRICT.decode),
         ("repaired", inner, mended),
     )
@@ -83,14 +95,10 @@ def read_object(text: str, list_of: str = "") -> FoundObject | NoObject:
             why = str(error)
         except ValueError:
             continue
-        except RecursionError:
-            return NoObject("the JSON is nested too deeply")
         else:
-            if isinstance(value, dict):
-                return FoundObject(value, rung)
-            if isinstance(value, list) and list_of:
-                return FoundObject({list_of: value}, rung)
-    return NoObject(f"the answer is not one JSON object: {why}")
+            if isinstance(value, dict | list):
+                return value, rung, ""
+    return None, "repaired", why
 
 
 def _without_fences(text: str) -> str:

@@ -156,7 +156,7 @@ def test_what_cannot_be_used_is_not_offered() -> None:
 @pytest.mark.parametrize(
     ("schema", "reduced"),
     [
-        ({"type": "integer", "minimum": 0, "description": "x"}, {"type": "integer", "minimum": 0}),
+        ({"type": "integer", "minimum": 0, "description": "x"}, {"type": "integer"}),
         ({"type": ["string", "null"], "pattern": "^a"}, {"type": "string"}),
         ({"anyOf": [{"type": "null"}, {"type": "number"}], "default": None}, {"type": "number"}),
         ({"enum": ["a", "b"], "title": "X"}, {"enum": ["a", "b"]}),
@@ -164,7 +164,7 @@ def test_what_cannot_be_used_is_not_offered() -> None:
         ({"$ref": "#/$defs/x"}, {"type": "string"}),
         (
             {"type": "array", "items": {"type": "integer", "maximum": 3}},
-            {"type": "array", "items": {"type": "integer", "maximum": 3}},
+            {"type": "array", "items": {"type": "integer"}},
         ),
         ({"type": "array"}, {"type": "array", "items": {"type": "string"}}),
         (

@@ -1,4 +1,4 @@
-"""One form per question: what a model is asked for, what is read in its place, and that refusals agree with the prompt."""
+"""One form per question: what a model is asked for, what is read in its place, and which names refusals use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from switchboard.llm.bodies import local_chat
 from switchboard.llm.json_form import for_grammars
 from switchboard.llm.spec import ModelSpec
 from switchboard.tools.registry import build_tools
-from tests.unit.planning.answers import plan, tool, write
+from tests.unit.planning.answers import tool, write
 from tests.unit.planning.menus import ARXIV, CRATE, LIMITS, MENU
 
 LOCAL = ModelSpec("local", "openai", "m", base_url="http://127.0.0.1:1/v1", profile="local")
@@ -114,7 +114,7 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=4),
     max_leaves=8,
 )
-STEPS = st.fixed_dictionaries({}, optional={name: VALUES for name in ("action", "target", "args", "needs", "id")})
+STEPS = st.fixed_dictionaries({}, optional=dict.fromkeys(("action", "target", "args", "needs", "id"), VALUES))
 FORMS = st.dictionaries(NAMES, VALUES | st.lists(STEPS, max_size=3), max_size=6)
 
 

@@ -28,7 +28,7 @@ NOTE: Final = "note"
 """The argument of a tool that takes none: some servers cannot make a grammar from an empty object."""
 _SHORTER: Final = ((12, 20), (8, 10), (5, 5), (3, 3), (1, 1), (0, 0))
 """Ever smaller maximum numbers of tools, and of URLs and paths."""
-_KEPT: Final = ("type", "enum", "const", "minimum", "maximum")
+_KEPT: Final = ("type", "enum", "const")
 _TASK: Final[JsonObject] = {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]}
 _DEEPEST: Final = 8
 

@@ -56,7 +56,8 @@ A step has `action`, `target`, `args` and `needs`, the numbers of the steps that
 action is `tool`, `specialist`, `specialist_with_tools` (it calls tools itself, and changes files) or `router_review`
 (`target` is `review`: you see what was done, and may add steps). Steps without needs run at the same time.
 Arguments are constants. Only specialists see results, and only those of the steps that they need: so fetch each URL in
-a step of its own, and let one specialist need them all. Copy URLs and paths letter by letter."""
+a step of its own, and let one specialist need them all. Add no steps after the one that writes the answer. Copy URLs
+and paths letter by letter."""
 
 _ROUTER: Final = f"""\
 You plan how a message is answered. You do not answer it yourself. Decide on one `action`:
@@ -82,9 +83,9 @@ may need both. {_STEPS}
 _IN_WORDS: Final[Mapping[str, str]] = {
     ROUTE_DECISION: """
 Answer with one JSON object and nothing else. Its keys are `action` and `confidence`; for `pipeline` also `steps`; for
-`specialist` and `ask_user` also `args`, an object; for `specialist` and `subagent` also `target`. No other keys. `steps`
-is a list of objects, each with all four keys of a step; `args` holds the arguments that stand in brackets behind the
-name of a tool, and for specialists `task`, in which you say what to write.""",
+`specialist` and `ask_user` also `args`, an object; for `specialist` and `subagent` also `target`. No other keys.
+`steps` is a list of objects, each with all four keys of a step; `args` holds the arguments that stand in brackets
+behind the name of a tool, and for specialists `task`, in which you say what to write.""",
     REVIEW: """
 Answer with one JSON object and nothing else. Its keys are `verdict`, and for `extend` also `steps`, a list of objects,
 each with all four keys of a step; `args` holds the arguments of a tool, and for specialists `task`.""",
