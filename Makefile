@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check quick random chaos chaos-channels chaos-model chaos-turns chaos-plans chaos-tools runners kit words bombs bench clis pgbouncer plans statements wire lock clean setup
+.PHONY: help demo test acceptance coverage up static check quick random chaos chaos-channels chaos-model chaos-turns chaos-plans chaos-tools runners kit words bombs bench clis pgbouncer plans statements wire lock clean setup local-model local-model-report
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -119,6 +119,12 @@ pgbouncer: ## build the PgBouncer that tests put before PostgreSQL, below tests/
 	@mv tests/pgbouncer/src/pgbouncer tests/pgbouncer/bin/ && rm -rf tests/pgbouncer/src tests/pgbouncer/src.tar.gz
 	@tests/pgbouncer/bin/pgbouncer --version | head -n 1
 
+local-model: $(STAMP) ## build llama.cpp's server and join a model with 1.5 billion parameters, below tests/local_model/build (1.1 GB; ten minutes; a C++ compiler)
+	@nice -n 10 $(BIN)/python -m tests.local_model.build
+
+local-model-report: $(STAMP) ## what the local model gets done, task by task; goes on where it was; 45 minutes
+	@$(BIN)/python -m tests.local_model.report $(REPORT)
+
 statements: $(STAMP) ## at a release: record its SQL statements, which the next release must still understand
 	@$(BIN)/python -m tests.statements
 
@@ -129,4 +135,4 @@ lock: $(STAMP) ## refresh requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --extra dev pyproject.toml -o requirements.lock
 
 clean: ## remove what set-up and tests made
-	rm -rf .venv tests/clis/node_modules tests/pgbouncer .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard
+	rm -rf .venv tests/clis/node_modules tests/pgbouncer tests/local_model/build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard

@@ -107,6 +107,7 @@ def _run(left: Iterable[tuple[str, Half, Asked]], options: argparse.Namespace, l
     if not options.url and missing():
         sys.exit(missing())
     found: list[Result] = []
+    options.results.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="local-model-", dir="/var/tmp")))
         log = options.results.with_name("llama-server.log")
