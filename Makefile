@@ -119,7 +119,7 @@ pgbouncer: ## build the PgBouncer that tests put before PostgreSQL, below tests/
 	@mv tests/pgbouncer/src/pgbouncer tests/pgbouncer/bin/ && rm -rf tests/pgbouncer/src tests/pgbouncer/src.tar.gz
 	@tests/pgbouncer/bin/pgbouncer --version | head -n 1
 
-local-model: $(STAMP) ## build llama.cpp's server and join a model with 1.5 billion parameters, below tests/local_model/build (1.1 GB; ten minutes; a C++ compiler)
+local-model: $(STAMP) ## build llama.cpp's server and join a model with 1.5 billion parameters, below .local-model (1.1 GB; ten minutes; a C++ compiler)
 	@nice -n 10 $(BIN)/python -m tests.local_model.build
 
 local-model-report: $(STAMP) ## what the local model gets done, task by task; goes on where it was; 45 minutes
@@ -135,4 +135,4 @@ lock: $(STAMP) ## refresh requirements.lock from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --extra dev pyproject.toml -o requirements.lock
 
 clean: ## remove what set-up and tests made
-	rm -rf .venv tests/clis/node_modules tests/pgbouncer tests/local_model/build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard
+	rm -rf .venv tests/clis/node_modules tests/pgbouncer .local-model .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard

