@@ -160,7 +160,12 @@ def _models(places: Places, filler: str) -> list[dict[str, object]]:
         "timeout": 300.0,
         "max_tokens": 800,
     }
-    scripted = {"name": "scripted", "kind": "openai", "model": "scripted", "base_url": f"{filler}/v1"}
+    scripted: dict[str, object] = {
+        "name": "scripted",
+        "kind": "openai",
+        "model": "scripted",
+        "base_url": f"{filler}/v1",
+    }
     return [local | ({"calls": places.calls} if places.calls else {}), scripted]
 
 

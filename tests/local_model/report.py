@@ -162,9 +162,9 @@ def _shares(results: Sequence[Result]) -> Iterator[Share]:
     for task in TASKS:
         mine = [one for one in results if one.task == task]
         if mine:
-            halves = (_share([one for one in mine if one.half == half]) for half in _HALVES)
+            tuned, measured = (_share([one for one in mine if one.half == half]) for half in _HALVES)
             seconds = sum(one.seconds for one in mine) / len(mine)
-            yield Share(task, *halves, sum(one.ok for one in mine), len(mine), GOALS.get(task, 0), seconds)
+            yield Share(task, tuned, measured, sum(one.ok for one in mine), len(mine), GOALS.get(task, 0), seconds)
 
 
 def _share(results: Sequence[Result]) -> str:

@@ -156,7 +156,7 @@ def _sees(step: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], target: s
         if need not in found:
             found.add(need)
             left += named[need]["needs"]
-    return sum(named[need]["target"] == target for need in found) >= times
+    return [named[need]["target"] for need in found].count(target) >= times
 
 
 # Turns ---------------------------------------------------------------------------------------------------------------

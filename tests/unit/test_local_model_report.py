@@ -1,4 +1,4 @@
-"""The judges of the report about a real model: what counts as raw markup, and that the halves of its messages differ."""
+"""The judges of the report about a real model: what counts as raw markup, and that its two halves differ."""
 
 from __future__ import annotations
 

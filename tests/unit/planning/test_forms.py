@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from switchboard.core.planning.form import REVIEW, ROUTE_DECISION, review_tool, route_tool
 from switchboard.core.planning.ladder import Retry, SettledDecision, Templates, settle
@@ -26,8 +27,9 @@ from switchboard.llm.bodies import local_chat
 from switchboard.llm.json_form import for_grammars
 from switchboard.llm.spec import ModelSpec
 from switchboard.tools.registry import build_tools
-from tests.unit.planning.answers import tool, write
+from tests.unit.planning.answers import plan, tool, write
 from tests.unit.planning.menus import ARXIV, CRATE, LIMITS, MENU
+from tests.unit.planning.menus import tool as menu_tool
 
 LOCAL = ModelSpec("local", "openai", "m", base_url="http://127.0.0.1:1/v1", profile="local")
 PLAIN = Templates(Pipeline((PipelineStep("s1", "specialist", "write", {"task": "Answer."}, (), 8_000),), 1, 4_000))
@@ -96,6 +98,19 @@ def test_a_list_with_any_other_action_is_refused(action: str) -> None:
     found = decided(json.dumps({"calls": [alone(FETCH_A), other]}))
     assert isinstance(found, tuple)
     assert "one decision" in found[0]
+
+
+def test_what_a_plan_reads_it_does_not_replace_by_constants() -> None:
+    path = {"path": {"type": "string"}}
+    fill = menu_tool("write_file", path | {"content": {"type": "string"}}, ("path", "content"), "effectful")
+    menu = structs.replace(MENU, tools=(*MENU.tools, fill))
+    read, drop = tool("read_file", {"path": "notes/a.md"}), tool("delete_file", {"path": "notes/a.md"}, 1)
+    fill_in = tool("write_file", {"path": "notes/a.md", "content": "Good morning"}, 1)
+    found = read_decision(plan(read, fill_in), menu, LIMITS)
+    assert isinstance(found, Faulty)
+    assert "specialist_with_tools" in found.faults[0]
+    assert isinstance(read_decision(plan(read, drop), menu, LIMITS), RouteDecision)
+    assert isinstance(read_decision(plan(write("Note it."), fill_in), menu, LIMITS), RouteDecision)
 
 
 # Refusals and prompts -------------------------------------------------------------------------------------------------

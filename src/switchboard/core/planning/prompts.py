@@ -96,6 +96,8 @@ _SPECIALIST: Final = f"""\
 You are a specialist: do the task, from what you are given and what you know, and write nothing but the result.
 Where something is marked as failed or cut, do not make it up. {_DATA}"""
 
+_NO_TOOLS: Final = "There are no tools to call: write the text itself, for a person to read."
+
 _LEAD: Final = f"""\
 Below is the answer to a message, as it will be sent. Write one or two sentences that lead to it, at most {LEAD_WORDS}
 words. Add nothing that is not in it. {_DATA}"""
@@ -173,12 +175,13 @@ def specialist_request(
     Its whole input has at most `max_chars` characters; task and results share them fairly.
     """
     tokens, window = around
+    system = _SPECIALIST if step.action == "specialist_with_tools" else f"{_SPECIALIST}\n{_NO_TOOLS}"
     task, size = str(step.args.get("task", "")), len(specialist_view(plan, step, texts, _ALL))
 
     def request(most: int) -> Request:
         asked, seen = fair_shares((len(task), size), max(most - len(_TASK) - 2, 0))
         parts = (specialist_view(plan, step, texts, seen), f"{_TASK}{cut(task, asked)}")
-        return _request(_SPECIALIST, "\n\n".join(part for part in parts if part), tokens)
+        return _request(system, "\n\n".join(part for part in parts if part), tokens)
 
     return _fitting(request, _Room(step.max_chars, window, len(task) + size + len(_TASK) + 2))
 

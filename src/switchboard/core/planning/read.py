@@ -16,8 +16,10 @@ from msgspec import Struct, structs
 from switchboard.core.lenient import count, items, mapping, string
 from switchboard.core.planning.check import step_faults, steps_faults
 from switchboard.core.planning.form import MOST_STEPS, NOTE, REVIEW, ROUTE_DECISION, decision_actions, step_actions
+from switchboard.core.planning.guard import is_read_only
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
+from switchboard.core.planning.places import place_of
 from switchboard.core.replies import ARGUMENT_KEYS
 from switchboard.domain.planning import (
     PipelineAction,
@@ -120,6 +122,26 @@ def _of_form(
     if len(steps) > MOST_STEPS:
         yield f"there are {len(steps)} steps; write at most {MOST_STEPS} at a time"
     yield from steps_faults(steps, menu, limits.steps, before)
+    yield from _blind_changes(steps, menu)
+
+
+def _blind_changes(steps: Sequence[PipelineStep], menu: Menu) -> Iterator[str]:
+    """Steps that change a file which another step reads: what they write was written before it was read.
+
+    Small models plan edits like this, and would replace a file by the few words that they want in it.
+    """
+    calls = [(step, tool) for step in steps if step.action == "tool" and (tool := menu.tool(step.target)) is not None]
+    read = {path for step, tool in calls if is_read_only(tool) for path in _paths(step)}
+    for step, tool in calls:
+        if not is_read_only(tool) and len(step.args) > 1 and (seen := read & _paths(step)):
+            yield (
+                f"{step.id} would change {min(seen)[:100]!r} without having read it, since arguments are constants; "
+                "let one specialist_with_tools read and change it"
+            )
+
+
+def _paths(step: PipelineStep) -> set[str]:
+    return {value for name, value in step.args.items() if place_of(name) == "path" and isinstance(value, str)}
 
 
 def _action(name: str, faults: _Faults) -> RouteAction | None:
