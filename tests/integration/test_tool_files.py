@@ -192,6 +192,7 @@ needs_rg = pytest.mark.skipif(not has_rg(), reason="ripgrep (rg) is not installe
 FOUND = [
     ("third", {}, [".hidden:1:third", "b/c.txt:1:a third", "b/c.txt:3:" + "y" * 300, "latin:1:third \ufffd"]),
     ("third", {"path": "b"}, ["b/c.txt:1:a third", "b/c.txt:3:" + "y" * 300]),
+    ("third", {"path": "b/c.txt"}, ["b/c.txt:1:a third", "b/c.txt:3:" + "y" * 300]),
     ("THIRD", {}, ["a.txt:3:THIRD"]),
     ("First", {}, ["a.txt:1:First"]),
     ("Straße", {}, ["b/c.txt:2:Straße"]),

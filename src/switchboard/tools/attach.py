@@ -21,7 +21,7 @@ ATTACH_FILE: Final = ToolSpec(
     {
         "type": "object",
         "properties": {
-            "path": {"type": "string", "description": "Relative to the workspace, such as notes/plan.pdf"},
+            "path": {"type": "string", "description": "Relative to the workspace, such as plan.pdf"},
             "name": {"type": "string", "description": "What the person sees it called. Default: its own name"},
         },
         "required": ["path"],

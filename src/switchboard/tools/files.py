@@ -42,7 +42,7 @@ _KEPT: Final = 4 * (LONGEST_LINE + 1)
 """Bytes of a line that are kept: enough for the part that is shown."""
 _BOM: Final = b"\xef\xbb\xbf"
 
-_PATH: Final = {"type": "string", "description": "Relative to the workspace, such as notes/plan.md"}
+_PATH: Final = {"type": "string", "description": "Relative to the workspace, such as plan.md"}
 
 READ_FILE: Final = ToolSpec(
     "read_file",

@@ -27,7 +27,7 @@ from switchboard.tools.workspace import (
     TEMPORARY,
     DirectoryEntry,
     ToolRefusal,
-    entries,
+    files_at,
     parts_of,
     read_at,
     regular_file,
@@ -57,7 +57,7 @@ SEARCH_FILES: Final = ToolSpec(
                 "maxLength": _LONGEST_PATTERN,
                 "description": "What the line contains; with regex, what it matches",
             },
-            "path": {"type": "string", "description": "A directory, relative to the workspace. Default: all of it"},
+            "path": {"type": "string", "description": "A directory or file, relative to the workspace. Default: all"},
             "regex": {"type": "boolean", "description": "The text is a regular expression. Default: false"},
             "ignore_case": {"type": "boolean", "description": "Default: false"},
         },
@@ -105,7 +105,7 @@ def _search_files(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) ->
     search = _with_rg if pattern.regex else _without_rg
     tally = _Tally(ResultLines())
     parts = parts_of(str(arguments.get("path", "")))
-    search(entries(root_of(scope, parts), parts, stop), pattern, tally, stop)
+    search(files_at(root_of(scope, parts), parts, stop), pattern, tally, stop)
     nothing = "" if len(tally.lines) else "no line was found"
     more = "there are more lines: search for something rarer, or in a directory" if tally.full else ""
     large = f"{tally.large} files were not searched: they have more than {MOST_SEARCHED} bytes" if tally.large else ""

@@ -201,6 +201,18 @@ def entries(root: Path, parts: Sequence[str], stop: StopSignal, *, deep: bool = 
             yield entry
 
 
+def files_at(root: Path, parts: Sequence[str], stop: StopSignal) -> Iterator[DirectoryEntry]:
+    """The same, and of a path to a regular file the one entry of that file: models search in files, too."""
+    *above, name = parts or [""]
+    if name:
+        with directory(root, above) as at:
+            entry = DirectoryEntry("/".join(parts), name, at, os.stat(name, dir_fd=at, follow_symlinks=False))
+            if entry.is_regular:
+                yield entry
+                return
+    yield from entries(root, parts, stop)
+
+
 def _below(at: int, prefix: str, stop: StopSignal, depth: int) -> Iterator[DirectoryEntry]:
     with os.scandir(at) as found:
         names = sorted(one.name for one in islice(found, MOST_ENTRIES + 1))
