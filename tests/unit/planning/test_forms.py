@@ -113,6 +113,17 @@ def test_what_a_plan_reads_it_does_not_replace_by_constants() -> None:
     assert isinstance(read_decision(plan(write("Note it."), fill_in), menu, LIMITS), RouteDecision)
 
 
+def test_what_no_specialist_sees_is_left_out() -> None:
+    search = tool("web_search", {"query": "more"}, 3)
+    found = read_decision(plan(FETCH_A, FETCH_C, write("Compare.", 1, 2), search), MENU, LIMITS)
+    assert found == Faulty(("s4: nobody sees its result, since no specialist needs it; leave it out",))
+    then = write("Add to it.", 3, 4)
+    assert isinstance(
+        read_decision(plan(FETCH_A, FETCH_C, write("Compare.", 1, 2), search, then), MENU, LIMITS), RouteDecision
+    )
+    assert isinstance(read_decision(plan(FETCH_A, search | {"needs": []}), MENU, LIMITS), RouteDecision)
+
+
 # Refusals and prompts -------------------------------------------------------------------------------------------------
 
 OURS = {
@@ -149,8 +160,10 @@ def test_a_refusal_uses_no_name_that_the_prompt_does_not(form: JsonObject, menu:
             shown = asked if schema else without_schema(asked)
             told = shown.text + "".join(json.dumps(dict(tool.parameters)) for tool in shown.tools)
             names = set(re.findall(r"[a-z_]+(?:\.[a-z_]+)*", told))
-            unknown = [(name, fault) for fault in found.faults for name in own_names(fault) if name not in names]
-            assert not unknown
+            names |= set(
+                re.findall(r"[a-z_]+", json.dumps(form))
+            )  # what it repeats of the answer is known to the model
+            assert [(name, fault) for fault in found.faults for name in own_names(fault) if name not in names] == []
 
 
 def test_whatever_the_form_permits_is_told_in_words_as_well() -> None:

@@ -22,6 +22,7 @@ from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.places import place_of
 from switchboard.core.replies import ARGUMENT_KEYS
 from switchboard.domain.planning import (
+    SPECIALISTS,
     PipelineAction,
     PipelineStep,
     Review,
@@ -121,8 +122,27 @@ def _of_form(
 ) -> Iterator[str]:
     if len(steps) > MOST_STEPS:
         yield f"there are {len(steps)} steps; write at most {MOST_STEPS} at a time"
-    yield from steps_faults(steps, menu, limits.steps, before)
-    yield from _blind_changes(steps, menu)
+    faults = steps_faults(steps, menu, limits.steps, before)
+    yield from faults or (*_blind_changes(steps, menu), *_unseen_results(steps, menu))
+
+
+def _unseen_results(steps: Sequence[PipelineStep], menu: Menu) -> Iterator[str]:
+    """Steps that only read, in a plan whose specialists do not see what they read.
+
+    Small models go on with such steps when the plan is complete; they could wait for an approval, or fail.
+    """
+    named = {step.id: step for step in steps}
+    left = [need for step in steps if step.action in SPECIALISTS for need in step.needs]
+    seen = set[str]()
+    while left:
+        need = left.pop()
+        if need in named and need not in seen:
+            seen.add(need)
+            left += named[need].needs
+    for step in steps if any(step.action in SPECIALISTS for step in steps) else ():
+        tool = menu.tool(step.target) if step.action == "tool" else None
+        if tool is not None and is_read_only(tool) and step.id not in seen:
+            yield f"{step.id}: nobody sees its result, since no specialist needs it; leave it out"
 
 
 def _blind_changes(steps: Sequence[PipelineStep], menu: Menu) -> Iterator[str]:
