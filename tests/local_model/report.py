@@ -129,10 +129,10 @@ def _run(left: Iterable[tuple[str, Half, Asked]], options: argparse.Namespace, l
 
 
 def _judged(house: House, task: str, asked: Asked) -> Judged:
-    """The judgement; an installation that does not answer has not done what it was asked to."""
+    """The judgement; what the installation answers with an error is not done. Raises if it is not there any more."""
     try:
         return TASKS[task](house, asked)
-    except httpx.HTTPError as error:
+    except (httpx.HTTPStatusError, httpx.TimeoutException) as error:
         return Judged(False, f"{type(error).__name__}: {error}")
 
 
