@@ -31,9 +31,10 @@ from switchboard.core.planning.prompts import (
     review_request,
     route_request,
     specialist_request,
+    with_message,
     with_room,
 )
-from switchboard.core.planning.templates import Builds, left_out, templates
+from switchboard.core.planning.templates import MOST_TASK, Builds, left_out, templates
 from switchboard.core.planning.views import fair_shares, review_view, router_view, specialist_view
 from switchboard.core.tokens import asked_tokens
 from switchboard.core.turns.frozen import FrozenTool
@@ -116,6 +117,15 @@ def test_a_long_page_is_cut_once_on_characters_and_its_mark_tells_how_long_it_wa
     assert fitting(asked, window)
     assert asked.request.text.count("characters, those in the middle are left out here") == 2
     asked.request.text.encode()
+
+
+def test_a_specialist_is_told_the_message_that_its_task_leaves_out() -> None:
+    short = replace(RESEARCH[2], args={"task": "Compare both pages."})
+    told = with_message(short, " Which shop did better? ").args["task"]
+    assert told == "Compare both pages.\n\nIt is part of answering this message:\nWhich shop did better?"
+    whole = replace(short, args={"task": "Answer this: Which shop did better?"})
+    assert with_message(whole, " Which shop did better? ") == whole
+    assert len(str(with_message(short, "x" * 100_000).args["task"])) < MOST_TASK + 200
 
 
 def test_a_review_sees_what_specialists_wrote_and_nothing_else() -> None:

@@ -31,7 +31,7 @@ from switchboard.core.planning.ladder import Templates
 from switchboard.core.planning.limits import Clock
 from switchboard.core.planning.machine import Plan, StepEnded
 from switchboard.core.planning.menu import Menu
-from switchboard.core.planning.prompts import FittedRequest, lead_of, lead_request, specialist_request
+from switchboard.core.planning.prompts import FittedRequest, lead_of, lead_request, specialist_request, with_message
 from switchboard.core.planning.records import LEAD, ended_of, text_of, tokens_of
 from switchboard.core.planning.start import Start
 from switchboard.core.turns.entries import told_by_others
@@ -163,7 +163,8 @@ class Carrier(Struct, frozen=True):
 
     async def _specialist(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
         name = self.start.roles.specialist
-        asked = specialist_request(plan, step, self._texts(step.needs), (tokens, self.start.windows[name]))
+        around = tokens, self.start.windows[name]
+        asked = specialist_request(plan, with_message(step, self.start.text), self._texts(step.needs), around)
 
         async def act(_: UUID) -> Costed:
             costed = await self._asked(name, asked.request, step.id)
@@ -229,7 +230,8 @@ class Carrier(Struct, frozen=True):
         name = start.roles.specialist
         menu, window = self._menu(plan), start.windows[name]
         most = min(generated, window // 4)
-        asked = specialist_request(plan, step, self._texts(step.needs), (most, window))
+        told = with_message(step, start.text)
+        asked = specialist_request(plan, told, self._texts(step.needs), (most, window))
         limits = LoopLimits(start.calls + 2, start.calls, UNBOUNDED, self._seconds, generated=generated)
         frozen = structs.replace(
             start.frozen,

@@ -28,6 +28,7 @@ from switchboard.core.planning.form import (
 )
 from switchboard.core.planning.machine import Plan
 from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
+from switchboard.core.planning.templates import MOST_TASK
 from switchboard.core.planning.views import fair_shares, review_view, router_view, rule_for, specialist_view
 from switchboard.core.tokens import asked_tokens, estimate_tokens, fits
 from switchboard.core.turns.frozen import FrozenTool
@@ -165,6 +166,14 @@ def review_request(
         return _request(_REVIEW, asked, tokens, review_tool(shorter))
 
     return _with_menu(menu, request, _Room(2 * plan.limits.specialist_chars, window, len(text) + size))
+
+
+def with_message(step: PipelineStep, text: str) -> PipelineStep:
+    """A specialist's step whose task has the message: routers write “Compare both pages.” and leave out for what."""
+    task, said = str(step.args.get("task", "")), cut(text.strip(), MOST_TASK)
+    if said in task:
+        return step
+    return replace(step, args={**step.args, "task": f"{task}\n\nIt is part of answering this message:\n{said}"})
 
 
 def specialist_request(
