@@ -113,15 +113,26 @@ def test_what_a_plan_reads_it_does_not_replace_by_constants() -> None:
     assert isinstance(read_decision(plan(write("Note it."), fill_in), menu, LIMITS), RouteDecision)
 
 
-def test_what_no_specialist_sees_is_left_out() -> None:
-    search = tool("web_search", {"query": "more"}, 3)
-    found = read_decision(plan(FETCH_A, FETCH_C, write("Compare.", 1, 2), search), MENU, LIMITS)
-    assert found == Faulty(("s4: nobody sees its result, since no specialist needs it; leave it out",))
-    then = write("Add to it.", 3, 4)
-    assert isinstance(
-        read_decision(plan(FETCH_A, FETCH_C, write("Compare.", 1, 2), search, then), MENU, LIMITS), RouteDecision
-    )
-    assert isinstance(read_decision(plan(FETCH_A, search | {"needs": []}), MENU, LIMITS), RouteDecision)
+def test_what_no_specialist_sees_is_left_out_behind_it_and_refused_before_it() -> None:
+    search, compare = tool("web_search", {"query": "more"}, 3), write("Compare.", 1, 2)
+    whole = read_decision(plan(FETCH_A, FETCH_C, compare), MENU, LIMITS)
+    assert isinstance(whole, RouteDecision)
+    assert read_decision(plan(FETCH_A, FETCH_C, compare, search), MENU, LIMITS) == whole
+    unseen = read_decision(plan(FETCH_A, FETCH_C, write("Compare.", 1)), MENU, LIMITS)
+    assert unseen == Faulty(("s2: nobody sees its result, since no specialist needs it; leave it out",))
+    seen = read_decision(plan(FETCH_A, FETCH_C, compare, search, write("Add to it.", 3, 4)), MENU, LIMITS)
+    alone = read_decision(plan(FETCH_A, search | {"needs": []}), MENU, LIMITS)
+    assert [len(found.steps) for found in (seen, alone) if isinstance(found, RouteDecision)] == [5, 2]
+
+
+def test_steps_behind_one_that_is_left_out_are_numbered_anew() -> None:
+    drop, search = tool("delete_file", {"path": "notes/a.md"}, 3), tool("web_search", {"query": "more"}, 1)
+    found = read_decision(plan(write("Say it."), drop, search), MENU, LIMITS)
+    assert isinstance(found, RouteDecision)
+    assert [(step.id, step.target, step.needs) for step in found.steps] == [
+        ("s1", "synthesize", ()),
+        ("s2", "delete_file", ("s1",)),
+    ]
 
 
 # Refusals and prompts -------------------------------------------------------------------------------------------------

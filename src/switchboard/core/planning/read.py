@@ -88,6 +88,7 @@ def read_decision(value: Object, menu: Menu, limits: PlanLimits) -> RouteDecisio
     )
     if action == "pipeline" and not faults.found:
         faults.found += _of_form(steps, menu, limits)
+        decision = structs.replace(decision, steps=decision.steps if faults.found else _without_unseen(steps, menu))
     elif action in {"tool", "specialist"}:
         single = _noted(_single(decision), menu)
         decision = structs.replace(decision, args=single.args)
@@ -114,7 +115,9 @@ def read_review(value: Object, menu: Menu, limits: PlanLimits, before: Sequence[
     steps = limits.sized(_steps(listed, before, menu, faults), _sizes(listed, len(before)))
     if not faults.found and steps:
         faults.found += _of_form(steps, menu, limits, before)
-    return Faulty(tuple(faults.found)) if faults.found else Review("extend" if steps else "complete", steps)
+    if faults.found:
+        return Faulty(tuple(faults.found))
+    return Review("extend" if steps else "complete", _without_unseen(steps, menu, before))
 
 
 def _of_form(
@@ -127,10 +130,44 @@ def _of_form(
 
 
 def _unseen_results(steps: Sequence[PipelineStep], menu: Menu) -> Iterator[str]:
-    """Steps that only read, in a plan whose specialists do not see what they read.
+    """Steps that only read, before a specialist that does not see what they read."""
+    last = _last_specialist(steps)
+    for step in _unseen(steps[:last], steps, menu):
+        yield f"{step.id}: nobody sees its result, since no specialist needs it; leave it out"
+
+
+def _without_unseen(
+    steps: Sequence[PipelineStep], menu: Menu, before: Sequence[PipelineStep] = ()
+) -> tuple[PipelineStep, ...]:
+    """The steps without those that only read, behind the last specialist, so that what they read reaches nobody.
 
     Small models go on with such steps when the plan is complete; they could wait for an approval, or fail.
     """
+    gone = {step.id: step for step in _unseen(steps[_last_specialist(steps) :], steps, menu)}
+    kept = [step for step in steps if step.id not in gone]
+    ours = {step.id: f"s{n}" for n, step in enumerate(kept, len(before) + 1)}
+    return tuple(replace(step, id=ours[step.id], needs=_needs_left(step, gone, ours)) for step in kept)
+
+
+def _needs_left(step: PipelineStep, gone: Mapping[str, PipelineStep], ours: Mapping[str, str]) -> tuple[str, ...]:
+    """What a step needs by its new name; instead of a step that is left out, what that needs. There are no circles."""
+    found, left = list[str](), list(step.needs)
+    while left:
+        need = left.pop(0)
+        if need in gone:
+            left += gone[need].needs
+        else:
+            found.append(ours.get(need, need))
+    return tuple(dict.fromkeys(found))
+
+
+def _last_specialist(steps: Sequence[PipelineStep]) -> int:
+    """The number of steps up to the last specialist; all, if there is none."""
+    return max((n for n, step in enumerate(steps, 1) if step.action in SPECIALISTS), default=len(steps))
+
+
+def _unseen(some: Sequence[PipelineStep], steps: Sequence[PipelineStep], menu: Menu) -> Iterator[PipelineStep]:
+    """Which of `some` of these steps only read what no specialist sees, in a plan with specialists."""
     named = {step.id: step for step in steps}
     left = [need for step in steps if step.action in SPECIALISTS for need in step.needs]
     seen = set[str]()
@@ -139,10 +176,10 @@ def _unseen_results(steps: Sequence[PipelineStep], menu: Menu) -> Iterator[str]:
         if need in named and need not in seen:
             seen.add(need)
             left += named[need].needs
-    for step in steps if any(step.action in SPECIALISTS for step in steps) else ():
+    for step in some if any(step.action in SPECIALISTS for step in steps) else ():
         tool = menu.tool(step.target) if step.action == "tool" else None
         if tool is not None and is_read_only(tool) and step.id not in seen:
-            yield f"{step.id}: nobody sees its result, since no specialist needs it; leave it out"
+            yield step
 
 
 def _blind_changes(steps: Sequence[PipelineStep], menu: Menu) -> Iterator[str]:
