@@ -27,7 +27,7 @@ SCRIPT: dict[str, Any] = {
     "rules": [
         {"when": {"model": "good"}, "replies": [{"calls": [CALL]}], "again": True},
         {
-            "when": {"model": "worker", "prompt": "In this session there is no tool to call"},
+            "when": {"model": "worker", "prompt": "Answer with one JSON object and nothing else"},
             "replies": [{"fault": {"kind": "status", "status": 400, "message": "failed to parse grammar"}}],
             "again": True,
         },

@@ -119,7 +119,7 @@ class Stage:
         for system_id, conversation in self.recorder.lanes:
             sql = "select lane_key('turn', $1, conversation_key($2))"
             lane = LaneKey(await self.parts.database.value(sql, system_id, conversation))
-            assert await compactor.compact(lane) is None
+            assert await compactor.compact(lane) in {None, "it has too few entries without a summary"}
 
 
 @asynccontextmanager
