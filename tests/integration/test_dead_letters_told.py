@@ -271,10 +271,15 @@ async def test_a_sender_with_the_longest_of_names_is_told(database_url: str) -> 
         assert await DeadLetterMaintenance(parts.database, parts.notifier, ()).tell_senders() == 1
 
 
-async def test_at_a_door_the_reply_is_there_at_once(database_url: str) -> None:
+@pytest.mark.parametrize(
+    ("channel", "endpoint"),
+    [("api", "bot:house"), ("email", "embedded:System1/clerk"), ("api", "embedded:System1/clerk")],
+)
+async def test_what_nobody_sends_is_there_at_once(database_url: str, channel: str, endpoint: str) -> None:
     async with opened(database_url) as (parts, _):
-        request_id = await request_of(parts, await a_dead_letter(parts, channel="api"))
-        assert await DeadLetterMaintenance(parts.database, parts.notifier, ()).tell_senders() == 1
+        request_id = await request_of(parts, await a_dead_letter(parts, channel=channel, endpoint=endpoint))
+        callbacks = ["embedded:System1/clerk"]  # a program's message has no other way than back to it
+        assert await DeadLetterMaintenance(parts.database, parts.notifier, callbacks).tell_senders() == 1
         assert [row["state"] for row in await told(parts)] == ["sent"]
         assert await parts.replies_to(request_id) == [NOBODY_TEXT]
         await assert_balanced(parts)

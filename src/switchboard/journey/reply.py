@@ -77,11 +77,7 @@ class ReplyWays:
     def pool(self, work: Work) -> str | None:
         """The pool in which the reply waits; None for the mailbox that is read over the API, or by a program."""
         source = work.envelope.source
-        return (
-            None
-            if _is_returned(work)
-            else pool_of(self._channels[source.channel], source.endpoint_identity, self._callbacks)
-        )
+        return pool_of(self._channels[source.channel], source.endpoint_identity, self._callbacks)
 
     async def withheld(self, work: Work, *, allowed: bool = False) -> str | None:
         """The sign that the message is automatic, so that it gets no reply; None: a person may be waiting.
@@ -89,8 +85,9 @@ class ReplyWays:
         Two programs that answer each other never stop, so replying must be `allowed`, or permitted by a rule; in a loop
         it never is.
         """
-        channel = self._channels[work.envelope.source.channel]
-        asks = channel.tells_automatic and not _is_returned(work)
+        source = work.envelope.source
+        channel = self._channels[source.channel]
+        asks = channel.tells_automatic and not _is_returned(source.endpoint_identity)
         kept = await get_raw(self._database, work.request_id) if asks else None
         envelope = whole_envelope(Original(*kept, work.envelope)) if kept else None
         if envelope is None or (sign := channel.automatic(envelope)) is None:
@@ -116,13 +113,15 @@ class ReplyWays:
         return await self._readers.of(turn)
 
 
-def _is_returned(work: Work) -> bool:
+def _is_returned(endpoint: str) -> bool:
     """Whether a program asks for the reply itself, so that nobody sends it."""
-    return work.envelope.source.endpoint_identity.startswith(EMBEDDED)
+    return endpoint.startswith(EMBEDDED)
 
 
 def pool_of(channel: Channel, endpoint: str, callbacks: Container[str]) -> str | None:
-    """Where replies to messages of this endpoint wait; `callbacks` are the endpoints that have one."""
+    """Where replies to messages of this endpoint wait, as in `ReplyWays`; `callbacks`: the endpoints that have one."""
+    if _is_returned(endpoint):
+        return None
     if channel.callbacks and endpoint in callbacks:
         return WORK_POOL.name
     return None if channel.replies == "interface" else pull_pool(channel.name, endpoint)
