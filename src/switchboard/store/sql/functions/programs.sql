@@ -11,11 +11,14 @@ begin
     );
 end $$;
 
--- Give lanes, which the caller has locked, to the programs that they wait for, or else to the workers.
+-- Give lanes, which the caller has locked, to the programs that they wait for, or else to the workers. However long a lane has
+-- been ready, the program that it comes to is given the time in which a program claims its lane (claim_lane).
 create or replace function hand_to_programs(_lanes uuid[]) returns void
 language plpgsql as $$
 begin
-    update lane l set program = n.program, pool = case when n.program is null then 'work' else 'program' end
+    update lane l set program = n.program, pool = case when n.program is null then 'work' else 'program' end,
+                      ready_at = case when l.state = 'ready' and n.program is not null and n.program is distinct from l.program
+                                      then greatest(l.ready_at, clock_timestamp()) else l.ready_at end
         from (select g.key, next_program(g.key, g.done_seq) as program from lane g where g.key = any (_lanes)) n
         where l.key = n.key and (l.pool = 'program' or n.program is not null);
 end $$;

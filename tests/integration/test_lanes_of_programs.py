@@ -1,0 +1,51 @@
+"""Whose a turn is that a program asked for, when programs come, go and are taken for dead: no worker runs here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.domain.ledger import LaneKey
+from switchboard.domain.routing import Team
+from switchboard.journey.accept import AcceptLeg
+from switchboard.journey.admission import AcceptLimits
+from switchboard.journey.decide import DecideLeg
+from switchboard.store import lanes, processes
+from switchboard.store.embedded_turns import claim_lane
+from switchboard.store.processes import NewProcess
+from tests.lab import OWN_CLOCK, ROOT, Lab, butler, lab, submission
+
+TEAM: Final = Team(ROOT, None, members=(butler("clerk", "model"),))
+
+
+async def a_program(parts: Lab) -> int:
+    return await processes.register(parts.database, NewProcess("program", (), "host", 1, "0", 600.0))
+
+
+async def ask(parts: Lab, program: int | None) -> None:
+    """A message of the session `s`, whose turn this program asks for; None: one of nobody."""
+    named = None if program is None else lambda: program
+    decide = DecideLeg(parts.rule_book)
+    accept = AcceptLeg(parts.database, decide, parts.notifier, AcceptLimits(), CHANNELS, OWN_CLOCK, program=named)
+    given = {"endpoint": "embedded:System1/clerk", "sender": "s", "thread": "s", "pinned": "System1/clerk"}
+    await accept.accept(submission(channel="telegram", **given))
+
+
+@pytest.mark.parametrize("left", ["by a program that is gone", "to the workers"])
+async def test_a_lane_that_comes_to_a_program_is_left_to_it_however_long_it_has_been_ready(
+    database_url: str, left: str
+) -> None:
+    async with lab(database_url, [TEAM], []) as parts:
+        first, own, other = [await a_program(parts) for _ in range(3)]
+        await ask(parts, first if left == "by a program that is gone" else None)
+        lane = LaneKey(await parts.database.value("select key from lane where kind = 'turn'"))
+        await parts.database.run("update lane set ready_at = ready_at - interval '1 minute' where key = $1", lane)
+        for program in (own, other):
+            await ask(parts, program)
+        if left == "by a program that is gone":
+            await parts.database.run("delete from process where process_id = $1", first)
+            await lanes.tend(parts.database)
+        assert await claim_lane(parts.database, other, lane) is None
+        assert await claim_lane(parts.database, own, lane) is not None
