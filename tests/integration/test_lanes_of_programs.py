@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 import pytest
+from structlog.testing import capture_logs
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.domain.ledger import LaneKey
@@ -15,7 +17,12 @@ from switchboard.journey.decide import DecideLeg
 from switchboard.store import lanes, processes
 from switchboard.store.embedded_turns import claim_lane
 from switchboard.store.processes import NewProcess
+from switchboard.testing.scripted_llm import ScriptedLlm
+from switchboard.turns import process_message
+from tests.hands import assert_balanced
+from tests.integration.test_embedded_turns import a_host, stored, waits_once
 from tests.lab import OWN_CLOCK, ROOT, Lab, butler, lab, submission
+from tests.waiting import eventually
 
 TEAM: Final = Team(ROOT, None, members=(butler("clerk", "model"),))
 
@@ -49,3 +56,33 @@ async def test_a_lane_that_comes_to_a_program_is_left_to_it_however_long_it_has_
             await lanes.tend(parts.database)
         assert await claim_lane(parts.database, other, lane) is None
         assert await claim_lane(parts.database, own, lane) is not None
+
+
+async def test_a_program_that_could_not_ask_anew_asks_until_it_can(database_url: str) -> None:
+    """It has registered again, since it was taken for dead; the next beat succeeds."""
+    asks = "ask_anew(bigint, bigint, uuid[])"
+    async with ScriptedLlm(waits_once) as llm, a_host(database_url, llm) as (parts, context):
+        calls = [asyncio.create_task(process_message(context, "s1", "api", "first"))]
+        await llm.waiting("first")
+        calls.append(asyncio.create_task(process_message(context, "s1", "api", "second")))
+        await eventually(lambda: stored(parts, 2))
+        with capture_logs() as logs:
+
+            async def failed() -> bool:
+                return any(one["event"] == "turns cannot continue" for one in logs)
+
+            await parts.database.run(f"alter function {asks} rename to elsewhere")
+            await parts.database.run("delete from process")
+            await eventually(failed)
+        await parts.database.run(f"alter function {asks.replace('ask_anew', 'elsewhere')} rename to ask_anew")
+
+        async def belong() -> bool:
+            foreign = "select count(*) from delivery where program not in (select process_id from process)"
+            waits = "select count(*) from lane where pool = 'program' and program in (select process_id from process)"
+            return await parts.count(foreign) == 0 and await parts.count(waits) == 1
+
+        await eventually(belong)
+        llm.release("first")
+        answers = await asyncio.gather(*calls)
+        assert [(one.content, one.taken_over) for one in answers] == [("heard first", False), ("heard second", False)]
+        await assert_balanced(parts)

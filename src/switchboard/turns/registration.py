@@ -42,6 +42,7 @@ class Registration:
         self._database = database
         self._calls = calls
         self._lost = False
+        self._former: list[int] = []
         self.claim = claim
 
     @classmethod
@@ -55,7 +56,8 @@ class Registration:
         finally:
             await cancelled(beating)
             with contextlib.suppress(Unavailable):
-                await lanes.release_worker(database, registration.claim.worker)
+                for worker in (*registration._former, registration.claim.worker):
+                    await lanes.release_worker(database, worker)
 
     def lose(self) -> None:
         """A lane could not be given back: release all lanes of this process as soon as the database is available."""
@@ -85,11 +87,18 @@ class Registration:
         before = self.claim.worker
         if self._lost or not await lanes.beat(self._database, before):
             self.claim = await _register(self._database)
-            # Before the old one is gone, so that no worker comes in between.
-            await store.ask_anew(self._database, self.claim.worker, before, self._calls.asked())
-            await lanes.release_worker(self._database, before)
             self._lost = False
+            self._former.append(before)
+        while self._former:  # whatever fails is tried again with the next beat
+            await self._replace(self._former[0])
+            del self._former[0]
         await lanes.tend(self._database)
+
+    async def _replace(self, before: int) -> None:
+        """Ask for the turns that this process has asked for as `before`, and end that registration."""
+        # In this order, so that no worker comes in between.
+        await store.ask_anew(self._database, self.claim.worker, before, self._calls.asked())
+        await lanes.release_worker(self._database, before)
 
 
 async def _register(database: Database) -> Claim:
