@@ -17,9 +17,10 @@ from switchboard.journey.decide import DecideLeg
 from switchboard.store import lanes, processes
 from switchboard.store.embedded_turns import claim_lane
 from switchboard.store.processes import NewProcess
-from switchboard.testing.scripted_llm import ScriptedLlm
-from switchboard.turns import process_message
-from tests.hands import assert_balanced
+from switchboard.testing.scripted_llm import Reply, ScriptedLlm, Status
+from switchboard.turns import ProviderError, process_message
+from tests.dead_letters import OPERATOR, service_of, to_butler
+from tests.hands import a_hand, assert_balanced
 from tests.integration.test_embedded_turns import a_host, stored, waits_once
 from tests.lab import OWN_CLOCK, ROOT, Lab, butler, lab, submission
 from tests.waiting import eventually
@@ -86,3 +87,19 @@ async def test_a_program_that_could_not_ask_anew_asks_until_it_can(database_url:
         answers = await asyncio.gather(*calls)
         assert [(one.content, one.taken_over) for one in answers] == [("heard first", False), ("heard second", False)]
         await assert_balanced(parts)
+
+
+async def test_who_asks_for_a_turn_that_workers_answered_after_a_reroute_is_told(database_url: str) -> None:
+    async with (
+        ScriptedLlm(lambda _: Reply(fault=Status(400))) as llm,
+        a_host(database_url, llm) as (parts, context),
+        a_hand(parts.database) as worker,
+    ):
+        with pytest.raises(ProviderError):
+            await process_message(context, "s1", "api", "hello", request_id="r1")
+        dead_letter = await parts.database.value("select dead_letter_id from dead_letter")
+        await service_of(parts).reroute(OPERATOR, dead_letter, to_butler("clerk"))
+        [item] = await worker.claim()
+        await worker.answer(item, "by a worker")
+        answer = await process_message(context, "s1", "api", "hello", request_id="r1")
+        assert (answer.content, answer.taken_over) == ("by a worker", True)
