@@ -40,7 +40,8 @@ end $$;
 -- settle_turns, and what was said in these turns: both, or neither. A lane with 40 entries that no summary stands for is due to
 -- be compacted; one whose tries are used up gets new ones. _entries: a JSON array of lane, n, role, person, private,
 -- text, calls, created_at, own, name, told; n is the order within a lane. A turn that fails leaves what it was asked, without
--- an answer; if its message comes again to the same butler, the entries of that turn take the place of this one.
+-- an answer; if its message comes again to the same butler, the entries of that turn take the place of this one: if it is not
+-- learned from, they are not either, and facts that cite it cite them.
 create or replace function settle_turns_with_entries(_owner bigint, _given settlement[], _entries text)
 returns table (lane uuid, ok boolean, next_seq bigint)
 language plpgsql as $$
@@ -49,24 +50,38 @@ declare
     _lane uuid[];
     _ok boolean[];
     _next bigint[];
+    _replaced entry[];
 begin
     select array_agg(s.lane), array_agg(s.ok), array_agg(s.next_seq) into _lane, _ok, _next
         from settle_turns(_owner, _given) s;
     -- settle_turns has locked the lanes, so that nobody else gives positions there
-    delete from entry a
-        using json_to_recordset(_entries::json) as e (lane uuid), unnest(_lane, _ok) as s (lane, ok), unnest(_given) i, delivery d
-        where s.lane = e.lane and s.ok and i.lane = e.lane and d.lane = i.lane and d.seq = i.seq
-          and d.n > 1 and a.lane = e.lane and a.request_id = d.request_id and a.compacted_at is null
-          and not exists (select from entry b where b.request_id = a.request_id and b.lane = a.lane and b.role = 'assistant');
-    insert into entry (lane, position, request_id, role, person, private, text, calls, created_at, own, name, told)
+    with gone as (
+        delete from entry a
+            using json_to_recordset(_entries::json) as e (lane uuid), unnest(_lane, _ok) as s (lane, ok), unnest(_given) i, delivery d
+            where s.lane = e.lane and s.ok and i.lane = e.lane and d.lane = i.lane and d.seq = i.seq
+              and d.n > 1 and a.lane = e.lane and a.request_id = d.request_id and a.compacted_at is null
+              and not exists (select from entry b where b.request_id = a.request_id and b.lane = a.lane and b.role = 'assistant')
+        returning a.*
+    )
+    select coalesce(array_agg(g::entry), '{}') into _replaced from gone g;
+    insert into entry (lane, position, request_id, role, person, private, text, calls, created_at, learn, own, name, told)
         select e.lane,
                last_position(e.lane) + row_number() over (partition by e.lane order by e.n),
-               d.request_id, e.role, e.person, e.private, e.text, e.calls, e.created_at, e.own, coalesce(e.name, ''), e.told
+               d.request_id, e.role, e.person, e.private, e.text, e.calls, e.created_at,
+               not exists (
+                   select from unnest(_replaced) a where a.lane = e.lane and a.request_id = d.request_id and not a.learn),
+               e.own, coalesce(e.name, ''), e.told
         from json_to_recordset(_entries::json) as e (lane uuid, n integer, role text, person text, private boolean, text text,
                                                      calls json, created_at timestamptz, own text, name text, told boolean)
         join unnest(_lane, _ok) as s (lane, ok) on s.lane = e.lane and s.ok
         join unnest(_given) i on i.lane = e.lane
         join delivery d on d.lane = i.lane and d.seq = i.seq;
+    if cardinality(_replaced) > 0 then
+        update fact_source f set position = e.position
+            from unnest(_replaced) a
+            join entry e on e.lane = a.lane and e.request_id = a.request_id and e.role = 'user'
+            where f.lane = a.lane and f.position = a.position;
+    end if;
     perform due_to_be_compacted(array(
         select distinct e.lane from json_to_recordset(_entries::json) as e (lane uuid)
         join unnest(_lane, _ok) as s (lane, ok) on s.lane = e.lane and s.ok));
