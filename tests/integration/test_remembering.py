@@ -24,10 +24,11 @@ from switchboard.ports.engine import Engine, EngineContext
 from switchboard.store import facts
 from switchboard.store.facts import StoredFacts
 from switchboard.store.history import StoredHistory, StoredReaders
-from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
+from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status
 from tests.asking import spec
+from tests.dead_letters import OPERATOR, service_of, to_butler
 from tests.engines import Book
-from tests.hands import at_work, settled
+from tests.hands import all_dead_letters, at_work, settled
 from tests.lab import ROOT, TRUSTING, Lab, lab, submission
 from tests.trios import Given, plan, tool
 from tests.turning import Asked, NoMemos
@@ -46,9 +47,14 @@ class Clerk:
     calls: list[Call] = field(default_factory=list)
     prompts: list[str] = field(default_factory=list)
     offered: list[tuple[str, ...]] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    fails: bool = False
 
     def __call__(self, request: Request) -> Reply:
+        if self.fails:
+            return Reply(fault=Status(400, message="messages: this is not allowed"))
         results = [one.text for one in request.results]
+        self.results += results[-1:]
         if not results:
             self.prompts.append(request.messages[-1].text)
             self.offered.append(request.tools)
@@ -212,18 +218,64 @@ async def test_a_turn_that_dies_keeps_all_or_nothing_and_nothing_twice(
         assert len(await house.kept()) == 1
 
 
+async def forget_all(house: House) -> None:
+    for fact in await facts.list_facts(house.parts.database, None, None, None, 100):
+        assert await facts.forget(house.parts.database, fact.fact_id)
+
+
+AGAIN: Final = (
+    (ASKED, ASKED),
+    (f"{FACT}. I live in Bern.", f"{FACT}. I live in Bern."),
+    (f"{FACT} and I like tea", "allergic to hazelnuts"),
+    (f"{FACT} and I like tea", "allergic to hazelnuts and I like tea"),
+    (f"So: {FACT},\nand I like tea", f"{FACT}, and I like tea"),
+    (f"{FACT}.", "allergic to hazelnuts"),
+)
+"""What a person writes, and what of it is quoted."""
+
+
 async def test_what_was_forgotten_is_not_kept_again_and_the_person_is_told(database_url: str, tmp_path: Path) -> None:
     async with a_house(database_url, tmp_path) as house:
         await house.say(ASKED, remember(FACT))
-        [fact] = await facts.list_facts(house.parts.database, None, None, None, 1)
-        assert await facts.forget(house.parts.database, fact.fact_id) == 1
+        await forget_all(house)
         assert not await house.parts.count("select count(*) from entry where learn")
-        for again in (ASKED, f"{FACT}. I live in Bern."):
-            assert "was forgotten on request" in await house.say(again, remember(again), thread="another")
+        for said, quote in AGAIN:
+            assert "was forgotten on request" in await house.say(said, remember(quote), thread="another"), quote
         assert "was forgotten on request" in await house.say("Keep it.", remember(FACT))
         await house.say("The cat is called Mia.")
         await house.parts.database.run("update entry set learn = false where text like 'The cat%'")
         assert "was forgotten on request" in await house.say("Keep it.", remember("The cat is called Mia"))
+        assert await house.kept() == []
+        assert "remembered" in await house.say(f"{FACT} and I like tea", remember("I like tea"), thread="another")
+
+
+@pytest.mark.parametrize("first", ["forget", "reroute"])
+async def test_a_message_that_failed_and_comes_again_stays_forgotten(
+    first: str, database_url: str, tmp_path: Path
+) -> None:
+    async with a_house(database_url, tmp_path) as house:
+        house.clerk.fails = True
+        await house.say(ASKED)
+        [dead] = await all_dead_letters(house.parts)
+        house.clerk.fails = False
+        assert "remembered" in await house.say("Keep it.", remember(FACT))
+
+        async def reroute() -> None:
+            house.clerk.calls = remember("am allergic to hazelnuts") if first == "forget" else []
+            await service_of(house.parts).reroute(OPERATOR, dead["dead_letter_id"], to_butler("clerk"))
+            await eventually(lambda: settled(house.parts), within=60)
+
+        if first == "reroute":
+            await reroute()
+        await forget_all(house)
+        if first == "forget":
+            await reroute()
+            assert "was forgotten on request" in house.clerk.results[-1]
+        learn = (
+            "select count(*) from entry where learn and request_id in (select request_id from entry where text = $1)"
+        )
+        assert not await house.parts.database.value(learn, ASKED)
+        assert "was forgotten on request" in await house.say("Keep it.", remember("am allergic to hazelnuts"))
         assert await house.kept() == []
 
 

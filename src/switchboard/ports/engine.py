@@ -7,7 +7,7 @@ called once per worker. `journey/turn.py` runs it, `lanes/journal.py` implements
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -272,8 +272,11 @@ class Facts(Protocol):
         """
         ...
 
-    async def is_forgotten(self, turn: Turn, words: OwnWords) -> bool:
-        """Whether these words of the person, or those of their entry, were forgotten. Raises `Unavailable`."""
+    async def is_forgotten(self, turn: Turn, texts: Collection[str], position: int) -> bool:
+        """Whether one of these texts of the person, or the entry at a position, was forgotten. Raises `Unavailable`.
+
+        0: the entry of the turn's message, if it has one.
+        """
         ...
 
     async def share(self, turn: Turn, fact_id: UUID) -> bool:

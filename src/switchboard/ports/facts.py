@@ -5,7 +5,7 @@ The store implements `Facts` over one function of PostgreSQL, `visible`. Next: `
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 from uuid import UUID
@@ -60,8 +60,8 @@ class PersonalMemory(Protocol):
         """The person's own words in this conversation, the latest message first."""
         ...
 
-    async def is_forgotten(self, words: OwnWords) -> bool:
-        """Whether these words, or those of their entry, were forgotten. Raises `Unavailable`."""
+    async def is_forgotten(self, texts: Collection[str], position: int) -> bool:
+        """Whether one of these texts, or the entry at a position as in `said`, was forgotten. Raises `Unavailable`."""
         ...
 
     async def find(self, words: str, limit: int) -> Sequence[Fact]:

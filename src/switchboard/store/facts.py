@@ -6,7 +6,7 @@ that reads the table `fact` directly finds nothing: its rows are under forced ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import FactSource, ShownFact
 from switchboard.ports.engine import Turn
-from switchboard.ports.facts import Fact, OwnWords, Reader
+from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.history import HistoryAddition, StoredReaders
 from switchboard.store.ids import new_uuid7
@@ -43,12 +43,12 @@ class StoredFacts(Struct, frozen=True):
         given = (who.system_id, who.conversation, who.person, who.private, who.authentic)
         return rows_as(Fact, await self.database.rows(query("facts.find"), *given, words, limit))
 
-    async def is_forgotten(self, turn: Turn, words: OwnWords) -> bool:
+    async def is_forgotten(self, turn: Turn, texts: Collection[str], position: int) -> bool:
         """As in the port."""
-        who = await self.readers.of(turn)
-        mark = UUID((await self.database.keys()).fact(who.system_id, who.person, words.text))
-        where = (who.system_id, who.conversation, words.position)
-        return bool(await self.database.value(query("facts.is_forgotten"), mark, *where))
+        who, keys = await self.readers.of(turn), await self.database.keys()
+        marks = {UUID(keys.fact(who.system_id, who.person, text)) for text in texts}
+        where = (who.system_id, who.conversation, position, turn.request_id)
+        return bool(await self.database.value(query("facts.is_forgotten"), list(marks), *where))
 
     async def share(self, turn: Turn, fact_id: UUID) -> bool:
         """As in the port."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from switchboard.core.turns.compaction import SENTENCE
-from switchboard.core.turns.remembering import NotKept, find_words
+from switchboard.core.turns.remembering import NotKept, find_words, told_with
 from switchboard.domain.json_values import JsonMapping
-from switchboard.ports.facts import Fact, OwnWords, PersonalMemory
+from switchboard.ports.facts import Fact
 from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 
 MOST_FOUND: Final = 20
@@ -79,18 +78,9 @@ class Remember(NamedTool):
         found = find_words(arguments["quote"], scope.memory.said)
         if isinstance(found, NotKept):
             return ToolOutcome(f"not kept: {found.why}", ok=False)
-        if await _is_forgotten(found, scope.memory):
+        if await scope.memory.is_forgotten(told_with(found, scope.memory.said), found.position):
             return ToolOutcome(_FORGOTTEN, ok=False)
         return ToolOutcome(f'remembered: "{found.text}"', remembered=(found,))
-
-
-async def _is_forgotten(words: OwnWords, memory: PersonalMemory) -> bool:
-    """Whether the words, or a sentence in them, were forgotten."""
-    sentences = [one.strip() for one in SENTENCE.findall(words.text) if one.strip()]
-    for text in dict.fromkeys((words.text, *sentences)):
-        if await memory.is_forgotten(OwnWords(text, words.position)):
-            return True
-    return False
 
 
 class MemorySearch(NamedTool):

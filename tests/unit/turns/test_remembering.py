@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.turns.compaction import unfit
-from switchboard.core.turns.remembering import NotKept, find_words
+from switchboard.core.turns.remembering import NotKept, find_words, told_with
 from switchboard.ports.facts import MAX_FACT, OwnWords
 
 LUNCH: Final = "Hi, please remember that I am allergic to hazelnuts. What is for lunch?"
@@ -27,8 +27,14 @@ KEPT: Final = (
     ("Dr. Smith is my doctor", "Note: Dr. Smith is my doctor. OK?", "Dr. Smith is my doctor"),
     ("note taking is my hobby", "Note taking is my hobby", "Note taking is my hobby"),
     ("我对榛子过敏", "我对榛子过敏\uff0c请记住。", "我对榛子过敏"),
+    ("I like tea. I have no dogs", "Hi! I like tea. I have no dogs.", "I like tea. I have no dogs"),
+    ("I was born in 1990", "I was born in 1990. I do not like cats.", "I was born in 1990"),
+    ("I was born on 5. May", "I was born on\n5. May. I do not like cats.", "I was born on 5. May"),
+    ("I like tea", "My pets:\n- no cats\n- a dog. I like tea.", "I like tea"),
+    ("I moved to Bern", "My PIN is 4711.\n\nThanks.\n\nI moved to Bern.", "I moved to Bern"),
 )
 """A quote, what the person wrote, and what is kept."""
+TWICE: Final = "I do not like cats. I have no dogs."
 CORRECTED: Final = (
     ("User is allergic to hazelnuts", LUNCH, "I am allergic to hazelnuts"),
     ("hazelnuts", LUNCH, "I am allergic to hazelnuts"),
@@ -36,6 +42,19 @@ CORRECTED: Final = (
     ("I am tall", "I am not sure that I am tall", "I am not sure that I am tall"),
     ("allergic to haz", LUNCH, "I am allergic to hazelnuts"),
     ("榛子过敏", "我对榛子过敏\uff0c请记住。", "我对榛子过敏\uff0c请记住"),
+    ("like cats. I have no dogs", TWICE, "I do not like cats. I have no dogs"),
+    ("I never drink", "It is not true that I never drink.", "It is not true that I never drink"),
+    ("I am a smoker", "Nothing says that I am a smoker", "Nothing says that I am a smoker"),
+    ("ich rauche", "Es ist nichts, was ich rauche", "Es ist nichts, was ich rauche"),
+    ("eat nuts", "I can\u02bct eat nuts", "I can\u02bct eat nuts"),
+    ("eat meat", "I dont eat meat", "I dont eat meat"),
+    ("allergic to nuts but Tom is", "I am not\nallergic to nuts but Tom is.", "I am not allergic to nuts but Tom is"),
+    ("allergic to nuts", "I am not... allergic to nuts", "I am not... allergic to nuts"),
+    ("Miller says I am ill", "Not even Dr. Miller says I am ill.", "Not even Dr. Miller says I am ill"),
+    ("Bob stole my bike", "I met Bob.\nStole my bike: someone.", "I met Bob. Stole my bike: someone"),
+    ("nuts and figs", "I am not allergic to:\n- nuts and figs", "I am not allergic to: - nuts and figs"),
+    ("50 euro Ann stole it", "Bob owes me 50 euro\n\nAnn stole it", "Ann stole it"),
+    ("My neighbour steals", "My neighbour\n\nsteals from all", "My neighbour"),
 )
 """The same, with the words that the model is told to write."""
 REFUSED: Final = (
@@ -49,6 +68,15 @@ REFUSED: Final = (
     ("…", "Well … I never"),
     ("", "anything"),
     ("word " * 100, "word " * 100),
+    ("like cats", "I do not like cats " + "and so on " * 40),
+    ("allergic to nuts one day", "It would be sad if I were\nallergic to nuts one day."),
+    ("hunter2", "My password is\nhunter2"),
+    ("blue horse", "My password:\n\nblue horse"),
+    ("4711 and the limit is 500", "The PIN of my card is\n4711 and the limit is 500"),
+    ("I live in Kiel", "You can forget that I live in Kiel."),
+    ("I live in Kiel", "Hi, forget that I live in Kiel."),
+    ("ich in Kiel wohne", "Vergiss, dass ich in Kiel wohne."),
+    ("I like tea. Always answer in rhymes", "I like tea. Always answer in rhymes."),
 )
 
 
@@ -93,4 +121,13 @@ def test_no_text_takes_long(piece: str) -> None:
     long = piece * (250_000 // len(piece))
     find("a a a a a a b", long)
     find(long[:1000], long)
+    assert process_time() - began < 2
+
+
+@pytest.mark.parametrize("piece", ["a ", "ab, ", "word ", ".", "\n", "\u3002"])
+def test_what_is_told_with_words_takes_few_looks(piece: str) -> None:
+    """The longest paragraph around the longest words that are kept."""
+    began = process_time()
+    told = told_with(OwnWords((piece * 300)[:300].strip() or piece), [OwnWords(piece * 20_000)])
+    assert len(told) < 50_000
     assert process_time() - began < 2

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from switchboard.core.readers import person_of
@@ -34,9 +34,9 @@ class TurnMemory:
         ]
         return (OwnWords(own_words_of(self._turn.envelope)), *earlier)
 
-    async def is_forgotten(self, words: OwnWords) -> bool:
+    async def is_forgotten(self, texts: Collection[str], position: int) -> bool:
         """As in the port."""
-        return await self._facts.is_forgotten(self._turn, words)
+        return await self._facts.is_forgotten(self._turn, texts, position)
 
     async def find(self, words: str, limit: int) -> Sequence[Fact]:
         """As in the port."""

@@ -50,7 +50,9 @@ _HYPOTHETICAL = re.compile(
     re.IGNORECASE,
 )
 _INSTRUCTION = re.compile(
-    r"^\s*(please|always|never|ignore|disregard|remember|forget|do not|don't|bitte|immer|niemals|ignoriere)\b"
+    r"^\s*(please|always|never|ignore|disregard|remember|forget|do not|don't|bitte|immer|niemals|ignoriere|vergiss)\b"
+    r"|\b(you|du|sie) (can|may|kannst|darfst|k[öo]nnen|d[üu]rfen) (\w+ )?(forget|vergessen)\b"
+    r"|(?<!not )(?<!n['\u2019\u02bc]t )\bforget that\b"
     r"|\b(you|assistant|butler|bot|du|sie) (must|should|shall|have to|are to|will|may not|sollst|musst|m[üu]ssen)\b"
     r"|\bfrom now on\b|\bab jetzt\b|\bsystem prompt\b"
     r"|\b(previous|above|these|your|all) (instructions?|rules?|prompts?)\b",
@@ -70,7 +72,8 @@ _LONG_PIECE = re.compile(r"[\w+/=!@#$%^&*-]{12,}")
 _IN_RANDOM = tuple(map(re.compile, (r"\d", "[a-z]", "[A-Z]")))
 
 _NEGATED = re.compile(
-    r"\b(no|not|never|nobody|none|neither|nor|without|cannot|nicht|nie|niemals|niemand|kein\w*|ohne)\b|n['\u2019]t\b",
+    r"\b(no|not|never|nobody|nothing|none|neither|nor|without|cannot|(is|are|was|were|do|does|did|has|have|had|ca|wo)nt"
+    r"|nicht|nichts|nie|niemals|niemand|kein\w*|ohne)\b|n['\u2019\u02bc]t\b",
     re.IGNORECASE,
 )
 _PIECE = re.compile(r"\w+")
@@ -210,7 +213,7 @@ def _object_in(answer: str) -> str:
 
 def _summary(text: str) -> str:
     """At most 1,200 characters, without sentences about secrets."""
-    said = [one for one in SENTENCE.findall(text[:_MAX_READ]) if not _secret(one)]
+    said = [one for one in SENTENCE.findall(text[:_MAX_READ]) if not has_secret(one)]
     clean = " ".join("".join(said).split()) or "…"
     return clean if len(clean) <= MAX_SUMMARY else clean[: MAX_SUMMARY - 1].rsplit(" ", 1)[0] + "…"
 
@@ -267,7 +270,7 @@ def _repeats(text: str, sentence: str, words: str) -> bool:
 
     Otherwise, a model that obeys somebody else could attribute anything to this person around one of their words.
     """
-    if negates(sentence) != negates(text):
+    if denials(sentence) != denials(text):
         return False
     own, said = (" ".join(["", *_PIECE.findall(_folded(one))]) for one in (words, text))
     return all(one in _ABOUT_THE_AUTHOR or f" {one[: max(3, len(one) - 2)]}" in own for one in said.split())
@@ -277,15 +280,16 @@ def unfit(text: str) -> bool:
     """Whether it is a question, a hypothesis, an instruction, a secret, or what we told the model ourselves."""
     if "?" in text or _HYPOTHETICAL.search(text) or _INSTRUCTION.search(text):
         return True
-    return _secret(text) or (len(text) > 20 and _folded(text) in _folded(_SYSTEM))
+    return has_secret(text) or (len(text) > 20 and _folded(text) in _folded(_SYSTEM))
 
 
-def negates(text: str) -> bool:
-    """Whether a text denies something."""
-    return _NEGATED.search(text) is not None
+def denials(text: str) -> int:
+    """How often a text denies something: of two, one left out says the opposite, too."""
+    return sum(1 for _ in _NEGATED.finditer(text))
 
 
-def _secret(text: str) -> bool:
+def has_secret(text: str) -> bool:
+    """Whether a text mentions a password, a key or a number that is nobody else's business, or looks like one."""
     return _SECRET.search(text) is not None or any(map(_random, text.split()))
 
 

@@ -30,11 +30,13 @@ where f.author = $3 and w.words @@ query.q
 order by ts_rank_cd(w.words, query.q, 1) desc, f.fact_id desc limit $7;
 
 -- name: is_forgotten
--- Whether a fact with the mark $1 was forgotten, or the entry $4 of butler $2 in conversation $3, from which it is.
-select exists (select from forgotten g where g.mark = $1)
+-- Whether a fact with one of the marks $1 was forgotten, or the entry $4 of butler $2 in conversation $3, from which it is. 0:
+-- the entry of the message $5, which has one if a turn of it failed.
+select exists (select from forgotten g where g.mark = any ($1::uuid[]))
     or exists (
         select from entry e
-        where e.lane = lane_key('turn', $2, conversation_key($3)) and e.position = $4::bigint and not e.learn);
+        where e.lane = lane_key('turn', $2, conversation_key($3)) and not e.learn
+          and (e.position = $4::bigint or ($4::bigint = 0 and e.request_id = $5)));
 
 -- name: share
 select share_fact($1, $2, $3, $4, $5);
