@@ -21,14 +21,23 @@ from switchboard.agents.loop.toolbox import granted_to
 from switchboard.agents.model.options import ModelOptions
 from switchboard.agents.trio.options import TrioOptions
 from switchboard.core.passages.own import read_passages
-from switchboard.core.planning.guard import Called, guard_of
-from switchboard.core.turns.entries import OURS, comes_from_outside, others_words, told_by_others
+from switchboard.core.planning.guard import guard_of
+from switchboard.core.planning.records import ended_of
+from switchboard.core.turns.entries import (
+    OURS,
+    comes_from_outside,
+    entry_call,
+    others_words,
+    read_outside,
+    told_by_others,
+)
 from switchboard.core.turns.frozen import Frozen, FrozenTool, read_frozen
 from switchboard.core.turns.loop import PlannedCall
-from switchboard.domain.llm import ToolCall
+from switchboard.domain.llm import ToolCall, ToolResult
 from switchboard.domain.planning import PipelineStep
 from switchboard.domain.routing import Member, SystemId, TeamId
-from switchboard.ports.history import Entry, EntryCall
+from switchboard.ports.engine import OnRecord
+from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 from switchboard.ports.mcp import ListedTool, PinnedTool
 from switchboard.ports.search import FoundPage
 from switchboard.ports.surroundings import Surrounding
@@ -54,21 +63,31 @@ def told(text: str = "Do it.", *history: Entry, own: Sequence[str] = ()) -> bool
     return others_words(read_passages(text, "telegram"), history, {*OURS, *own}, ANN)
 
 
-def reads(*calls: Called, own: Sequence[str] = ()) -> bool:
-    """Whether results are foreign, to a model that made these calls and to a plan with them as steps."""
-    found = [comes_from_outside(*one, {*OURS, *own}) for one in calls]
-    guard = guard_of((), (*OURS, *own))
-    steps = [PipelineStep("s1", "tool", name, {"path": arguments}) for name, arguments in calls]
+def reads(*calls: tuple[str, str], own: Sequence[str] = ()) -> bool:
+    """Whether results of tools with a path are foreign, to a model that made these calls and to a plan with them.
+
+    So they are however long the arguments are, in this turn, in its answer, and in the record of a specialist.
+    """
+    ours = (*OURS, *own)
+    made = [ToolCall(name, {"path": path}, id="1") for name, path in calls]
+    found = [comes_from_outside(one.name, one.arguments, ours) for one in made]
+    guard = guard_of((), ours)
+    steps = [PipelineStep("s1", "tool", one.name, one.arguments) for one in made]
     assert [guard.reads(step) for step in steps] == found
-    assert guard.reads(PipelineStep("s1", "specialist_with_tools", "write", {}), calls) is any(found)
+    kept = [entry_call(one, ToolResult("1", "x" * 2000), ours) for one in made]
+    assert all(len(one.arguments) <= MAX_CALL and len(one.result) <= MAX_CALL for one in kept)
+    assert [read_outside(one, ours) for one in kept] == found
+    record = OnRecord("done", {"text": "Done.", "calls": msgspec.to_builtins(kept)})
+    on_record = ended_of("s1", {"s1": record}, 0).end.calls
+    assert guard.reads(PipelineStep("s1", "specialist_with_tools", "write", {}), on_record) is any(found)
     assert len(set(found)) < 2
     return any(found)
 
 
 def answered(tool: str, arguments: str) -> Entry:
     """An answer after a call, as it is kept."""
-    outside = comes_from_outside(tool, arguments, OURS)
-    return Entry("assistant", "Done.", calls=(EntryCall("1", tool, arguments, "x"),), told=outside)
+    call = EntryCall("1", tool, arguments, "x")
+    return Entry("assistant", "Done.", calls=(call,), told=read_outside(call, OURS))
 
 
 FOREIGN: Final[Mapping[str, bool]] = {
@@ -83,15 +102,22 @@ FOREIGN: Final[Mapping[str, bool]] = {
     and told("Well?", Entry("user", "[What was said before, in short]", own="", told=True)),
     "an earlier answer, written after only the workspace was read": told("Well?", answered("read_file", "{}")),
     "the result of `read_file`, `write_file`, `list_files`, `search_files`, `attach_file`, `execute_command`, `bash`,"
-    " `ask_user`, `remember` or `memory_search`": reads(*((name, '{"path": "a.md"}') for name in OURS)),
+    " `ask_user`, `remember` or `memory_search`": reads(
+        *((name, path) for name in OURS for path in ("a.md", "./" * 1000 + "a.md"))
+    ),
     "the same, if the call names `inbox` or `tool-results`: files of messages, long results": reads(
-        *((name, f'{{"path": "{place}/a.md"}}') for name in OURS for place in ("inbox", "tool-results"))
+        *(
+            (name, f"{before}{place}/a.md")
+            for name in OURS
+            for place in ("inbox", "tool-results")
+            for before in ("", "./" * 500, "./" * 5000)
+        )
     ),
     "the result of `web_fetch`, `web_search` or `message_original`": reads(
-        *((name, "{}") for name in ("web_fetch", "web_search", "message_original"))
+        *((name, "x") for name in ("web_fetch", "web_search", "message_original"))
     ),
-    "the result of a tool of an MCP server": reads(("clock__now", "{}")),
-    "the result of a tool that the option `own` of the butler names": reads(("clock__now", "{}"), own=["clock__now"]),
+    "the result of a tool of an MCP server": reads(("clock__now", "x")),
+    "the result of a tool that the option `own` of the butler names": reads(("clock__now", "x"), own=["clock__now"]),
     "the answer of a specialist of a plan that called no tool": reads(),
 }
 OF_A_TURN: Final = {

@@ -24,6 +24,8 @@ class EntryCall(Struct, frozen=True):
     """JSON; it is cut when saved, so this may be only its beginning."""
     result: str
     ok: bool = True
+    outside: bool | None = None
+    """Whether the result may contain others' words, told from all of the arguments; None: nobody has noted it."""
 
 
 class Entry(Struct, frozen=True):

@@ -17,7 +17,7 @@ from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.limits import LoopLimits, TurnUsage, may_generate, reached
 from switchboard.domain.planning import Pipeline, PipelineStep
 from switchboard.ports.engine import OnRecord
-from switchboard.ports.history import Entry
+from switchboard.ports.history import Entry, EntryCall
 from switchboard.tools.urls import written_urls
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,14 +55,14 @@ def test_a_plan_is_told_from_its_records() -> None:
         ({"s1": OnRecord("done", {"text": "x", "calls": []})}, ()),
         (
             {"s1": OnRecord("done", {"text": "x", "calls": [{"name": "look", "arguments": "{}", "result": "y"}, 7]})},
-            (("look", "{}"), ("", "")),
+            (EntryCall("", "look", "{}", ""), EntryCall("", "", "", "")),
         ),
         ({"s1": OnRecord("failed", {"why": "x"}), "s1/request:1": OnRecord("done", {})}, ()),
         ({"s1": OnRecord("failed", {"why": "x"}), "s1/tool:1:a": OnRecord("done", {})}, None),
     ],
 )
 def test_what_a_specialist_has_called_is_known_or_not(
-    records: dict[str, OnRecord], calls: tuple[tuple[str, str], ...] | None
+    records: dict[str, OnRecord], calls: tuple[EntryCall, ...] | None
 ) -> None:
     assert ended_of("s1", records, 0).end.calls == calls
 

@@ -16,15 +16,16 @@ from msgspec import Struct
 from switchboard.agents.loop.calls import ToolCaller
 from switchboard.core.arguments import complaint
 from switchboard.core.passages.own import passages_of
-from switchboard.core.planning.guard import Called, asks_after_foreign
+from switchboard.core.planning.guard import asks_after_foreign
 from switchboard.core.planning.places import unknown_url
 from switchboard.core.planning.records import APPROVAL
 from switchboard.core.turns.asking import ASK_USER, digest_of, line_behind
-from switchboard.core.turns.entries import comes_from_outside, told_by_others
+from switchboard.core.turns.entries import read_outside, told_by_others
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.loop import PlannedCall
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.engine import Approvals, Ask, Decided, Journal, Parked, Turn
+from switchboard.ports.history import EntryCall
 from switchboard.ports.tools import AsksFirst, Tool, ToolScope
 
 MOST_WAITING: Final = 20
@@ -60,7 +61,9 @@ class People(Struct, frozen=True):
     approvals: Approvals | None
     granted: Callable[[], Awaitable[frozenset[str]]]
 
-    async def decisions(self, calls: Sequence[PlannedCall], n: int, read: Iterable[Called] = ()) -> dict[str, Decided]:
+    async def decisions(
+        self, calls: Sequence[PlannedCall], n: int, read: Iterable[EntryCall] = ()
+    ) -> dict[str, Decided]:
         """The decisions, by path, about those calls of answer `n` that people decide about. Raises `Parked`.
 
         `read`: the calls whose results the model has already read.
@@ -80,10 +83,10 @@ class People(Struct, frozen=True):
             await self.journal.expect(event_of(path), within=self.hours * _HOUR_S, ask=ask)
         return withheld | {path: await self.journal.wait(event_of(path)) for path in asked}
 
-    def wary(self, read: Iterable[Called]) -> bool:
+    def wary(self, read: Iterable[EntryCall]) -> bool:
         """Whether others' words were read when a call is made; `read` as above."""
         own = self.frozen.own or ()
-        return told_by_others(self.frozen) or any(comes_from_outside(*one, own) for one in read)
+        return told_by_others(self.frozen) or any(read_outside(one, own) for one in read)
 
     def _made_unasked(self, call: PlannedCall) -> bool:
         """Whether a call was begun without asking, perhaps by an older release: nobody is asked about it now."""

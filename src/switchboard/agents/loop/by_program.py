@@ -24,11 +24,11 @@ from switchboard.agents.loop.asking import event_of
 from switchboard.agents.loop.calls import Around, told, urls_of_record
 from switchboard.agents.loop.requests import recorded
 from switchboard.agents.loop.talk import Talk
-from switchboard.core.planning.guard import Called, is_read_only
+from switchboard.core.planning.guard import is_read_only
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.limits import CompletedCall, TurnUsage, reached
 from switchboard.core.turns.loop import DAY_SPENT, PlannedCall, begin, empty_answer, ended_at, written
-from switchboard.core.turns.render import arguments_text, as_text, made_before, messages
+from switchboard.core.turns.render import as_text, made_before, messages
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import (
     NO_USAGE,
@@ -43,6 +43,7 @@ from switchboard.domain.llm import (
     ToolResult,
 )
 from switchboard.ports.engine import Answer, Costed, Journal, OnRecord, Parked, Refusal, StopReason, Turn, TurnResult
+from switchboard.ports.history import EntryCall
 from switchboard.ports.models import Asking
 from switchboard.tasks import cancelled
 
@@ -289,9 +290,10 @@ class ProgramTalk(Talk):
             self._keep_record(call, record)
             return record
 
-    def _read(self) -> list[Called]:
+    def _read(self) -> list[EntryCall]:
         """The calls whose results the program has, or may have by now."""
-        return [(one.made.name, arguments_text(one.made)) for one in self._made if one.path in self._records]
+        done = [(one.made, self._records[one.path]) for one in self._made if one.path in self._records]
+        return [self._kept(made, ToolResult(made.id or "", record["text"], record["ok"])) for made, record in done]
 
     async def _intended(self, path: str, made: ToolCall) -> tuple[int, PlannedCall]:
         """The number of a call, and the call itself, recorded before anything is done."""

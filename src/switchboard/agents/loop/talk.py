@@ -24,10 +24,10 @@ from switchboard.agents.loop.calls import Around, ToolCaller, record_of, told, u
 from switchboard.agents.loop.requests import ModelUse, failure_of, recorded
 from switchboard.agents.loop.telling import Telling
 from switchboard.core.outside import outside_json
-from switchboard.core.planning.guard import Called, is_read_only
+from switchboard.core.planning.guard import is_read_only
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.asking import ASK_USER, answer_of, not_called, unanswered
-from switchboard.core.turns.entries import exchange_of
+from switchboard.core.turns.entries import entry_call, exchange_of
 from switchboard.core.turns.fitting import Moved, Said, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.images import FrozenImage, left_out
@@ -45,7 +45,7 @@ from switchboard.core.turns.loop import (
     failed,
     next_step,
 )
-from switchboard.core.turns.render import arguments_text, messages
+from switchboard.core.turns.render import messages
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -63,7 +63,7 @@ from switchboard.ports.engine import (
     TurnResult,
 )
 from switchboard.ports.facts import OwnWords
-from switchboard.ports.history import MAX_CALL, EntryCall
+from switchboard.ports.history import EntryCall
 from switchboard.ports.models import Asking
 from switchboard.tasks import cancelled, unless
 from switchboard.tools.inbox import read_image
@@ -297,7 +297,7 @@ class Talk:
             records |= {call.path: record for call, record in zip(group, done, strict=True)}
             seconds += max(record["seconds"] for record in done)
         results = [ToolResult(c.made.id or "", records[c.path]["text"], records[c.path]["ok"]) for c in calls]
-        self._calls += [_entry_call(call.made, result) for call, result in zip(calls, results, strict=True)]
+        self._calls += [self._kept(call.made, result) for call, result in zip(calls, results, strict=True)]
         for call in calls:
             self._attach(records[call.path])
             self._caller.learn(urls_of_record(records[call.path]))
@@ -312,9 +312,12 @@ class Talk:
             self._go_on()
             raise
 
-    def _read(self) -> list[Called]:
+    def _read(self) -> list[EntryCall]:
         """The calls whose results the model has read."""
-        return [(call.name, call.arguments) for call in self._calls]
+        return self._calls
+
+    def _kept(self, made: ToolCall, result: ToolResult) -> EntryCall:
+        return entry_call(made, result, self._frozen.own or ())
 
     def _groups(self, calls: Sequence[PlannedCall]) -> list[list[PlannedCall]]:
         """Calls that change nothing may run in parallel; all others wait for those before them."""
@@ -377,7 +380,7 @@ class Talk:
     def _remember(self, made: ToolCall, record: JsonMapping) -> None:
         """Add a call and its result to the history."""
         self._attach(record)
-        self._calls.append(_entry_call(made, ToolResult(made.id or "", record["text"], record["ok"])))
+        self._calls.append(self._kept(made, ToolResult(made.id or "", record["text"], record["ok"])))
 
     def _attach(self, record: JsonMapping) -> None:
         """Add what a call has made to the result: files for the answer, and what is to be remembered."""
@@ -413,11 +416,6 @@ def _instead(tool: str, decided: Decided) -> JsonObject | None:
         return None if why is None else told(why)
     said = answer_of(decided)
     return told(unanswered(decided)) if said is None else told(outside_json({"answer": said}), ok=True)
-
-
-def _entry_call(made: ToolCall, result: ToolResult) -> EntryCall:
-    arguments = arguments_text(made)[:MAX_CALL]
-    return EntryCall(made.id or "", made.name, arguments, result.text[:MAX_CALL], result.ok)
 
 
 async def _together(acts: Sequence[Awaitable[Any]]) -> list[Any]:

@@ -24,7 +24,7 @@ from switchboard.agents.trio.branch import Branch
 from switchboard.agents.trio.executor import Executor
 from switchboard.agents.trio.planner import ASKER
 from switchboard.agents.trio.port import Planned, Planner
-from switchboard.agents.trio.steps import UNBOUNDED, Carrier, costed_for
+from switchboard.agents.trio.steps import UNBOUNDED, Carrier, call_of, costed_for
 from switchboard.core.lenient import mapping
 from switchboard.core.planning.check import pipeline_faults
 from switchboard.core.planning.ladder import SettledDecision, settle
@@ -36,12 +36,12 @@ from switchboard.core.planning.records import GO_ON, LEAD, PAUSE, ROUTE, all_tok
 from switchboard.core.planning.routed import RoutedPlan, read_routed
 from switchboard.core.planning.start import Start
 from switchboard.core.planning.templates import left_out, templates, wants_build
-from switchboard.core.turns.entries import exchange_of, own_words_of
+from switchboard.core.turns.entries import entry_call, exchange_of, own_words_of
 from switchboard.core.turns.limits import LoopLimits
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.llm import AWAY, ModelFailure, Reply
+from switchboard.domain.llm import AWAY, ModelFailure, Reply, ToolResult
 from switchboard.domain.planning import Pipeline
 from switchboard.ports.engine import (
     Answer,
@@ -57,7 +57,7 @@ from switchboard.ports.engine import (
     TurnResult,
 )
 from switchboard.ports.facts import OwnWords
-from switchboard.ports.history import MAX_CALL, EntryCall
+from switchboard.ports.history import EntryCall
 from switchboard.tasks import unless
 
 ANSWER: Final = "plan:answer"
@@ -300,9 +300,8 @@ class PlannedTurn:
             end = plan.ends[step.id]
             result = mapping(records[step.id].result) if end.state == "done" else {}
             if step.action == "tool" and end.state in {"done", "failed"}:
-                arguments = msgspec.json.encode(dict(step.args)).decode()[:MAX_CALL]
-                text = text_of(result) or end.why
-                found.append(EntryCall(step.id, step.target, arguments, text[:MAX_CALL], end.state == "done"))
+                said = ToolResult(step.id, text_of(result) or end.why, end.state == "done")
+                found.append(entry_call(call_of(step).made, said, self._start.frozen.own or ()))
             if "calls" in result:
                 found += msgspec.convert(result["calls"], tuple[EntryCall, ...])
         return found

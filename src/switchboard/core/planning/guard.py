@@ -11,13 +11,11 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from switchboard.core.turns.entries import comes_from_outside
+from switchboard.core.turns.entries import comes_from_outside, read_outside
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.planning import PipelineStep
+from switchboard.ports.history import EntryCall
 from switchboard.ports.tools import AfterForeign
-
-Called = tuple[str, str]
-"""The name of a tool, and the arguments as JSON."""
 
 
 def is_read_only(tool: FrozenTool) -> bool:
@@ -51,7 +49,7 @@ class Guard(Struct, frozen=True):
     told: bool = False
     wary: frozenset[str] | None = None
 
-    def reads(self, step: PipelineStep, calls: Sequence[Called] | None = None) -> bool:
+    def reads(self, step: PipelineStep, calls: Sequence[EntryCall] | None = None) -> bool:
         """Whether what a step has read may come from outside.
 
         `calls`: those of a specialist, as far as they are known. One that has called no tool has read nothing new.
@@ -60,7 +58,7 @@ class Guard(Struct, frozen=True):
             return comes_from_outside(step.target, step.args, self.own)
         if step.action != "specialist_with_tools":
             return False
-        return calls is None or any(comes_from_outside(*one, self.own) for one in calls)
+        return calls is None or any(read_outside(one, self.own) for one in calls)
 
     def acts(self, step: PipelineStep) -> bool:
         """Whether a step has effects. A specialist's tool calls are judged one by one, by what was read until then."""

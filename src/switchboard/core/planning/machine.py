@@ -30,9 +30,10 @@ from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from switchboard.core.planning.graph import graph_faults, in_order
-from switchboard.core.planning.guard import Called, Guard
+from switchboard.core.planning.guard import Guard
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.domain.planning import SPECIALISTS, Pipeline, PipelineStep, Review
+from switchboard.ports.history import EntryCall
 
 EndState = Literal["done", "failed", "skipped", "cancelled"]
 """`skipped`: it could not run, or was not worth running; `cancelled`: it was no longer wanted."""
@@ -56,8 +57,8 @@ class StepEnd(Struct, frozen=True):
     size: int = 0
     tokens: int = 0
     why: str = ""
-    calls: tuple[Called, ...] | None = None
-    """The tools that a specialist has called; None: not known."""
+    calls: tuple[EntryCall, ...] | None = None
+    """The calls that a specialist has made, without their results; None: not known."""
 
 
 # What happens ---------------------------------------------------------------------------------------------------------

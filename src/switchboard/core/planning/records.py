@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 
 from switchboard.core.lenient import mapping, string
-from switchboard.core.planning.guard import Called
 from switchboard.core.planning.machine import HaltReason, Recorded, StepEnd, StepEnded
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import PipelineStep, Review
 from switchboard.ports.engine import OnRecord
+from switchboard.ports.history import EntryCall
 
 START: Final = "plan:start"
 ROUTE: Final = "plan:route"
@@ -82,13 +82,19 @@ def ended_of(step_id: str, records: Records, tokens: int) -> StepEnded:
     return StepEnded(StepEnd(step_id, "done", len(text_of(result)), tokens, calls=calls), review)
 
 
-def _called(calls: object) -> tuple[Called, ...]:
-    """The calls that a specialist's step has on record, each with its arguments as JSON."""
+def _called(calls: object) -> tuple[EntryCall, ...]:
+    """The calls that a specialist's step has on record, without their results."""
     made = map(mapping, calls if isinstance(calls, list) else ())
-    return tuple((string(one.get("name")), string(one.get("arguments"))) for one in made)
+    return tuple(map(_call, made))
 
 
-def _calls_of(step_id: str, records: Records) -> tuple[Called, ...] | None:
+def _call(made: JsonMapping) -> EntryCall:
+    outside = made.get("outside")  # older releases have not noted it
+    noted = outside if isinstance(outside, bool) else None
+    return EntryCall("", string(made.get("name")), string(made.get("arguments")), "", outside=noted)
+
+
+def _calls_of(step_id: str, records: Records) -> tuple[EntryCall, ...] | None:
     """The same of a step that has no result: none if no call was begun, else nobody knows what was read."""
     return None if any(path.startswith(f"{step_id}/tool:") for path in records) else ()
 

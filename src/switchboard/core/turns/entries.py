@@ -21,10 +21,12 @@ from switchboard.core.readers import person_of
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.images import INBOX, marked, unmarked
+from switchboard.core.turns.render import arguments_text
 from switchboard.domain.envelope import Envelope, Passage
 from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.llm import ToolCall, ToolResult
 from switchboard.ports.engine import Turn
-from switchboard.ports.history import Entry, EntryCall
+from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 from switchboard.ports.surroundings import RecordedText
 
 OURS: Final = (
@@ -57,8 +59,15 @@ def entry_of(turn: Turn, history: Sequence[Entry], record: Sequence[RecordedText
 def exchange_of(turn: Turn, frozen: Frozen, reply: str, calls: Sequence[EntryCall]) -> tuple[Entry, Entry]:
     """What the history keeps of a turn: its message, and the reply, for which these calls were made."""
     own = frozen.own or ()
-    told = told_by_others(frozen) or any(comes_from_outside(one.name, one.arguments, own) for one in calls)
+    told = told_by_others(frozen) or any(read_outside(one, own) for one in calls)
     return frozen.said or entry_of(turn, frozen.history), Entry("assistant", reply, calls=tuple(calls), told=told)
+
+
+def entry_call(made: ToolCall, result: ToolResult, ours: Collection[str]) -> EntryCall:
+    """A call as it is kept: cut, so whether it may have read others' words is noted before. `ours`: as below."""
+    outside = comes_from_outside(made.name, made.arguments, ours)
+    arguments = arguments_text(made)[:MAX_CALL]
+    return EntryCall(made.id or "", made.name, arguments, result.text[:MAX_CALL], result.ok, outside)
 
 
 def own_words_of(envelope: Envelope) -> str:
@@ -99,6 +108,14 @@ def others_words(passages: Sequence[Passage], shown: Sequence[Entry], ours: Coll
     return bool(others) or has_others_words(passages) or any(_is_told(entry, ours) for entry in shown)
 
 
+def read_outside(call: EntryCall, ours: Collection[str]) -> bool:
+    """Whether the result of a kept call may contain others' words; see `comes_from_outside`.
+
+    Of a call that an older release has kept, this is told from as much of its arguments as was kept.
+    """
+    return comes_from_outside(call.name, call.arguments, ours) if call.outside is None else call.outside
+
+
 def comes_from_outside(tool: str, arguments: JsonMapping | str, ours: Collection[str]) -> bool:
     """Whether the result of a call may contain others' words."""
     return tool not in ours or any(name in str(arguments) for name in _KEPT_FOR_READERS)
@@ -109,4 +126,4 @@ def _is_told(entry: Entry, ours: Collection[str]) -> bool:
         return entry.told
     if entry.role == "user":
         return entry.own is not None and entry.own.strip() != unmarked(entry.text).strip()
-    return any(comes_from_outside(call.name, call.arguments, ours) for call in entry.calls)
+    return any(read_outside(call, ours) for call in entry.calls)
