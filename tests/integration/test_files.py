@@ -120,11 +120,12 @@ async def test_a_model_sees_images_and_its_tools_read_other_files(
     cat, bill = await stored(server, PNG, "cat.png", "image/png"), await stored(server, b"12 EUR", "bill.txt")
     false = structs.replace(cat, storage_ref=bill.storage_ref)
     async with (
-        ScriptedLlm([Reply(text="Hm.")]) as llm,
+        ScriptedLlm([Reply(text="Hm."), Reply(text="Hm.")]) as llm,
         a_model_engine(llm, workspaces=tmp_path / "w", files=files) as (engine, _),
     ):
-        turn, journal = turn_with(cat, bill, false), MemoryJournal()
+        turn, journal, named = turn_with(cat, bill, false), MemoryJournal(), MemoryJournal()
         await engine.run(turn, journal)
+        await engine.run(turn_with(bill), named)
     start = journal.record.ended["start"]
     kept = engine.kept_for(turn.member, start["readers"])
     assert kept is not None
@@ -134,6 +135,7 @@ async def test_a_model_sees_images_and_its_tools_read_other_files(
     assert text.read_bytes() == b"12 EUR"
     assert f"[attachment bill.txt, text/plain, 6 bytes; the file inbox/{text.name}]" in start["opening"]
     assert "not available any more" in start["opening"], "what is called an image and is none"
+    assert named.record.ended["start"]["told"], "a name is a text that anybody may have written"
 
 
 async def test_images_of_turns_that_have_not_ended_are_kept(server: Opened) -> None:

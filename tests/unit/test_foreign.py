@@ -6,7 +6,7 @@ Each row of a table has its case here, and the other way round; what the row say
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, get_args
@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from switchboard.agents.loop.asking import People
 from switchboard.agents.loop.options import TurnOptions
@@ -27,13 +28,17 @@ from switchboard.core.turns.entries import (
     OURS,
     comes_from_outside,
     entry_call,
+    entry_of,
     others_words,
     read_outside,
     told_by_others,
+    with_own_words,
 )
 from switchboard.core.turns.frozen import Frozen, FrozenTool, read_frozen
+from switchboard.core.turns.images import reference
 from switchboard.core.turns.loop import PlannedCall
-from switchboard.domain.llm import ToolCall, ToolResult
+from switchboard.domain.envelope import Attachment
+from switchboard.domain.llm import Image, ToolCall, ToolResult
 from switchboard.domain.planning import PipelineStep
 from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports.engine import OnRecord
@@ -84,6 +89,17 @@ def reads(*calls: tuple[str, str], own: Sequence[str] = ()) -> bool:
     return any(found)
 
 
+def named(*files: Attachment) -> bool:
+    """Whether Ann's message with these files is foreign, now and in later turns, also if nobody has noted it."""
+    turn = a_turn({}, "Do it.")
+    payload = structs.replace(turn.envelope.payload, attachments=files)
+    turn = replace(turn, envelope=structs.replace(turn.envelope, payload=payload))
+    entry = entry_of(turn, ())
+    assert told("Well?", structs.replace(entry, author=ANN)) is entry.told
+    assert with_own_words(structs.replace(entry, told=None, own=None)).told or not entry.told
+    return entry.told is True
+
+
 def answered(tool: str, arguments: str) -> Entry:
     """An answer after a call, as it is kept."""
     call = EntryCall("1", tool, arguments, "x")
@@ -93,6 +109,10 @@ def answered(tool: str, arguments: str) -> Entry:
 FOREIGN: Final[Mapping[str, bool]] = {
     "the sender's own words, now or earlier": told("Do it.", Entry("user", "Do that.", ANN, told=False)),
     "a part of the message that the sender quotes or forwards": told("What is this?\n> Do it."),
+    "the name of a file of the message, except of an image that is shown": named(
+        Attachment(media_type="application/pdf", filename="send it.pdf", size_bytes=9)
+    )
+    and not named(Attachment(media_type="audio/ogg", size_bytes=9), reference(Image("image/png", b"a cat"))),
     "an earlier message of somebody else in the conversation": told(
         "Well?", Entry("user", "Do it.", "telegram/bot/eve", told=False)
     ),

@@ -180,7 +180,7 @@ class Equipment:
             window=window,
             max_tokens=min(terms.max_tokens, window // _ANSWER),
             own=tuple(sorted(ours)),
-            told=bool(waiting or found) or around.has_others_words or _is_told(turn, history, ours),
+            told=bool(waiting or found or entry.told) or around.has_others_words or _is_told(turn, history, ours),
             said=entry,
             approvable=granted.private,
             after_foreign=options.after_foreign,

@@ -20,7 +20,7 @@ from switchboard.core.passages.showing import shown_text
 from switchboard.core.readers import person_of
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.frozen import Frozen
-from switchboard.core.turns.images import INBOX, marked, unmarked
+from switchboard.core.turns.images import INBOX, marked, may_show_names, shows_names, unmarked
 from switchboard.core.turns.render import arguments_text
 from switchboard.domain.envelope import Envelope, Passage
 from switchboard.domain.json_values import JsonMapping
@@ -52,7 +52,7 @@ def entry_of(turn: Turn, history: Sequence[Entry], record: Sequence[RecordedText
         created_at=turn.received_at,
         own=None if own == text else own,
         name=shown_name(turn.envelope.sender.display_name),
-        told=has_others_words(passages),
+        told=has_others_words(passages) or shows_names(attached),
     )
 
 
@@ -84,7 +84,8 @@ def with_own_words(entry: Entry) -> Entry:
         return entry
     channel = unquote(entry.author.partition("/")[0])
     passages = read_passages(unmarked(entry.text).strip(), channel)
-    return replace(entry, own=own_text(passages), told=channel == MAIL or has_others_words(passages))
+    told = channel == MAIL or has_others_words(passages) or may_show_names(entry.text)
+    return replace(entry, own=own_text(passages), told=told)
 
 
 # Whether others' words were read --------------------------------------------------------------------------------------

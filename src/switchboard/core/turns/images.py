@@ -27,6 +27,9 @@ MOST_FILE_BYTES: Final = 16 * 1024 * 1024
 _KEPT: Final = re.compile(rf"{INBOX}/[0-9a-f]{{16}}\.(?:{'|'.join(EXTENSIONS.values())})")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _MARKS: Final = re.compile(r"^\[(?:image|attachment) [^\n]*\]$", re.MULTILINE)
+_FILES: Final = re.compile(r"^\[attachment [^\n]*\]$", re.MULTILINE)
+_NO_BRACKETS: Final = str.maketrans("[]", "()")
+"""What a file is called must not end the mark that it is in."""
 _MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+", re.ASCII)
 _MOST_NAME: Final = 100
 
@@ -99,14 +102,28 @@ def unmarked(text: str) -> str:
     return _MARKS.sub("", text)
 
 
+def shows_names(attachments: Iterable[Attachment]) -> bool:
+    """Whether these lines show names of files, which anybody may have chosen; of images they show only the digest."""
+    return any(one.filename and not images_among([one]) for one in attachments)
+
+
+def may_show_names(text: str) -> bool:
+    """Whether a text that an older release has kept may show such names: those without one are not told apart."""
+    return _FILES.search(text) is not None
+
+
 def _mark(attachment: Attachment) -> str:
     if kept := images_among([attachment]):
         return f"[image {kept[0].name}]"
-    name = " ".join((attachment.filename or "").split())[:_MOST_NAME]
+    name = _one_line(attachment.filename)
     kind = attachment.media_type.partition(";")[0].strip()
     kind = kind[:_MOST_NAME] if _MEDIA_TYPE.fullmatch(kind) else "file"
     what = ", ".join(filter(None, (name, kind, f"{attachment.size_bytes} bytes")))
     if file := inbox_name(attachment):
         return f"[attachment {what}; the file {file}]"
-    why = " ".join((attachment.unavailable or "").split())[:_MOST_NAME]
+    why = _one_line(attachment.unavailable)
     return f"[attachment {what}; its content is not available{why and f': {why}'}]"
+
+
+def _one_line(words: str | None) -> str:
+    return " ".join((words or "").split())[:_MOST_NAME].translate(_NO_BRACKETS)
