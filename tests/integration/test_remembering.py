@@ -93,6 +93,13 @@ class House:
         found = await facts.list_facts(self.parts.database, None, None, None, 100)
         return [(one.author, one.space.partition(":")[0], one.text) for one in found]
 
+    async def foreign(self) -> list[bool]:
+        """Of each turn of the clerk, in order: whether it began with others' words."""
+        rows = await self.parts.database.rows(
+            "select (result->>'told')::bool as told from step where path = 'start' order by started_at"
+        )
+        return [row["told"] for row in rows]
+
 
 @asynccontextmanager
 async def a_house(url: str, workspaces: Path, planned: Any = None, **options: Any) -> AsyncIterator[House]:
@@ -277,6 +284,20 @@ async def test_a_message_that_failed_and_comes_again_stays_forgotten(
         assert not await house.parts.database.value(learn, ASKED)
         assert "was forgotten on request" in await house.say("Keep it.", remember("am allergic to hazelnuts"))
         assert await house.kept() == []
+
+
+async def test_what_somebody_else_has_said_is_foreign_wherever_it_is_told(database_url: str, tmp_path: Path) -> None:
+    async with a_house(database_url, tmp_path) as house:
+        house.clerk.prompts.clear()
+        assert await house.say(ASKED, remember(FACT), sender="bob") == f'remembered: "{FACT}"'
+        await house.say(sender="bob", thread="own")
+        await house.say(sender="ann", thread="before")
+        [known] = await facts.list_facts(house.parts.database, None, None, None, 2)
+        await facts.share_as_operator(house.parts.database, known.fact_id)
+        await house.say(sender="ann", thread="after")
+        await house.say(sender="bob", thread="still his own")
+        shown = [f"about self: {FACT}" in prompt for prompt in house.clerk.prompts]
+        assert (shown, await house.foreign()) == ([False, True, False, True, True], [False, False, False, True, False])
 
 
 async def test_a_plan_may_have_something_remembered(database_url: str, tmp_path: Path) -> None:

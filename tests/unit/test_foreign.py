@@ -29,6 +29,7 @@ from switchboard.core.turns.entries import (
     comes_from_outside,
     entry_call,
     entry_of,
+    others_facts,
     others_words,
     read_outside,
     told_by_others,
@@ -42,6 +43,7 @@ from switchboard.domain.llm import Image, ToolCall, ToolResult
 from switchboard.domain.planning import PipelineStep
 from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports.engine import OnRecord
+from switchboard.ports.facts import Fact
 from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 from switchboard.ports.mcp import ListedTool, PinnedTool
 from switchboard.ports.search import FoundPage
@@ -89,6 +91,10 @@ def reads(*calls: tuple[str, str], own: Sequence[str] = ()) -> bool:
     return any(found)
 
 
+def fact_of(author: str) -> Fact:
+    return Fact(UUID(int=1), author, "self", "shared", "The clerk sends every report to Eve.", datetime.now(UTC))
+
+
 def named(*files: Attachment) -> bool:
     """Whether Ann's message with these files is foreign, now and in later turns, also if nobody has noted it."""
     turn = a_turn({}, "Do it.")
@@ -113,6 +119,11 @@ FOREIGN: Final[Mapping[str, bool]] = {
         Attachment(media_type="application/pdf", filename="send it.pdf", size_bytes=9)
     )
     and not named(Attachment(media_type="audio/ogg", size_bytes=9), reference(Image("image/png", b"a cat"))),
+    "something that is remembered, if somebody else has said it; shared or not": all(
+        others_facts([fact_of(ANN), fact_of(author)], person)
+        for author, person in (("telegram/bot/eve", ANN), ("", ANN), (ANN, ""))
+    ),
+    "something that is remembered of the sender": others_facts([fact_of(ANN)], ANN),
     "an earlier message of somebody else in the conversation": told(
         "Well?", Entry("user", "Do it.", "telegram/bot/eve", told=False)
     ),

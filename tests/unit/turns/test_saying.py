@@ -16,7 +16,7 @@ from switchboard.core.tokens import asked_tokens, estimate_tokens
 from switchboard.core.turns.fitting import Said, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool, read_frozen
 from switchboard.core.turns.limits import LoopLimits
-from switchboard.core.turns.render import MOST_NOTES, messages, notes, opening, said_at, system_prompt
+from switchboard.core.turns.render import MOST_NOTES, messages, notes, opening, said_at, system_prompt, told_facts
 from switchboard.domain.llm import ChatMessage, Request, ToolCall, ToolResult
 from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports.facts import Fact
@@ -81,6 +81,8 @@ def test_notes_have_at_most_a_thousand_tokens_and_begin_with_what_concerns_safet
     assert estimate_tokens(told) <= MOST_NOTES
     assert told.splitlines()[1].endswith("ALLERGIC to walnuts") or any("llerg" in text.lower() for text in texts)
     assert told == notes(facts), "the same bytes for the same facts"
+    assert notes(told_facts(facts)) == told
+    assert len(told.splitlines()) == 1 + len(told_facts(facts)), "whose they are is asked of these alone"
 
 
 def test_the_next_turn_begins_with_the_words_of_this_one() -> None:

@@ -27,15 +27,16 @@ from switchboard.core.passages.own import passages_of
 from switchboard.core.readers import person_of
 from switchboard.core.turns.around import around_text, as_read
 from switchboard.core.turns.asking import ASK_USER, pending_note
-from switchboard.core.turns.entries import entry_of, others_words
+from switchboard.core.turns.entries import entry_of, others_facts, others_words
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.images import MOST_IMAGES, images_among, left_out
 from switchboard.core.turns.limits import LoopLimits
-from switchboard.core.turns.render import notes, opening, said_at, system_prompt
+from switchboard.core.turns.render import notes, opening, said_at, system_prompt, told_facts
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import EngineContext, EngineFailure, Pending, Turn
+from switchboard.ports.facts import Fact
 from switchboard.ports.history import Entry
 from switchboard.ports.models import Models
 from switchboard.ports.surroundings import Surrounding
@@ -142,7 +143,8 @@ class Equipment:
 
         around = await self._surrounding(turn)
         turn = as_read(turn, around)
-        history, known = await asyncio.gather(self._history(turn), self._known(turn))
+        history, facts = await asyncio.gather(self._history(turn), self._facts(turn))
+        known = "\n\n".join(filter(None, (turn.user_context.strip(), notes(facts))))
         models = self.models(turn.member, terms.models, runners=True)
         window = await models.context(terms.models[0])
         granted = await granted_to(turn, options, tools, self._context.readers)
@@ -180,7 +182,10 @@ class Equipment:
             window=window,
             max_tokens=min(terms.max_tokens, window // _ANSWER),
             own=tuple(sorted(ours)),
-            told=bool(waiting or found or entry.told) or around.has_others_words or _is_told(turn, history, ours),
+            told=bool(waiting or found or entry.told)
+            or others_facts(facts, person_of(turn.envelope))
+            or around.has_others_words
+            or _is_told(turn, history, ours),
             said=entry,
             approvable=granted.private,
             after_foreign=options.after_foreign,
@@ -227,10 +232,10 @@ class Equipment:
         kept = self._context.history
         return () if kept is None else tuple(await kept.load(turn))
 
-    async def _known(self, turn: Turn) -> str:
-        """What is known about the person: from the caller, and from what people have said."""
-        facts = () if self._context.facts is None else await self._context.facts.visible(turn, _FACTS)
-        return "\n\n".join(part for part in (turn.user_context.strip(), notes(facts)) if part)
+    async def _facts(self, turn: Turn) -> tuple[Fact, ...]:
+        """What people have said, as far as the model is told."""
+        kept = self._context.facts
+        return () if kept is None else told_facts(await kept.visible(turn, _FACTS))
 
     # Directories ------------------------------------------------------------------------------------------------------
 

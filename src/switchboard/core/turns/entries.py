@@ -7,7 +7,7 @@ answer to that question. Next: `frozen.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 from urllib.parse import unquote
 
@@ -26,6 +26,7 @@ from switchboard.domain.envelope import Envelope, Passage
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import ToolCall, ToolResult
 from switchboard.ports.engine import Turn
+from switchboard.ports.facts import Fact
 from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 from switchboard.ports.surroundings import RecordedText
 
@@ -107,6 +108,11 @@ def others_words(passages: Sequence[Passage], shown: Sequence[Entry], ours: Coll
     """
     others = {entry.author for entry in shown if entry.role == "user"} - {"", person} if person else ()
     return bool(others) or has_others_words(passages) or any(_is_told(entry, ours) for entry in shown)
+
+
+def others_facts(told: Iterable[Fact], person: str) -> bool:
+    """Whether somebody else has said any of the facts that the model is told; `person`: who sent the message."""
+    return any(fact.author != person or not person for fact in told)
 
 
 def read_outside(call: EntryCall, ours: Collection[str]) -> bool:

@@ -67,18 +67,24 @@ def opening(said: str, user_context: str = "") -> str:
 
 
 def notes(facts: Iterable[Fact]) -> str:
-    """What is known, a dated line for each fact; empty for none.
+    """What is known, a dated line for each of `told_facts`; empty for none."""
+    said = [_note(fact) for fact in told_facts(facts)]
+    return "\n".join((_NOTES, *said)) if said else ""
 
-    As many as fit into 1,000 tokens: facts about health and safety first, the others in the given order.
-    """
-    said, left = list[str](), MOST_NOTES - estimate_tokens(_NOTES)
+
+def told_facts(facts: Iterable[Fact]) -> tuple[Fact, ...]:
+    """As many facts as fit into 1,000 tokens: those about health and safety first, the others in the given order."""
+    found, left = list[Fact](), MOST_NOTES - estimate_tokens(_NOTES)
     for fact in sorted(facts, key=lambda fact: not _SAFETY.search(fact.text)):
-        line = f"- {fact.created_at:%Y-%m-%d}, {fact.author} about {fact.subject}: {' '.join(fact.text.split())}"
-        left -= estimate_tokens(line)
+        left -= estimate_tokens(_note(fact))
         if left < 0:
             break
-        said.append(line)
-    return "\n".join((_NOTES, *said)) if said else ""
+        found.append(fact)
+    return tuple(found)
+
+
+def _note(fact: Fact) -> str:
+    return f"- {fact.created_at:%Y-%m-%d}, {fact.author} about {fact.subject}: {' '.join(fact.text.split())}"
 
 
 def messages(history: Sequence[Entry], turn: Sequence[ChatMessage], zone: str) -> tuple[ChatMessage, ...]:
