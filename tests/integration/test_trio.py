@@ -45,6 +45,8 @@ class Ran:
     requests: Sequence[Request]
     askers: frozenset[str]
     """What models were asked for."""
+    names: Sequence[str]
+    """Of the requests to models."""
 
     def state(self, step: str) -> str:
         return self.journal.on_record()[step].state
@@ -66,7 +68,8 @@ async def ran(
     async with ScriptedLlm(script) as llm, a_trio(llm, planner, tools, **context) as (engine, models):
         answer = await engine.run(turn or a_turn(MINE), journal)
         assert isinstance(answer, Answer)
-        return Ran(answer, journal, llm.requests, frozenset(asking.asker for asking in models.askings))
+        askers, names = frozenset(one.asker for one in models.askings), [one.name for one in models.askings]
+        return Ran(answer, journal, llm.requests, askers, names)
 
 
 def meeting(count: int) -> Act:
@@ -196,6 +199,7 @@ async def test_the_router_plans_or_the_template_takes_its_place(router: str) -> 
     assert done.answer.text == "Both are fine."
     assert [arguments["url"] for _, arguments in fetch.calls] == URLS
     assert ("Compare." in tasks[0]) == (router == "plans")
+    assert done.names[0].endswith(" plan:route")
     assert done.journal.on_record()["plan:route"].result["source"] == ("exact" if router == "plans" else "template")
 
 
@@ -377,6 +381,17 @@ async def test_a_specialist_with_tools_calls_them_as_steps_of_its_own() -> None:
     paths = [path.split(":")[0] for path in done.journal.acted if path.startswith("s1")]
     assert paths == ["s1/request", "s1/tool", "s1/request", "s1"]
     assert [(call.name, call.ok) for call in done.answer.entries[1].calls] == [("look", True)]
+
+
+async def test_each_request_of_a_plan_has_a_name_of_its_own() -> None:
+    """A name says whose failure it is: requests that share one are taken for a request that fails again and again."""
+    loops = [writes(name, action="specialist_with_tools", task=f"Task {name}.") for name in ("s1", "s2")]
+    given = Given(plan(*loops, writes("s3"), review("s4", "s1 s2 s3")), [Review("complete")])
+    done = await ran(given, [Noting("look")], calls_then("Found.", Call("look", {"text": "x"})))
+    names = [*done.names, *(question.name for question in given.asked)]
+    assert len(names) == 2 * 2 + 1 + 2
+    assert "" not in names
+    assert len({*names}) == len(names), sorted(names)
 
 
 async def test_a_loop_makes_six_calls_at_most_and_keeps_within_its_tokens() -> None:

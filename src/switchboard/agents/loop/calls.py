@@ -50,6 +50,8 @@ class Around(Struct, frozen=True):
     """What was learned; None: nothing is learned."""
     asker: str = "turn"
     """The purpose of requests to models."""
+    step: str = ""
+    """The step of a plan that the turn carries out; "": it is a turn of its own."""
 
 
 class ToolCaller:

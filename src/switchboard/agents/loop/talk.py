@@ -262,7 +262,7 @@ class Talk:
             ready=self._journal.flush,  # otherwise a crash might lose two answered requests
             butler=self._turn.member.system_id,
             again=wait_for_models(self._turn, reserved=reserved),
-            name=request_name(self._turn, f"request:{n}"),
+            name=request_name(self._turn, f"{self._around.step}/request:{n}"),
             refused=self._refused,
         )
 

@@ -160,10 +160,14 @@ class ModelPlanner:
         question = climb.question
         left = climb.ends - asyncio.get_running_loop().time()
         sent = replace(request, deadline=max(left, 0.0), whole=False, key=question.key)
-        share, butler = question.on_share_of, question.butler
-        again, name = question.again, f"{butler} {question.key} plan" if question.key else ""
         asking = Asking(
-            question.models, ASKER, shorter=shorter, on_share_of=share, butler=butler, again=again, name=name
+            question.models,
+            ASKER,
+            shorter=shorter,
+            on_share_of=question.on_share_of,
+            butler=question.butler,
+            again=question.again,
+            name=question.name,
         )
         report = await self._models.ask(sent, asking)
         for attempt in report.attempts:

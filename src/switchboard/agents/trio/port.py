@@ -26,7 +26,7 @@ class PlanQuestion(Struct, frozen=True):
 
     `menu`: what plans, or in a review new steps, may use. `models`: the names of the router's models, in the order of
     asking. `tokens`: maximum to generate in all requests of this call; `seconds`: how long the plan may still work.
-    `key`, `on_share_of`, `butler` and `again` go into `Request` and `Asking`.
+    `key`, `on_share_of`, `butler`, `again` and `name` go into `Request` and `Asking`.
     """
 
     text: str
@@ -40,6 +40,7 @@ class PlanQuestion(Struct, frozen=True):
     on_share_of: UUID | None = None
     butler: str = ""
     again: Callable[[Report, float], Awaitable[bool]] | None = None
+    name: str = ""
 
 
 class Planned(Struct, frozen=True):

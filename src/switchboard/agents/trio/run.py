@@ -164,7 +164,7 @@ class PlannedTurn:
         """The router's decision. While the router is unavailable, a template replaces it if that uses another model."""
         start = self._start
         try:
-            return await self._planner.plan(carrier.question(tokens, start.menu))
+            return await self._planner.plan(carrier.question(ROUTE, tokens, start.menu))
         except ModelFailure as failure:
             if failure.kind in AWAY and start.roles.router == start.roles.specialist:
                 raise await failure_of(failure, self._journal, f"outage:{ROUTE}", self._now) from failure
@@ -186,7 +186,7 @@ class PlannedTurn:
         limits = LoopLimits(3, 1, UNBOUNDED, generated=max(left, start.limits.smallest_budget))
         name = start.roles.main
         frozen = replace(start.frozen, models=(name,), tools=(), limits=limits, window=start.windows[name])
-        around = replace(self._caller.around, asker=ASKER)
+        around = replace(self._caller.around, asker=ASKER, step=ANSWER)
         result = await Talk(self._turn, Branch(self._journal, ANSWER), frozen, around).run()
         return replace(result, usage=self._usage())
 

@@ -212,7 +212,8 @@ class Carrier(Struct, frozen=True):
         spent = sum(one.tokens for one in branch.on_record().values() if one.state != "started")
         turn = replace(self.caller.turn, stop=None, on_delta=None)
         frozen, asked = self._talked(plan, step, spent + tokens)
-        result = await Talk(turn, branch, frozen, structs.replace(self.caller.around, asker=ASKER)).run()
+        around = structs.replace(self.caller.around, asker=ASKER, step=step.id)
+        result = await Talk(turn, branch, frozen, around).run()
 
         async def act(_: UUID) -> JsonObject:
             if not isinstance(result, Answer) or result.stop_reason == "error":
@@ -268,7 +269,7 @@ class Carrier(Struct, frozen=True):
         return [*dict.fromkeys(urls)][:MOST_FOUND]
 
     async def _review(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
-        question = self.question(tokens, self._menu(plan))
+        question = self.question(step.id, tokens, self._menu(plan))
         texts = self._texts([one.id for one in plan.steps if one.action in SPECIALISTS])
 
         async def act(_: UUID) -> Costed:
@@ -285,8 +286,8 @@ class Carrier(Struct, frozen=True):
 
         await self.journal.step(step.id, act, reserve=tokens)
 
-    def question(self, tokens: int, menu: Menu) -> PlanQuestion:
-        """The input for a planner."""
+    def question(self, path: str, tokens: int, menu: Menu) -> PlanQuestion:
+        """The input for a planner, in the step with this path."""
         start, turn = self.start, self.caller.turn
         return PlanQuestion(
             *(start.asked, menu, start.limits, self.templates, (start.roles.router,), tokens, self._seconds),
@@ -294,6 +295,7 @@ class Carrier(Struct, frozen=True):
             on_share_of=self._share,
             butler=turn.member.system_id,
             again=wait_for_models(turn, reserved=True),
+            name=request_name(turn, path),
         )
 
     async def lead(self, final: str) -> str:
