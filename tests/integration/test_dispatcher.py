@@ -251,8 +251,8 @@ async def test_a_breaker_opens_and_one_of_fifty_is_the_probe() -> None:
     pairs = [(ModelSpec(one.name, "openai", "m", concurrency=100), one) for one in (sick, spare)]
     policy = BreakerPolicy(threshold=3, wait=30.0)
     one = Dispatcher(pairs, DayBook(lambda: TODAY), policy=policy, clock=clock)
-    for _ in range(5):
-        assert by(await one.run(request())) == "spare"
+    for n in range(5):
+        assert by(await one.run(replace(request(), key=f"message {n}"))) == "spare"
     assert len(sick.asked) == 3  # then it was open
     clock.now += 29
     report = await one.run(request())

@@ -88,21 +88,21 @@ def test_an_open_breaker_has_given_no_ticket_and_heeds_none() -> None:
         assert settle(breaker, Ticket(breaker.generation), CallEnd(ok, 99), POLICY) == breaker
 
 
-def failing(*requests: str, alone: bool = False) -> Breaker:
-    """After calls of these requests have failed, each at its first chance, one after the other."""
+def failing(*messages: str, alone: bool = False) -> Breaker:
+    """After calls for these messages have failed, each at its first chance, one after the other."""
     breaker, now = Breaker(), 0.0
-    for request in requests:
+    for message in messages:
         now += wait_left(breaker, now)
         breaker, ticket = passed(breaker, now)
-        breaker = settle(breaker, ticket, CallEnd(False, now, request, alone), POLICY)
+        breaker = settle(breaker, ticket, CallEnd(False, now, message, alone), POLICY)
     return breaker
 
 
-def test_failures_of_one_request_count_once_but_for_a_probe() -> None:
+def test_failures_at_one_message_count_once_but_for_a_probe() -> None:
     one, many = failing(*["a"] * 50), failing("a", "b", "a", "c")
     assert (one.state, one.failures, many.state) == ("closed", 1, "open")
-    assert failing("", "", "").state == "open", "calls without a name are each their own"
-    assert failing("a", "b", "c", "a").openings == 2, "the probe of a request that had failed before"
+    assert failing("", "", "").state == "open", "calls for no message are each their own"
+    assert failing("a", "b", "c", "a").openings == 2, "a probe for a message that it had failed at before"
     after, ticket = passed(one, 0)
     calm = settle(after, ticket, CallEnd(True, 0), POLICY)
     assert settle(calm, ticket, CallEnd(False, 0, "a"), POLICY).failures == 1, "a success forgets which had failed"

@@ -139,10 +139,10 @@ class Request:
     `force`: the tool that must be called; "" leaves the choice to the model. `max_tokens`: the limit of the answer.
     `deadline`: seconds from now. `idle`: the seconds for which a stream that has begun may be silent. `whole`: an
     answer that is cut off at `max_tokens` is a failure; otherwise it is returned without its calls. `no_calls`: the
-    tools are shown, because providers require that if there were calls before, but none may be called now. `key` says
-    what the request belongs to. A command line needs a `server`, or `carrying`, with which it does a whole turn of at
-    most `rounds` requests: `carrying` is called at the start and returns the function that carries out its calls.
-    `on_usage` is called with what it has used so far.
+    tools are shown, because providers require that if there were calls before, but none may be called now. `key` is
+    the message that the request belongs to. A command line needs a `server`, or `carrying`, with which it does a whole
+    turn of at most `rounds` requests: `carrying` is called at the start and returns the function that carries out its
+    calls. `on_usage` is called with what it has used so far.
     """
 
     messages: tuple[ChatMessage, ...]

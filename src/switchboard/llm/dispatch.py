@@ -503,7 +503,7 @@ class Dispatcher:
         return _priced(model, reply.usage, "answered" if wrong is None else "unfit", wrong or "")
 
     def _settled(self, run: _Run, model: _Model, ticket: Ticket, *, ok: bool) -> None:
-        end = CallEnd(ok, self._clock(), run.terms.name, run.last)
+        end = CallEnd(ok, self._clock(), run.request.key, run.last)
         model.breaker = settle_breaker(model.breaker, ticket, end, self._policy)
 
     async def _learn(self, model: _Model, tokens: int) -> None:

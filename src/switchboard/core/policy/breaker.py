@@ -10,8 +10,9 @@ out: the next breaker.
     half_open   refuse while the probe is out;      closed           open, for twice as long
                 a lost probe is replaced
 
-Failures of one request count once, however often it is asked: what one message provokes says little about the others.
-A probe counts in any case. A model that is the only one left opens for a shorter time, as nobody can answer instead.
+Failures at one message count once, however much is asked for it: what one message provokes says little about the
+others. A probe counts in any case. A model that is the only one left opens for a shorter time, as nobody can answer
+instead.
 
 Only the outcome of a call that was admitted since the last change of state counts (its ticket says so): a call that was
 still running when the breaker opened neither closes nor re-opens it.
@@ -47,7 +48,7 @@ class BreakerPolicy(Struct, frozen=True):
 class Breaker(Struct, frozen=True):
     """`failures` in a row; `openings` in a row without a success; `until`: when it admits a call, if not closed.
 
-    `failed`: the requests that failed in a row, each of which was counted once.
+    `failed`: the messages at which it failed in a row, each of which was counted once.
     """
 
     state: State = "closed"
@@ -61,12 +62,12 @@ class Breaker(Struct, frozen=True):
 class CallEnd(Struct, frozen=True):
     """The outcome of a call at `now`, in seconds of the clock.
 
-    `request`: which request it was, "" if each call is its own. `alone`: no other model was left for it.
+    `message`: for which message it was, "" if each call is its own. `alone`: no other model was left for it.
     """
 
     ok: bool
     now: float
-    request: str = ""
+    message: str = ""
     alone: bool = False
 
 
@@ -108,9 +109,9 @@ def _calm(breaker: Breaker, _end: CallEnd, _policy: BreakerPolicy) -> Breaker:
 
 
 def _counted(breaker: Breaker, end: CallEnd, policy: BreakerPolicy) -> Breaker:
-    if end.request and end.request in breaker.failed:
+    if end.message and end.message in breaker.failed:
         return breaker
-    failed = breaker.failed | {end.request} if end.request else breaker.failed
+    failed = breaker.failed | {end.message} if end.message else breaker.failed
     worse = replace(breaker, failures=breaker.failures + 1, failed=failed)
     return _opened(worse, end, policy) if worse.failures >= policy.threshold else worse
 
