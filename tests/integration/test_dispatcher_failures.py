@@ -86,6 +86,18 @@ async def test_three_failures_of_one_chat_hold_up_no_other_and_itself_for_less_t
     assert book.account.reserved.tokens == 0
 
 
+async def test_failures_of_one_message_count_once_whatever_is_asked_for_it() -> None:
+    """A plan asks for a message several times, each time with another name."""
+    sick = Scripted("sick", lambda _: FAILED)
+    one = dispatcher(sick)
+    for step in ("route", "s1", "s2", "s3", "s4"):
+        await one.run(replace(request(), key="first"), chat(f"first {step}"))
+    assert len(sick.asked) == 5
+    for message in ("second", "third", "fourth"):
+        await one.run(replace(request(), key=message), chat(f"{message} s1"))
+    assert len(sick.asked) == 5 + 2, "after three messages it is paused"
+
+
 @pytest.mark.parametrize(
     ("failures", "pauses"),
     [
@@ -223,11 +235,20 @@ def long(lines: int) -> tuple[Request, Callable[[Request, int], Request]]:
     return asked, shorter
 
 
-@pytest.mark.parametrize(("kept", "named"), [(80, None), (40, None), (1, None), (0, None), (40, 2_500)])
+@pytest.mark.parametrize(
+    ("kept", "named", "again"),
+    [
+        (80, None, [63]),
+        (40, None, [63, 45, 1]),
+        (1, None, [63, 45, 1]),
+        (0, None, [28, 20, 1]),
+        (40, 2_500, [35]),
+    ],
+)
 async def test_less_and_less_is_asked_at_most_three_times_and_the_limit_is_remembered(
-    kept: int, named: int | None
+    kept: int, named: int | None, again: list[int]
 ) -> None:
-    """`kept`: how many lines the server takes."""
+    """`kept`: how many lines the server takes; `again`: how many it is asked with the next time."""
     limit = ModelFailure("context_too_long", "no", limit=named)
     sick = Scripted("m", lambda one: GOOD if len(one.messages) <= kept else limit)
     async with httpx2.AsyncClient() as http:
@@ -248,9 +269,8 @@ async def test_less_and_less_is_asked_at_most_three_times_and_the_limit_is_remem
         assert known < 8192
         assert named is None or known == named
         sick.asked.clear()
-        if kept > 1:
-            again = await one.run(asked, RequestTerms(shorter=shorter))
-            assert len(sick.asked) == 1 or again.attempts[0].outcome == "context_too_long"
+        await one.run(asked, RequestTerms(shorter=shorter))
+        assert [len(one.messages) for one in sick.asked] == again, "it begins with what is remembered"
 
 
 async def test_refusals_are_counted_over_the_turn_and_its_models() -> None:
