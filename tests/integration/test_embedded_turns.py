@@ -480,7 +480,7 @@ async def test_a_long_session_is_compacted_after_its_turn(database_url: str) -> 
             await process_message(context, "s1", "api", f"m{n}")
         await context.agent().finish_compacting(within=60.0)
         assert await parts.count("select count(*) from summary where text = 'They counted.'") == 1
-        few = CompactedSession(0, ("20 entries have no summary yet, and it is made of 40",))
+        few = CompactedSession(0, ("20 entries have no summary yet; compaction starts at 40",))
         assert await compact_session_if_needed(context, "s1") == few
         assert await compact_session_if_needed(context, "s2") == CompactedSession(0, ("the session has no history",))
         assert sum(map(compacts, llm.requests)) == 1

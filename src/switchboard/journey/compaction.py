@@ -120,7 +120,7 @@ class Compactor:
 
 def _why_not(one: CompactionStanding) -> str:
     if one.entries < WINDOW:
-        return f"{one.entries} entries have no summary yet, and it is made of {WINDOW}"
+        return f"{one.entries} entries have no summary yet; compaction starts at {WINDOW}"
     if one.tries >= store.MOST_TRIES:
         return f"{one.tries} tries have failed; the next turn starts another one"
     return "another process is at it, or its try has just failed"
