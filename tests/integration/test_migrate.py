@@ -253,6 +253,13 @@ async def test_an_older_release_that_starts_again_leaves_the_functions_of_a_newe
     assert await migrated.value("select answer()") == 2
 
 
+SLOTS: Final = """
+drop function take_slot_of_model;
+create function take_slot_of_model(
+    _model text, _slot text, _most integer, _rank smallint, _lease_id uuid, _process uuid, _ttl interval, _key_hash text,
+    _fresh boolean
+) returns table (taken boolean, paused_s float8, refused text) language sql as 'select true, 0::float8, null::text'
+"""
 HISTORY: Final = """
 with l as (select enter_lane('System1/clerk', 'telegram/bot/ann') as lane)
 insert into entry (lane, position, request_id, role, person, private, text, calls, created_at)
@@ -280,6 +287,34 @@ async def test_what_older_releases_kept_is_read_as_if_it_came_today(
         found = await StoredHistory(database, StoredReaders(database, CHANNELS)).read(reader)
         assert [(one.own_words, one.told) for one in found if one.role == "user"] == [("look", False), ("yes", True)]
         assert [others_words((), [one], ()) for one in found] == [False, False, True, True]
+    finally:
+        await database.close()
+
+
+async def test_the_function_that_gives_slots_is_replaced_although_it_returns_more(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await Database.connect(database_url)
+    try:
+        with monkeypatch.context() as older:
+            older.setattr(
+                "switchboard.store.migrate.migrations", lambda: tuple(one for one in PRESENT if one.number < 5)
+            )
+            functions_are(older, f"{functions()};\n{SLOTS}")
+            await migrate(database)
+        await migrate(database)
+        await database.run(
+            "insert into model_cooldown (model, process, until, why, context, context_until)"
+            " values ('m', $1, now(), '', 4096, now() + interval '1 minute')",
+            new_uuid7(),
+        )
+        row = await database.row(
+            "select taken, context, context_s > 0 as known"
+            " from take_slot_of_model('m', 'm', 1, 0::smallint, $1, $1, interval '1 minute', '', false)",
+            new_uuid7(),
+        )
+        assert row is not None
+        assert tuple(row) == (True, 4096, True)
     finally:
         await database.close()
 
