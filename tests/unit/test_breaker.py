@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -88,9 +89,9 @@ def test_an_open_breaker_has_given_no_ticket_and_heeds_none() -> None:
         assert settle(breaker, Ticket(breaker.generation), CallEnd(ok, 99), POLICY) == breaker
 
 
-def failing(*messages: str, alone: bool = False) -> Breaker:
+def failing(*messages: str, alone: bool = False, after: Breaker | None = None) -> Breaker:
     """After calls for these messages have failed, each at its first chance, one after the other."""
-    breaker, now = Breaker(), 0.0
+    breaker, now = after or Breaker(), 0.0
     for message in messages:
         now += wait_left(breaker, now)
         breaker, ticket = passed(breaker, now)
@@ -116,6 +117,19 @@ def test_the_only_model_left_opens_for_a_second_doubling_to_fifteen() -> None:
             breaker.until - failing("a", "b", "c", *["p"] * (probes - 1), alone=True).until if probes else breaker.until
         )
     assert waits == [1, 2, 4, 8, 15, 15]
+
+
+@pytest.mark.parametrize(("alone", "waits"), [(True, [10, 20]), (False, [1, 2])])
+def test_openings_of_the_only_model_left_and_others_do_not_lengthen_each_other(
+    *, alone: bool, waits: list[float]
+) -> None:
+    """A model may be the only one of a butler, and one of two of another."""
+    breaker, found = failing("a", "b", "c", *["p"] * 3, alone=alone), list[float]()
+    for _ in waits:
+        now = breaker.until
+        breaker = failing("p", alone=not alone, after=breaker)
+        found.append(breaker.until - now)
+    assert found == waits
 
 
 def test_how_long_to_wait() -> None:

@@ -48,6 +48,7 @@ class BreakerPolicy(Struct, frozen=True):
 class Breaker(Struct, frozen=True):
     """`failures` in a row; `openings` in a row without a success; `until`: when it admits a call, if not closed.
 
+    `openings_alone`: those by calls for which no other model was left, which `openings` does not count.
     `failed`: the messages at which it failed in a row, each of which was counted once.
     """
 
@@ -55,6 +56,7 @@ class Breaker(Struct, frozen=True):
     failures: int = 0
     failed: frozenset[str] = frozenset()
     openings: int = 0
+    openings_alone: int = 0
     until: float = 0.0
     generation: int = 0
 
@@ -117,13 +119,21 @@ def _counted(breaker: Breaker, end: CallEnd, policy: BreakerPolicy) -> Breaker:
 
 
 def _closed(breaker: Breaker, _end: CallEnd, _policy: BreakerPolicy) -> Breaker:
-    return _moved(replace(breaker, failures=0, failed=frozenset(), openings=0, until=0.0), "closed")
+    return _moved(replace(breaker, failures=0, failed=frozenset(), openings=0, openings_alone=0, until=0.0), "closed")
 
 
 def _opened(breaker: Breaker, end: CallEnd, policy: BreakerPolicy) -> Breaker:
-    first, longest = (policy.wait_alone, policy.longest_alone) if end.alone else (policy.wait, policy.longest_wait)
-    wait = min(longest, first * 2.0 ** min(breaker.openings, 30))
-    return _moved(replace(breaker, openings=breaker.openings + 1, until=end.now + wait), "open")
+    if end.alone:
+        wait = _doubled(policy.wait_alone, breaker.openings_alone, policy.longest_alone)
+        worse = replace(breaker, openings_alone=breaker.openings_alone + 1)
+    else:
+        wait = _doubled(policy.wait, breaker.openings, policy.longest_wait)
+        worse = replace(breaker, openings=breaker.openings + 1)
+    return _moved(replace(worse, until=end.now + wait), "open")
+
+
+def _doubled(first: float, times: int, longest: float) -> float:
+    return min(longest, first * 2.0 ** min(times, 30))
 
 
 _SETTLED: Final[Mapping[tuple[State, bool], Callable[[Breaker, CallEnd, BreakerPolicy], Breaker]]] = {
