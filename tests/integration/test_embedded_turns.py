@@ -729,7 +729,7 @@ def waits_once(request: Request) -> Reply:
 
 
 @pytest.mark.parametrize("left", ["by an older release", "by a program that is gone"])
-async def test_a_turn_that_was_left_is_its_who_asks_for_it(database_url: str, left: str) -> None:
+async def test_an_abandoned_turn_belongs_to_whoever_asks_for_it(database_url: str, left: str) -> None:
     """Older releases noted no programs; the lane is that of the workers, none of which runs here."""
     async with ScriptedLlm(waits_once) as llm, a_host(database_url, llm) as (parts, context):
         call = asyncio.create_task(process_message(context, "s1", "api", "first", request_id="r1"))

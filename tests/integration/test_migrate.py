@@ -256,8 +256,8 @@ async def test_an_older_release_that_starts_again_leaves_the_functions_of_a_newe
 SLOTS: Final = """
 drop function take_slot_of_model;
 create function take_slot_of_model(
-    _model text, _slot text, _most integer, _rank smallint, _lease_id uuid, _process uuid, _ttl interval, _key_hash text,
-    _fresh boolean
+    _model text, _slot text, _most integer, _rank smallint, _lease_id uuid, _process uuid, _ttl interval,
+    _key_hash text, _fresh boolean
 ) returns table (taken boolean, paused_s float8, refused text) language sql as 'select true, 0::float8, null::text'
 """
 HISTORY: Final = """
