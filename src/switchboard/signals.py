@@ -12,10 +12,22 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Final
 
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+
+
+@dataclass(slots=True)
+class _Blocks:
+    """How many blocks of `default_signals` are open, and the signals that are ignored again after the last."""
+
+    count: int = 0
+    ignored: list[signal.Signals] = field(default_factory=list)
+
+
+_OPEN: Final = _Blocks()
 
 
 def drop_withheld() -> None:
@@ -34,17 +46,23 @@ def is_withheld(number: signal.Signals) -> bool:
 def default_signals() -> Iterator[None]:
     """What is started within this block has these signals at their defaults; what we ignore, we go on ignoring.
 
-    Outside of the main thread, where Python sets no handlers, it does nothing.
+    Blocks may overlap: the signals are ignored again when the last has ended. Outside of the main thread, where Python
+    sets no handlers, it does nothing.
     """
-    main = threading.current_thread() is threading.main_thread()
-    ignored = [number for number in _PASSED_ON if main and signal.getsignal(number) is signal.SIG_IGN]
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    ignored = [number for number in _PASSED_ON if signal.getsignal(number) is signal.SIG_IGN]
+    _OPEN.ignored += ignored
+    _OPEN.count += 1
     try:
         for number in ignored:
             signal.signal(number, _drop)
         yield
     finally:
-        for number in ignored:
-            signal.signal(number, signal.SIG_IGN)
+        _OPEN.count -= 1
+        while _OPEN.ignored and not _OPEN.count:
+            signal.signal(_OPEN.ignored.pop(), signal.SIG_IGN)
 
 
 def _drop(number: int, frame: FrameType | None) -> None:

@@ -6,9 +6,12 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from switchboard.signals import default_signals
 
 _TABLE = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGPIPE)
 
@@ -29,6 +32,20 @@ def test_programs_ignore_nothing_that_we_ignore(ignored: dict[str, int], kind: s
     if kind not in ignored:
         pytest.skip("no sandbox here")
     assert [number for number in _TABLE if ignored[kind] >> (number - 1) & 1] == []
+
+
+def test_what_is_started_while_another_start_ends_ignores_nothing_either() -> None:
+    """As where a start awaits something: the blocks overlap, and none is inside the other."""
+    was = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ExitStack() as second:
+            with ExitStack() as first:
+                first.enter_context(default_signals())
+                second.enter_context(default_signals())
+            assert signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, was)
 
 
 def test_we_go_on_ignoring_it(ignored: dict[str, int]) -> None:
