@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from switchboard.core.planning.guard import Guard
+from switchboard.core.planning.guard import guard_of
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.machine import (
     Advance,
@@ -32,6 +32,7 @@ from switchboard.core.planning.machine import (
     begin,
 )
 from switchboard.domain.planning import Pipeline, PipelineAction, PipelineStep, Review
+from tests.unit.planning.menus import tool
 
 RESERVE: Final[Mapping[PipelineAction, int]] = {
     "specialist": 100,
@@ -40,7 +41,13 @@ RESERVE: Final[Mapping[PipelineAction, int]] = {
 }
 KEPT: Final = 40
 LEAST: Final = 20
-GUARD: Final = Guard(readers=frozenset({"fetch", "own"}), own=frozenset({"own", "write"}))
+GUARD: Final = guard_of(
+    (
+        *(tool(name, {}) for name in ("fetch", "own")),
+        *(tool(name, {}, effect="effectful") for name in ("write", "shell")),
+    ),
+    own=("own", "write"),
+)
 """`fetch` reads from outside, `own` only reads, `write` only has effects, `shell` does both."""
 TOOLS: Final = ("fetch", "own", "write", "shell")
 

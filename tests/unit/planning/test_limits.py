@@ -13,7 +13,7 @@ from switchboard.agents.trio.options import PlanOptions, TrioOptions
 from switchboard.agents.trio.planner import UNKNOWN_CONTEXT
 from switchboard.core.planning.check import MOST_ARGS
 from switchboard.core.planning.form import MOST_STEPS, MOST_TOOLS
-from switchboard.core.planning.guard import Guard
+from switchboard.core.planning.guard import guard_of
 from switchboard.core.planning.ladder import SettledDecision, settle
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.machine import Recorded, StepEnd, StepEnded, resume
@@ -146,5 +146,5 @@ def test_how_sure_a_router_must_be_is_an_option(below: float, source: str) -> No
 def test_a_review_sees_twice_what_a_specialist_does() -> None:
     limits = options(specialist_chars=500).limits
     steps = (PipelineStep("s1", "specialist", "write", {"task": "Write."}),)
-    one, _ = resume(Pipeline(steps), limits, Guard(), Recorded([StepEnded(StepEnd("s1", "done"))]))
+    one, _ = resume(Pipeline(steps), limits, guard_of(MENU.tools), Recorded([StepEnded(StepEnd("s1", "done"))]))
     assert review_request(one, "x" * 9_000, {"s1": "y" * 9_000}, MENU, 800, 32_768).cut_to == 1_000

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from switchboard.core.planning.guard import Guard
+from switchboard.core.planning.guard import guard_of
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.machine import (
     Approved,
@@ -31,8 +31,9 @@ from switchboard.core.planning.machine import (
     resume,
 )
 from switchboard.domain.planning import Pipeline, PipelineAction, PipelineStep, Review
+from tests.unit.planning.menus import tool
 
-GUARD = Guard(readers=frozenset({"fetch"}))
+GUARD = guard_of((tool("fetch", {}), tool("send", {}, effect="effectful")))
 
 
 def step(name: str, needs: str = "", action: PipelineAction = "tool", target: str = "fetch") -> PipelineStep:

@@ -40,14 +40,14 @@ class Guard(Struct, frozen=True):
     """`readers`: names of tools that only read. `own`: tools whose results contain nothing from outside. `asked`: tools
     whose every call needs approval, whatever was read. `told`: whether the plan itself may follow others' instructions.
 
-    `wary`: tools whose calls need approval once others' words were read; None: all that do more than read.
+    `wary`: tools whose calls need approval once others' words were read.
     """
 
     readers: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
     asked: frozenset[str] = frozenset()
     told: bool = False
-    wary: frozenset[str] | None = None
+    wary: frozenset[str] = frozenset()
 
     def reads(self, step: PipelineStep, calls: Sequence[EntryCall] | None = None) -> bool:
         """Whether what a step has read may come from outside.
@@ -68,8 +68,7 @@ class Guard(Struct, frozen=True):
         """Whether somebody must approve a step before it is started."""
         if step.action != "tool":
             return False
-        wary = self.acts(step) if self.wary is None else step.target in self.wary
-        return step.target in self.asked or (wary and (read_outside or self.told))
+        return step.target in self.asked or (step.target in self.wary and (read_outside or self.told))
 
 
 def guard_of(tools: Iterable[FrozenTool], own: Iterable[str] = (), rule: AfterForeign = "all") -> Guard:
