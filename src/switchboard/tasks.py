@@ -1,4 +1,4 @@
-"""Tasks and events of asyncio: waiting for an event with a limit, or for the first of several tasks; ending tasks.
+"""Tasks and events of asyncio: waiting for events with a limit, or for the first of several tasks; ending tasks.
 
 Called wherever something is looked at again after a while, or runs beside something else. It knows nothing of
 Switchboard, so every package may use it but those without I/O.
@@ -9,16 +9,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 _T = TypeVar("_T")
 
 
-async def wait_at_most(seconds: float, event: asyncio.Event) -> None:
-    """Until the event is set, but no longer than so many seconds."""
+class Awaited(Protocol):
+    """Something that is set once, such as an `asyncio.Event`."""
+
+    async def wait(self) -> object:
+        """Return once it is set."""
+        ...
+
+
+async def wait_at_most(seconds: float, *events: Awaited) -> None:
+    """Until the first of the events is set, but no longer than so many seconds."""
     with suppress(TimeoutError):  # not wait_for, which may swallow a cancellation in Python 3.11
         async with asyncio.timeout(seconds):
-            await event.wait()
+            if len(events) == 1:  # without a task of its own
+                await events[0].wait()
+            else:
+                await first_of(*(one.wait() for one in events or (asyncio.Event(),)))
 
 
 async def first_of(*work: Coroutine[Any, Any, object]) -> None:

@@ -6,15 +6,13 @@ rounds, when it holds no slot. A stop and a drain of the worker end the wait at 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any
 
 from switchboard.agents.loop.requests import generated
 from switchboard.domain.llm import Report
-from switchboard.ports.engine import Stop, Turn
-from switchboard.tasks import first_of
+from switchboard.ports.engine import Turn
+from switchboard.tasks import wait_at_most
 
 
 def wait_for_models(turn: Turn, *, reserved: bool = False) -> Callable[[Report, float], Coroutine[Any, Any, bool]]:
@@ -28,9 +26,7 @@ def wait_for_models(turn: Turn, *, reserved: bool = False) -> Callable[[Report, 
         if reserved and generated(report, 1):
             return False
         ends = [one for one in (turn.stop, turn.drain) if one is not None]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await _any_of(ends)
+        await wait_at_most(seconds, *ends)
         return not any(one.is_set() for one in ends)
 
     return again
@@ -39,14 +35,3 @@ def wait_for_models(turn: Turn, *, reserved: bool = False) -> Callable[[Report, 
 def request_name(turn: Turn, path: str) -> str:
     """What tells a request from all others: its butler, its message, and its step."""
     return f"{turn.member.system_id} {turn.request_id} {turn.segment} {path}"
-
-
-async def _any_of(ends: list[Stop]) -> None:
-    if ends:
-        await first_of(*(_set(one) for one in ends))
-    else:
-        await asyncio.Event().wait()
-
-
-async def _set(end: Stop) -> None:
-    await end.wait()
