@@ -188,6 +188,33 @@ def test_prose_before_the_call_of_a_template_goes_back_without_its_marks(finish:
     assert "tool_call" not in reply.text
 
 
+@pytest.mark.parametrize("form", ["tool_call", "function", "parameters"])
+@pytest.mark.parametrize("before", ["", "I write it.\n"])
+@pytest.mark.parametrize("local", [True, False])
+def test_words_behind_the_call_of_a_template_go_back_without_its_marks(
+    form: TextForm, before: str, *, local: bool
+) -> None:
+    call, behind = as_text(GOOD, form), "Done, by `<tool_call>`."
+    reply = reply_to(f"{before}{call}\n{behind}\n{call}", local=local)
+    assert (reply.calls, reply.unmade) == ((), "as_text")
+    assert reply.text.startswith(before.strip())
+    assert behind in reply.text
+    assert not [mark for mark in ("tool_call", "<function", "</") if mark in reply.text.replace(behind, "")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<tool_call>write_file\n<arg_key>path</arg_key><arg_value>a</arg_value></tool_call>",
+        '<function_calls><invoke name="write_file"><parameter name="path">a</parameter></invoke></function_calls>',
+        '<|python_tag|>write_file.call(path="a")',
+        as_text(Call("another", {}), "tool_call"),
+    ],
+)
+def test_a_call_in_marks_that_cannot_be_read_or_is_of_no_tool_goes_back(text: str) -> None:
+    assert reply_to(text).unmade == "as_text"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -206,6 +233,12 @@ def test_prose_before_the_call_of_a_template_goes_back_without_its_marks(finish:
         "write_file(path) writes a file.",
         "[1, 2, 3]",
         "{}",
+        "<tool_call> is the tag that Qwen writes before a call, </tool_call> ends it.",
+        "<tool_use>\n  <name>x</name>\n</tool_use>\nis how an XML document of ours begins.",
+        "[TOOL_CALLS] is a special token of Mistral. It comes before [ARGS].",
+        "<function=foo> was the syntax of Llama 3.1",
+        "<|python_tag|> was another.",
+        f"{as_text(Call('another', {}), 'tool_call')} calls a tool that there is not.",
     ],
 )
 @pytest.mark.parametrize("local", [True, False])
@@ -217,7 +250,8 @@ def test_no_call_as_text_is_made_where_none_may_be() -> None:
     text = as_text(GOOD, "fenced")
     none = Request(ASKED.messages, tools=(WRITE,), whole=False, no_calls=True)
     assert (reply_to(text, request=none).calls, reply_to(text, request=none).unmade) == ((), "as_text")
-    assert reply_to(text, request=Request(ASKED.messages, whole=False)) == Reply(text, stop_reason="end")
+    for shown in (text, as_text(GOOD, "tool_call")):
+        assert reply_to(shown, request=Request(ASKED.messages, whole=False)) == Reply(shown, stop_reason="end")
 
 
 @pytest.mark.parametrize("unit", ["<", "{", "`", "\n", "``` ", "<tool_call>", "`<|im_end|>"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -45,6 +45,8 @@ _TEMPLATE: Final = re.compile(
     rf"</?(?:{'|'.join(_TAGS)})>|\[(?:TOOL_CALLS|ARGS|CALL_ID)\]|<[|\uff5c][^<>|\uff5c\s]{{1,60}}[|\uff5c]>"
     r"|</?(?:function|parameter)(?:=[^<>\n]{0,200})?>"
 )
+_OUTSIDE: Final = re.compile(rf"(```.*?(?:```|\Z)|`[^`\n]*`)|{_TEMPLATE.pattern}", re.DOTALL)
+"""Code, which is kept, or a mark outside of it."""
 _TAG: Final = re.compile(rf"<({'|'.join(_TAGS)})>")
 _NAMED: Final = re.compile(r"<function=([^<>\s]{1,200})>")
 _PARAMETER: Final = re.compile(r"\s*<parameter=([^<>\s]{1,200})>")
@@ -54,8 +56,12 @@ _KEY: Final = re.compile(r'[\[\s]*\{\s*"(\w+)"')
 _BEGUN: Final = re.compile(
     rf'[\[\s]*\{{\s*"(?:{"|".join(_NAMES)})"\s*:\s*"([^"\\]{{1,200}})"\s*,\s*"(?:{"|".join(ARGUMENT_KEYS)})"\s*:'
 )
-_FIRST_NAME: Final = re.compile(rf'(?:"(?:{"|".join(_NAMES)})"\s*:\s*"|<function=|\[TOOL_CALLS\]\s*)([\w.-]{{1,200}})')
-_BEGINNING: Final = 500
+_FIRST_NAME: Final = re.compile(
+    rf'(?:"(?:{"|".join(_NAMES)})"\s*:\s*"|<function=|<invoke name="|\[TOOL_CALLS\]\s*'
+    rf"|<(?:{'|'.join(_TAGS)})>\s*)([\w.-]{{1,200}})"
+)
+_WORD: Final = re.compile(r"\w[\w-]*")
+_HEAD: Final = 500
 """Characters in which the name of a broken call is looked for."""
 _PYTHONIC: Final = re.compile(r"\[?\s*([A-Za-z_][\w.-]{0,200})\(.*\)\s*\]?\Z", re.DOTALL)
 _DECODER: Final = json.JSONDecoder(strict=False)
@@ -63,8 +69,8 @@ _DECODER: Final = json.JSONDecoder(strict=False)
 
 
 class TextCalls(Struct, frozen=True):
-    """Calls in an answer. `calls`: all of them, if the answer is nothing else and all can be made. `prose`: what it
-    says before them; `text`: all of it, without what only a template understands."""
+    """Calls in an answer. `calls`: all of them, if the answer is nothing else and all can be made. `prose`: what else it
+    says; `text`: all of it, without what only a template understands."""
 
     calls: tuple[ToolCall, ...]
     text: str
@@ -101,34 +107,49 @@ def begins_like_call(text: str, names: Sequence[str]) -> bool | None:
 def read_calls(text: str, tools: Sequence[OfferedTool], calls_at: int = -1) -> TextCalls | None:
     """The calls of which an answer consists; None if it does not, or is no call.
 
-    `calls_at`: where the first mark of a call outside of code is; -1: nowhere. Prose before such a mark is permitted,
-    as models explain what they do, but then the calls are not to be made.
+    `calls_at`: where the first mark of a call outside of code is; -1: nowhere. Prose around calls with such marks is
+    permitted, as models explain what they do, but then the calls are not to be made. A mark without a call, or a call
+    of nothing that was offered, in prose, is what the prose is about.
     """
     if len(text) > _MOST:
         return None
     offered = {tool.name: tool for tool in tools}
-    prose = text[:calls_at].strip() if calls_at >= 0 else ""
-    written = text[max(calls_at, 0) :].strip()
+    before, written = text[: max(calls_at, 0)].strip(), text[max(calls_at, 0) :].strip()
+    found, end = _read(written, offered, marked=calls_at >= 0)
+    if end < 0:
+        return None
+    behind = written[end:].strip()
+    prose = "\n\n".join(filter(None, (before, behind)))
+    if calls_at < 0:
+        return TextCalls(_calls(found, offered), written)
+    if not (offered and found and not prose) and not _all_offered(found or _begun(written, offered), offered):
+        return None
+    bare = _TEMPLATE.sub("", written[:end]).strip()
+    kept = _OUTSIDE.sub(lambda one: one[1] or "", behind)
+    said = "\n\n".join(filter(None, (before, bare, kept)))
+    return TextCalls(() if prose else _calls(found, offered), said, prose)
+
+
+def _read(written: str, offered: Mapping[str, OfferedTool], *, marked: bool) -> tuple[Sequence[JsonMapping], int]:
+    """The calls with which a text begins, none if they cannot be read, and where they end; -1: there are none."""
     try:
-        found = [*(_marked(written) if calls_at >= 0 else _unmarked(written, offered))]
+        return _beginning(written) if marked else ([*_unmarked(written, offered)], len(written))
     except _NoCall:
-        return None
+        return [], -1
     except (_Unreadable, ValueError, RecursionError):
-        found = []
-    if prose and not _all_offered(found or _begun(written), offered):
-        return None
-    bare = _TEMPLATE.sub("", written).strip() if calls_at >= 0 else written
-    calls = () if prose else _calls(found, offered)
-    return TextCalls(calls, "\n\n".join(filter(None, (prose, bare))), prose)
+        return [], len(written)
 
 
 def _all_offered(found: Sequence[JsonMapping], offered: Mapping[str, OfferedTool]) -> bool:
     return bool(found) and all(string(one["name"]) in offered for one in found)
 
 
-def _begun(written: str) -> Sequence[JsonMapping]:
+def _begun(written: str, offered: Mapping[str, OfferedTool]) -> Sequence[JsonMapping]:
     """What a call that cannot be read seems to call."""
-    name = _FIRST_NAME.search(written, 0, _BEGINNING)
+    if written.startswith(_OTHERS):
+        words = (found.group() for found in _WORD.finditer(written, 0, _HEAD))
+        return [{"name": word} for word in words if word in offered][:1]
+    name = _FIRST_NAME.search(written, 0, _HEAD)
     return [] if name is None else [{"name": name[1]}]
 
 
@@ -173,25 +194,35 @@ def _value(text: str) -> object:
 # The forms of templates -----------------------------------------------------------------------------------------------
 
 
-def _marked(text: str) -> Iterator[JsonMapping]:
+def _marked(text: str) -> Sequence[JsonMapping]:
     """The calls with marks of which a text consists. Raises `_NoCall` if something else follows."""
+    found, end = _beginning(text)
+    if end < len(text):
+        raise _NoCall
+    return found
+
+
+def _beginning(text: str) -> tuple[Sequence[JsonMapping], int]:
+    """The calls with marks with which a text begins, and where something else follows. Raises `_Unreadable`."""
+    found: list[JsonMapping] = []
     at = 0
     while at < len(text):
         if text[at].isspace():
             at += 1
         elif (tag := _TAG.match(text, at)) is not None:
             inner, at = _until(text, tag.end(), f"</{tag[1]}>", tag.group())
-            yield from _inside(inner)
+            found.extend(_inside(inner))
         elif (named := _NAMED.match(text, at)) is not None:
             inner, at = _until(text, named.end(), "</function>", _FUNCTION)
-            yield _function(named[1], inner)
+            found.append(_function(named[1], inner))
         elif text.startswith(_MISTRAL, at):
             inner, at = _until(text, at + len(_MISTRAL), _MISTRAL, _MISTRAL, keeps=True)
-            yield from _mistral(inner)
+            found.extend(_mistral(inner))
         elif text.startswith((*_OTHERS, _FUNCTION), at):
             raise _Unreadable
         else:
-            raise _NoCall
+            break
+    return found, at
 
 
 def _until(text: str, start: int, closing: str, opening: str, *, keeps: bool = False) -> tuple[str, int]:
@@ -294,7 +325,7 @@ def _parts(text: str) -> Iterator[str]:
         yield inner.strip()
 
 
-def _known(found: Iterator[JsonMapping], offered: Mapping[str, OfferedTool]) -> Iterator[JsonMapping]:
+def _known(found: Iterable[JsonMapping], offered: Mapping[str, OfferedTool]) -> Iterator[JsonMapping]:
     for one in found:
         if one["name"] not in offered:
             raise _NoCall
