@@ -6,10 +6,11 @@ chunks at random; over HTTP it is samples.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast, get_args
@@ -243,6 +244,43 @@ async def test_a_stream_that_falls_silent_is_not_waited_for(kind: ApiKind) -> No
         await llm.settled()
     assert caught.value.kind == "timeout"
     assert told
+
+
+async def broken() -> AsyncIterator[bytes]:
+    yield b""
+    raise httpx2.RemoteProtocolError("peer closed connection without sending complete message body")
+
+
+async def pings() -> AsyncIterator[bytes]:
+    while True:
+        yield b": ping\n\n"
+        await asyncio.sleep(0.01)
+
+
+async def half() -> AsyncIterator[bytes]:
+    yield b'data: {"choices": [], "usage": {"prompt_tok\n\n'
+
+
+async def error() -> AsyncIterator[bytes]:
+    yield b'data: {"error": {"message": "usage could not be counted"}}\n\n'
+
+
+@pytest.mark.parametrize("rest", [broken, pings, half, error])
+async def test_what_comes_behind_the_end_of_an_answer_does_not_take_it_away(
+    rest: Callable[[], AsyncIterator[bytes]],
+) -> None:
+    @asynccontextmanager
+    async def opened(_: dict[str, Any]) -> AsyncIterator[httpx2.Response]:
+        yield httpx2.Response(200, content=stream())
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield b'data: {"choices": [{"delta": {"content": "Sun."}, "finish_reason": "stop"}]}\n\n'
+        async for chunk in rest():
+            yield chunk
+
+    async with asyncio.timeout(5):
+        reply = await ApiSession(SPECS[0], "openai", opened).run(QUESTION, lambda _: None)
+    assert (reply.text, reply.stop_reason) == ("Sun.", "end")
 
 
 async def test_before_the_first_event_a_model_may_think() -> None:

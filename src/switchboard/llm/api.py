@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import replace
 from typing import Final
@@ -39,6 +39,8 @@ _NOTHING_SPENT: Final = frozenset({"unavailable", "rate_limited", "auth", "defec
 _UNSEALED: Final = re.compile(r"encrypted.?content|\binclude\b", re.IGNORECASE)
 _REST_S: Final = 0.5
 """How long the end of a body is waited for when the answer in it has ended: then its connection can be used again."""
+_END_S: Final = 1.0
+"""How long more is waited for, in all, when the provider has said why the answer ended: its usage comes at once."""
 _BODIES: Final[Mapping[ApiKind, Callable[[Request, ModelSpec], bodies.Body]]] = {
     "openai": bodies.chat,
     "openai-responses": bodies.responses,
@@ -133,43 +135,56 @@ class _Heard:
         self.fold = FOLDS[kind](rules.tools)
         self._listener = FormListener(rules) if formed else Listener(rules)
         self._told: list[str] = []
+        self._over_at: float | None = None
+        """When an answer that has ended is not read on, by the clock of the loop."""
 
     async def listen(self, begun: bytes, chunks: AsyncIterator[bytes], idle: float) -> None:
         """Read until the answer has ended. Raises ModelFailure if it never does."""
         reader = EventReader()
         chunk: bytes | None = begun
         while chunk is not None:
-            for data in reader.feed(chunk):
-                self._tell(self.fold.feed(data))
-            if self.fold.done:
-                with suppress(httpx2.TransportError, TimeoutError):
-                    async with asyncio.timeout(_REST_S):
-                        await anext(chunks, None)
-                return
-            chunk = await self._next(chunks, idle)
-        for data in reader.end():
-            if json_value(data) is not None or data.strip() == "[DONE]":
-                self._tell(self.fold.feed(data))
+            self._take(reader.feed(chunk))
+            chunk = await (self._rest(chunks) if self.fold.finished else self._next(chunks, idle))
+        self._take(data for data in reader.end() if json_value(data) is not None or data.strip() == "[DONE]")
         if not self.fold.finished:
             raise ModelFailure(
                 "unavailable" if self.fold.begun else "garbage", "the stream ended before the answer did"
             )
 
-    async def _next(self, chunks: AsyncIterator[bytes], idle: float) -> bytes | None:
-        """The next bytes, None at the end.
+    def _take(self, events: Iterable[str]) -> None:
+        """Read events. When the answer has ended, one that cannot be read or reports an error is only the end."""
+        for data in events:
+            try:
+                text = self.fold.feed(data)
+            except ModelFailure:
+                if not self.fold.finished:
+                    raise
+                self.fold.done = True
+                return
+            self._tell(text)
+            if text:
+                self._over_at = None  # some servers say with each piece that it is the last
 
-        Before the first event, a model may think as long as the whole request may take. After the answer, silence is an
-        end.
-        """
+    async def _next(self, chunks: AsyncIterator[bytes], idle: float) -> bytes | None:
+        """The next bytes, None at the end. Before the first event, a model may think until the whole time is up."""
         if not self.fold.begun:
             return await anext(chunks, None)
         try:
             async with asyncio.timeout(idle):
                 return await anext(chunks, None)
         except TimeoutError as error:
-            if self.fold.finished:
-                return None
             raise ModelFailure("timeout", f"the stream said nothing for {idle:g} s") from error
+
+    async def _rest(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        """The next bytes behind the end of the answer. None if there are none, they break off, or do not end."""
+        now = asyncio.get_running_loop().time()
+        if self._over_at is None:
+            self._over_at = now + _END_S
+        with suppress(httpx2.TransportError, TimeoutError):
+            async with asyncio.timeout(_REST_S if self.fold.done else self._over_at - now):
+                chunk = await anext(chunks, None)
+                return None if self.fold.done or now >= self._over_at else chunk
+        return None
 
     def _tell(self, text: str) -> None:
         said = self._listener.feed(text)

@@ -69,8 +69,11 @@ _DECODER: Final = json.JSONDecoder(strict=False)
 
 
 class TextCalls(Struct, frozen=True):
-    """Calls in an answer. `calls`: all of them, if the answer is nothing else and all can be made. `prose`: what else it
-    says; `text`: all of it, without what only a template understands."""
+    """Calls in an answer.
+
+    `calls`: all of them, if the answer is nothing else and all can be made. `prose`: what else it says; `text`: all of
+    it, without what only a template understands.
+    """
 
     calls: tuple[ToolCall, ...]
     text: str
