@@ -409,6 +409,14 @@ def test_events_are_read_whatever_the_chunks(end: str) -> None:
         assert list(reader.end()) == ["lost"]
 
 
+def test_a_long_line_in_many_pieces_is_read_in_time_that_grows_with_it() -> None:
+    stream = b"data: " + b"x" * 2_000_000 + b"\n\n"
+    began, reader = time.process_time(), EventReader()
+    read = [data for at in range(0, len(stream), 100) for data in reader.feed(stream[at : at + 100])]
+    assert [len(data) for data in read] == [2_000_000]
+    assert time.process_time() - began < 5.0
+
+
 async def test_thinking_without_a_beginning_is_taken_back() -> None:
     told: list[ModelDelta] = []
     thinking = msgspec.structs.replace(SPECS[-1], thinks=True)

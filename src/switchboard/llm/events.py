@@ -35,15 +35,20 @@ class EventReader:
     """Remembers the incomplete line and event."""
 
     def __init__(self) -> None:
-        self._begun = b""
+        self._begun: list[bytes] = []
+        """Pieces of the incomplete line, the last of which may end with half of a line break."""
         self._data: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[str]:
         """The data of each event that ends in this chunk."""
-        *lines, rest = _LINE.split(self._begun + chunk)
+        halved = bool(self._begun) and self._begun[-1].endswith(b"\r")
+        if not chunk or not (halved or _LINE.search(chunk)):
+            self._begun += [chunk] if chunk else []
+            return
+        *lines, rest = _LINE.split(b"".join([*self._begun, chunk]))
         if lines and chunk.endswith(b"\r"):  # perhaps half of a line break, depending on what follows
             rest = lines.pop() + b"\r"
-        self._begun = rest
+        self._begun = [rest]
         for line in lines:
             if line:
                 self._take(line)
