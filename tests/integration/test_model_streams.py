@@ -383,6 +383,50 @@ async def test_calls_are_told_apart_and_have_ids_that_stay(deltas: tuple[dict[st
     assert reply.calls == again.calls
 
 
+@pytest.mark.parametrize(
+    ("deltas", "called"),
+    [
+        (
+            (piece("", "weather", index=0), piece('{"at":"a"}', index=0), piece('{"at": "a"}', "weather", index=0)),
+            [("weather", {"at": "a"})],
+        ),
+        (
+            (piece('{"at":', "weather", id="x"), piece('"a"}', id="x"), piece({"at": "a"}, "weather", id="x")),
+            [("weather", {"at": "a"})],
+        ),
+        (
+            (
+                piece('{"at":"a"}', "weather", index=0, id="x"),
+                piece('{"at":"a"}', "weather", index=0, id="y"),
+            ),
+            [("weather", {"at": "a"})] * 2,
+        ),
+        ((piece('{"at":"a"}', "weather"), piece('{"at":"a"}', "weather")), [("weather", {"at": "a"})] * 2),
+        (
+            (
+                piece("", "weather", index=0, id="x"),
+                piece('{"at":', index=0, id="y"),
+                piece('"a"}', index=0, id="z"),
+            ),
+            [("weather", {"at": "a"})],
+        ),
+        (
+            (piece("{}", "weather", index=0, id="x"), piece('{"b":1}', "look", index=0, id="x")),
+            [("weather", {}), ("look", {"b": 1})],
+        ),
+    ],
+    ids=["again whole", "again whole by id", "two of two ids", "two", "an id for each piece", "one id for all"],
+)
+async def test_repeated_and_changing_ids_make_the_calls_that_were_meant(
+    deltas: tuple[dict[str, Any], ...], called: list[tuple[str, JsonObject]]
+) -> None:
+    question = replace(QUESTION, tools=(WEATHER, OfferedTool("look", "", {})))
+    async with session("openai", Reply(fault=ContentType("text/event-stream", chunks(*deltas)))) as (one, _):
+        reply = await one.run(question, lambda _: None)
+    assert [(call.name, call.arguments) for call in reply.calls] == called
+    assert len({call.id for call in reply.calls}) == len(called)
+
+
 @pytest.mark.parametrize("index", [None, 0, 1], ids=["no index", "one index", "an index for each"])
 @pytest.mark.parametrize("arguments", ["{", "{}"])
 def test_many_pieces_of_calls_are_folded_in_time_that_grows_with_them(index: int | None, arguments: str) -> None:

@@ -24,6 +24,8 @@ StreamEvent = Mapping[str, object]
 
 _NOTHING: Final = frozenset({"[DONE]", "", "null"})
 """Events that say nothing: the end, and what is sent to keep a connection open."""
+_MOST_SPACED: Final = 4
+"""How many times as long the same arguments may be with other spaces."""
 _BRACKET: Final = re.compile(r'[{}\[\]"\\]')
 
 
@@ -125,6 +127,8 @@ class _Calls:
         found = self._keyed.get((index, key)) or self._latest.get(
             index if name or key or index in self._latest else None
         )
+        if found is not None and name == found.name and found.is_at(index, key) and found.says(arguments):
+            return  # some servers repeat a call as a whole when it is complete
         if found is None or self._begins_another(found, key, name, arguments):
             found = _Call()
             self._calls.append(found)
@@ -137,12 +141,12 @@ class _Calls:
     def _begins_another(self, found: _Call, key: str, name: str, arguments: str) -> bool:
         """Whether a piece begins another call than the one found for it: by its id, or by its name and arguments.
 
-        A name that comes again, or in pieces before the arguments, begins nothing.
+        A name that comes again, or in pieces before the arguments, begins nothing, and nor does an id alone.
         """
-        if key and found.key:
-            return key != found.key
         if not name:
             return False
+        if key and found.key:
+            return key != found.key or (name != found.name and name.strip() in self._names and found.complete)
         if not found.begun:
             return name != found.name and {name.strip(), found.name.strip()} <= self._names
         return name != found.name or (bool(arguments.strip()) and found.complete)
@@ -156,6 +160,7 @@ class _Call:
         self.begun = False
         """Whether there are arguments."""
         self._pieces: list[str] = []
+        self._size = 0
         self._scanned = 0
         self._depth = 0
         self._quoted = self._escaped = False
@@ -168,6 +173,7 @@ class _Call:
         elif not self.begun:
             self.name += name
         self._pieces.append(arguments)
+        self._size += len(arguments)
         self.begun = self.begun or bool(arguments.strip())
 
     @property
@@ -177,6 +183,17 @@ class _Call:
             self._scan(piece)
         self._scanned = len(self._pieces)
         return self.begun and self._depth == 0 and not self._quoted
+
+    def is_at(self, index: int | None, key: str) -> bool:
+        """Whether a piece with this id, or if not both have one with the index under which this was found, is of it."""
+        return key == self.key if key and self.key else index is not None
+
+    def says(self, arguments: str) -> bool:
+        """Whether these are its arguments, and complete."""
+        if self._size > _MOST_SPACED * len(arguments) or not self.complete:
+            return False
+        value = json_value(arguments)
+        return value is not None and value == json_value("".join(self._pieces))
 
     def _scan(self, piece: str) -> None:
         """Count the brackets outside of strings."""
