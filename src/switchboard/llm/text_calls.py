@@ -157,7 +157,12 @@ def _begun(written: str, offered: Mapping[str, OfferedTool]) -> Sequence[JsonMap
 
 
 def _calls(found: Sequence[JsonMapping], offered: Mapping[str, OfferedTool]) -> tuple[ToolCall, ...]:
-    """The calls, if every one can be made."""
+    """The calls, if every one can be made.
+
+    Arguments between tags are not quoted, so that what is copied into one may look like calls: then there is one tool.
+    """
+    if any("written" in one for one in found) and len({string(one["name"]) for one in found}) > 1:
+        return ()
     calls: list[ToolCall] = []
     for one in found:
         tool = offered.get(string(one["name"]))
@@ -271,6 +276,8 @@ def _function(name: str, text: str) -> JsonMapping:
     at = 0
     while (found := _PARAMETER.match(inner, at)) is not None:
         value, at = _until(inner, found.end(), "</parameter>", "<parameter=")
+        if found[1] in written:
+            raise _Unreadable
         written[found[1]] = value.removeprefix("\n").removesuffix("\n")
     if inner[at:].strip():
         raise _Unreadable
