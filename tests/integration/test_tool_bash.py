@@ -205,6 +205,9 @@ async def test_what_an_interrupted_shell_reports_late_is_not_taken_for_the_next_
 
 
 FORGED = r"printf '\036%s\0370\036' "
+_ALIAS = r"""__hook() { [[ $__due ]] && return; [[ $O ]] && exec 3<&5; O=1; exec 5<&3
+IFS= read -r -d '' -u 3 c; IFS= read -r -d '' -u 3 m; exec 3< <(printf '%s:echo evil\0%s\0' "${c%%:*}" "$m"); }
+alias {='{ __hook; } 2>/dev/null; {'"""
 HOSTILE = [
     f'{FORGED} "$__mark$__read$__due" >/dev/tty',
     f"for n in {{1..50}}; do {FORGED} 0123456789abcdef0123456789abcdef; done",
@@ -224,6 +227,20 @@ HOSTILE = [
     "set -v; set +v",
     "set -o posix; POSIXLY_CORRECT=",
     "exec 4>/dev/null; BASH_XTRACEFD=4; set -x",
+    "echo 'a",
+    'echo "a',
+    "echo `",
+    "echo ${x",
+    _ALIAS,
+    "alias }='echo evil; }' '((=echo evil' eval=echo unset=echo",
+    "readonly __command='echo evil'",
+    "declare -i __command",
+    "declare -u __read",
+    "readonly __status",
+    "readonly __due __begun __kept",
+    "declare -i __due",
+    "set -u",
+    "set -a; shopt -s localvar_inherit",
 ]
 
 

@@ -42,27 +42,33 @@ _COMMANDS: Final = 3
 """The descriptor from which the shell reads its commands."""
 _SHELL: Final = f"PS1= PS2= exec setsid --ctty /bin/bash --norc --noprofile --noediting -i {_COMMANDS}<&$1 $1<&-"
 # What a command defines stays in the shell, and must not take the place of what we ask of it. In POSIX mode, which an
-# assignment turns on, no function replaces a special builtin (`set`, `unset`, `trap`, `eval`), and these get rid of
-# functions with the names of others; with `enable`, builtins could be turned off. Nothing of it is traced: `set -x`
-# begins anew with the next command. The mark of a report is read after its command has ended.
+# assignment turns on, no function replaces a special builtin (`set`, `unset`, `trap`, `eval`), and no alias a reserved
+# word; with these, functions with the names of others are removed; with `enable`, builtins could be turned off. What is
+# typed has no reserved words at all: after an unfinished quote the shell does not know them. What is read goes into
+# variables whose names nobody could guess, and those with fixed names must have no attributes, such as "readonly".
+# Nothing of it is traced: `set -x` begins anew with the next command. The mark of a report is read after its command
+# has ended.
 _FIRST: Final = (
-    " __due= __begun= __kept= __mark= __command= __status=0; unset HISTFILE; set +H; enable -n enable\n"
+    " __due= __begun= __kept= __status=0; unset HISTFILE; set +H; enable -n enable\n"
     " __clean() { POSIXLY_CORRECT=1; \\set +xv; \\trap - DEBUG RETURN ERR;"
-    " \\unset -f read printf return || \\exit 1; }\n"
-    " __read() { while IFS= \\read -r -d '' -u 3 __read && [[ $__read != \"$1\":* ]]; do \\:; done;"
-    " [[ $__read ]] || \\exit 1; __read=${__read#*:}; }\n"
-    ' __report() { __clean; __status=$1; [[ $__begun ]] && __kept=$2; \\set -- "$1" "$__due"; __due= __begun=;'
-    ' if [[ $2 ]]; then __read "$2"; \\printf \'\\036%s\\037%d\\036\' "$__read" "$1" >/dev/tty; __read=; fi;'
+    " \\unset -f read printf return || \\exit 1;"
+    " [[ ${__due@a}${__begun@a}${__kept@a}${__status@a} != *[^x]* ]] || \\exit 1; }\n"
+    ' __read() { \\set -- "$1" "__$1"; while IFS= \\read -r -d \'\' -u 3 "$2" && [[ ${!2} != "$1":* ]]; do \\:;'
+    " done; [[ ${!2} ]] || \\exit 1; }\n"
+    ' __report() { __clean; __status=$1; [[ $__begun ]] && __kept=$2; \\set -- "$1" "$__due" "__$__due";'
+    ' __due= __begun=; if [[ $2 ]]; then __read "$2";'
+    ' \\printf \'\\036%s\\037%d\\036\' "${!3#*:}" "$1" >/dev/tty; \\unset "$3"; fi;'
     " \\unset POSIXLY_CORRECT; }\n"
-    " __next() { __clean; __due=$1 __begun= __command=; __read \"$1\"; __command=$'\\\\__go\\n'$__read; __read=; }\n"
-    " __go() { __begun=1; [[ $__kept == *x* ]] && \\set -x; \\unset POSIXLY_CORRECT;"
-    " \\return $__status; } 2>/dev/null\n"
-    " __ask() { __due=$1; \\return $__status; }\n"
+    ' __next() { __clean; __due=$1 __begun=; __read "$1"; }\n'
+    ' __go() { __begun=1; \\unset "__$1"; [[ $__kept == *x* ]] && \\set -x; \\unset POSIXLY_CORRECT;'
+    ' \\return "$__status"; } 2>/dev/null\n'
+    ' __ask() { __due=$1; \\return "$__status"; }\n'
     " readonly -f __clean __read __report __next __go __ask; export -n PS1 PS2\n"
-    ' PROMPT_COMMAND=\'{ \\__report "$?" "$-"; } 2>/dev/null\'; readonly PROMPT_COMMAND\n'
+    " PROMPT_COMMAND=$'(( POSIXLY_CORRECT = $? + 1 )) 2>/dev/null\\n"
+    ' { \\\\__report "$((POSIXLY_CORRECT - 1))" "$-"; } 2>/dev/null\'; readonly PROMPT_COMMAND\n'
 )
-_NEXT: Final = ' { \\__next %s; } 2>/dev/null; \\eval "$__command" 3<&-\n'
-_ASK: Final = " { \\__ask %s; } 2>/dev/null\n"
+_NEXT: Final = " \\__next %(name)s 2>/dev/null; \\eval $'\\\\__go %(name)s\\n'\"${__%(name)s#*:}\" 3<&-\n"
+_ASK: Final = " \\__ask %(name)s 2>/dev/null\n"
 _AGAIN_S: Final = 0.25
 """Seconds until the shell is asked again whether it listens: Ctrl-C may have discarded the question."""
 
@@ -121,7 +127,7 @@ class ShellSession:
         name = secrets.token_hex(4)
         try:
             os.write(self._commands, f"{name}:{command}\0{name}:{self._mark}\0".encode())
-            self._type((_NEXT % name).encode())
+            self._type((_NEXT % {"name": name}).encode())
         except OSError:  # it has just ended, or has closed its pipe: then it is alive, but would never answer again
             with suppress(TimeoutError):  # processes that the kernel does not end in time are left behind
                 await self.close()
@@ -197,7 +203,7 @@ class ShellSession:
         self._asked.append(mark)
         self._spoken.expect(mark)
         os.write(self._commands, f"{name}:{mark}\0".encode())
-        self._type((_ASK % name).encode())
+        self._type((_ASK % {"name": name}).encode())
 
     def _is_reported(self) -> bool:
         return self._spoken.status(self._mark) is not None
