@@ -221,13 +221,21 @@ REFERRING: Mapping[str, object] = {
         "short": {"$ref": "#/$defs/name", "maxLength": 2},
         "any": {"anyOf": [{"$ref": "#/$defs/name"}, {"$ref": "#/$defs/item"}]},
         "more": {"$ref": "#/$defs/nothing"},
+        "second": {"$ref": "#/properties/any/anyOf/1"},
+        "named": {"$ref": "#/$defs/a%7E1tree/properties/below%20it"},
     },
     "$ref": "#/$defs/needs",
     "$defs": {
         "needs": {"required": ["item"]},
         "name": {"type": "string", "minLength": 1},
         "item": {"type": "object", "properties": {"name": {"$ref": "#/$defs/name"}}, "required": ["name"]},
-        "a/tree": {"type": "object", "properties": {"below": {"type": "array", "items": {"$ref": "#/$defs/a~1tree"}}}},
+        "a/tree": {
+            "type": "object",
+            "properties": {
+                "below": {"type": "array", "items": {"$ref": "#/$defs/a~1tree"}},
+                "below it": {"minimum": 1},
+            },
+        },
     },
 }
 ITEM = {"item": {"name": "x"}}
@@ -246,6 +254,8 @@ ITEM = {"item": {"name": "x"}}
         (ITEM | {"any": "x"}, None),
         (ITEM | {"any": {}}, "any is not one of the permitted values: dict"),
         (ITEM | {"more": 1}, None),
+        (ITEM | {"second": {}}, "second.name is missing"),
+        (ITEM | {"named": 0}, "named must be at least 1"),
     ],
 )
 def test_references_within_the_schema_are_followed(arguments: dict[str, object], said: str | None) -> None:

@@ -8,11 +8,14 @@ schema, and only so often.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+from urllib.parse import unquote
 
 _ARRAY: Final = (list, tuple)
 _NUMBER: Final = (int, float)
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _MORE: Final = frozenset(
     ("const", "enum", "anyOf", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
 )
@@ -71,8 +74,13 @@ def referred(schema: Mapping[str, object], reference: object) -> object:
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return schema if reference == "#" else None
     part: object = schema
-    for name in reference[2:].split("/"):
-        part = part.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(part, Mapping) else None
+    for name in unquote(reference[2:]).split("/"):
+        if isinstance(part, Mapping):
+            part = part.get(name.replace("~1", "/").replace("~0", "~"))
+        elif isinstance(part, _ARRAY) and _INDEX.fullmatch(name):
+            part = part[int(name)] if int(name) < len(part) else None
+        else:
+            return None
     return part
 
 
