@@ -256,6 +256,27 @@ async def test_a_command_falsifies_no_report_of_a_later_one(shell: Shell, hostil
         assert not [line for line in output if "__" in line]
 
 
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "shopt -s extdebug; f() { return 2; }; trap f DEBUG",
+        "readonly POSIXLY_CORRECT=1",
+        "readonly IFS",
+        "__due=; exec 4<&0",
+        "unset __due; set -u",
+    ],
+)
+async def test_a_shell_that_cannot_report_is_ended_soon(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, hostile: str
+) -> None:
+    monkeypatch.setattr("switchboard.sandbox.session._LOOK_S", 0.1)
+    reads = "exec 3</dev/tty; read -t 1 line; read -t 0.5 line <&3; echo read"
+    assert await shell.told(reads) == f"{NEW}exit code 0, in /workspace\nread"
+    told = (await shell(hostile, timeout=20)).text
+    assert told.startswith("the session has ended: its shell no longer reports how a command ends; the next command")
+    assert await shell.told("echo on") == f"{NEW}exit code 0, in /workspace\non"
+
+
 async def test_what_we_ask_of_the_shell_is_not_traced(shell: Shell) -> None:
     await shell("set -x; PS4='+$(echo x >>/workspace/traced)'")
     for _ in range(2):

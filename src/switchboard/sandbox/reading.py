@@ -1,6 +1,7 @@
 """Whether what runs at a terminal waits for somebody to type, as far as the kernel tells.
 
-`session.py` asks when a command has not ended in time. In: our end of the terminal; out: what is known. A process that
+`session.py` asks when a command has not ended in time, and now and then whether its shell waits for the next one
+without having reported the last. In: our end of the terminal; out: what is known. A process that
 is in the system call `read` with the terminal waits for input; one that waits in `poll` or the like may do so.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
@@ -23,20 +24,46 @@ _NUMBER_OF_TERMINAL: Final = 0x80045430
 """TIOCGPTN, which Python does not name."""
 _TERMINALS: Final = 136
 _CONTROLLING: Final = os.makedev(5, 0)
+_SESSION: Final = 0x5429
+"""TIOCGSID, which Python does not name."""
 
 
 def waits_for_input(master: int) -> WaitsForInput:
     """Whether a foreground process waits for input; `no` also if the kernel does not tell us. Never raises."""
     try:
-        (number,) = struct.unpack("i", fcntl.ioctl(master, _NUMBER_OF_TERMINAL, b"\0" * 4))
         group = os.tcgetpgrp(master)
+        calls = [call for pid in _members(group) for call in _calls(pid)]
+        if _reads(master, calls):
+            return "surely"
     except OSError:
         return "no"
-    ours = {os.makedev(_TERMINALS, number), _CONTROLLING}
-    calls = [call for pid in _members(group) for call in _calls(pid)]
-    if any(number == _READ and _device(pid, descriptor) in ours for pid, number, descriptor in calls):
-        return "surely"
     return "perhaps" if calls and all(number in _POLLING for _, number, _ in calls) else "no"
+
+
+def waits_for_command(master: int, pipe: int, descriptor: int) -> bool:
+    """Whether the shell itself reads from the terminal, and has our `pipe` at `descriptor`. Never raises.
+
+    It has it there only between commands. What a command reads in the shell, with `read`, does not count.
+    """
+    try:
+        shell, ours = leader_of(master), os.fstat(pipe)
+        theirs = Path(f"/proc/{shell}/fd/{descriptor}").stat()
+        return os.path.samestat(ours, theirs) and _reads(master, [*_calls(shell)])
+    except OSError:  # among others: there is nothing at this descriptor
+        return False
+
+
+def leader_of(master: int) -> int:
+    """The process that leads the session of a terminal. Raises OSError if it has ended."""
+    (leader,) = struct.unpack("i", fcntl.ioctl(master, _SESSION, b"\0" * 4))
+    return int(leader)
+
+
+def _reads(master: int, calls: Iterable[tuple[int, int, int]]) -> bool:
+    """Whether one of the system calls reads from the terminal."""
+    (number,) = struct.unpack("i", fcntl.ioctl(master, _NUMBER_OF_TERMINAL, b"\0" * 4))
+    ours = {os.makedev(_TERMINALS, number), _CONTROLLING}
+    return any(call == _READ and _device(pid, descriptor) in ours for pid, call, descriptor in calls)
 
 
 def _members(group: int) -> Iterator[int]:

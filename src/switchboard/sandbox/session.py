@@ -13,7 +13,6 @@ import fcntl
 import os
 import pty
 import secrets
-import struct
 import termios
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +24,7 @@ from msgspec.structs import replace
 
 from switchboard.core.shell import ShellReport, Spoken, quoted
 from switchboard.sandbox.enclosure import Inside
-from switchboard.sandbox.reading import WaitsForInput, waits_for_input
+from switchboard.sandbox.reading import WaitsForInput, leader_of, waits_for_command, waits_for_input
 from switchboard.sandbox.run import MOST_OUTPUT, RunningCommand, Sandbox, TerminalDescriptors
 from switchboard.tasks import first_of
 
@@ -36,8 +35,6 @@ _PIPE: Final = 256 * 1024
 """Bytes that fit into the pipe of commands: more than the longest command; the kernel allows a user 64 MiB in all."""
 _PIECE: Final = 65_536
 _CTRL_C: Final = b"\x03"
-_SESSION: Final = 0x5429
-"""TIOCGSID, which Python does not name: the process that leads the session of a terminal."""
 _COMMANDS: Final = 3
 """The descriptor from which the shell reads its commands."""
 _SHELL: Final = f"PS1= PS2= exec setsid --ctty /bin/bash --norc --noprofile --noediting -i {_COMMANDS}<&$1 $1<&-"
@@ -71,6 +68,9 @@ _NEXT: Final = " \\__next %(name)s 2>/dev/null; \\eval $'\\\\__go %(name)s\\n'\"
 _ASK: Final = " \\__ask %(name)s 2>/dev/null\n"
 _AGAIN_S: Final = 0.25
 """Seconds until the shell is asked again whether it listens: Ctrl-C may have discarded the question."""
+_LOOK_S: Final = 1.0
+"""Seconds between looks whether the shell waits for the next command, though it has not reported the last one."""
+_MUTE: Final = "its shell no longer reports how a command ends"
 
 
 class ShellAnswer(Struct, frozen=True):
@@ -102,6 +102,7 @@ class ShellSession:
         self._mark = ""
         self._asked: list[str] = []
         self._closed = False
+        self._mute = False
         self._loop.add_reader(ends.master, self._hear)
 
     @property
@@ -112,7 +113,7 @@ class ShellSession:
     @property
     def why(self) -> str:
         """Why it was killed; empty if it was not."""
-        return self._running.why
+        return self._running.why or (_MUTE if self._mute else "")
 
     async def run(self, command: str) -> ShellAnswer:
         """Run a command to its end, or until it has written too much. If cancelled, the command keeps running.
@@ -132,7 +133,7 @@ class ShellSession:
             with suppress(TimeoutError):  # processes that the kernel does not end in time are left behind
                 await self.close()
         self._running.is_idle(False)
-        await self._until(self._is_reported)
+        await self._report()
         return self._said()
 
     async def interrupt(self) -> ShellAnswer:
@@ -215,15 +216,30 @@ class ShellSession:
         self._running.is_idle(True)
         status = self._spoken.status(self._mark)
         report = None if status is None else ShellReport(status, self._directory())
-        return ShellAnswer(self._spoken.take(), report, self._running.why)
+        return ShellAnswer(self._spoken.take(), report, self.why)
 
     def _directory(self) -> str:
         """The directory of the shell, as the kernel says, since a command can set PWD."""
         try:
-            (shell,) = struct.unpack("i", fcntl.ioctl(self._master, _SESSION, b"\0" * 4))
-            return quoted(f"{Path(f'/proc/{shell}/cwd').readlink()}")
+            return quoted(f"{Path(f'/proc/{leader_of(self._master)}/cwd').readlink()}")
         except OSError:  # it has just ended
             return "an unknown directory"
+
+    async def _report(self) -> None:
+        """Wait for the report of a command. A shell that cannot report is closed: two looks found it without work.
+
+        That is so if a command has set a trap that lets nothing run, or has made readonly what the report needs.
+        """
+        idle = 0
+        while idle < 2:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._until(self._is_reported)
+                    return
+            idle = idle + 1 if waits_for_command(self._master, self._commands, _COMMANDS) else 0
+        self._mute = True
+        with suppress(TimeoutError):  # processes that the kernel does not end in time are left behind
+            await self.close()
 
     async def _until(self, done: Callable[[], bool], *, patient: bool = False) -> None:
         """Wait until something was reported, the shell has ended, or, unless `patient`, has written too much."""
