@@ -3,7 +3,7 @@
 Called by `tools/calls.py` before a call, and by `core/planning/check.py` for the calls of a plan. In: what a model
 wrote, and a schema that may come from elsewhere; out: sentences that name the argument and say what would be right.
 Keywords that are not read here constrain nothing, and no expression is compiled. References are followed within the
-schema, and only so often.
+schema. All of it is limited: a few anyOf in each other could otherwise be compared for minutes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ _MORE: Final = frozenset(
 """What a schema may say besides the type."""
 _MOST: Final = 50
 """Maximum number of faults that are reported."""
-_MOST_FOLLOWED: Final = 20_000
-"""References that are followed in one check."""
+_MOST_CHECKS: Final = 500_000
+"""Parts of the arguments that are compared with parts of the schema: about a second. A long list of choices is more."""
+_AT_ONCE: Final = 16
+"""Choices or names that are compared in the time of one part."""
+_TOO_MANY: Final = "the arguments cannot be checked: they are too many, or their schema refers to itself too often"
 _TYPES: Final[Mapping[str, Callable[[object], bool]]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, _ARRAY),
@@ -48,24 +51,24 @@ def complaints(arguments: Mapping[str, object], schema: Mapping[str, object]) ->
         _check_all(arguments, schema, "", found)
     except RecursionError:
         found.append("the arguments are nested too deeply")
-    return found
+    return found if found.left >= 0 else [_TOO_MANY]
 
 
 class _Faults(list[str]):
-    """The faults so far, and the schema whose parts are referred to, `left` times at most."""
+    """The faults so far, and the schema whose parts are referred to. After `left` checks nothing is looked at."""
 
-    def __init__(self, schema: Mapping[str, object], left: int = _MOST_FOLLOWED) -> None:
+    def __init__(self, schema: Mapping[str, object], left: int = _MOST_CHECKS) -> None:
         self.schema = schema
         self.left = left
 
+    def may(self, compared: int = 1) -> bool:
+        """Whether so much more may be compared."""
+        self.left -= 1 + compared // _AT_ONCE
+        return self.left >= 0
+
     def meant(self, schema: Mapping[str, object]) -> Mapping[str, object] | None:
         """The schema that a reference means; None if there is none."""
-        self.left -= 1
-        if self.left < 0:
-            if not self:
-                self.append("the arguments cannot be checked: their schema refers to itself too often")
-            return None
-        target = referred(self.schema, schema.get("$ref"))
+        target = referred(self.schema, schema.get("$ref")) if self.may() else None
         return target if isinstance(target, dict) else None
 
 
@@ -95,7 +98,7 @@ def _check_all(value: Mapping[str, object], schema: Mapping[str, object], prefix
 
 
 def _check(value: object, schema: object, name: str, found: _Faults) -> None:
-    if not isinstance(schema, dict):
+    if not isinstance(schema, dict) or not found.may():
         return
     if "$ref" in schema and (target := found.meant(schema)) is not None:
         _check(value, target, name, found)
@@ -133,7 +136,7 @@ def _object(value: Mapping[str, object], schema: Mapping[str, object], prefix: s
     said = schema.get("properties")
     properties: Mapping[str, object] = said if isinstance(said, dict) else {}
     required = schema.get("required")
-    for name in required if isinstance(required, _ARRAY) else ():
+    for name in required if isinstance(required, _ARRAY) and found.may(len(required)) else ():
         if isinstance(name, str) and name not in value:
             found.append(f"{prefix}{name} is missing")
             if len(found) >= _MOST:
@@ -149,7 +152,7 @@ def _object(value: Mapping[str, object], schema: Mapping[str, object], prefix: s
 
 def _choices(value: object, schema: Mapping[str, object], name: str, found: _Faults) -> None:
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
-    if isinstance(choices, list) and value not in choices:
+    if isinstance(choices, list) and found.may(len(choices)) and value not in choices:
         found.append(f"{name} must be one of {', '.join(map(_shown, choices))}, not {_shown(value)}")
     either = schema.get("anyOf")
     if isinstance(either, list) and not any(_fits(value, one, name, found) for one in either):
