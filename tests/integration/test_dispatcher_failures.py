@@ -301,6 +301,47 @@ async def test_an_empty_answer_to_a_request_that_nearly_fills_the_context_means_
     assert report.last is report.attempts[-1]
 
 
+@pytest.mark.parametrize(
+    ("ends", "lines", "explicit", "known"),
+    [
+        (TOO_LONG, 120, False, 0.75),
+        (TOO_LONG, 120, True, None),
+        (TOO_LONG, 20, False, None),
+        (ModelFailure("context_too_long", "no", limit=3_000), 2, True, 3_000),
+        (ModelFailure("context_too_long", "status 413: no", certain=False), 120, False, None),
+        (Said(usage=Usage(7_000, 0)), 120, False, None),
+        (Said(usage=Usage(7_000, 1_000), stop_reason="length", thought=True), 120, False, None),
+    ],
+    ids=str,
+)
+async def test_a_guess_lowers_no_context_of_the_settings_and_an_odd_refusal_none_at_all(
+    ends: Said | ModelFailure, lines: int, explicit: bool, known: float | None
+) -> None:
+    """`known`: what is learned, in tokens, or as a share of what was asked."""
+    async with httpx2.AsyncClient() as http:
+        contexts = Contexts(http, Clock())
+        spec = (
+            ModelSpec("m", "openai", "m", context=8_192)
+            if explicit
+            else ModelSpec("m", "openai-responses", "m", base_url="http://127.0.0.1:9/v1")
+        )
+        one = Dispatcher([(spec, Scripted("m", lambda _: ends))], Billed(), clock=Clock(), context=contexts)
+        before = await contexts.of(spec)
+        asked, shorter = long(lines)
+        await one.run(asked, RequestTerms(shorter=lambda one, _: one))
+        share = known is not None and known < 1
+        expected = int(known * asked_tokens(asked)) if known and share else known or before
+        assert await contexts.of(spec) == expected
+        assert asked_tokens(shorter(asked, 0)) < LEAST
+
+
+async def test_thinking_up_to_the_limit_and_an_answer_that_was_cut_off_are_no_sign_of_a_full_context() -> None:
+    asked, _ = long(120)
+    for reply in (Said(usage=Usage(7_000, 9), stop_reason="length"), Said(usage=Usage(7_000, 9), thought=True)):
+        report = await dispatcher(Scripted("m", lambda _, reply=reply: reply), context=8_000).run(asked)
+        assert outcomes(report.attempts) == [("m", "answered")]
+
+
 @pytest.mark.parametrize("kind", API_KINDS)
 @pytest.mark.parametrize("at", ["start", "middle"])
 @pytest.mark.parametrize("status", [400, 413, 422, 500, 503])

@@ -280,8 +280,8 @@ class ModelFailure(Exception):
 
     `retryable`: the same model may succeed later. `alive`: the other side works, and only rejects this request, so
     there is no reason to mistrust it. `retry_after`: seconds, if the provider asks for a pause. `limit`: of a request
-    that is too long, the tokens that the other side says it can read. `overloaded`: it says that it has too much to do,
-    which has nothing to do with the request.
+    that is too long, the tokens that the other side says it can read; `certain`: whether it said that this is so.
+    `overloaded`: it says that it has too much to do, which has nothing to do with the request.
     """
 
     def __init__(  # noqa: PLR0913 - what there is to know of a failure, all but two of it optional
@@ -294,6 +294,7 @@ class ModelFailure(Exception):
         alive: bool | None = None,
         reply: Reply | None = None,
         limit: int | None = None,
+        certain: bool = True,
         overloaded: bool = False,
     ) -> None:
         super().__init__(message)
@@ -304,6 +305,7 @@ class ModelFailure(Exception):
         self.alive = kind in _OF_THE_REQUEST if alive is None else alive
         self.reply = reply or Reply()
         self.limit = limit
+        self.certain = certain
         self.overloaded = overloaded or kind in {"rate_limited", "auth"}
 
 

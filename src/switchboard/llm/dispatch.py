@@ -6,10 +6,11 @@ After every failure the next model is asked. If all of them have failed with an 
 asked again after 0.5, 2 and 5 seconds; later retries are up to the caller. Nobody holds a slot meanwhile.
 
 A model for which the request was too long is asked again with less of it, the oldest first, and then with its shortest
-form, as long as no more than three requests of the turn were refused for that; what it can read is remembered. A
-request at which a model fails four times while it answers others is itself at fault: the other models are asked, then
-that model with the shortest form, and then it is not asked any more. No model is asked after our own server has
-accepted a call, as the message would be routed twice.
+form, as long as no more than three requests of the turn were refused for that. What it says it can read is remembered;
+a guess only where the settings say nothing, and if the request was long enough to tell. A request at which a model
+fails four times while it answers others is itself at fault: the other models are asked, then that model with the
+shortest form, and then it is not asked any more. No model is asked after our own server has accepted a call, as the
+message would be routed twice.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ _MOST_REFUSED: Final = 3
 _STEP: Final = 0.75
 """The next request has at most this share of the tokens of the one that was too long."""
 _NEARLY_FULL: Final = 0.7
-"""An empty answer to a request above this share of the context means that it was too long."""
+"""An empty answer to a request above this share of the context may mean that it was too long."""
+_TELLING: Final = 0.5
+"""A refusal without a number says something of the context only if the request had at least this share of it."""
 
 Again = Callable[[Report, float], Awaitable[bool]]
 """Waits for these seconds, and returns whether all models are to be asked again; it is given the attempts so far."""
@@ -491,7 +494,7 @@ class Dispatcher:
                     model.blame.failed(run.terms.name, shortest=run.shortest)
             if failure.kind == "context_too_long":
                 run.refused += 1
-                await self._learn(model, failure.limit or int(_STEP * asked_tokens(request)))
+                await self._learn(model, _learned(failure, model, asked_tokens(request), run.room))
             if failure.retry_after is not None:
                 model.pause_ends = max(model.pause_ends, self._clock() + failure.retry_after)
             attempt = _priced(model, failure.reply.usage, failure.kind, failure.message)
@@ -507,7 +510,9 @@ class Dispatcher:
         model.breaker = settle_breaker(model.breaker, ticket, end, self._policy)
 
     async def _learn(self, model: _Model, tokens: int) -> None:
-        """Remember how much a model can read, and tell the other processes."""
+        """Remember how much a model can read, and tell the other processes; 0: nothing is known."""
+        if not tokens:
+            return
         most = max(tokens, LEAST)
         if self._context is not None:
             self._context.learn(model.spec, most, REMEMBERED_S)
@@ -531,13 +536,28 @@ def _may_pass(attempt: ModelAttempt) -> bool:
     return attempt.retryable and (attempt.outcome != "cooldown" or attempt.retry_after is not None)
 
 
+def _learned(failure: ModelFailure, model: _Model, asked: int, room: int | None) -> int:
+    """How much a model can read, after it has refused so many tokens; 0: that does not tell.
+
+    It is the number that it names, and otherwise a guess, which must not lower what the settings say.
+    """
+    if failure.limit is not None:
+        return failure.limit
+    if not failure.certain or model.spec.context is not None or asked < max(_TELLING * (room or 0), LEAST):
+        return 0
+    return int(_STEP * asked)
+
+
 def _check_room(reply: Reply, request: Request, room: int | None) -> None:
     """Raise ModelFailure if an empty answer means that the request was too long: some servers say nothing else."""
     if room is None or request.carrying is not None or reply.by_program or reply.text.strip() or reply.calls:
         return
+    if reply.thought or reply.stop_reason == "length":  # it had room to write something
+        return
     asked = asked_tokens(request) if reply.usage.estimated else reply.usage.input_tokens
     if asked > _NEARLY_FULL * room:
-        raise ModelFailure("context_too_long", f"an empty answer to {asked:,} tokens, of {room:,}", reply=reply)
+        message = f"an empty answer to {asked:,} tokens, of {room:,}"
+        raise ModelFailure("context_too_long", message, reply=reply, certain=False)
 
 
 def _at_fault(run: _Run, model: _Model) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from socket import gaierror
 from typing import Final
 
 import httpx2
 
-from switchboard.core.lenient import json_value, mapping, shown, string, told
+from switchboard.core.lenient import count, items, json_value, mapping, shown, string, told
+from switchboard.core.visible import visible
 from switchboard.domain.llm import FailureKind, ModelFailure
 from switchboard.transport.signed_post import retry_after
 
@@ -24,26 +25,38 @@ MOST_BYTES: Final = 4_194_304
 _CONNECT_S: Final = 10.0
 _LOOPBACK: Final = ("all://127.0.0.1", "all://localhost", "all://[::1]")
 
+_SIZE: Final = r"context.?(?:length|window|size|limit)"
+_EXCESS: Final = (
+    r"(?:exceed|overflow|maximum|max\b|only|larger|longer|greater|beyond|limit|fit\b|too (?:long|large|small))"
+)
 _TOO_LONG: Final = re.compile(
-    r"context.{0,12}(?:length|window|size)|prompt is too long|too many (?:input )?tokens|maximum context"
-    r"|input.{0,20}too long|exceed.{0,40}(?:context|token)",
+    rf"{_EXCESS}.{{0,60}}{_SIZE}|{_SIZE}.{{0,60}}{_EXCESS}|maximum context"
+    r"|prompt is too long|too many (?:input )?tokens|\binputs? (?:\w+ ){0,3}too long|exceed.{0,40}(?:context|token)",
     re.IGNORECASE,
 )
 _SURELY_TOO_LONG: Final = re.compile(
     r"exceed.{0,30}context|context.{0,30}(?:exceed|overflow)|prompt (?:is )?too long|maximum context length"
     r"|n_keep.{0,40}n_ctx|greater than the context length|longer than the maximum model length|too large to process"
-    r"|input.{0,20}too long",
+    r"|\binputs? (?:\w+ ){0,3}too long",
     re.IGNORECASE,
 )
 """What no server says for another reason, for statuses that usually mean something else."""
+_OF_A_PART: Final = re.compile(r"max_(?:completion_|output_)?tokens|\bimage", re.IGNORECASE)
+_OF_ALL: Final = re.compile(r"context|prompt|\binputs?\b", re.IGNORECASE)
 _LIMITS: Final = re.compile(
     r"n_ctx\W{1,8}(\d{3,9})|(?:context length|model length|context window|context size)"
-    r"\s?(?:is|of|:|=)?\s?(?:only )?(\d{3,9})\b|(\d{3,9}) maximum|allowed \((\d{3,9})\)|must be <= (\d{3,9})"
-    r"|> (\d{3,9})\b",
+    r"\s?(?:is|of|:|=)?\s?(?:only )?(\d{3,9})\b|(\d{3,9}) maximum|allowed \((\d{3,9})\)"
+    r"|(?:context|prompt|input).{0,60}must be <= (\d{3,9})|(?:tokens|\+ \d{1,9}) > (\d{3,9})\b",
     re.IGNORECASE,
 )
 """How many tokens a server can read, in its own words; not by how many a request has exceeded that."""
-_READ_OF_BODY: Final = 20_000
+_READ_OF_WORDS: Final = 2_000
+_THOUSANDS: Final = re.compile(r"(?<=\d)[,._'\u2009\u202f\u00a0](?=\d{3}(?!\d))")
+_QUOTED_NAME: Final = re.compile(r"""(?<!\w)(['"])[\w.\[\]:/-]+\1""")
+_QUOTED: Final = tuple(re.compile(rf"(?<!\w){mark}(?:.*{mark}(?!\w)|.*$)", re.DOTALL) for mark in "\"'")
+"""From the first quotation mark to the last, as what is quoted may contain some itself."""
+_MESSAGES: Final = ("message", "msg", "detail", "error", "title", "response")
+_DEEPEST: Final = 4
 _FILTERED: Final = re.compile(r"content.?(?:policy|filter)|safety|flagged|guardrail", re.IGNORECASE)
 _NO_QUOTA: Final = re.compile(r"insufficient_quota|billing|credit balance", re.IGNORECASE)
 # Only 401 concerns the key. With 402 and 403, a provider or a firewall may mean this one request.
@@ -117,8 +130,10 @@ def status_failure(status: int, headers: Mapping[str, str], body: str) -> ModelF
     said = _said(body)
     message = f"status {status}: {said}" if said else f"status {status}"
     wait = retry_after(headers.get("retry-after"), time.time())
-    if status not in _NOT_OF_LENGTH and _is_too_long(status, said):
-        return ModelFailure("context_too_long", message, limit=_limit(body))
+    document = json_value(body)
+    words = _own_words(body if document is None else document)
+    if status not in _NOT_OF_LENGTH and _is_too_long(status, words):
+        return ModelFailure("context_too_long", message, limit=_limit(document, words))
     if status in {400, 403, 422} and _FILTERED.search(said):
         return ModelFailure("refused", message)
     kind = _STATUSES.get(status, "unavailable" if status >= 500 else "defect")
@@ -126,18 +141,47 @@ def status_failure(status: int, headers: Mapping[str, str], body: str) -> ModelF
         return ModelFailure(kind, message, retryable=False, retry_after=wait)
     # This server rejects one request but may accept the next, so it counts as healthy.
     overloaded = status in _OVERLOADED
-    return ModelFailure(kind, message, retry_after=wait, alive=status in {400, 413, 422}, overloaded=overloaded)
+    alive = status in {400, 413, 422}
+    # A proxy answers with 413 to so many bytes, whatever a model could read.
+    return ModelFailure(kind, message, retry_after=wait, alive=alive, certain=status != 413, overloaded=overloaded)
 
 
-def _is_too_long(status: int, said: str) -> bool:
-    rejected = status in _REJECTED and _TOO_LONG.search(said) is not None
-    return rejected or _SURELY_TOO_LONG.search(said) is not None
+def _is_too_long(status: int, words: str) -> bool:
+    if _OF_A_PART.search(words) and not _OF_ALL.search(words):
+        return False
+    rejected = status in _REJECTED and _TOO_LONG.search(words) is not None
+    return rejected or _SURELY_TOO_LONG.search(words) is not None
 
 
-def _limit(body: str) -> int | None:
+def _limit(document: object, words: str) -> int | None:
     """The number of tokens that a server says it can read."""
-    found = _LIMITS.search(body[:_READ_OF_BODY])
+    named = count(mapping(mapping(document).get("error")).get("n_ctx"))
+    if named:
+        return named
+    found = _LIMITS.search(words)
     return None if found is None else int(next(one for one in found.groups() if one))
+
+
+def _own_words(told: object) -> str:
+    """What a server says itself, without what it quotes of the request; numbers without marks between their digits."""
+    said = _THOUSANDS.sub("", " ".join(_messages(told))[:_READ_OF_WORDS])
+    said = _QUOTED_NAME.sub("", said)
+    for quoted in _QUOTED:
+        said = quoted.sub("", said)
+    return " ".join(visible(said).split())
+
+
+def _messages(told: object, depth: int = 0) -> Iterator[str]:
+    """The messages in an error, with its codes, which some servers give in place of words."""
+    if isinstance(told, str):
+        yield told
+    if depth == _DEEPEST:
+        return
+    document = mapping(told)
+    for name in _MESSAGES:
+        for one in items(document.get(name)) or [document.get(name)]:
+            yield from _messages(one, depth + 1)
+    yield from (string(document.get(name)) for name in ("code", "type"))
 
 
 def _said(body: str) -> str:
