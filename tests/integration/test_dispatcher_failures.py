@@ -6,6 +6,7 @@ No time is waited for: pauses are called for, and the clock is the test's.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -33,6 +34,12 @@ SCRIPT: Final = Script(models=("scripted-1",))
 FAILED: Final = ModelFailure("unavailable", "status 500: no")
 OVERLOADED: Final = ModelFailure("unavailable", "status 503: no", overloaded=True)
 TOO_LONG: Final = ModelFailure("context_too_long", "status 400: no")
+
+
+def by_turns(*ends: Said | ModelFailure) -> Callable[[Request], Said | ModelFailure]:
+    """Ends in these ways, one after the other, and again from the first."""
+    turns = itertools.cycle(ends)
+    return lambda _: next(turns)
 
 
 class Pauses:
@@ -273,16 +280,23 @@ async def test_less_and_less_is_asked_at_most_three_times_and_the_limit_is_remem
         assert [len(one.messages) for one in sick.asked] == again, "it begins with what is remembered"
 
 
-async def test_refusals_are_counted_over_the_turn_and_its_models() -> None:
-    models = [Scripted(f"m{n}", lambda _: TOO_LONG) for n in range(3)]
+@pytest.mark.parametrize("before", [0, 2, 5])
+@pytest.mark.parametrize("small", [0, 1, 2, 3, 5])
+async def test_refusals_of_one_model_keep_no_other_from_its_first_request(small: int, before: int) -> None:
+    """Which is whole, as the next model may read it; only repeats are counted, over the turn and its models."""
+    models = [Scripted(f"m{n}", lambda _: TOO_LONG) for n in range(small)]
     asked, shorter = long(120)
-    for n in range(1, 4):
-        report = await dispatcher(*models[:n]).run(asked, RequestTerms(shorter=shorter))
-        assert [one.outcome for one in report.attempts] == ["context_too_long"] * 3
-        assert {one.name for one in report.attempts} == {f"m{i}" for i in range(n)}
-        assert len(models[n - 1].asked[-1].messages) == 1, "the last is the shortest"
-        report = await dispatcher(*models[:n]).run(asked, RequestTerms(shorter=shorter, refused=2))
-        assert len(report.attempts) == 1
+    terms = RequestTerms(shorter=shorter, refused=before)
+    report = await dispatcher(*models, Scripted("big", lambda _: GOOD)).run(asked, terms)
+    assert by(report) == "big"
+    repeats = len(report.attempts) - small - 1
+    assert repeats == (1 if (small, before) == (1, 0) else 0)
+    if small:
+        first = [one for one in models[-1].asked if one.messages == asked.messages]
+        assert len(first) == 1, "each is asked for all of it"
+        report = await dispatcher(*models).run(asked, terms)
+        assert len(report.attempts) == small + (2 if small < 3 and not before else 1)
+        assert len(models[-1].asked[-1].messages) == 1, "the last is the shortest"
 
 
 async def test_an_empty_answer_to_a_request_that_nearly_fills_the_context_means_that_it_was_too_long() -> None:
@@ -338,8 +352,8 @@ async def test_a_guess_lowers_no_context_of_the_settings_and_an_odd_refusal_none
 async def test_thinking_up_to_the_limit_and_an_answer_that_was_cut_off_are_no_sign_of_a_full_context() -> None:
     asked, _ = long(120)
     for reply in (Said(usage=Usage(7_000, 9), stop_reason="length"), Said(usage=Usage(7_000, 9), thought=True)):
-        report = await dispatcher(Scripted("m", lambda _, reply=reply: reply), context=8_000).run(asked)
-        assert outcomes(report.attempts) == [("m", "answered")]
+        silent = Scripted("m", by_turns(reply))
+        assert outcomes((await dispatcher(silent, context=8_000).run(asked)).attempts) == [("m", "answered")]
 
 
 @pytest.mark.parametrize("kind", API_KINDS)

@@ -6,7 +6,8 @@ After every failure the next model is asked. If all of them have failed with an 
 asked again after 0.5, 2 and 5 seconds; later retries are up to the caller. Nobody holds a slot meanwhile.
 
 A model for which the request was too long is asked again with less of it, the oldest first, and then with its shortest
-form, as long as no more than three requests of the turn were refused for that. What it says it can read is remembered;
+form, as long as fewer than three requests of the turn were refused for that; the next model is asked in any case, and
+the last for the shortest form. What it says it can read is remembered;
 a guess only where the settings say nothing, and if the request was long enough to tell. A request at which a model
 fails four times while it answers others is itself at fault: the other models are asked, then that model with the
 shortest form, and then it is not asked any more. No model is asked after our own server has accepted a call, as the
@@ -72,7 +73,7 @@ _AWAY: Final = AWAY | {"cooldown", "busy"}
 _PERHAPS_ITS_FAULT: Final = frozenset({"unavailable", "timeout"})
 """Outages that a request itself may cause."""
 _MOST_REFUSED: Final = 3
-"""So many requests of a turn may be refused because they are too long."""
+"""No model is asked again after so many requests of a turn were refused because they are too long."""
 _STEP: Final = 0.75
 """The next request has at most this share of the tokens of the one that was too long."""
 _NEARLY_FULL: Final = 0.7
@@ -289,20 +290,17 @@ class Dispatcher:
         began, run.shortest = len(run.attempts), False
         for behind, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
             run.behind = behind
-            if self._cannot_go_on(run) or await self._done(run, self._models[name]):
+            if run.left() <= 0 or await self._done(run, self._models[name]):
                 return True
         run.behind, run.shortest = 0, True
         for model in [self._models[name] for name in names]:
             if not model.blame.is_at_fault(run.terms.name):
                 continue
-            if self._cannot_go_on(run) or await self._done(run, model):
+            if run.left() <= 0 or await self._done(run, model):
                 return True
             if model.blame.is_given_up(run.terms.name):
                 _at_fault(run, model)
         return not _are_away(run.attempts[began:])
-
-    def _cannot_go_on(self, run: _Run) -> bool:
-        return run.left() <= 0 or run.refused >= _MOST_REFUSED
 
     async def _waited(self, run: _Run, pauses: Iterator[float]) -> bool:
         """Whether all models are to be asked again, after the next pause at whose end one of them may be asked."""
@@ -353,11 +351,16 @@ class Dispatcher:
             request = await self._after_refusal(run, model, request) if too_long else None
 
     async def _after_refusal(self, run: _Run, model: _Model, refused: Request) -> Request | None:
-        """What to ask after a request that was too long; None: nothing more. Those behind it are asked as well."""
-        if run.refused + run.behind >= _MOST_REFUSED or run.left() <= 0 or await run.taken():
+        """What to ask after a request that was too long; None: nothing more. The last is the shortest.
+
+        Those behind it are asked as well, and the last model is asked for the shortest form in any case.
+        """
+        none_left = run.refused + run.behind >= _MOST_REFUSED and not run.last
+        if none_left or run.left() <= 0 or await run.taken():
             return None
         fitting = await self._fitting(run, model)
-        request = run.shorter(fitting, min(asked_tokens(fitting), int(_STEP * asked_tokens(refused))))
+        step = min(asked_tokens(fitting), int(_STEP * asked_tokens(refused)))
+        request = run.shorter(fitting, 0 if run.refused + 1 >= _MOST_REFUSED else step)
         if asked_tokens(request) >= asked_tokens(refused):  # the caller can leave out no more in steps
             request = run.shorter(fitting, 0)
         return request if asked_tokens(request) < asked_tokens(refused) else None
@@ -365,14 +368,14 @@ class Dispatcher:
     async def _fitting(self, run: _Run, model: _Model) -> Request:
         """As much of the request as fits into this model's context together with the answer.
 
-        The last request that may be refused, and one that is at fault, is the shortest.
+        One that is at fault is the shortest.
         """
         run.room = model.spec.context if self._context is None else await self._context.of(model.spec)
         request, output = run.request, _output(run.request, model)
         if run.room is not None and output > run.room // 2:
             output = max(run.room // 2, 1)
             request = replace(request, max_tokens=output)
-        if run.shortest or run.refused + 1 >= _MOST_REFUSED:
+        if run.shortest:
             return run.shorter(request, 0)
         if run.room is None:
             return request

@@ -179,7 +179,8 @@ def _messages(told: object, depth: int = 0) -> Iterator[str]:
         return
     document = mapping(told)
     for name in _MESSAGES:
-        for one in items(document.get(name)) or [document.get(name)]:
+        found = document.get(name)
+        for one in items(found) if isinstance(found, list) else (found,):
             yield from _messages(one, depth + 1)
     yield from (string(document.get(name)) for name in ("code", "type"))
 
