@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -132,6 +133,41 @@ async def test_a_message_that_is_too_long_for_the_model_ends_and_later_ones_are_
         assert (answered, len(await all_dead_letters(parts))) == (3, 1)
         assert len(llm.requests) - before <= 3 + 3
         await assert_balanced(parts)
+
+
+@pytest.mark.parametrize("fails", [REFUSED, Reply(fault=Status(500))], ids=["refused", "crashes"])
+async def test_a_message_that_a_model_cannot_take_keeps_none_after_it_from_an_answer(
+    database_url: str, fails: Reply
+) -> None:
+    """It stays in the history, for people, and whoever asks the model with it fails."""
+    brain = Brain()
+    brain.fails, brain.on = fails, "poison"
+    async with working(database_url, brain) as (parts, llm):
+        await parts.accept.accept(submission("poison", channel="api", sender="x", event="1"))
+        await eventually(lambda: _asked(llm, 1))
+        await _dead_after_others(parts)
+        await say(parts, "and now?")
+        await say(parts, "well")
+        assert ("user", "poison") in await entries(parts)
+        assert len(await all_dead_letters(parts)) == 1
+        [*_, last] = [one.text for one in llm.requests[-1].messages if one.role == "user"]
+        assert "> well" in last
+        assert "(a message of then could not be answered)" in llm.requests[-1].prompt
+        assert "> and now?" in llm.requests[-1].prompt
+        await assert_balanced(parts)
+
+
+async def _answered(parts: Lab, least: int) -> bool:
+    return await parts.count("select count(*) from delivery where state = 'answered'") >= least
+
+
+async def _dead_after_others(parts: Lab) -> None:
+    """The first message has become a dead letter, at the latest after other chats were answered."""
+    for n in range(40):
+        await parts.accept.accept(submission("hello", channel="api", sender=f"other{n}", event=f"other{n}"))
+        await eventually(partial(_answered, parts, n + 1), within=60)
+        if await settled(parts):
+            return
 
 
 async def test_a_drain_ends_the_pause_and_the_turn_is_left_to_others_at_once(database_url: str) -> None:

@@ -24,6 +24,7 @@ log = structlog.get_logger(__name__)
 
 _CLASSES: Final[Mapping[str, FailureClass]] = {"rate_limited": "overload", "timeout": "timeout"}
 """By failure of a model; all others mean that the target is unavailable."""
+_PERHAPS_ITS_FAULT: Final = frozenset({"refused", "defect", "garbage", "unavailable", "timeout", "at_fault"})
 
 
 def _answered(report: Report, reply: Reply, seconds: float, reserved: int) -> Costed:
@@ -70,6 +71,16 @@ async def failure_of(
         found = EngineFailure(failure.message, error_class=error_class, retryable=failure.retryable)
     found.tokens = failure.reply.usage.output_tokens
     return found
+
+
+def may_be_its_fault(report: Report) -> bool:
+    """Whether a request that got no answer may have failed because of what it contains, apart from its length."""
+    return report.reply is None and any(one.outcome in _PERHAPS_ITS_FAULT for one in report.attempts)
+
+
+def joined(first: Report, then: Report) -> Report:
+    """The report of both, the second of which decides."""
+    return Report(then.reply, (*first.attempts, *then.attempts))
 
 
 def counted(usage: Usage, reserved: int) -> Usage:

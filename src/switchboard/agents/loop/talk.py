@@ -21,7 +21,7 @@ from msgspec import structs
 from switchboard.agents.loop.again import request_name, wait_for_models
 from switchboard.agents.loop.asking import people_of
 from switchboard.agents.loop.calls import Around, ToolCaller, record_of, told, urls_of_record
-from switchboard.agents.loop.requests import ModelUse, failure_of, recorded
+from switchboard.agents.loop.requests import ModelUse, failure_of, generated, joined, may_be_its_fault, recorded
 from switchboard.agents.loop.telling import Telling
 from switchboard.core.outside import outside_json
 from switchboard.core.planning.guard import is_read_only
@@ -45,11 +45,11 @@ from switchboard.core.turns.loop import (
     failed,
     next_step,
 )
-from switchboard.core.turns.render import messages
+from switchboard.core.turns.render import messages, without_unanswered
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.llm import Image, ModelFailure, Reply, Request, ToolCall, ToolResult
+from switchboard.domain.llm import Image, ModelFailure, Reply, Report, Request, ToolCall, ToolResult
 from switchboard.ports.engine import (
     Answer,
     Costed,
@@ -63,7 +63,7 @@ from switchboard.ports.engine import (
     TurnResult,
 )
 from switchboard.ports.facts import OwnWords
-from switchboard.ports.history import EntryCall
+from switchboard.ports.history import Entry, EntryCall
 from switchboard.ports.models import Asking
 from switchboard.tasks import cancelled, unless
 from switchboard.tools.inbox import read_image
@@ -101,6 +101,8 @@ class Talk:
         self._frozen = frozen
         self._around = around
         self._tools = {tool.name: tool for tool in frozen.tools}
+        self._history: tuple[Entry, ...] = tuple(frozen.history)
+        """What was said before, as the model is shown it."""
         self._use = ModelUse()
         self._calls: list[EntryCall] = []
         self._unknown: list[str] = []
@@ -204,7 +206,7 @@ class Talk:
             self._go_on()
             self._telling.restart(ask.n)
             began, moved = monotonic(), list[Moved]()
-            report = await self._around.models.ask(request, self._asking(progress, ask.n, moved))
+            report = await self._report(progress, ask, request, moved)
             self._refused += sum(one.outcome == "context_too_long" for one in report.attempts)
             await self._keep(moved)
             try:
@@ -214,6 +216,23 @@ class Talk:
 
         record = await self._journal.step(f"request:{ask.n}", act, reserve=reserved)
         return self._answered(progress, record)
+
+    async def _report(self, progress: LoopProgress, ask: SendRequest, request: Request, moved: list[Moved]) -> Report:
+        """Ask, and if that fails, once without what was asked before and never answered: that may be the reason."""
+        began = monotonic()
+        report = await self._around.models.ask(request, self._asking(progress, ask.n, moved))
+        history = without_unanswered(self._history)
+        reserved = self._frozen.limits.generated is not None and generated(report, 1)
+        if reserved or not may_be_its_fault(report) or history == self._history:
+            return report
+        before, self._history = self._history, history
+        left = max(request.deadline - (monotonic() - began), _LAST_S)
+        asking = self._asking(progress, ask.n, moved)
+        asking = structs.replace(asking, again=None, name=f"{asking.name} without")
+        found = await self._around.models.ask(replace(self._request(progress, ask), deadline=left), asking)
+        if found.reply is None:
+            self._history = before
+        return joined(report, found)
 
     def _answered(self, progress: LoopProgress, record: JsonMapping) -> LoopProgress | TurnResult:
         limits = self._frozen.limits
@@ -233,7 +252,7 @@ class Talk:
     def _request(self, progress: LoopProgress, ask: SendRequest) -> Request:
         frozen = self._frozen
         return Request(
-            messages(frozen.history, progress.messages, frozen.zone),
+            messages(self._history, progress.messages, frozen.zone),
             system=frozen.system,
             tools=tuple(tool.offered for tool in frozen.tools),
             no_calls=not ask.tools,
@@ -244,7 +263,7 @@ class Talk:
 
     def _asking(self, progress: LoopProgress, n: int, moved: list[Moved]) -> Asking:
         """How to send request `n`. `moved` receives parts that a model with a smaller context must read from files."""
-        said = Said(self._frozen.history, progress.messages, self._frozen.zone)
+        said = Said(self._history, progress.messages, self._frozen.zone)
 
         def shortened(request: Request, tokens: int) -> Request:
             found, files = shorter(request, said, tokens, self._folder)

@@ -10,8 +10,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import zip_longest
 from typing import Final
 from zoneinfo import ZoneInfo
+
+from msgspec.structs import replace
 
 from switchboard.core.lenient import json_value
 from switchboard.core.passages.names import speaker
@@ -35,6 +38,7 @@ _GO_ON: Final = (
     "Go on from there; what was done is not to be done again. If you make one of these calls with exactly these "
     "arguments, you get its recorded result, whole, and nothing is done."
 )
+_UNANSWERED: Final = Entry("user", "(a message of then could not be answered)")
 _SAFETY: Final = re.compile(
     r"\b(allerg|anaphyla|epi-?pen|asthma|diabet|insulin|epilep|seizure|pacemaker|pregnan|medication|medicine|intoleran"
     r"|celiac|coeliac|ha?emophil|blood thinner|suicid|dementia|emergency"
@@ -85,6 +89,16 @@ def told_facts(facts: Iterable[Fact]) -> tuple[Fact, ...]:
 
 def _note(fact: Fact) -> str:
     return f"- {fact.created_at:%Y-%m-%d}, {fact.author} about {fact.subject}: {' '.join(fact.text.split())}"
+
+
+def without_unanswered(history: Sequence[Entry]) -> tuple[Entry, ...]:
+    """The history with a note in place of each message that was never answered: a model may fail at its words."""
+    found = list[Entry]()
+    for entry, after in zip_longest(history, history[1:]):
+        replied = after is not None and after.role == "assistant"
+        known = replied or entry.role == "assistant" or not entry.author  # without an author it is a summary
+        found.append(entry if known else replace(_UNANSWERED, position=entry.position))
+    return tuple(found)
 
 
 def messages(history: Sequence[Entry], turn: Sequence[ChatMessage], zone: str) -> tuple[ChatMessage, ...]:
