@@ -23,6 +23,7 @@ from switchboard.llm.context import LEAST, REMEMBERED_S, Contexts
 from switchboard.llm.dispatch import Dispatcher, RequestTerms
 from switchboard.llm.port import ApiKind
 from switchboard.llm.spec import API_KINDS, ModelSpec
+from switchboard.llm.web import broken_failure
 from switchboard.testing.engines import a_turn
 from switchboard.testing.scripted_llm import Reply, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm.faults import Where
@@ -32,6 +33,7 @@ from tests.integration.test_dispatcher import DOWN, GOOD, Billed, Clock, Scripte
 
 SCRIPT: Final = Script(models=("scripted-1",))
 FAILED: Final = ModelFailure("unavailable", "status 500: no")
+REFUSED_CONNECTION: Final = broken_failure(ConnectionRefusedError(111, "Connection refused"))
 OVERLOADED: Final = ModelFailure("unavailable", "status 503: no", overloaded=True)
 TOO_LONG: Final = ModelFailure("context_too_long", "status 400: no")
 
@@ -225,6 +227,37 @@ async def test_no_request_is_at_fault_where_the_server_has_too_much_to_do_or_ans
         assert report.failure is not None
         assert report.failure.kind == failure.kind
         assert report.failure.retryable
+
+
+@pytest.mark.parametrize(
+    ("failure", "others", "pause", "blamed"),
+    [
+        (FAILED, 4, 1.0, True),
+        (ModelFailure("timeout", "no answer within 20 s"), 4, 1.0, True),
+        (REFUSED_CONNECTION, 4, 1.0, False),
+        (FAILED, 1, 1.0, False),
+        (FAILED, 4, REMEMBERED_S, False),
+    ],
+    ids=["crash", "timeout", "no connection", "one short recovery", "seldom"],
+)
+async def test_only_a_request_that_a_server_fails_at_between_answers_to_others_is_at_fault(
+    failure: ModelFailure, others: int, pause: float, blamed: bool
+) -> None:
+    """`others`: after how many of its failures another request was answered, `pause` seconds after the failure."""
+    clock, model = Clock(), Scripted("m", lambda asked: GOOD if asked.said == "other" else failure)
+    one = dispatcher(model, clock=clock)
+    other = Request((ChatMessage("user", "other"),), deadline=600.0)
+    report = Report(None)
+    for n in range(5):
+        report = await one.run(replace(request(), deadline=600.0), chat("a"))
+        clock.now += pause
+        if n < others:
+            assert by(await one.run(other, chat(f"other {n}"))) == "m"
+    assert ("m", "at_fault") in outcomes(report.attempts) or not blamed
+    assert (report.failure is not None and report.failure.retryable) != blamed
+    clock.now += REMEMBERED_S
+    model._act = lambda _: GOOD
+    assert by(await one.run(replace(request(), deadline=600.0), chat("a"))) == "m", "it is forgotten"
 
 
 # Too long -----------------------------------------------------------------------------------------------------------

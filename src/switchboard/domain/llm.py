@@ -281,7 +281,7 @@ class ModelFailure(Exception):
     `retryable`: the same model may succeed later. `alive`: the other side works, and only rejects this request, so
     there is no reason to mistrust it. `retry_after`: seconds, if the provider asks for a pause. `limit`: of a request
     that is too long, the tokens that the other side says it can read; `certain`: whether it said that this is so.
-    `overloaded`: it says that it has too much to do, which has nothing to do with the request.
+    `overloaded`: it says that it has too much to do, or is not reached, which has nothing to do with the request.
     """
 
     def __init__(  # noqa: PLR0913 - what there is to know of a failure, all but two of it optional

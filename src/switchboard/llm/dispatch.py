@@ -7,11 +7,10 @@ asked again after 0.5, 2 and 5 seconds; later retries are up to the caller. Nobo
 
 A model for which the request was too long is asked again with less of it, the oldest first, and then with its shortest
 form, as long as fewer than three requests of the turn were refused for that; the next model is asked in any case, and
-the last for the shortest form. What it says it can read is remembered;
-a guess only where the settings say nothing, and if the request was long enough to tell. A request at which a model
-fails four times while it answers others is itself at fault: the other models are asked, then that model with the
-shortest form, and then it is not asked any more. No model is asked after our own server has accepted a call, as the
-message would be routed twice.
+the last for the shortest form. What it says it can read is remembered; a guess only where the settings say nothing, and
+if the request was long enough to tell. A request at which a model fails four times, and twice answers others in
+between, is itself at fault: the other models are asked, then that model with the shortest form, and then it is not
+asked any more. No model is asked after our own server has accepted a call, as the message would be routed twice.
 """
 
 from __future__ import annotations
@@ -149,9 +148,9 @@ class _Model:
     spec: ModelSpec
     session: ModelSession
     line: SlotQueue
+    blame: Blame
     breaker: Breaker = _CLOSED
     pause_ends: float = 0.0
-    blame: Blame = field(default_factory=Blame)
     probed: asyncio.Event = field(default_factory=asyncio.Event)
     """Not set while a probe is running: a run that has no other model waits for its outcome."""
     pace: Pace = field(init=False)
@@ -258,7 +257,8 @@ class Dispatcher:
     ) -> None:
         lines: dict[str, SlotQueue] = {}
         self._models = {
-            spec.name: _Model(spec, one, lines.setdefault(spec.slot, SlotQueue(spec.sessions))) for spec, one in models
+            spec.name: _Model(spec, one, lines.setdefault(spec.slot, SlotQueue(spec.sessions)), Blame(clock))
+            for spec, one in models
         }
         self._spending = spending
         self._limits = limits

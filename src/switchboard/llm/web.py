@@ -201,10 +201,10 @@ def broken_failure(error: BaseException) -> ModelFailure:
     if too_much is not None:
         return ModelFailure("garbage", shown(str(too_much)))
     if any(isinstance(one, httpx2.TimeoutException) for one in chain):
-        return ModelFailure("timeout", f"no connection within {_CONNECT_S:g} s")
+        return ModelFailure("timeout", f"no connection within {_CONNECT_S:g} s", overloaded=True)
     if any(isinstance(one, httpx2.UnsupportedProtocol | httpx2.InvalidURL) for one in chain):
         return ModelFailure("defect", "the base_url is not understood")
-    return ModelFailure("unavailable", _why_broken(chain[-1]))
+    return ModelFailure("unavailable", _why_broken(chain[-1]), overloaded=True)
 
 
 def _why_broken(error: BaseException) -> str:
