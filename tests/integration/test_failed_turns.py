@@ -203,6 +203,12 @@ async def test_a_message_that_alone_makes_the_model_fail_becomes_a_dead_letter_t
         assert "the request is at fault" in dead["reason"]
         assert "status 500" in dead["reason"]
         assert await _answered(parts, 2)
+        asked, brain.on = len(llm.requests), ""
+        await service_of(parts).reroute(OPERATOR, dead["dead_letter_id"], to_butler("clerk"))
+        await eventually(lambda: settled(parts), within=60)
+        assert len(llm.requests) == asked + 1, "who gives it to the same butler again blames it for nothing before"
+        assert "could not be answered" not in llm.requests[-1].prompt, "nor is anything left out of it"
+        assert len(await all_dead_letters(parts)) == 1
         await assert_balanced(parts)
 
 

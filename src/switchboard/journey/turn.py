@@ -99,6 +99,7 @@ def turn_of(work: Work, member: Member, attempt: int) -> Turn:
         work.segment,
         work.whole_text,
         work.dead_letter,
+        place=work.seq,
     )
 
 

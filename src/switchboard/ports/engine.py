@@ -125,6 +125,8 @@ class Turn:
     """The teams and butlers below its own team to which it may hand the message on, each with its description."""
     keeps: Keeps | None = field(default=None, compare=False, repr=False)
     """For anything that stays in this process between turns of the conversation; None: there is no other process."""
+    place: int = 0
+    """The place of the delivery in its lane, the same in every attempt; 0: unknown. Who gets it again has another."""
 
     @property
     def text(self) -> str:

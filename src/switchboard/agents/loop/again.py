@@ -33,5 +33,5 @@ def wait_for_models(turn: Turn, *, reserved: bool = False) -> Callable[[Report, 
 
 
 def request_name(turn: Turn, path: str) -> str:
-    """What tells a request from all others: its butler, its message, and its step."""
-    return f"{turn.member.system_id} {turn.request_id} {turn.segment} {path}"
+    """What tells a request from all others: its butler, its message, the delivery of it, and its step."""
+    return f"{turn.member.system_id} {turn.request_id} {turn.segment} {turn.place} {path}"
