@@ -281,7 +281,7 @@ def long(lines: int) -> tuple[Request, Callable[[Request, int], Request]]:
         (80, None, [63]),
         (40, None, [63, 45, 1]),
         (1, None, [63, 45, 1]),
-        (0, None, [28, 20, 1]),
+        (0, None, [63, 45, 1]),
         (40, 2_500, [35]),
     ],
 )
