@@ -103,7 +103,7 @@ class Drawn:
 def brain(request: Request) -> Reply:
     """Specialists with tools call one; all of them write a word."""
     if request.tools and not request.results:
-        label = request.prompt.rpartition("Write ")[2].rstrip(".")
+        label = request.prompt.rpartition("Write ")[2].split()[0].rstrip(".")
         return Reply(calls=(Call("look", {"text": f"{label}{LOOP}"}),))
     return Reply(text="Written.")
 
