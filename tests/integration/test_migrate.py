@@ -57,6 +57,12 @@ def functions_are(monkeypatch: pytest.MonkeyPatch, sql: str) -> None:
     monkeypatch.setattr("switchboard.store.migrate.functions", lambda: sql)
 
 
+def migrations_end_before(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """As in an older release."""
+    older = tuple(one for one in PRESENT if one.number < number)
+    monkeypatch.setattr("switchboard.store.migrate.migrations", lambda: older)
+
+
 async def test_migrating_again_changes_nothing(database_url: str) -> None:
     database = await Database.connect(database_url)
     try:
@@ -279,7 +285,7 @@ async def test_what_older_releases_kept_is_read_as_if_it_came_today(
     database = await Database.connect(database_url)
     try:
         with monkeypatch.context() as older:
-            older.setattr("switchboard.store.migrate.migrations", lambda: PRESENT[:1])
+            migrations_end_before(older, PRESENT[1].number)
             await migrate(database)
         await database.run(HISTORY)
         assert await migrate(database) == PRESENT[1:]
@@ -297,9 +303,7 @@ async def test_the_function_that_gives_slots_is_replaced_although_it_returns_mor
     database = await Database.connect(database_url)
     try:
         with monkeypatch.context() as older:
-            older.setattr(
-                "switchboard.store.migrate.migrations", lambda: tuple(one for one in PRESENT if one.number < 5)
-            )
+            migrations_end_before(older, 5)
             functions_are(older, f"{functions()};\n{SLOTS}")
             await migrate(database)
         await migrate(database)
@@ -325,9 +329,7 @@ async def test_replies_that_older_releases_kept_for_connectors_of_programs_are_r
     database = await Database.connect(database_url)
     try:
         with monkeypatch.context() as older:
-            older.setattr(
-                "switchboard.store.migrate.migrations", lambda: tuple(one for one in PRESENT if one.number < 6)
-            )
+            migrations_end_before(older, 6)
             await migrate(database)
         for endpoint in ("embedded:System1/clerk", "bot:house"):
             await database.run(
