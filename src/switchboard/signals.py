@@ -66,4 +66,4 @@ def default_signals() -> Iterator[None]:
 
 
 def _drop(number: int, frame: FrameType | None) -> None:
-    """Do nothing."""
+    """Do nothing: unlike an ignored signal, one with a handler is at its default in a program that we start."""

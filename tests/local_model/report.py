@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -60,6 +61,8 @@ class Share(Struct, frozen=True):
 
 def main() -> None:
     """Run what is missing, then print the shares."""
+    # Otherwise the installation and the server of the model would go on without it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped; the next run goes on from here"))
     options = _options()
     label = options.label or _label(options)
     done = [one for one in _read(options.results) if one.label == label]
