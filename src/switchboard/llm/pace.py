@@ -20,6 +20,8 @@ MARGIN: Final = 3
 _LEAST_TOKENS: Final = 200
 """Read tokens from which on a request says how fast a model reads."""
 _ROUND_S: Final = 10
+_LONGEST_S: Final = 3_600
+"""If it takes longer to read a full context, the machine was probably busy when the speed was measured."""
 _WORTH_TELLING_S: Final = 5
 
 
@@ -41,8 +43,8 @@ def speed_of(attempt: ModelAttempt) -> float | None:
 
 
 def timeout_for(context: int, speed: float) -> int:
-    """Seconds that a request which fills the context may take, in tens."""
-    return ceil(MARGIN * context / speed / _ROUND_S) * _ROUND_S
+    """Seconds that a request which fills the context may take, in tens; an hour at most."""
+    return min(ceil(MARGIN * context / speed / _ROUND_S) * _ROUND_S, _LONGEST_S)
 
 
 class Pace:
