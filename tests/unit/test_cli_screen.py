@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -106,8 +107,11 @@ def test_a_reply_appears_while_it_is_written(
     assert shown(LiveScreen().take, events, capsys) == (out, err)
 
 
-def test_half_a_reply_is_on_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(LiveScreen().take, (delta(0, "Once upon "),), capsys) == ("clerk: Once upon", "")
+def test_half_a_reply_is_on_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out, _ = shown(LiveScreen().take, (delta(0, "Once **up"), delta(9, "on**")), capsys)
+    assert re.sub("\x1b\\[[0-9;]*[mK]", "", out).split("\r") == ["clerk: Once **up", "clerk: Once upon"]
 
 
 def test_into_a_pipe_a_reply_comes_whole(capsys: pytest.CaptureFixture[str]) -> None:

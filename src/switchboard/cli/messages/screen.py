@@ -1,7 +1,7 @@
 """Shows the progress of a message. In: the events of its stream; out: text for people.
 
-Called by `chat.py` and `send.py`. On a terminal a reply appears while it is written, otherwise when complete. Next:
-`talk.py`.
+Called by `chat.py` and `send.py`. On a terminal a reply appears while it is written, with its Markdown rendered;
+otherwise it appears when complete, as it was written. Next: `markdown.py`, `talk.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from rich.live_render import LiveRender
 from rich.text import Text
 
+from switchboard.cli.messages.markdown import Block, finished, markdown
 from switchboard.cli.messages.talk import Take, show_files, show_reply
 from switchboard.cli.output import Json, clean, errors, out, wants_json
 
@@ -36,13 +38,18 @@ def show_whole(kind: str, data: Json) -> None:
 class LiveScreen:
     """Shows one butler's text while it is written; other texts follow after it.
 
-    A withdrawn text stays on the screen; its replacement begins on a new line.
+    The block that is being written is drawn again with each piece; those before it stay. A withdrawn text stays on the
+    screen; its replacement begins on a new line.
     """
 
     def __init__(self) -> None:
+        self._console = out()
         self._system_id = ""
         self._text = ""
         self._shown = ""
+        self._settled = 0
+        """Characters of what is shown that are not drawn again."""
+        self._drawn = LiveRender("", vertical_overflow="visible")
         self._later: list[Json] = []
 
     def take(self, kind: str, data: Json) -> None:
@@ -62,45 +69,65 @@ class LiveScreen:
         match kind:
             case "reset":
                 self._text = ""
-                self._end_line()
+                self._end_text()
             case "delta":
                 self._text = self._text[: data["offset"]] + data["text"]
                 self._show()
             case "tool":
-                self._end_line()
+                self._end_text()
                 errors().print(f"{clean(data['system_id'])} uses {clean(data['name'])}", style="dim")
             case "status":
-                self._end_line()
+                self._end_text()
                 note = f"{data['system_id']} is {data['phase']}, about {data['seconds']} s"
                 errors().print(clean(note), style="dim")
             case "reply":
                 if self._shown:
-                    self._end_line()
+                    self._end_text()
                     show_files(data)
                 else:
-                    show_reply(data)
+                    self._show_whole(data)
                 self._end()
 
     def _show(self) -> None:
         """Show the new part, except spaces at the ends, until it is clear whether they stay."""
         text = clean(self._text).strip()
         if not text.startswith(self._shown):
-            self._end_line()
-        if text and not self._shown:
-            out().print(Text(f"{clean(self._system_id)}: ", style="bold cyan"), end="")
-        out().print(Text(text[len(self._shown) :]), end="", soft_wrap=True)
+            self._end_text()
         self._shown = text
+        if not text:
+            return
+        self._erase()
+        if end := finished(text[self._settled :]):
+            self._console.print(self._block(text[self._settled : self._settled + end]), end="")
+            self._console.print()
+            self._settled += end
+        if self._console.is_terminal:
+            self._drawn.set_renderable(self._block(text[self._settled :], tail=True))
+            self._console.print(self._drawn, end="")
 
-    def _end_line(self) -> None:
-        if self._shown:
-            out().print()
-        self._shown = ""
+    def _erase(self) -> None:
+        self._console.control(self._drawn.position_cursor())
+        self._drawn = LiveRender("", vertical_overflow="visible")
+
+    def _block(self, text: str, *, tail: bool = False) -> Block:
+        """The text, after the name of the butler if it is the beginning."""
+        return markdown(text, "" if self._settled else clean(self._system_id), tail=tail)
+
+    def _end_text(self) -> None:
+        self._erase()
+        if rest := self._shown[self._settled :]:
+            self._console.print(self._block(rest), end="")
+        self._shown, self._settled = "", 0
 
     def _end(self) -> None:
-        self._end_line()
+        self._end_text()
         later, self._system_id, self._text, self._later = self._later, "", "", []
         for reply in later:
-            show_reply(reply)
+            self._show_whole(reply)
+
+    def _show_whole(self, reply: Json) -> None:
+        self._console.print(markdown(clean(reply["text"]), clean(reply["system_id"])), end="")
+        show_files(reply)
 
 
 def _show_waiting(data: Json) -> None:
