@@ -144,14 +144,18 @@ async def test_a_turn_with_a_model_and_tools_over_the_gateway(database_url: str,
         client(server.url, server.token) as one,
     ):
         stream = (await one.say("where?", stream=True))["stream"]
+        used = []
         while True:
             folded.take(event := await one.event(stream))
+            used += [event] if event["event"].startswith("chat.tool") else []
             if event["payload"]["step"] == 2:
                 break
         llm.release("go on")
         await one.fold(stream, folded)
     assert folded.content == folded.end["content"] == "It is there, I have seen it."
-    assert "chat.tool" in folded.kinds
+    told = [(one["event"], one["payload"]["name"]) for one in used]
+    assert told == [("chat.tool", "look"), ("chat.tool_end", "look")]
+    assert (used[0]["payload"]["arguments"], used[1]["payload"]["ok"]) == ('{"text": "secret"}', True)
     assert folded.end["usage"]["output_tokens"] > 0
     assert (folded.end["model"], folded.end["stop_reason"]) == ("m", "end")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -96,9 +96,11 @@ class Reader:
         self.last = mark or self.last
 
 
-async def events(server: Opened, request_id: str, after: str = "") -> AsyncGenerator[tuple[str, str, Any]]:
-    """The id, kind and data of each event."""
-    headers = {"last-event-id": after} if after else {}
+async def events(
+    server: Opened, request_id: str, after: str = "", token: Mapping[str, str] | None = None
+) -> AsyncGenerator[tuple[str, str, Any]]:
+    """The id, kind and data of each event. `token`: the header of another token than the operator's."""
+    headers = ({"last-event-id": after} if after else {}) | dict(token or {})
     async with (
         asyncio.timeout(SOON),
         server.http.stream("GET", f"/v1/messages/{request_id}/stream", headers=headers) as response,
@@ -409,26 +411,38 @@ async def test_whatever_is_told_and_lost_the_pieces_make_the_reply(database_url:
         await eventually(lambda: nothing_left(server))
 
 
-async def test_a_turn_with_a_model_tells_its_text_and_the_names_of_its_tools(database_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("role", ["operator", "connector"])
+async def test_a_turn_with_a_model_tells_its_text_and_its_tools(
+    database_url: str, tmp_path: Path, role: Literal["operator", "connector"]
+) -> None:
     replies = [
         Reply(text="Let me look.", calls=(Call("look", {"text": "secret"}),), thinking="Hm."),
         Reply(text="It is there, I have seen it.", fault=Hang("go on", at="middle")),
     ]
-    reader = Reader()
+    reader, used = Reader(), []
+    connector = Principal("connector", "site", "api", "bot:house")
     async with (
         ScriptedLlm(replies) as llm,
         a_model_engine(llm, [Noting("look")]) as (engine, _),
         a_server(database_url, tmp_path, engine, grants={"others": ["look"]}) as server,
-        aclosing(events(server, await sent(server))) as coming,
+        aclosing(
+            events(server, await sent(server), token=await server.token_for(connector) if role == "connector" else None)
+        ) as coming,
     ):
         async for mark, kind, data in coming:
             reader.take(mark, kind, data)
-            assert "secret" not in str(data)
+            used += [data] if kind in {"tool", "tool_end"} else []
+            assert kind == "tool" or "secret" not in str(data)
             assert "Hm." not in str(data)
             if kind == "delta" and data["step"] == 2:
                 llm.release("go on")
     assert reader.texts == {CLERK: "It is there, I have seen it."}
     assert reader.kinds.index("tool") > reader.kinds.index("delta")
+    arguments = '{"text": "secret"}' if role == "operator" else ""
+    assert [(one["name"], one.get("arguments"), one.get("ok")) for one in used] == [
+        ("look", arguments, None),
+        ("look", None, True),
+    ]
     assert "reset" in reader.kinds
 
 

@@ -21,8 +21,9 @@ def reset(system_id: str = "clerk") -> Event:
     return "reset", {"system_id": system_id, "attempt": 1, "step": 2}
 
 
-def tool(name: str) -> Event:
-    return "tool", {"system_id": "clerk", "attempt": 1, "step": 1, "name": name}
+def tool(name: str, **more: str | bool) -> Event:
+    kind = "tool_end" if "ok" in more else "tool"
+    return kind, {"system_id": "clerk", "attempt": 1, "step": 1, "name": name, **more}
 
 
 def status(seconds: int) -> Event:
@@ -62,6 +63,11 @@ def shown(take: Take, events: tuple[Event, ...], capsys: pytest.CaptureFixture[s
             (delta(0, "I look."), tool("look"), reset(), delta(0, "There."), reply("There."), DONE),
             "clerk: I look.\nclerk: There.\n",
             "clerk uses look\n",
+        ),
+        (
+            (tool("look", arguments='{"at": "a\nb"}'), tool("look", ok=True), tool("look"), tool("look", ok=False)),
+            "",
+            'clerk uses look {"at": "a b"}\nlook: done\nclerk uses look\nlook: failed\n',
         ),
         (
             (status(40), ("later", {"system_id": "clerk"}), delta(0, "There."), reply("There."), DONE),

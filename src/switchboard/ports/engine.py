@@ -72,8 +72,9 @@ class TurnPhase(Struct, frozen=True):
 class Delta(Struct, frozen=True):
     """A piece of a reply while it is being written: the text so far is `text_so_far[:offset] + text`.
 
-    `step`: the number of the model request that writes it, from 1. `tool`: the name of a tool that is being called;
-    `status`: what is being done otherwise. With either, the text stays the same.
+    `step`: the number of the model request that writes it, from 1. `tool`: the name of a tool whose call begins, with
+    its `arguments` as JSON, shortened, or ends: `succeeded` says how. `status`: what is being done otherwise. With
+    either, the text stays the same.
     """
 
     offset: int
@@ -81,6 +82,8 @@ class Delta(Struct, frozen=True):
     step: int = 0
     tool: str = ""
     status: TurnPhase | None = None
+    arguments: str = ""
+    succeeded: bool | None = None
 
 
 class Stop(Protocol):

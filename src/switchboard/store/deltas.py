@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from msgspec import Struct
@@ -19,6 +19,9 @@ from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
 from switchboard.ports.engine import Delta, TurnPhase
 from switchboard.store.database import Database, arrays, query, rows_as
+
+_OK: Final = "ok"
+_FAILED: Final = "failed"
 
 
 class Writer(NamedTuple):
@@ -39,7 +42,8 @@ class Position(NamedTuple):
 class ReplyPiece(Struct, frozen=True):
     """A piece as read: keep the first `kept` characters of the butler's text, then append `text`.
 
-    `tool`: the name of a tool, or a status as `reading:40`, which no tool is called.
+    `doing`: the name of a tool whose call begins, with its arguments in `text`; how a call has ended, as `ok:NAME` or
+    `failed:NAME`; or a status, as `reading:40`. No tool has a colon in its name.
     """
 
     system_id: str
@@ -48,7 +52,7 @@ class ReplyPiece(Struct, frozen=True):
     step: int
     kept: int
     text: str
-    tool: str
+    doing: str
 
     @property
     def position(self) -> Position:
@@ -58,12 +62,20 @@ class ReplyPiece(Struct, frozen=True):
     @property
     def status(self) -> TurnPhase | None:
         """What the butler is doing besides, as stored."""
-        phase, colon, seconds = self.tool.partition(":")
-        return TurnPhase("reading", int(seconds)) if colon and phase == "reading" and seconds.isdecimal() else None
+        phase, _, seconds = self.doing.partition(":")
+        return TurnPhase("reading", int(seconds)) if phase == "reading" and seconds.isdecimal() else None
+
+    @property
+    def ended(self) -> tuple[str, bool] | None:
+        """The tool of a call that has ended, and whether it succeeded."""
+        outcome, colon, name = self.doing.partition(":")
+        return (name, outcome == _OK) if colon and outcome in {_OK, _FAILED} else None
 
 
 def _doing(one: Delta) -> str:
-    return f"{one.status.phase}:{one.status.seconds}" if one.status else one.tool
+    if one.status:
+        return f"{one.status.phase}:{one.status.seconds}"
+    return one.tool if one.succeeded is None else f"{_OK if one.succeeded else _FAILED}:{one.tool}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +101,7 @@ class MessageStanding(Struct, frozen=True):
 
 async def write(database: Database, pieces: Sequence[tuple[Writer, int, Delta]]) -> None:
     """Add pieces; each number is higher than all earlier ones of its writer."""
-    rows = [(*writer, n, one.step, one.offset, one.text, _doing(one)) for writer, n, one in pieces]
+    rows = [(*writer, n, one.step, one.offset, one.text or one.arguments, _doing(one)) for writer, n, one in pieces]
     await database.run(query("deltas.write"), *arrays(rows, 8))
 
 

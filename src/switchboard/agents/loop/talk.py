@@ -391,9 +391,10 @@ class Talk:
     async def _done(self, tool: FrozenTool, call: PlannedCall, key: UUID) -> JsonObject:
         """Carry out a call and return its result for the model."""
         began = monotonic()
-        self._telling.call(tool.name)
+        self._telling.call(tool.name, call.made.arguments)
         approved, wary = call.path in self._decisions, self._people.wary(self._read())
         outcome = await self._caller.call(tool, call.made.arguments, key, approved=approved)
+        self._telling.end_call(tool.name, ok=outcome.ok)
         return record_of(outcome, began, wary=wary)
 
     def _remember(self, made: ToolCall, record: JsonMapping) -> None:

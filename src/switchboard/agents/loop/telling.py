@@ -6,12 +6,18 @@ reply.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from itertools import takewhile
+from typing import Final
 
 from switchboard.core.storable import storable_text
 from switchboard.domain import llm
+from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.engine import Delta, TurnPhase
+
+_MOST_SAID: Final = 200
+"""Characters of a call's arguments that are told."""
 
 
 class Telling:
@@ -37,10 +43,16 @@ class Telling:
         if self.text:
             self._tell(0, "")
 
-    def call(self, tool: str) -> None:
+    def call(self, tool: str, arguments: JsonMapping) -> None:
         """Report that a tool is called."""
         if self._on_delta is not None:
-            self._on_delta(Delta(len(self.text), "", self._step, tool))
+            said = storable_text(json.dumps(arguments, ensure_ascii=False, default=str)[:_MOST_SAID])
+            self._on_delta(Delta(len(self.text), "", self._step, tool, arguments=said))
+
+    def end_call(self, tool: str, *, ok: bool) -> None:
+        """Report how the call of a tool has ended."""
+        if self._on_delta is not None:
+            self._on_delta(Delta(len(self.text), "", self._step, tool, succeeded=ok))
 
     def end(self, text: str) -> None:
         """Complete the stream with the missing part of the reply."""

@@ -38,7 +38,7 @@ _LOOK_LEAST_OFTEN_S: Final = 1.0
 _PING_EVERY_S: Final = 15.0
 _NOWHERE: Final = Position(0, 0)
 
-StreamEventKind = Literal["delta", "reset", "tool", "status", "waiting", "reply", "done", "ping"]
+StreamEventKind = Literal["delta", "reset", "tool", "tool_end", "status", "waiting", "reply", "done", "ping"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,18 @@ class TextDelta(Reset):
 
 @dataclass(frozen=True, slots=True)
 class ToolUse(Reset):
-    """A butler uses the tool of this name."""
+    """A butler calls the tool of this name. `arguments`: what with, for operators: the beginning of the JSON."""
 
     name: str
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolEnd(Reset):
+    """The call of the tool of this name has ended. `ok`: it succeeded."""
+
+    name: str
+    ok: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +139,7 @@ class StreamService:
         await self._views.own(caller, request_id)
         replied, positions = key_of(after, tuple[set[UUID], dict[CursorText, tuple[Number, Number]]]) or (set(), {})
         stream = Stream(self._runtime, self._views, request_id, replied)
+        stream.tells_arguments = caller.role == "operator"
         await stream.skip({system_id: Position(*position) for system_id, position in positions.items()})
         return stream
 
@@ -150,6 +160,8 @@ class Stream:
         """Butlers of which the reader may have another text: it was cut off between events that belong together."""
         self._waiting: Mapping[str, tuple[str, str]] = {}
         self._asked: Mapping[str, Sequence[Asked]] = {}
+        self.tells_arguments = False
+        """Whether the reader may see what tools are called with: it can be more than the person may know."""
 
     async def skip(self, positions: Mapping[str, Position]) -> None:
         """Mark the text up to these positions as known to the reader, as far as it still exists."""
@@ -201,15 +213,17 @@ class Stream:
         """The event for a piece; if earlier ones were lost, its text waits for the reply."""
         known = self._told.get(one.system_id, _Told())
         before = known.text if one.epoch == known.position.epoch else ""
-        fits = one.kept <= len(before) and not one.tool
+        fits = one.kept <= len(before) and not one.doing
         text = before[: one.kept] + one.text if fits else before
         self._told[one.system_id] = _Told(one.position, one.step, text)
         of = (one.system_id, one.epoch, one.step)
         events = [StreamEvent("reset", Reset(*of))] if known.text and not before[: one.kept] else []
         if (status := one.status) is not None:
             events.append(StreamEvent("status", TurnStatus(*of, status.phase, status.seconds)))
-        elif one.tool:
-            events.append(StreamEvent("tool", ToolUse(*of, one.tool)))
+        elif (ended := one.ended) is not None:
+            events.append(StreamEvent("tool_end", ToolEnd(*of, *ended)))
+        elif one.doing:
+            events.append(StreamEvent("tool", ToolUse(*of, one.doing, one.text if self.tells_arguments else "")))
         elif fits and (one.text or one.kept):
             events.append(StreamEvent("delta", self._delta(*of, one.kept, text)))
         return self._marked(events)

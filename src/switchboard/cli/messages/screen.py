@@ -15,7 +15,7 @@ from rich.text import Text
 
 from switchboard.cli.messages.markdown import Block, finished, markdown
 from switchboard.cli.messages.talk import Take, show_files, show_reply
-from switchboard.cli.output import Json, clean, errors, out, wants_json
+from switchboard.cli.output import Json, clean, errors, one_line, out, wants_json
 
 _TROUBLE: Final[Mapping[str, str]] = {"overload": "takes no more at the moment", "timeout": "does not answer in time"}
 
@@ -75,7 +75,11 @@ class LiveScreen:
                 self._show()
             case "tool":
                 self._end_text()
-                errors().print(f"{clean(data['system_id'])} uses {clean(data['name'])}", style="dim")
+                said = f"{data['system_id']} uses {data['name']} {data.get('arguments', '')}"
+                errors().print(one_line(said), style="dim", soft_wrap=True)
+            case "tool_end":
+                self._end_text()
+                errors().print(one_line(f"{data['name']}: {'done' if data['ok'] else 'failed'}"), style="dim")
             case "status":
                 self._end_text()
                 note = f"{data['system_id']} is {data['phase']}, about {data['seconds']} s"

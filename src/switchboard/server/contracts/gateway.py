@@ -21,7 +21,7 @@ from pydantic.json_schema import JsonSchemaMode
 from switchboard.app.approvals.service import FittingPage
 from switchboard.app.messages.chat import ChatEntry, Outcome, Speaker, WholeReply
 from switchboard.app.messages.intake import ErrorDetail
-from switchboard.app.messages.stream import Reset, TextDelta, ToolUse, TurnStatus, Waiting
+from switchboard.app.messages.stream import Reset, TextDelta, ToolEnd, ToolUse, TurnStatus, Waiting
 from switchboard.domain.envelope import MAX_TEXT
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.shown import ApprovalState
@@ -190,17 +190,19 @@ EventName = Literal[
     "chat.delta",
     "chat.reset",
     "chat.tool",
+    "chat.tool_end",
     "chat.status",
     "chat.waiting",
     "chat.reply",
     "chat.done",
     "chat.error",
 ]
-Told = TextDelta | Reset | ToolUse | TurnStatus | Waiting | WholeReply | Outcome | Failed
+Told = TextDelta | Reset | ToolUse | ToolEnd | TurnStatus | Waiting | WholeReply | Outcome | Failed
 EVENTS: Final[Mapping[EventName, type[Told]]] = {
     "chat.delta": TextDelta,
     "chat.reset": Reset,
     "chat.tool": ToolUse,
+    "chat.tool_end": ToolEnd,
     "chat.status": TurnStatus,
     "chat.waiting": Waiting,
     "chat.reply": WholeReply,

@@ -33,7 +33,7 @@ SLOW_S: Final = 20.0
 _TYPE: Final = "text/event-stream"
 _EVENTS: Final[Responses] = {
     200: {
-        "description": "Events: `delta`, `reset`, `tool`, `status`, `waiting`, `reply`; `done` when all is settled.",
+        "description": "Events: `delta`, `reset`, `tool`, `tool_end`, `status`, `waiting`, `reply`, in the end `done`.",
         "content": {_TYPE: {"schema": {"type": "string"}}},
     }
 }

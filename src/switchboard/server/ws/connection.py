@@ -25,7 +25,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from switchboard.app.access import Action, Principal
 from switchboard.app.messages.chat import PAGE_BYTES, ChatInput, NoAnswer, Outcome, Speaker, WholeReply
 from switchboard.app.messages.intake import ErrorDetail, refused
-from switchboard.app.messages.stream import Reset, StreamEvent, TextDelta, ToolUse, TurnStatus, Waiting
+from switchboard.app.messages.stream import Reset, StreamEvent, TextDelta, ToolEnd, ToolUse, TurnStatus, Waiting
 from switchboard.app.messages.views import MessageReplies
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import (
@@ -411,6 +411,8 @@ def events_of(event: StreamEvent) -> Iterator[tuple[EventName, Told]]:
                 yield "chat.delta", TextDelta(system_id, attempt, step, offset + start, text[start : start + _PIECE])
         case ToolUse() as told:
             yield "chat.tool", told
+        case ToolEnd() as told:
+            yield "chat.tool_end", told
         case TurnStatus() as told:
             yield "chat.status", told
         case Reset() as told:

@@ -7,7 +7,7 @@ delete from delta d using unnest($1::uuid[], $2::text[], $3::bigint[]) as e (req
 where d.request_id = e.request_id and d.system_id = e.system_id and d.epoch <= e.epoch;
 
 -- name: read
-select d.system_id, d.epoch, d.n, d.step, d.kept, d.text, d.tool
+select d.system_id, d.epoch, d.n, d.step, d.kept, d.text, d.tool as doing
 from delta d left join unnest($2::text[], $3::bigint[], $4::bigint[]) as s (system_id, epoch, n) using (system_id)
 where d.request_id = $1 and (s.system_id is null or (d.epoch, d.n) > (s.epoch, s.n))
 order by d.system_id, d.epoch, d.n limit 1000;
