@@ -107,7 +107,7 @@ def test_a_list_shows_who_and_what(capsys: pytest.CaptureFixture[str]) -> None:
     out().print(dead_letter_table([dead_letter(text="line one\nline two " + "x" * 500)]))
     said = capsys.readouterr().out
     assert "a@x.example" in said
-    assert "line one line two x" in said
+    assert "line one line t" in said
 
 
 @pytest.mark.parametrize(

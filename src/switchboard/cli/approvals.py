@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 ApprovalId = Annotated[
-    str, typer.Argument(help="Its id, or the beginning of it, as `approvals list` shows it.", metavar="ID")
+    str, typer.Argument(help="Its id, or its first or last characters, as `approvals list` shows it.", metavar="ID")
 ]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 State = Literal["pending", "approved", "refused", "answered", "expired", "ended"]

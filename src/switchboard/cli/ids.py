@@ -1,4 +1,4 @@
-"""Ids as typed by people: complete, or a unique beginning.
+"""Ids as typed by people: complete, or a unique beginning or end.
 
 Called by the commands that take an ID. In: words; out: a UUID, or an error that says what the id belongs to. Next:
 `GET /v1/ids`.
@@ -18,7 +18,7 @@ from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Json, clean
 from switchboard.domain.errors import InvalidInput, NotFound, SwitchboardError
 
-RequestId = Annotated[str, typer.Argument(help="The message's id, or the beginning of it.", metavar="ID")]
+RequestId = Annotated[str, typer.Argument(help="The message's id, or its first or last characters.", metavar="ID")]
 Kind = Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval"]
 _LISTED: Final = {
     "fact": "memory list",
@@ -48,11 +48,11 @@ _WORDS: Final[Mapping[str, _Words]] = {
 
 
 def check_id(given: str, kind: Kind) -> str:
-    """The word, if it can be an id or the beginning of one. Usage error if not."""
-    if not _BEGINNING.fullmatch(given):
+    """The word, if it can be an id, or the beginning or end of one. Usage error if not."""
+    if kind != "rule" and not _BEGINNING.fullmatch(given):  # a rule may be named
         words = _WORDS[kind]
         raise typer.BadParameter(
-            f"{given!r} is not an id: give the id of {_a(words)}, or its first characters (at least 4), as "
+            f"{given!r} is not an id: give the id of {_a(words)}, or its first or last characters (at least 4), as "
             f"`switchboard {words.listed}` shows them",
             param_hint="ID",
         )
@@ -86,7 +86,7 @@ def ask_about(kind: Kind, given: str, work: Callable[[Client, UUID], Awaitable[_
 
 
 async def meant(client: Client, kind: Kind, given: str) -> UUID:
-    """The complete id. Raises NotFound, or InvalidInput if several begin so."""
+    """The complete id. Raises NotFound, or InvalidInput if several begin or end so."""
     try:
         return UUID(given)
     except ValueError:
@@ -95,10 +95,14 @@ async def meant(client: Client, kind: Kind, given: str) -> UUID:
     words = _WORDS[kind]
     if len(found) > 1:
         ids = ", ".join(str(one["id"]) for one in found)
-        raise InvalidInput(f"{given} is the beginning of several ids: {ids}; give more of it", code="ambiguous_id")
+        what = "the name or a part of the id" if kind == "rule" else "a part of the id"
+        raise InvalidInput(f"{given} is {what} of several: {ids}; give a whole id", code="ambiguous_id")
     if not found:
         _say_what_it_is(kind, matches)
-        raise NotFound(f"no {words.name} has an id that begins with {given}; see `switchboard {words.listed}`")
+        name = f"the name {given}, or " if kind == "rule" else ""
+        raise NotFound(
+            f"no {words.name} has {name}an id that begins or ends with {given}; see `switchboard {words.listed}`"
+        )
     return UUID(found[0]["id"])
 
 

@@ -18,7 +18,7 @@ from switchboard.domain.ledger import OutboxState
 
 app = typer.Typer(help="Outgoing replies: list them, show one, save its files, or send it again.", no_args_is_help=True)
 
-OutboxId = Annotated[str, typer.Argument(help="The reply's id, or the beginning of it.", metavar="ID")]
+OutboxId = Annotated[str, typer.Argument(help="The reply's id, or its first or last characters.", metavar="ID")]
 
 
 @app.command("list")

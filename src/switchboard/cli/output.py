@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -59,6 +60,8 @@ _WIDEST: Final = 24
 _LAST: Final = 16
 """Cells that the last column must have in the first line, else it goes to the second, if nobody says more."""
 _GAP: Final = "  "
+_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SHORT: Final = 8
 _FEW: Final = 8
 """Names that an error lists when none of them is like the one given."""
 
@@ -267,8 +270,9 @@ def table(
 
     Columns in `keep` (ids, states) are never cut; the last gets the remaining room.
 
-    If there is no room for all columns, the rest form a second line below each row; so does the last one if it would
-    have less than `room` cells.
+    If there is no room for all columns, ids are shown by their last characters, which commands take as well. If that
+    is not enough, the rest form a second line below each row; so does the last one if it would have less than `room`
+    cells.
 
     `wrap`: the last column continues in the next line instead of being cut. Columns without names make a table without
     a head. Without rows it is a word that says so.
@@ -276,36 +280,65 @@ def table(
     cells = [[*(_cell(cell) for cell in row[:-1]), _cell(row[-1], lines=wrap)] for row in rows]
     if not cells:
         return Text("none", style="dim")
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=any(columns))
-    for at, name in enumerate(columns[:-1]):
-        natural = max(cell_len(name), *(row[at].cell_len for row in cells))
-        made.add_column(
-            name, no_wrap=True, overflow="ellipsis", width=natural if name in keep else min(natural, _WIDEST)
-        )
-    # For Rich it wraps in any case: only wrapping columns give way to the others when room is scarce.
-    widths = [made.columns[at].width or 0 for at in range(len(columns) - 1)]
-    widths.append(max(cell_len(columns[-1]), *(row[-1].cell_len for row in cells)))
-    made.add_column(columns[-1], overflow="fold" if wrap else "ellipsis")
-    for row in cells:
-        row[-1].no_wrap = not wrap
-        made.add_row(*row)
-    return _Fitting(made, columns, cells, widths, wrap, room)
+    whole = frozenset(keep)
+    short = [[_short_id(cell) for cell in row] for row in cells]
+    return _Fitting(_Lines(columns, cells, whole, wrap, room), _Lines(columns, short, whole, wrap, room))
+
+
+def _short_id(cell: Text) -> Text:
+    """The last characters of an id; they differ where the first ones are the same. Anything else unchanged."""
+    return Text(cell.plain[-_SHORT:], style=cell.style) if _ID.fullmatch(cell.plain) else cell
 
 
 class _Fitting(Struct, frozen=True):
+    """A table with short ids if that makes each row fit on a line, and the whole ones do not."""
+
+    whole: _Lines
+    short: _Lines
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        yield self.short if self.short.fits(width) and not self.whole.fits(width) else self.whole
+
+
+class _Lines(Struct, frozen=True):
     """A table whose rows continue on a second line if one line cannot hold them."""
 
-    whole: Table
     names: Sequence[str]
     rows: Sequence[Sequence[Text]]
-    widths: Sequence[int]
+    keep: frozenset[str]
     wrap: bool
     room: int
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    @property
+    def widths(self) -> Sequence[int]:
+        """Cells of each column; of the last one, all that it has use for."""
+        natural = [max(cell_len(name), *(row[at].cell_len for row in self.rows)) for at, name in enumerate(self.names)]
+        last = len(natural) - 1
+        return [
+            most if at == last or self.names[at] in self.keep else min(most, _WIDEST) for at, most in enumerate(natural)
+        ]
+
+    def fits(self, width: int) -> bool:
+        """Whether a row has room on a line of `width` cells."""
+        *others, last = self.widths
+        return sum(others) + len(_GAP) * len(others) + min(last, self.room) <= width
+
+    def _table(self) -> Table:
+        made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=any(self.names))
+        for name, cells in zip(self.names[:-1], self.widths, strict=False):
+            made.add_column(name, no_wrap=True, overflow="ellipsis", width=cells)
+        # For Rich it wraps in any case: only wrapping columns give way to the others when room is scarce.
+        made.add_column(self.names[-1], overflow="fold" if self.wrap else "ellipsis")
+        for row in self.rows:
+            row[-1].no_wrap = not self.wrap
+            made.add_row(*row)
+        return made
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
-        if sum(self.widths[:-1]) + len(_GAP) * (len(self.widths) - 1) + min(self.widths[-1], self.room) <= width:
-            yield self.whole
+        if self.fits(width):
+            yield self._table()
             return
         first = self._first(width)
         second = [at for at in range(len(self.names)) if at not in first]

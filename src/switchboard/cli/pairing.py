@@ -13,7 +13,7 @@ from switchboard.cli.output import Cursor, Json, clean, details, one_of, show, s
 
 app = typer.Typer(help="Decide who may write: list, approve, deny or revoke senders; make codes.", no_args_is_help=True)
 
-ContactId = Annotated[str, typer.Argument(help="The contact's id, or the beginning of it.", metavar="ID")]
+ContactId = Annotated[str, typer.Argument(help="The contact's id, or its first or last characters.", metavar="ID")]
 Account = Annotated[
     str, typer.Argument(help="Channel and endpoint, such as telegram/bot:123456, as `channels` shows them.")
 ]

@@ -16,7 +16,7 @@ app = typer.Typer(
     help="Events that could not be made into messages: list, show, replay or discard them.", no_args_is_help=True
 )
 
-QuarantineId = Annotated[str, typer.Argument(help="The event's id, or the beginning of it.", metavar="ID")]
+QuarantineId = Annotated[str, typer.Argument(help="The event's id, or its first or last characters.", metavar="ID")]
 
 
 @app.command("list")

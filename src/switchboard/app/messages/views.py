@@ -23,7 +23,7 @@ from switchboard.core.envelope.stored import with_texts
 from switchboard.core.routing.facts import shown_facts
 from switchboard.core.routing.rulefile import target_json
 from switchboard.core.words import offer
-from switchboard.domain.errors import InvalidInput, NotFound
+from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxPart, OutboxRow, OutboxState
 from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_description
@@ -293,13 +293,17 @@ class Views:
         return list((await self._replies(request_id)).replies)
 
     async def find(self, start: str) -> list[Found]:
-        """Objects with ids that begin so, with or without hyphens; at most a few of each kind. Raises InvalidInput."""
+        """Objects with ids that begin so, with or without hyphens; at most a few of each kind.
+
+        If there are none, those of the newest ones whose ids end so. Rules are also found by their names.
+        """
+        named = await lookup.find_rules(self._database, start, _FEW)
         digits = start.replace("-", "").lower()
         if not _DIGITS.fullmatch(digits):
-            raise InvalidInput(
-                f"{start!r} is not the beginning of an id, such as 01a20093-ad5f-7559", code="invalid_id", field="start"
-            )
-        return await lookup.find(self._database, UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f")), _FEW)
+            return named
+        first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
+        found = await lookup.find(self._database, first, last, _FEW)
+        return named + (found or await lookup.find_end(self._database, digits, _FEW))
 
     async def own(self, caller: Principal, request_id: UUID) -> StoredMessage:
         """The message, if the caller may read it. Raises NotFound."""

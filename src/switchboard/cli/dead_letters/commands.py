@@ -28,9 +28,10 @@ app = typer.Typer(
 
 _AT_ONCE: Final = 500
 
-Id = Annotated[str, typer.Argument(help="The dead letter's id, or the beginning of it.", metavar="ID")]
+Id = Annotated[str, typer.Argument(help="The dead letter's id, or its first or last characters.", metavar="ID")]
 Ids = Annotated[
-    list[str] | None, typer.Argument(help="Ids of dead letters, or their beginnings; none with --all.", metavar="ID")
+    list[str] | None,
+    typer.Argument(help="Ids of dead letters, or their first or last characters; none with --all.", metavar="ID"),
 ]
 Team = Annotated[str | None, typer.Option(help="Only this team.")]
 Category = Annotated[str | None, typer.Option(help="Only this category, such as no_route.")]

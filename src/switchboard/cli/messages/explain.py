@@ -46,7 +46,7 @@ _OUTCOMES = {"answered": "green", **dict.fromkeys(("declined", "fenced", "lost",
 
 def explain(
     request_id: Annotated[
-        str | None, typer.Argument(help="The message's id, or the beginning of it.", metavar="ID")
+        str | None, typer.Argument(help="The message's id, or its first or last characters.", metavar="ID")
     ] = None,
     *,
     dry_run: Annotated[

@@ -17,7 +17,9 @@ import typer
 from switchboard.cli.reading import read_object
 from switchboard.domain.errors import InvalidInput
 
-RuleId = Annotated[str, typer.Argument(help="The rule's id, or the beginning of it.", metavar="ID")]
+RuleId = Annotated[
+    str, typer.Argument(help="The rule's name or id, or the first or last characters of the id.", metavar="ID")
+]
 Reason = Annotated[
     str | None,
     typer.Option(help="Required: the reason, which is recorded; on a terminal you are asked for it.", metavar="TEXT"),

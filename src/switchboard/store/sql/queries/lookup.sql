@@ -14,3 +14,26 @@ union all
 union all
 (select 'approval', p.approval_id, a.request_id from approval p join awaited a on a.key = p.approval_id
  where p.approval_id between $1 and $2 order by p.approval_id limit $3);
+
+-- name: ids_ending
+-- Among the newest ones, as no index knows how an id ends.
+select kind, id, request_id from (
+    (select 'message' as kind, request_id as id, request_id from message_inbox order by request_id desc limit 10000)
+    union all
+    (select 'dead_letter', dead_letter_id, request_id from dead_letter order by dead_letter_id desc limit 10000)
+    union all
+    (select 'reply', outbox_id, request_id from outbox order by outbox_id desc limit 10000)
+    union all
+    (select 'rule', rule_id, null from rule order by rule_id desc limit 10000)
+    union all
+    (select 'contact', contact_id, null from contact order by contact_id desc limit 10000)
+    union all
+    (select 'event', quarantine_id, null from quarantine order by quarantine_id desc limit 10000)
+    union all
+    (select 'approval', p.approval_id, a.request_id from approval p join awaited a on a.key = p.approval_id
+     order by p.approval_id desc limit 10000)
+) newest
+where right(replace(id::text, '-', ''), length($1)) = $1 limit $2;
+
+-- name: rules
+select 'rule' as kind, rule_id as id, null::uuid as request_id from rule where name = $1 order by rule_id limit $2;
