@@ -131,10 +131,10 @@ def test_a_message_that_its_butler_refuses(cli: Cli) -> None:
 
 
 def test_chat_from_a_pipe_and_once(cli: Cli) -> None:
-    out = cli.says("chat", "--session", "s1", given="one\n\ntwo\n")
+    out = cli.says("chat", "--thread", "s1", given="one\n\ntwo\n")
     assert out == "System1/loud: ONE\nSystem1/loud: TWO\n"
     assert cli.says("chat", "--once", "three") == "System1/loud: THREE\n"
-    said = cli.json("chat", "--once", "four", "--session", "s1")
+    said = cli.json("chat", "--once", "four", "--thread", "s1")
     assert said["replies"][0]["text"] == "FOUR"
     message = cli.json("messages", "show", said["request_id"])
     assert (message["channel"], message["thread"]) == ("cli", "s1")
@@ -249,7 +249,7 @@ def test_an_id_of_something_else_is_said_to_be_that(cli: Cli) -> None:
     assert cli.json("dlq", "show", letter[:22])["dead_letter_id"] == letter
     assert cli.json("dlq", "handle", letter[:22], "--resolution", "done")["already"] is False
     assert letter not in cli.says("dlq", "list")
-    assert letter in cli.says("dlq", "list", "--status", "all")
+    assert letter in cli.says("dlq", "list", "--all")
 
 
 def test_what_explain_is_asked_wrongly(cli: Cli) -> None:
@@ -319,7 +319,7 @@ def test_explain_a_dead_letter(cli: Cli) -> None:
     [dead_letter] = [
         x for x in cli.json("dlq", "list", "--category", "no_route")["dead_letters"] if x["request_id"] == sent
     ]
-    assert dead_letter["dead_letter_id"] in cli.says("dlq", "list", "--team", "root", "--status", "pending")
+    assert dead_letter["dead_letter_id"] in cli.says("dlq", "list", "--team", "root", "--state", "pending")
     assert "hello" in cli.says("dlq", "show", dead_letter["dead_letter_id"])
     assert cli.json("dlq", "show", dead_letter["dead_letter_id"])["payload"]["payload"]["normalized_text"] == "hello"
 

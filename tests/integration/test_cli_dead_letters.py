@@ -162,7 +162,7 @@ def test_a_list_says_who_wrote_what_and_which_team_is_unknown(cli: Cli) -> None:
     assert "hello" in line
     cli.says("dlq", "handle", dead_letter, "--resolution", "seen")
     assert cli.says("dlq", "list", "--channel", "matrix") == "none\n"
-    assert dead_letter in cli.says("dlq", "list", "--channel", "matrix", "--status", "all")
+    assert dead_letter in cli.says("dlq", "list", "--channel", "matrix", "--all")
     explained = cli.says("explain", sent)
     assert "closed by operator-1" in explained
     assert "“seen”" in explained

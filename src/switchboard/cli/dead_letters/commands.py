@@ -60,9 +60,10 @@ Priority = Annotated[int | None, typer.Option(help="With --rule: higher prioriti
 def list_dead_letters(  # noqa: PLR0913 - the options of a command
     *,
     team: Team = None,
-    status: Annotated[
-        Literal["pending", "handled", "all"], typer.Option(help="Pending ones, handled ones, or all.")
+    in_state: Annotated[
+        Literal["pending", "handled"], typer.Option("--state", help="Pending ones, or handled ones.")
     ] = "pending",
+    every: Annotated[bool, typer.Option("--all", help="Both pending and handled ones.")] = False,
     category: Category = None,
     channel: Channel = None,
     system: System = None,
@@ -71,13 +72,14 @@ def list_dead_letters(  # noqa: PLR0913 - the options of a command
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 50,
     cursor: Cursor = None,
 ) -> None:
-    """List dead letters: those that are still to be handled, unless --status says otherwise."""
-    asked = {"status": None if status == "all" else status, "category": category, "channel": channel, "limit": limit}
+    """List dead letters: those that are still to be handled, unless --state or --all says otherwise."""
+    asked = {"status": None if every else in_state, "category": category, "channel": channel, "limit": limit}
     asked |= {"since": moment(since, "--since"), "until": moment(until, "--until")}
     params = {**asked, "team_id": team, "system_id": system and butler(system), "cursor": cursor}
     page = ask(lambda client: ask_about_team(client, "/v1/dead-letters", params, "dead_letters"))
-    asked |= {"team": team, "system": system, "status": status}
-    show_page(page, dead_letter_table(page["dead_letters"]), "dlq list", **asked)
+    again = {name: value for name, value in asked.items() if name != "status"}
+    again |= {"team": team, "system": system} | ({"all": True} if every else {"state": in_state})
+    show_page(page, dead_letter_table(page["dead_letters"]), "dlq list", **again)
 
 
 @app.command("show")

@@ -1,7 +1,7 @@
 """`switchboard chat`: sends each line as a message, over the gateway.
 
 Called by `cli/main.py`. In: lines from the terminal or from stdin; out: answers as they arrive, on a terminal while
-they are written. A session is a thread of the conversation: naming it again continues it. Next: `exchange.py`.
+they are written. A thread is a conversation of its own: naming it again continues it. Next: `exchange.py`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Each line is a message; the answer comes below it. Arrow keys bring back earlier
 /help  this text
 /stop  ends an answer that is being written, as Ctrl-C does; Ctrl-C once more leaves
 Enter  checks for answers that were waiting for a decision
-/quit  leaves, as Ctrl-D does; `switchboard chat --session {session}` continues here
+/quit  leaves, as Ctrl-D does; `switchboard chat --thread {thread}` continues here
 Why a message went where it went: `switchboard messages list`, then `switchboard explain ID`."""
 
 
 def chat(
     *,
-    session: Annotated[str, typer.Option(help="Continue this session; by default a new one.")] = "",
+    thread: Annotated[str, typer.Option(help="Continue this thread; by default a new one.")] = "",
     endpoint: Annotated[str, typer.Option(help="The account that you write to; by default you@this-host.")] = "",
     once: Annotated[str | None, typer.Option("--once", help="Send this text, print the answer, and exit.")] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for each answer.")] = 300.0,
@@ -54,12 +54,12 @@ def chat(
     With --json, one object per line, when its message is answered. With --once, exit code 1 if there was no answer.
     """
     place = find_server(find_whereabouts())
-    talk = _Talk(place=place, speaker=_speaker(place, endpoint), session=session or new_id(), wait=wait)
+    talk = _Talk(place=place, speaker=_speaker(place, endpoint), thread=thread or new_id(), wait=wait)
     if once is not None:
         done(talk.exchange([written(once)]))
     elif sys.stdin.isatty():
-        errors().print(f"session {talk.session}; /stop ends an answer, Ctrl-D the chat, /help says more", style="dim")
-        keyboard = Keyboard(talk.session, [])
+        errors().print(f"thread {talk.thread}; /stop ends an answer, Ctrl-D the chat, /help says more", style="dim")
+        keyboard = Keyboard(talk.thread, [])
         with _history():
             talk.exchange(_typed(keyboard), keyboard)
     else:
@@ -82,11 +82,11 @@ class _Sent(Struct, frozen=True, eq=False):
 
 
 class _Talk(Struct, frozen=True, kw_only=True):
-    """A session with a server; `wait`: seconds for each answer. `asked`: lines whose turns wait for people."""
+    """A thread with a server; `wait`: seconds for each answer. `asked`: lines whose turns wait for people."""
 
     place: ServerPlace
     speaker: Json | None
-    session: str
+    thread: str
     wait: float
     asked: list[_Sent] = field(default_factory=list)
 
@@ -109,7 +109,7 @@ class _Talk(Struct, frozen=True, kw_only=True):
             return max([code, *(runner.run(self._end(sent, patient=keyboard is None)) for sent in self.asked)])
 
     async def _one(self, text: str, keyboard: Keyboard | None) -> int:
-        line = ChatLine(self.session, text, new_id())
+        line = ChatLine(self.thread, text, new_id())
         async with Exchange(self.place, self.speaker, line, screen()) as exchange:
             sent = _Sent(exchange, await exchange.send(), monotonic() + self.wait)
             answer = await self._followed(sent, keyboard)
@@ -165,7 +165,7 @@ def _typed(keyboard: Keyboard) -> Iterator[str]:
             case "/quit":
                 return
             case "/help":
-                errors().print(_HELP.format(session=keyboard.session), style="dim")
+                errors().print(_HELP.format(thread=keyboard.thread), style="dim")
             case "":
                 yield ""
             case _:
@@ -183,7 +183,7 @@ def _next_line(keyboard: Keyboard) -> str:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Arrow keys recall earlier lines, also of earlier sessions. Only the owner can read the file."""
+    """Arrow keys recall earlier lines, also of earlier threads. Only the owner can read the file."""
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "switchboard"
     file = state / "chat_history"
     with contextlib.suppress(OSError):

@@ -53,9 +53,9 @@ _CLOSED: Final[Mapping[int, type[SwitchboardError]]] = {1008: Unauthenticated, 1
 
 
 class ChatLine(Struct, frozen=True):
-    """A text and its session. The same `key` means the same message."""
+    """A text and its thread, which the gateway calls a session. The same `key` means the same message."""
 
-    session: str
+    thread: str
     text: str
     key: str
 
@@ -117,7 +117,7 @@ class Exchange:
     async def stop(self) -> None:
         """End the turns of the message, keeping what they have written. Raises Unavailable and the server's errors."""
         await self._open.wait()
-        params = {"session": self._line.session, "request_id": self._sent["request_id"]}
+        params = {"session": self._line.thread, "request_id": self._sent["request_id"]}
         future = asyncio.get_running_loop().create_future()
         await self._say("chat.abort", params, future)
         await future
@@ -207,7 +207,7 @@ class Exchange:
             if (await self._ask("chat.resume", place))["resumed"]:
                 self._open.set()
                 return
-        line = {"session": self._line.session, "text": self._line.text, "key": self._line.key, "stream": True}
+        line = {"session": self._line.thread, "text": self._line.text, "key": self._line.key, "stream": True}
         # From the beginning: repeated events are shown once.
         self._sent, self._seq, self._texts, self._replies = await self._ask("chat.send", line), 0, {}, []
         self._again = set(self._shown)

@@ -31,9 +31,9 @@ _LINE: Final = 4096
 
 
 class Keyboard(Struct, frozen=True):
-    """The terminal of one session; `later` gets the lines that are messages."""
+    """The terminal of one thread; `later` gets the lines that are messages."""
 
-    session: str
+    thread: str
     later: list[str]
 
     async def attend(self, stop: StopTurn, following: Coroutine[None, None, MessageProgress]) -> MessageProgress:
@@ -74,7 +74,7 @@ class Keyboard(Struct, frozen=True):
 
     def leave(self) -> None:
         """Say how to return."""
-        errors().print(f"\n`switchboard chat --session {self.session}` continues here", style="dim", soft_wrap=True)
+        errors().print(f"\n`switchboard chat --thread {self.thread}` continues here", style="dim", soft_wrap=True)
 
 
 async def _stop(stop: StopTurn, before: str) -> None:

@@ -76,7 +76,7 @@ def local_endpoint() -> str:
 
 
 def new_id() -> str:
-    """A unique name for an event or a session."""
+    """A unique name for an event or a thread."""
     return str(uuid4())
 
 
