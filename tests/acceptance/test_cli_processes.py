@@ -662,6 +662,22 @@ class Terminal:
         assert self._appears(text, DEADLINE), f"{text!r} did not appear; the screen shows {self.screen!r}"
         self._at = self.screen.index(text, self._at) + len(text)
 
+    @property
+    def left(self) -> str:
+        """What is left on the screen: lines may have been erased, to be drawn again."""
+        lines = [""]
+        for piece in re.split("(\n|\x1b\\[1A\x1b\\[2K|\x1b\\[2K)", self.screen):
+            match piece:
+                case "\n":
+                    lines.append("")
+                case "\x1b[2K":
+                    lines[-1] = ""
+                case "\x1b[1A\x1b[2K":
+                    lines[-2:] = [""]
+                case _:
+                    lines[-1] += piece
+        return "\n".join(lines)
+
     def interrupt(self, text: str) -> None:
         """Press Ctrl-C at a prompt until `text` appears: Python does not see one that comes just before it waits."""
         self.type("\x03")
@@ -805,8 +821,7 @@ def _approved_at_the_prompt(env: Mapping[str, str]) -> None:
         screen.expect("Approved: write_file")
         screen.expect("Milk is on the list.")
         screen.expect("you: ")
-        drawn_once = re.sub(r"[^\n]*\r\x1b\[2K", "", screen.screen)
-        assert drawn_once.count("This needs an approval first") == 1
+        assert screen.left.count("This needs an approval first") == 1
         screen.type("\x04")
         assert screen.process.wait(DEADLINE) == 0
 
