@@ -23,6 +23,7 @@ from switchboard.app.messages.intake import Intake
 from switchboard.server.app import create_app, set_gate
 from switchboard.server.connections import Connections
 from switchboard.server.fastpath.heads import BoundedHttp
+from switchboard.server.turns import StrangersTurns
 from tests.lab import envelope_json
 from tests.servers import AGENT, CONNECTOR, Opened
 from tests.strategies import broken_envelope_dicts, envelope_dicts
@@ -239,13 +240,18 @@ class Wire(asyncio.Transport):
         """There is no buffer."""
 
 
+def unlimited_turns() -> StrangersTurns:
+    return StrangersTurns(asyncio.get_running_loop(), per_second=1e9)
+
+
 async def said(protocol: type[HttpToolsProtocol], pieces: Sequence[bytes]) -> bytes:
     """Everything that is written until the connection is closed; without the time of day."""
     config = uvicorn.Config(echo, http=protocol, log_config=None, lifespan="off", server_header=False)
     config.load()
+    loop = asyncio.get_running_loop()
     wire, connection = (
         Wire(),
-        protocol(config, ServerState(), {"connections": Connections(8)}, asyncio.get_running_loop()),
+        protocol(config, ServerState(), {"connections": Connections(8), "turns": unlimited_turns()}, loop),
     )
     connection.connection_made(wire)
     for piece in pieces:

@@ -869,6 +869,7 @@ async def test_who_never_reads_is_cut_off_and_slows_nobody(
 
 async def test_who_pings_and_never_reads_is_cut_off(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "UNREAD_BYTES", 100_000)
+    monkeypatch.setattr(protocol, "REST_S", 0.0)
 
     async def flood(one: Client) -> None:
         while True:

@@ -63,8 +63,13 @@ def home(team: JsonMapping = _ECHO) -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def switchboard(place: Path, *arguments: str, more: Mapping[str, str] = _NOTHING) -> AsyncIterator[ReadyProcess]:
-    """`switchboard ARGUMENTS --json` in a separate process, shut down cleanly. `more` goes into its environment."""
+async def switchboard(
+    place: Path, *arguments: str, more: Mapping[str, str] = _NOTHING, log: int | None = None
+) -> AsyncIterator[ReadyProcess]:
+    """`switchboard ARGUMENTS --json` in a separate process, shut down cleanly.
+
+    `more` goes into its environment; its log goes to the open file `log`.
+    """
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")},
         "SWITCHBOARD_DATA_DIR": str(place / "data"),
@@ -74,7 +79,8 @@ async def switchboard(place: Path, *arguments: str, more: Mapping[str, str] = _N
         "SWITCHBOARD_ACCEPT__BACKLOG": "100000000",  # without workers nothing reduces the backlog
         **more,
     }
-    async with program(environment, "-m", "switchboard.cli.main", *arguments, "--json") as (process, line, took):
+    command = ("-m", "switchboard.cli.main", *arguments, "--json")
+    async with program(environment, *command, log=log) as (process, line, took):
         ready = json.loads(line)
         token = await asyncio.to_thread(Path(ready["token_file"]).read_text) if "token_file" in ready else ""
         yield ReadyProcess(ready.get("url", ""), token.strip(), process.pid, took)
@@ -82,12 +88,20 @@ async def switchboard(place: Path, *arguments: str, more: Mapping[str, str] = _N
 
 @asynccontextmanager
 async def program(
-    environment: Mapping[str, str], *arguments: str
+    environment: Mapping[str, str], *arguments: str, log: int | None = None
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, bytes, float]]:
-    """Run Python with `arguments`; yields the process, its first line, and the seconds until that line."""
+    """Run Python with `arguments`; yields the process, its first line, and the seconds until that line.
+
+    Its standard input is a pipe, and its standard error the open file `log`, if one is given.
+    """
     began = perf_counter()
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, *arguments), env=dict(environment), stdout=asyncio.subprocess.PIPE, start_new_session=True
+        *(sys.executable, *arguments),
+        env=dict(environment),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=log,
+        start_new_session=True,
     )
     try:
         line = await asyncio.wait_for(process.stdout.readline(), 60) if process.stdout else b""

@@ -117,6 +117,42 @@ def fair(*, rounds: Rounds = 3, seconds: Seconds = 10.0) -> None:
 
 
 @app.command()
+def floods(
+    *,
+    seconds: Seconds = 10.0,
+    watch: Annotated[float, typer.Option(min=0, max=600, help="Seconds to watch after each flood.")] = 60.0,
+    only: Annotated[str, typer.Option(help="Floods, separated by semicolons; all by default.")] = "",
+) -> None:
+    """Floods of all kinds: memory, `/health`, other people's chats and lines in the log, meanwhile and after.
+
+    Exit code 1: over 50 MB, a p99 of `/health` over 250 ms, chats twice as slow as beside an idle client, a traceback,
+    or over 60 lines a minute.
+    """
+    with _extras():
+        from switchboard.bench import floods as module
+    plan = module.FloodPlan(seconds, watch, tuple(name.strip() for name in only.split(";") if name.strip()))
+    results = asyncio.run(module.measure(plan, errors().print))
+    rows = [
+        (
+            one.name,
+            one.most_mb,
+            one.settled_mb,
+            *(answers.p99("health") for answers in (one.idle, one.during, one.after)),
+            *(answers.p50("chats") for answers in (one.idle, one.during, one.after)),
+            *(answers.p99("chats") for answers in (one.idle, one.during)),
+            one.log_lines,
+            one.tracebacks,
+            one.sent_mb,
+        )
+        for one in results
+    ]
+    health = ("health p99 idle", "health during", "health after")
+    chats = ("chat p50 idle", "chats during", "chats after", "chat p99 idle", "chat p99 during")
+    _show(("flood", "MB", "MB 10 s after", *health, *chats, "log lines", "tracebacks", "sent MB"), rows)
+    done(OK if all(module.is_borne(one, (seconds + watch) / 60) for one in results) else FAILED)
+
+
+@app.command()
 def start(*, rounds: Rounds = 3) -> None:
     """Start-up, database included, from nothing and warm; resident memory without the database."""
     with _extras():

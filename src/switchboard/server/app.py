@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -58,8 +59,10 @@ from switchboard.server.http.openapi import completed
 from switchboard.server.http.pages import page_routes
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.server import McpEndpoint
+from switchboard.server.turns import StrangersTurns
 from switchboard.server.ws.endpoint import PATH as GATEWAY
 from switchboard.server.ws.endpoint import GatewayEndpoint, without_upgrade
+from switchboard.server.ws.protocol import Refusals
 
 _DESCRIPTION: Final = (
     "A self-hosted message switchboard for AI agents. All routes except the public ones require a bearer token. "
@@ -129,7 +132,12 @@ def create_app(switchboard: Switchboard) -> SwitchboardApi:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
         async with mcp.open():
-            yield {"connections": Connections(connection_limit())}
+            loop = asyncio.get_running_loop()
+            yield {
+                "connections": Connections(connection_limit()),
+                "turns": StrangersTurns(loop),
+                "refusals": Refusals(loop),
+            }
 
     app = SwitchboardApi(
         title="Switchboard",

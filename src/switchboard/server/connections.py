@@ -61,6 +61,10 @@ class Connections:
         del self._strangers[connection]
         self._known[connection] = operator
 
+    def is_stranger(self, connection: OpenConnection) -> bool:
+        """Whether the connection has not shown a token."""
+        return connection not in self._known
+
     def closed(self, connection: OpenConnection) -> None:
         """The connection is closed."""
         self._strangers.pop(connection, None)

@@ -1,10 +1,11 @@
-"""Bypasses uvicorn: cuts off requests whose head or body never ends, and counts connections.
+"""Bypasses uvicorn: reads few requests ahead, cuts off those that never end, and counts connections.
 
 `serve.py` gives it to uvicorn in place of uvicorn's own protocol on httptools, which buffers everything that arrives,
-at a quadratic cost: a few megabytes block the server, and hundreds exhaust the memory. In: bytes of a connection; out:
-431 or the end of the connection, else the bytes that uvicorn would send (`test_fastpath.py` compares them), except
-where it would lose a body or a connection: see `_declined` and `handle_websocket_upgrade`. Next: `one_write.py` for
-what goes out, `connections.py` for how many there are, `http/gate.py` for what has come in.
+at a quadratic cost: a few megabytes block the server, and hundreds exhaust the memory. It also parses all that it has
+read, and thousands of requests fit one read. In: bytes of a connection; out: 431 or the end of the connection, else the
+bytes that uvicorn would send (`test_fastpath.py` compares them), except where it would lose a body or a connection: see
+`_declined` and `handle_websocket_upgrade`. Next: `pieces.py` for how it is cut, `one_write.py` for what goes out,
+`turns.py` for who comes next, `connections.py` for how many there are, `http/gate.py` for what has come in.
 """
 
 from __future__ import annotations
@@ -12,37 +13,70 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from typing import Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.connections import Connections
 from switchboard.server.fastpath.one_write import OneWrite
+from switchboard.server.fastpath.pieces import piece_end
+from switchboard.server.turns import StrangersTurns
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGI3Application
 
 MAX_HEAD: Final = 65_536
 """Most bytes in a row without a complete head or a piece of a body, give or take one read."""
+MOST_FIELDS: Final = 256
+"""Most fields in a head."""
+MOST_AHEAD: Final = 8
+"""Most requests of a connection that are parsed and not answered yet."""
 HEAD_S: Final = 30.0
 """Seconds within which the head of a request must be complete, from its first byte or from the connection."""
 BODY_S: Final = 10.0
 """Seconds in which at least `BODY_BYTES` of a body must arrive, while we are ready to take them."""
 BODY_BYTES: Final = 10_240
 
+_PIECES: Final = 64
+"""After so many pieces others come in between."""
+_BYTES: Final = 256
+"""So many bytes in chunks count as a piece."""
+
 _LOGGER: Final = logging.getLogger("uvicorn.error.http")
 _LOGGER.setLevel(logging.ERROR)  # a line for each input that is not HTTP would let strangers fill the log
 
-_BODY: Final = b'{"error":{"code":"head_too_large","message":"the head of the request has more than 65536 bytes"}}'
+_BODY: Final = (
+    b'{"error":{"code":"head_too_large","message":"the head of the request has more than 65536 bytes, '
+    b'or more than 256 fields"}}'
+)
 _ANSWER: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
     b"content-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
 )
 
 
+class _Flow(FlowControl):
+    """uvicorn's, but nothing more is read while something that was read is not parsed yet."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self.held = False
+
+    def resume_reading(self) -> None:
+        if not self.held:
+            super().resume_reading()
+
+
 class BoundedHttp(HttpToolsProtocol):
-    """HTTP/1.1 with a limit on the buffered part of a request that has not been handled yet."""
+    """HTTP/1.1 with a limit on the buffered part of a request that has not been handled yet, and on such requests."""
+
+    flow: _Flow
 
     def __init__(
         self,
@@ -54,8 +88,14 @@ class BoundedHttp(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.logger = _LOGGER
         self._connections: Connections = app_state["connections"]
+        self._turns: StrangersTurns = app_state["turns"]
+        self._kept = b""
+        """What was read and is not parsed yet: at most one read, as no other follows before it is."""
+        self._going_on = self._upgraded = self._refused = False
         self._unread = 0
         self._in_head = self._in_body = False
+        self._body_left: int | None = 0
+        """Bytes of the body that have not come yet; None: it is in chunks."""
         self._body_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._declined: int | None = None
@@ -64,6 +104,7 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         single = OneWrite(cast(asyncio.Transport, transport), self.loop)
         super().connection_made(cast(asyncio.Transport, single))
+        self.flow = _Flow(self.transport)
         self._start_timer()
         self._connections.opened(self)
 
@@ -74,7 +115,10 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         self._connections.closed(self)
+        self._turns.leave(self)
+        self._kept = b""
         super().connection_lost(exc)
+        self.pipeline.clear()  # whoever sent these requests has gone
 
     def handle_websocket_upgrade(self) -> None:
         """The rest of the connection belongs to the gateway, which counts its own connections.
@@ -86,21 +130,81 @@ class BoundedHttp(HttpToolsProtocol):
             self.abort()
             return
         self._stop_timer()
+        self._upgraded = True
         self._in_head = self._in_body = False
         self._unread = 0
         self._connections.closed(self)
         super().handle_websocket_upgrade()
 
     def data_received(self, data: bytes) -> None:
+        if self._kept:
+            self._kept += data  # read before the pause took effect
+        else:
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Parse as many pieces as may be now. The rest is kept, and meanwhile nothing is read."""
+        at = spent = 0
+        while at < len(data) and self._may_parse():
+            if self._ahead() >= MOST_AHEAD or spent >= _PIECES:
+                self._keep(data[at:])
+                break
+            end = piece_end(data, at, self._body_left)
+            spent += 1 if self._body_left is not None else 1 + (end - at) // _BYTES
+            self._parse(data[at:end])
+            at = end
+        if self._unread > MAX_HEAD:
+            self._refuse()
+        elif (self._in_head or self._in_body) and self._timer is None:
+            self._start_timer()
+
+    def _may_parse(self) -> bool:
+        return not (self._upgraded or self.transport.is_closing())
+
+    def _ahead(self) -> int:
+        """How many requests wait for their answers; while one is not complete, it may continue."""
+        return 0 if self._in_head or self._in_body else len(self.pipeline) + self._is_answering()
+
+    def _keep(self, data: bytes) -> None:
+        self._kept = data
+        self.flow.held = True
+        self.flow.pause_reading()
+        if self._ahead() < MOST_AHEAD:
+            self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        if not self._going_on:
+            self._going_on = True
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._going_on = False
+        data, self._kept = self._kept, b""
+        self.flow.held = False
+        if data:
+            self._unset_keepalive_if_required()
+            self._take(data)
+        if not self._kept and len(self.cycle.body if self._is_answering() else b"") <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()
+
+    def _parse(self, data: bytes) -> None:
         self._unread += len(data)
         super().data_received(data)
         while self._declined is not None:
             data, self._declined = self._without_offer(data[self._declined :]), None
             super().data_received(data)
-        if self._unread > MAX_HEAD:
-            self._refuse()
-        elif (self._in_head or self._in_body) and self._timer is None:
-            self._start_timer()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        begin = partial(super()._start_asgi_task, cycle, app)
+        if self._connections.is_stranger(self):
+            self._turns.take(self, begin)
+        else:
+            begin()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._kept:
+            self._go_on_soon()
 
     def on_message_begin(self) -> None:
         self._in_head = True
@@ -112,18 +216,27 @@ class BoundedHttp(HttpToolsProtocol):
         self._stop_timer()
         if self._offers_other():
             return
+        if len(self.headers) > MOST_FIELDS:
+            self._in_head = self._refused = True
+            self._refuse()
+            return
+        self._body_left = _announced(self.headers)
         super().on_headers_complete()
         self.scope["headers"] = self.headers.copy()  # fields after a chunked body have passed all checks of proxies
 
     def on_body(self, body: bytes) -> None:
+        if self._refused:
+            return
         self._unread = 0
         self._body_bytes += len(body)
+        if self._body_left is not None:
+            self._body_left -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._unread, self._in_body = 0, False
+        self._unread, self._in_body, self._body_left = 0, False, 0
         self._stop_timer()
-        if not self._offers_other():
+        if not (self._refused or self._offers_other()):
             super().on_message_complete()
 
     def _offers_other(self) -> bool:
@@ -172,3 +285,14 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _is_answering(self) -> bool:
         return bool(self.cycle) and not self.cycle.response_complete
+
+
+def _announced(headers: list[tuple[bytes, bytes]]) -> int | None:
+    """The bytes of a body by its head; None: it comes in chunks. The parser has refused what contradicts itself."""
+    length = 0
+    for name, value in headers:
+        if name == b"transfer-encoding":
+            return None
+        if name == b"content-length" and value.strip().isdigit():
+            length = int(value)
+    return length

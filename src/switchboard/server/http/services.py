@@ -5,6 +5,7 @@ Routers import it; `app.py` fills `Services`. In: a request; out: a checked `Pri
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, cast
 
@@ -44,6 +45,7 @@ from switchboard.domain.errors import Unauthenticated
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.contracts.messages import ErrorBody
 from switchboard.server.polls import Polls
+from switchboard.server.turns import TokenPaces
 
 
 class Services:
@@ -68,6 +70,7 @@ class Services:
         )
         self.views = Views(runtime, access)
         self.streams = StreamService(runtime, self.views)
+        self.paces = TokenPaces(time.monotonic)
         self.chats = ChatService(runtime, access, self.intake, self.views)
         self.remote_agents = RemoteAgentService(runtime, access)
         self.records = RuleRecords(runtime)

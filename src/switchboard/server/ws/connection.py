@@ -1,8 +1,9 @@
 """One connection of the gateway: requests come in, answers and events go out.
 
 `endpoint.py` makes a `GatewayConnection` of a socket with a valid token. Requests are handled one after the other, so
-that messages are stored in order; each awaited answer has a task. Nothing is read ahead, and nothing is sent before the
-client takes it. Next: `app/messages/chat.py`, `streams.py`.
+that messages are stored in order, and those of one token at a pace, on however many connections; each awaited answer
+has a task. Nothing is read ahead, and nothing is sent before the client takes it. Next: `app/messages/chat.py`,
+`streams.py`.
 """
 
 from __future__ import annotations
@@ -197,6 +198,7 @@ class GatewayConnection:
         """Run until the client disconnects, or must."""
         try:
             while (text := await self._next()) is not None:
+                await self._parts.paces.take(self._caller.principal.name)
                 await self._carry_out(text)
         except Gone:
             pass
