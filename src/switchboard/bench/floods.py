@@ -167,6 +167,8 @@ async def _house(place: Path, log: Path) -> AsyncIterator[lab.ReadyProcess]:
             "SWITCHBOARD_MODELS": json.dumps([model]),
             "SWITCHBOARD_CLASSIFY__MODELS": json.dumps(["scripted"]),
             "SWITCHBOARD_CLASSIFY__SENDER_PER_MINUTE": "0",
+            "SWITCHBOARD_CLASSIFY__SENDER_TOKENS_PER_DAY": "0",
+            "SWITCHBOARD_CLASSIFY__NEWCOMER_TOKENS_PER_DAY": "0",
             "SWITCHBOARD_LOG_LEVEL": "info",
         }
         async with AsyncExitStack() as stack:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator, MutableMapping
 from functools import lru_cache
 from typing import Final
 
@@ -69,6 +69,12 @@ _IMAGE: Final = 1_600
 """The maximum number of tokens that a provider counts for one image of usual size."""
 _SHORT: Final = 8_000
 """Maximum characters of a text whose estimate is cached: all together at most two million."""
+_KEPT_LARGE: Final = 256
+"""The number of longer texts whose estimates are kept, without the texts."""
+_STEP: Final = 400
+"""Pieces that are counted in a millisecond or less."""
+_SCANNED: Final = 16_384
+"""Characters that are scanned in a millisecond or less."""
 _SLACK: Final = 1.0
 """An addition, because the prices are less certain for a few characters than for many."""
 
@@ -78,27 +84,65 @@ def estimate_tokens(text: str) -> int:
 
     Never less than an eighth of its characters, never more than `token_ceiling`. Near additive: two texts joined
     cost what they cost separately, give or take 64. About 3 million characters a second; the estimates of the latest
-    short texts, which recur from request to request, are cached.
+    texts, which recur from request to request, are kept.
     """
-    return _kept_estimate(text) if len(text) <= _SHORT else _estimate(text)
+    if len(text) <= _SHORT:
+        return _kept_estimate(text)
+    kept = _LARGE.get(_key(text))
+    return _estimate(text) if kept is None else kept
 
 
-def _estimate(text: str) -> int:
+def estimate_steps(text: str) -> Generator[None, None, int]:
+    """The same, in steps of about a millisecond, between which others may run; kept for `estimate_tokens`."""
     pieces, characters = [0] * len(_PRICES), [0] * len(_PRICES)
-    for match in _PIECE.finditer(text):
+    for number, match in enumerate(_PIECE.finditer(text), 1):
         sort = match.lastindex or 0
         pieces[sort] += 1
         if _PRICES[sort][1]:  # most pieces are words, whose length costs nothing
             start, end = match.span()
             characters[sort] += end - start
+        if not number % _STEP:
+            yield
     price = sum(
         piece * many + each * long for (piece, each), many, long in zip(_PRICES, pieces, characters, strict=True)
     )
-    unusual = _UNUSUAL_PRICE * len(_UNUSUAL.findall(text))
-    return min(math.ceil(price + unusual + _SLACK), token_ceiling(text))
+    unusual = 0
+    for start in range(0, len(text), _SCANNED):
+        unusual += len(_UNUSUAL.findall(text, start, start + _SCANNED + 1))  # it looks at one character more
+        yield
+    tokens = min(math.ceil(price + _UNUSUAL_PRICE * unusual + _SLACK), token_ceiling(text))
+    if len(text) > _SHORT:
+        _keep(_key(text), tokens)
+    return tokens
+
+
+def _estimate(text: str) -> int:
+    steps = estimate_steps(text)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            return int(ended.value)
 
 
 _kept_estimate: Final = lru_cache(256)(_estimate)
+_LARGE: Final[MutableMapping[tuple[int, int], int]] = {}
+
+
+def is_estimated(text: str) -> bool:
+    """Whether its estimate costs nothing any more, or hardly anything."""
+    return len(text) <= _SHORT or _key(text) in _LARGE
+
+
+def _key(text: str) -> tuple[int, int]:
+    """Nobody outside this process can find two texts with the same."""
+    return len(text), hash(text)
+
+
+def _keep(key: tuple[int, int], tokens: int) -> None:
+    while len(_LARGE) >= _KEPT_LARGE:
+        del _LARGE[next(iter(_LARGE))]
+    _LARGE[key] = tokens
 
 
 def token_ceiling(text: str) -> int:

@@ -18,6 +18,7 @@ from switchboard.app.channels import known_channels
 from switchboard.app.models import RESERVED_FOR
 from switchboard.app.settings import Settings
 from switchboard.core.policy.budget import Amount, BudgetAccount, BudgetRefusal, Cap, SenderCaps, reserve
+from switchboard.core.tokens import estimate_steps, is_estimated
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.llm import ModelAttempt, Report
 from switchboard.journey.ask import AskModels, ModelClassifier, RoutingTask
@@ -36,6 +37,7 @@ _REACHED: Final = {
     "sender_tokens_per_day": "models have used for this sender what they may use for one in a day",
     "newcomer_tokens_per_day": "models have used for new senders what they may use for all of them in a day",
 }
+_PAUSE_S: Final = 0.001
 _NO_CAP: Final = Cap()
 _NO_SENDER_CAPS: Final = SenderCaps()
 
@@ -79,8 +81,12 @@ def open_classifier(settings: Settings, database: Database, dispatcher: Dispatch
 def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: AskingPolicy) -> AskModels:
     """Runs classification sessions through a dispatcher. The earlier cost of a message counts, for all its teams."""
 
+    weighing = asyncio.Lock()
+
     async def ask(task: RoutingTask) -> Report:
         request_id = UUID(task.request_id)
+        async with weighing:
+            await _weigh(task.text)
         terms = RequestTerms(
             ASKER,
             models=asking.models,
@@ -100,6 +106,14 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: AskingPoli
         return await _for_sender(database, request_id, asking, wanted, lambda: dispatcher.run(request, terms))
 
     return ask
+
+
+async def _weigh(text: str) -> None:
+    """Estimate the tokens of a long text in small steps, at half of the time, so that it holds nobody up."""
+    if is_estimated(text):
+        return
+    for _ in estimate_steps(text):
+        await asyncio.sleep(_PAUSE_S)
 
 
 async def _for_sender(

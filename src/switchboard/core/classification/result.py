@@ -7,7 +7,8 @@ the text of the message and outcomes; out: the arguments of calls, a classificat
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -19,6 +20,7 @@ from switchboard.domain.json_values import JsonObject
 
 MAX_LEFT: Final = 80
 """Maximum characters quoted of text that is in no segment."""
+_WORDS_AND_BLANKS: Final = re.compile(r"\s+|\S+")
 
 
 def choices(said: object) -> Iterable[Mapping[str, object]]:
@@ -36,10 +38,12 @@ def word_by_word(found: Classification, text: str) -> Classification:
 
     A butler that is chosen alone also gets the whole message: otherwise the rest would be lost.
     """
-    spread = _Spread.of(text)
     alone = found.chosen if len(found.chosen) == 1 else ()
-    routed = (replace(part, segment=None) if part in alone else _own_words(part, spread) for part in found.routed)
-    return replace(found, routed=tuple(routed))
+    routed = tuple(replace(part, segment=None) if part in alone else part for part in found.routed)
+    if any(part.segment is not None for part in routed):
+        spread = _Spread.of(text)
+        routed = tuple(_own_words(part, spread) for part in routed)
+    return replace(found, routed=routed)
 
 
 def _own_words(part: RoutedPart, spread: _Spread) -> RoutedPart:
@@ -47,23 +51,25 @@ def _own_words(part: RoutedPart, spread: _Spread) -> RoutedPart:
 
 
 class _Spread(Struct, frozen=True):
-    """A text in lower case and with single blanks, and for each of its characters the position in the original."""
+    """A text in lower case and with single blanks; where its words begin there and in the original."""
 
     text: str
     plain: str
+    begins: Sequence[int]
     places: Sequence[int]
 
     @classmethod
     def of(cls, text: str) -> _Spread:
         plain: list[str] = []
+        begins: list[int] = []
         places: list[int] = []
-        for place, sign in enumerate(text):
-            folded = " " if sign.isspace() else sign.casefold()
-            if folded == " " and plain and plain[-1] == " ":
-                continue
-            plain += folded
-            places += [place] * len(folded)
-        return cls(text, "".join(plain), places)
+        length = 0
+        for place, part in _folded(text):
+            plain.append(part)
+            begins.append(length)
+            places.append(place)
+            length += len(part)
+        return cls(text, "".join(plain), begins, places)
 
     def find(self, segment: str) -> str | None:
         """The words of the text that `segment` matches; None if there are none."""
@@ -71,7 +77,28 @@ class _Spread(Struct, frozen=True):
         begin = self.plain.find(wanted)
         if begin < 0 or not wanted:
             return None
-        return self.text[self.places[begin] : self.places[begin + len(wanted) - 1] + 1]
+        return self.text[self._place(begin) : self._place(begin + len(wanted) - 1) + 1]
+
+    def _place(self, index: int) -> int:
+        """Where in the original the character of `plain` is."""
+        word = bisect_right(self.begins, index) - 1
+        return self.places[word] + self._within(word, index - self.begins[word])
+
+    def _within(self, word: int, offset: int) -> int:
+        """Only of plain words there is more than one character to a part, and of those of a folded one, as of ß."""
+        return offset if self.text[self.places[word]].isascii() else 0
+
+
+def _folded(text: str) -> Iterator[tuple[int, str]]:
+    """Places of a text, and what stands there: plain words, blanks as one, and each other character alone."""
+    for found in _WORDS_AND_BLANKS.finditer(text):
+        word, begin = found.group(), found.start()
+        if word[0].isspace():
+            yield begin, " "
+        elif word.isascii():
+            yield begin, word.lower()
+        else:
+            yield from ((place, sign.casefold()) for place, sign in enumerate(word, begin))
 
 
 def in_no_part(text: str, parts: Collection[str | None]) -> str:

@@ -42,7 +42,7 @@ REST_S: Final = 0.02
 """Seconds of that rest."""
 _HEADER: Final = 14
 """Most bytes of a frame before its payload."""
-_SAY_EVERY_S: Final = 60.0
+SAY_EVERY_S: Final = 60.0
 _SAY_MOST: Final = 10
 _PIECES: Final = 1000
 """Of a message: empty ones would take memory without an end."""
@@ -72,7 +72,7 @@ class Refusals:
     def add(self, why: str, client: tuple[str, int] | None) -> None:
         """One more was refused. `client`: address and port."""
         if not self._count:
-            self._loop.call_later(_SAY_EVERY_S, self._say_rest)
+            self._loop.call_later(SAY_EVERY_S, self._say_rest)
         self._count += 1
         if self._count <= _SAY_MOST:
             log.warning("a client of the gateway was refused", why=why[:200], client=client and client[0])
