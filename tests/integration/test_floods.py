@@ -324,24 +324,29 @@ REFUSED: Final = {
 }
 
 
-async def test_of_refused_handshakes_and_frames_few_are_in_the_log_and_the_others_are_counted(
-    server: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_of_refused_handshakes_and_frames_few_are_in_the_log_and_none_has_a_traceback(
+    server: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(protocol, "SAY_EVERY_S", 0.5)
     with capture_logs() as logs:
         for data in [*REFUSED.values()] * 8:
             await _refused(server, data)
-        await eventually(lambda: _counted(logs))
     told = [line for line in logs if line["event"] == "a client of the gateway was refused"]
-    rest = sum(line["count"] for line in logs if line["event"] == "more clients of the gateway were refused")
-    assert len(told) + rest == 8 * len(REFUSED)
+    assert len(told) == protocol.SAY_MOST < 8 * len(REFUSED)
+    assert len({line["why"] for line in told}) == len(REFUSED)
     assert not [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"]
     async with client(server.url, server.token) as one:
         assert await one.call("ping")
 
 
-async def _counted(logs: Sequence[object]) -> bool:
-    return "more clients of the gateway were refused" in str(logs)
+def test_a_line_says_how_many_refusals_had_none() -> None:
+    now = 0.0
+    refusals = protocol.Refusals(lambda: now)
+    with capture_logs() as logs:
+        for _ in range(100):
+            refusals.add("1002", ("192.0.2.1", 5))
+        now = 61.0
+        refusals.add("1002", None)
+    assert [line["untold"] for line in logs] == [*[0] * protocol.SAY_MOST, 100 - protocol.SAY_MOST]
 
 
 async def _refused(server: Opened, data: bytes) -> None:

@@ -136,7 +136,7 @@ def create_app(switchboard: Switchboard) -> SwitchboardApi:
             yield {
                 "connections": Connections(connection_limit()),
                 "turns": StrangersTurns(loop),
-                "refusals": Refusals(loop),
+                "refusals": Refusals(loop.time),
             }
 
     app = SwitchboardApi(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.tokens import estimate_tokens, token_ceiling
+from switchboard.core.tokens import estimate_steps, estimate_tokens, is_estimated, token_ceiling
 
 RECORDED: Final[list[dict[str, Any]]] = json.loads(Path(__file__).with_name("tokens.json").read_text("ascii"))
 JOIN: Final = 64
@@ -82,3 +82,15 @@ def test_repetition_is_never_free(text: str) -> None:
 @pytest.mark.parametrize("lone", ["\ud800", "a\udfffb"])
 def test_a_lone_surrogate_is_counted_too(lone: str) -> None:
     assert 1 <= estimate_tokens(lone) <= token_ceiling(lone)
+
+
+@pytest.mark.parametrize("text", ["word ", "aGVsbG8=", "Zq", "qz ", "\n"])
+def test_a_long_text_is_estimated_in_steps_and_only_once(text: str) -> None:
+    long = text * 20_000
+    price = estimate_tokens(long[: len(long) // 2]) * 2
+    long += text
+    assert not is_estimated(long)
+    taken = len(list(estimate_steps(long)))
+    assert taken >= len(long) // 20_000
+    assert is_estimated(long)
+    assert abs(estimate_tokens(long) - price) <= JOIN

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
@@ -17,6 +18,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.frames import Frame
 
+from switchboard.app.messages.arriving import Seldom
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.connections import Connections
 from switchboard.server.turns import StrangersTurns
@@ -42,8 +44,9 @@ REST_S: Final = 0.02
 """Seconds of that rest."""
 _HEADER: Final = 14
 """Most bytes of a frame before its payload."""
-SAY_EVERY_S: Final = 60.0
-_SAY_MOST: Final = 10
+SAY_MOST: Final = 30
+"""Lines of the log in a minute about handshakes and frames that were refused."""
+_SAY_WITHIN_S: Final = 60.0
 _PIECES: Final = 1000
 """Of a message: empty ones would take memory without an end."""
 _CLOSE_S: Final = 5.0
@@ -65,22 +68,16 @@ _LIBRARY.setLevel(logging.CRITICAL)  # a traceback for each bad handshake would 
 class Refusals:
     """Says which handshakes and frames were refused, a few in a minute; of the others how many there were."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._count = 0
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._told = Seldom(SAY_MOST, _SAY_WITHIN_S)
 
     def add(self, why: str, client: tuple[str, int] | None) -> None:
         """One more was refused. `client`: address and port."""
-        if not self._count:
-            self._loop.call_later(SAY_EVERY_S, self._say_rest)
-        self._count += 1
-        if self._count <= _SAY_MOST:
-            log.warning("a client of the gateway was refused", why=why[:200], client=client and client[0])
-
-    def _say_rest(self) -> None:
-        if self._count > _SAY_MOST:
-            log.warning("more clients of the gateway were refused", count=self._count - _SAY_MOST)
-        self._count = 0
+        untold = self._told.turn(self._clock())
+        if untold is not None:
+            address = client and client[0]
+            log.warning("a client of the gateway was refused", why=why[:200], client=address, untold=untold)
 
 
 def payload_end(data: bytes, begin: int) -> int | None:
