@@ -22,7 +22,7 @@ from uvicorn.server import ServerState
 from switchboard.server.connections import Connections
 from switchboard.server.fastpath import heads
 from switchboard.server.fastpath.heads import MOST_AHEAD, BoundedHttp
-from switchboard.server.turns import Pace, StrangersTurns, TokenPaces
+from switchboard.server.turns import MOST_EAGER, Pace, StrangersTurns, TokenPaces
 from switchboard.server.ws import protocol
 from tests.gateway import client
 from tests.integration.test_fastpath import Wire, cut, unlimited_turns
@@ -193,15 +193,30 @@ def test_a_pace_allows_a_second_at_once_and_then_so_many_a_second() -> None:
     assert begun[11:] == [round(0.1 * n, 3) for n in range(1, 15)]
 
 
-async def test_strangers_come_one_after_the_other_and_who_has_gone_is_passed_over() -> None:
-    turns, begun = StrangersTurns(asyncio.get_running_loop(), per_second=50.0), list[str]()
-    for n in range(60):
-        turns.take(f"{n}", partial(begun.append, f"{n}"))
-    waiting = len(turns)
-    assert 0 < waiting <= 10
-    turns.leave("58")
-    await eventually(lambda: _is_empty(turns))
-    assert begun == [f"{n}" for n in range(60) if n != 58]
+class Caller:
+    """A connection; whether it was cut off."""
+
+    cut = False
+
+    def abort(self) -> None:
+        self.cut = True
+
+
+async def test_strangers_take_turns_and_who_has_sent_more_comes_last() -> None:
+    turns, begun = StrangersTurns(asyncio.get_running_loop(), per_second=100.0), list[int]()
+    callers = [Caller() for _ in range(200)]
+    for n, caller in enumerate(callers):
+        turns.take(caller, partial(begun.append, n), eager=n < 190)
+    waiting = [n for n in range(200) if n not in begun]
+    assert len(turns) == MOST_EAGER + 10
+    cut = [n for n, caller in enumerate(callers) if caller.cut]
+    assert cut == waiting[: len(waiting) - MOST_EAGER - 10]
+    turns.leave(callers[150])
+    turns.leave(callers[195])
+    turns.put_behind(callers[194])
+    await eventually(partial(_is_empty, turns))
+    rest = [n for n in waiting if n not in {*cut, 150, 194, 195}]
+    assert begun[len(begun) - 71 :] == [*(n for n in rest if n >= 190), *(n for n in rest if n < 190), 194][-71:]
 
 
 async def _is_empty(turns: StrangersTurns) -> bool:
@@ -296,6 +311,25 @@ async def test_what_follows_the_token_waits_until_it_is_known(server: Opened) ->
         writer.write(ask("connect", token="sb_o_wrong") + ask("ping", 2) * 1000)
         assert json.loads((await frame(reader))[1])["error"]["code"] == "unauthenticated"
         assert await close_code(reader) == 1008
+
+
+async def test_frames_that_do_not_wait_for_the_handshake_come_after_it(
+    server: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = urlsplit(server.url)
+    for frames, code in (
+        (PING * 10_000, 1008),
+        (b"\xf3\x80\0\0\0\0", 1002),
+        (b"\x81\x81\0\0\0\0\xff", 1007),
+        (ask("connect", token=server.token) + ask("ping", 2) + b"\x88\x82\0\0\0\0\x03\xe8", 1000),
+    ):
+        reader, writer = await asyncio.open_connection(at.hostname, at.port)
+        async with asyncio.timeout(SOON):
+            writer.write(HANDSHAKE + frames)
+            assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+            assert await close_code(reader) == code
+        writer.transport.abort()
+    assert not [record for record in caplog.records if record.exc_info or record.levelname == "ERROR"]
 
 
 @pytest.mark.parametrize("every", [1, 3, 1000])

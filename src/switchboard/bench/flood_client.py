@@ -37,6 +37,7 @@ _HANDSHAKE: Final = (
 _REQUESTS: Final = (
     b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/messages HTTP/1.1\r\nHost: localhost\r\n\r\n"
 )
+_REQUEST: Final = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _PING: Final = b"\x89\x80\0\0\0\0"
 _PONG: Final = b"\x8a\x80\0\0\0\0"
 
@@ -118,6 +119,8 @@ FLOODS: Final[Mapping[str, Flood]] = {
     "requests in a row": Flood(_STRANGERS, _nothing, _repeated(_REQUESTS)),
     "requests in a row, answers unread": Flood(_STRANGERS, _nothing, _repeated(_REQUESTS), answered=False),
     "requests in a row, then gone": Flood(_STRANGERS, _nothing, _repeated(_REQUESTS), answered=False, again=True),
+    "requests, one at a time": Flood(_STRANGERS, _nothing, lambda _: _REQUEST, again=True),
+    "no requests": Flood(_STRANGERS, _nothing, lambda _: b"\x16\x03\x01\x02\0", again=True),
     "control frames before sign-in": Flood(_STRANGERS, _upgraded, _repeated(_PING + _PONG)),
     "control frames before sign-in, unread": Flood(_STRANGERS, _upgraded, _repeated(_PING), answered=False),
     "texts before sign-in": Flood(_STRANGERS, _upgraded, _repeated(_text({"hello": "there"}))),

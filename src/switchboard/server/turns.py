@@ -1,9 +1,9 @@
 """Requests of strangers take turns: so many a second, and of each connection one at a time.
 
 A stranger is a connection that has not shown a token yet. However many requests strangers send, most of the time is
-left for those who are known. `fastpath/heads.py` and `ws/protocol.py` call `StrangersTurns` for each request and each
-handshake; `ws/connection.py` calls `TokenPaces` for each request of the gateway. What waits is lost for nobody, and
-what a client has left behind is dropped. Next: `connections.py`, which knows who is a stranger.
+left for those who are known, and those who send one at a time come before those who send many. `fastpath/heads.py`
+calls `StrangersTurns` for each request and each handshake of a WebSocket; `ws/connection.py` calls `TokenPaces` for
+each request of the gateway. Next: `connections.py`, which knows who is a stranger.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from switchboard.server.connections import OpenConnection
+
 STRANGERS_PER_S: Final = 250.0
 """Requests of all strangers together."""
 TOKEN_PER_S: Final = 50.0
 """Requests over the gateway with the same token, on all its connections together."""
+MOST_EAGER: Final = 64
+"""Most strangers that wait with more than one request: each keeps what it has sent, maybe for nobody any more."""
 _BURST_S: Final = 1.0
 """After a rest, the requests of so many seconds at once."""
 _TOKENS: Final = 10_000
@@ -45,39 +49,55 @@ class StrangersTurns:
     def __init__(self, loop: asyncio.AbstractEventLoop, per_second: float = STRANGERS_PER_S) -> None:
         self._loop = loop
         self._pace = Pace(per_second)
-        self._waiting: dict[object, Callable[[], object]] = {}
+        self._waiting: dict[OpenConnection, Callable[[], object]] = {}
+        self._eager: dict[OpenConnection, Callable[[], object]] = {}
+        """Those who have sent more than they wait for."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._eager)
 
-    def take(self, connection: object, begin: Callable[[], object]) -> None:
+    def take(self, connection: OpenConnection, begin: Callable[[], object], *, eager: bool = False) -> None:
         """Call `begin` at the next turn of this connection, which may be now."""
         now = self._loop.time()
-        if not self._waiting and not self._pace.wait(now):
+        if not len(self) and not self._pace.wait(now):
             self._pace.count(now)
             begin()
-        else:
-            self._waiting[connection] = begin
+            return
+        self._waiting[connection] = begin
+        if eager:
+            self.put_behind(connection)
+        if self._timer is None:
             self._await_next(now)
 
-    def leave(self, connection: object) -> None:
+    def put_behind(self, connection: OpenConnection) -> None:
+        """It has sent more than what it waits for: others come first. If too many do so, the oldest is cut off."""
+        begin = self._waiting.pop(connection, None)
+        if begin is None:
+            return
+        self._eager[connection] = begin
+        if len(self._eager) > MOST_EAGER:
+            oldest = next(iter(self._eager))
+            del self._eager[oldest]
+            oldest.abort()
+
+    def leave(self, connection: OpenConnection) -> None:
         """The connection has gone: what it waits for does not begin."""
         self._waiting.pop(connection, None)
+        self._eager.pop(connection, None)
 
     def _await_next(self, now: float) -> None:
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._pace.wait(now), self._begin_next)
+        self._timer = self._loop.call_later(self._pace.wait(now), self._begin_next)
 
     def _begin_next(self) -> None:
         """One in each iteration of the loop: others come in between."""
         self._timer, now = None, self._loop.time()
-        if not self._waiting:
-            return
-        if not self._pace.wait(now):
+        waiting = self._waiting or self._eager
+        if waiting and not self._pace.wait(now):
             self._pace.count(now)
-            self._waiting.pop(next(iter(self._waiting)))()
-        self._await_next(now)
+            waiting.pop(next(iter(waiting)))()
+        if len(self) and self._timer is None:
+            self._await_next(now)
 
 
 class TokenPaces:

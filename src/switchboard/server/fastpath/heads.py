@@ -92,6 +92,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._kept = b""
         """What was read and is not parsed yet: at most one read, as no other follows before it is."""
         self._going_on = self._upgraded = self._refused = False
+        self._gateway: asyncio.Protocol | None = None
+        """Whose the connection is after an upgrade."""
         self._unread = 0
         self._in_head = self._in_body = False
         self._body_left: int | None = 0
@@ -133,19 +135,39 @@ class BoundedHttp(HttpToolsProtocol):
         self._upgraded = True
         self._in_head = self._in_body = False
         self._unread = 0
+        self._turns.take(self, self._upgrade)
+
+    def _upgrade(self) -> None:
+        """The new protocol gets what came behind the handshake, although clients should have waited."""
+        if self.transport.is_closing():
+            return
         self._connections.closed(self)
         super().handle_websocket_upgrade()
+        self._gateway = cast(asyncio.Protocol, self.transport.get_protocol())
+        rest, self._kept = self._kept, b""
+        self._pass_on(rest)
+
+    def _pass_on(self, rest: bytes) -> None:
+        if self._gateway is None:
+            self._kept = rest
+        elif rest and not self.transport.is_closing():
+            self._gateway.data_received(rest)
 
     def data_received(self, data: bytes) -> None:
-        if self._kept:
-            self._kept += data  # read before the pause took effect
+        if self._kept or self._upgraded:
+            self._kept += data  # read before a pause took effect, or before an upgrade
         else:
             self._take(data)
+        if self._upgraded and len(self._kept) > MAX_HEAD:
+            self.abort()
 
     def _take(self, data: bytes) -> None:
         """Parse as many pieces as may be now. The rest is kept, and meanwhile nothing is read."""
         at = spent = 0
-        while at < len(data) and self._may_parse():
+        while at < len(data) and not self.transport.is_closing():
+            if self._upgraded:
+                self._pass_on(data[at:])
+                break
             if self._ahead() >= MOST_AHEAD or spent >= _PIECES:
                 self._keep(data[at:])
                 break
@@ -153,13 +175,12 @@ class BoundedHttp(HttpToolsProtocol):
             spent += 1 if self._body_left is not None else 1 + (end - at) // _BYTES
             self._parse(data[at:end])
             at = end
+        if self._kept or self.pipeline:
+            self._turns.put_behind(self)
         if self._unread > MAX_HEAD:
             self._refuse()
         elif (self._in_head or self._in_body) and self._timer is None:
             self._start_timer()
-
-    def _may_parse(self) -> bool:
-        return not (self._upgraded or self.transport.is_closing())
 
     def _ahead(self) -> int:
         """How many requests wait for their answers; while one is not complete, it may continue."""
@@ -197,7 +218,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         begin = partial(super()._start_asgi_task, cycle, app)
         if self._connections.is_stranger(self):
-            self._turns.take(self, begin)
+            self._turns.take(self, begin, eager=bool(self._kept or self.pipeline))
         else:
             begin()
 

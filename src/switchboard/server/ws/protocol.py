@@ -21,7 +21,6 @@ from websockets.frames import Frame
 from switchboard.app.messages.arriving import Seldom
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.connections import Connections
-from switchboard.server.turns import StrangersTurns
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
@@ -106,7 +105,6 @@ class GatewaySocket(WebSocketsSansIOProtocol):
     ) -> None:
         super().__init__(config, server_state, {**app_state, "connection": self}, _loop)
         self._connections: Connections = app_state["connections"]
-        self._turns: StrangersTurns = app_state["turns"]
         self._refusals: Refusals = app_state["refusals"]
         self._pieces = 0
         self._controls: int | None = 0
@@ -121,7 +119,6 @@ class GatewaySocket(WebSocketsSansIOProtocol):
         """Whether it has sent a text, which for a stranger must be the one with its token."""
         self._resting: asyncio.TimerHandle | None = None
         self._rested_at = 0.0
-        self._turn: asyncio.Future[None] | None = None
         self.conn.max_message_size = STRANGER_BYTES
         self.conn.logger = _LIBRARY
 
@@ -142,25 +139,10 @@ class GatewaySocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.closed(self)
-        self._turns.leave(self)
         self._kept = b""
         if self._resting is not None:
             self._resting.cancel()
         super().connection_lost(exc)
-        if self._turn is not None and not self._turn.done():
-            self._turn.set_result(None)
-
-    async def run_asgi(self) -> None:
-        """A handshake is a stranger's request, so it is answered in its turn."""
-        self._turn = self.loop.create_future()
-        self._turns.take(self, self._begin)
-        await self._turn
-        if not self.disconnected:
-            await super().run_asgi()
-
-    def _begin(self) -> None:
-        if self._turn is not None and not self._turn.done():
-            self._turn.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         """A malformed handshake is answered and closed; uvicorn would forget the connection, but keep it open."""
@@ -182,9 +164,9 @@ class GatewaySocket(WebSocketsSansIOProtocol):
         return message
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Send an event. What follows the end of a connection is parsed, as the client's own end may be among it."""
+        """Send an event. What came before the answer to the handshake is parsed now, or what follows our end."""
         await super().send(message)
-        if self.close_sent:
+        if self._kept:
             self._take_kept()
 
     def _take_kept(self) -> None:
@@ -204,7 +186,9 @@ class GatewaySocket(WebSocketsSansIOProtocol):
         return not (self._is_held() or self.transport.is_closing())
 
     def _is_held(self) -> bool:
-        """Whether what was read must wait: for a text before it, for the token, or for others."""
+        """Whether what was read must wait: for the handshake or a text before it, for the token, or for others."""
+        if not self.handshake_complete:
+            return True
         unknown = self._controls is not None and self._shown and not self.close_sent
         return self.read_paused or unknown or self._resting is not None
 
