@@ -219,6 +219,17 @@ async def test_strangers_take_turns_and_who_has_sent_more_comes_last() -> None:
     assert begun[len(begun) - 71 :] == [*(n for n in rest if n >= 190), *(n for n in rest if n < 190), 194][-71:]
 
 
+def test_who_shows_a_token_that_was_accepted_lately_is_no_stranger() -> None:
+    connections, known, new = Connections(8), Caller(), Caller()
+    bearer = [(b"host", b"x"), (b"authorization", b"Bearer sb_c_one")]
+    assert connections.is_stranger(known, bearer)
+    connections.opened(known)
+    connections.admitted(known, operator=False, shown="Bearer sb_c_one")
+    assert not connections.is_stranger(known, [])
+    assert not connections.is_stranger(new, bearer)
+    assert connections.is_stranger(new, [(b"authorization", b"Bearer sb_c_two")])
+
+
 async def _is_empty(turns: StrangersTurns) -> bool:
     return not len(turns)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 import structlog
@@ -20,6 +21,7 @@ _MOST_FILES: Final = 65_536
 _OTHER_FILES: Final = 256
 """Descriptors for the database, for programs and for files."""
 _SAY_EVERY_S: Final = 60.0
+_SHOWN_MOST: Final = 10_000
 
 
 class OpenConnection(Protocol):
@@ -36,6 +38,8 @@ class Connections:
         self.limit = limit
         self._strangers: dict[OpenConnection, None] = {}
         self._known: dict[OpenConnection, bool] = {}
+        self._shown: set[int] = set()
+        """Hashes of tokens that were accepted lately. They open no door: each token is still checked."""
         self._said = -_SAY_EVERY_S
 
     def __len__(self) -> int:
@@ -51,8 +55,8 @@ class Connections:
         oldest.abort()
         self._say()
 
-    def admitted(self, connection: OpenConnection, *, operator: bool) -> None:
-        """The connection has shown a token. Raises Overloaded if too many others have, too."""
+    def admitted(self, connection: OpenConnection, *, operator: bool, shown: str | None = None) -> None:
+        """The connection has shown a token, in this Authorization header. Raises Overloaded if too many others have."""
         if connection not in self._strangers:  # admitted before, or just closed
             return
         if not operator and sum(not own for own in self._known.values()) >= self.limit * 3 // 4:
@@ -60,10 +64,18 @@ class Connections:
             raise Overloaded(f"there are too many connections, the limit is {self.limit}", retry_after=5.0)
         del self._strangers[connection]
         self._known[connection] = operator
+        if shown is not None:
+            if len(self._shown) >= _SHOWN_MOST:
+                self._shown.clear()
+            self._shown.add(hash(shown))
 
-    def is_stranger(self, connection: OpenConnection) -> bool:
-        """Whether the connection has not shown a token."""
-        return connection not in self._known
+    def is_stranger(self, connection: OpenConnection, headers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Whether the connection has not shown a token, and shows none now that was accepted lately."""
+        if connection in self._known:
+            return False
+        return not any(
+            name == b"authorization" and hash(value.decode("latin-1")) in self._shown for name, value in headers
+        )
 
     def closed(self, connection: OpenConnection) -> None:
         """The connection is closed."""

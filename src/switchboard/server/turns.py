@@ -1,6 +1,6 @@
 """Requests of strangers take turns: so many a second, and of each connection one at a time.
 
-A stranger is a connection that has not shown a token yet. However many requests strangers send, most of the time is
+A stranger is a connection that has not shown a token yet, and does not show a known one. However many requests strangers send, most of the time is
 left for those who are known, and those who send one at a time come before those who send many. `fastpath/heads.py`
 calls `StrangersTurns` for each request and each handshake of a WebSocket; `ws/connection.py` calls `TokenPaces` for
 each request of the gateway. Next: `connections.py`, which knows who is a stranger.
@@ -14,7 +14,7 @@ from typing import Final
 
 from switchboard.server.connections import OpenConnection
 
-STRANGERS_PER_S: Final = 250.0
+STRANGERS_PER_S: Final = 150.0
 """Requests of all strangers together."""
 TOKEN_PER_S: Final = 50.0
 """Requests over the gateway with the same token, on all its connections together."""
@@ -56,6 +56,9 @@ class StrangersTurns:
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._eager)
+
+    def __contains__(self, connection: OpenConnection) -> bool:
+        return connection in self._waiting or connection in self._eager
 
     def take(self, connection: OpenConnection, begin: Callable[[], object], *, eager: bool = False) -> None:
         """Call `begin` at the next turn of this connection, which may be now."""

@@ -168,7 +168,7 @@ class BoundedHttp(HttpToolsProtocol):
             if self._upgraded:
                 self._pass_on(data[at:])
                 break
-            if self._ahead() >= MOST_AHEAD or spent >= _PIECES:
+            if self._is_full() or spent >= _PIECES:
                 self._keep(data[at:])
                 break
             end = piece_end(data, at, self._body_left)
@@ -182,15 +182,20 @@ class BoundedHttp(HttpToolsProtocol):
         elif (self._in_head or self._in_body) and self._timer is None:
             self._start_timer()
 
-    def _ahead(self) -> int:
-        """How many requests wait for their answers; while one is not complete, it may continue."""
-        return 0 if self._in_head or self._in_body else len(self.pipeline) + self._is_answering()
+    def _is_full(self) -> bool:
+        """Whether enough requests wait for their answers; one that is not complete may continue in any case.
+
+        While a stranger waits for its turn, nothing else of it is parsed: it may have gone.
+        """
+        if self._in_head or self._in_body:
+            return False
+        return len(self.pipeline) + self._is_answering() >= MOST_AHEAD or self in self._turns
 
     def _keep(self, data: bytes) -> None:
         self._kept = data
         self.flow.held = True
         self.flow.pause_reading()
-        if self._ahead() < MOST_AHEAD:
+        if not self._is_full():
             self._go_on_soon()
 
     def _go_on_soon(self) -> None:
@@ -217,7 +222,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         begin = partial(super()._start_asgi_task, cycle, app)
-        if self._connections.is_stranger(self):
+        if self._connections.is_stranger(self, cycle.scope["headers"]):
             self._turns.take(self, begin, eager=bool(self._kept or self.pipeline))
         else:
             begin()

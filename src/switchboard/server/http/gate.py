@@ -174,7 +174,7 @@ class RequestGate:
         authorization, announced, chunked = self._head(scope)
         principal = None if is_public(scope["path"]) else await self._access.authenticate(authorization)
         if principal is not None:
-            _count(scope, principal)
+            _count(scope, principal, authorization)
         limit = self._limits.of(scope["path"], principal.role if principal else None)
         if announced is not None and announced > limit:
             raise _too_large(limit)
@@ -206,11 +206,11 @@ def _identified(send: Send, request_id: str) -> Send:
     return with_id
 
 
-def _count(scope: Scope, principal: Principal) -> None:
+def _count(scope: Scope, principal: Principal, authorization: str | None) -> None:
     state = scope["state"]
     state["principal"] = principal
     connections: Connections = state["connections"]
-    connections.admitted(state["connection"], operator=principal.role == "operator")
+    connections.admitted(state["connection"], operator=principal.role == "operator", shown=authorization)
 
 
 def _too_large(limit: int) -> TooLarge:
