@@ -1,9 +1,10 @@
 """Requests of strangers take turns: so many a second, and of each connection one at a time.
 
-A stranger is a connection that has not shown a token yet, and does not show a known one. However many requests strangers send, most of the time is
-left for those who are known, and those who send one at a time come before those who send many. `fastpath/heads.py`
-calls `StrangersTurns` for each request and each handshake of a WebSocket; `ws/connection.py` calls `TokenPaces` for
-each request of the gateway. Next: `connections.py`, which knows who is a stranger.
+A stranger is a connection that has not shown a token, and shows none now that was accepted lately. However many
+requests strangers send, most of the time is left for those who are known, and those who send one at a time come before
+those who send many. `fastpath/heads.py` calls `StrangersTurns` for each request and each handshake of a WebSocket;
+`ws/connection.py` calls `TokenPaces` for each request of the gateway. Next: `connections.py`, which knows who is a
+stranger.
 """
 
 from __future__ import annotations
@@ -95,12 +96,14 @@ class StrangersTurns:
     def _begin_next(self) -> None:
         """One in each iteration of the loop: others come in between."""
         self._timer, now = None, self._loop.time()
-        waiting = self._waiting or self._eager
+        waiting, begin = self._waiting or self._eager, None
         if waiting and not self._pace.wait(now):
             self._pace.count(now)
-            waiting.pop(next(iter(waiting)))()
-        if len(self) and self._timer is None:
+            begin = waiting.pop(next(iter(waiting)))
+        if len(self):
             self._await_next(now)
+        if begin is not None:
+            begin()
 
 
 class TokenPaces:
