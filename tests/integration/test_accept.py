@@ -38,6 +38,7 @@ from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import Acceptance, Arrival, unpack_raw
+from switchboard.store.lanes import Looker, look
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import ROOT, Lab, butler, envelope, envelope_json, lab, rule, submission, to
 from tests.waiting import eventually
@@ -532,7 +533,7 @@ async def test_one_endpoint_fills_half_of_the_backlog_and_its_end_is_kept_for_wh
     async with lab(database_url) as parts:
         assert await taken(parts, 20) == 20
         admission = Admission(parts.database, AcceptLimits(backlog=40))
-        await admission.measure()
+        await admission.take(await look(parts.database, Looker("here", 1)))
 
         def admitted(count: int, *, by_operator: bool = False, **more: Any) -> int:
             for n in range(count):
@@ -546,7 +547,7 @@ async def test_one_endpoint_fills_half_of_the_backlog_and_its_end_is_kept_for_wh
         assert admitted(20, endpoint="bot:other") == 16
         assert admitted(3, endpoint="bot:third", tier="high_priority") == 2
         assert admitted(3, by_operator=True) == 2
-        await admission.measure()
+        await admission.take(await look(parts.database, Looker("here", 1)))
         assert admitted(20, endpoint="bot:other") == 16, "of those before, none came in the end"
 
 

@@ -13,6 +13,7 @@ import stat
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -21,6 +22,7 @@ from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError, SwitchboardError, Unavailable
 from switchboard.embedded.binaries import account_for
 from switchboard.embedded.files import disk_errors
+from switchboard.embedded.sizes import settings_of, size_for
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.lanes.background import run_in_background
 from switchboard.store.database import Database
@@ -28,10 +30,15 @@ from switchboard.store.migrate import migrate
 
 log = structlog.get_logger(__name__)
 
+_SILENT_S: Final = 2.0
+"""Longer than the time between two looks of a process: whoever has had an answer since then need not ask for one."""
+
 
 @asynccontextmanager
-async def database_url(settings: Settings, *, create: bool = False) -> AsyncIterator[str]:
+async def database_url(settings: Settings, *, create: bool = False, workers: int = 1) -> AsyncIterator[str]:
     """The URL of PostgreSQL itself; the embedded server runs for as long as the block does.
+
+    `workers`: the worker processes that it is to serve, by which it is sized if the settings do not say.
 
     Raises ConfigurationError if there is no embedded database yet, unless one may be created (`create`), and if the
     data directory is not ours.
@@ -43,7 +50,8 @@ async def database_url(settings: Settings, *, create: bool = False) -> AsyncIter
     if not create and not _holds_database(place):
         raise ConfigurationError(f"there is no database in {place} yet; `switchboard up` creates one")
     _prepare(settings.data_dir)
-    async with embedded_postgres(place, binaries=settings.postgres_binaries) as server:
+    size = settings_of(settings.database.size or size_for(workers))
+    async with embedded_postgres(place, binaries=settings.postgres_binaries, settings=size) as server:
         yield server.url
 
 
@@ -76,8 +84,8 @@ async def existing_database(settings: Settings, *, create: bool = False) -> Asyn
 
 
 @asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator[Database]:
-    """The database, migrated; a crashed embedded server is restarted."""
+async def open_database(settings: Settings, *, workers: int = 1) -> AsyncIterator[Database]:
+    """The database, migrated, for this many worker processes; a crashed embedded server is restarted."""
     async with AsyncExitStack() as stack:
         if settings.database_direct_url is not None:
             async with existing_database(settings) as direct:
@@ -85,14 +93,14 @@ async def open_database(settings: Settings) -> AsyncIterator[Database]:
             database = await connect_pooled(settings)
             stack.push_async_callback(database.close)
         else:
-            url = await stack.enter_async_context(database_url(settings, create=True))
+            url = await stack.enter_async_context(database_url(settings, create=True, workers=workers))
             database = await Database.connect(url)
             stack.push_async_callback(database.close)
             await migrate(database)
         # While the process still imports: opening a connection takes twice as long as answering a message.
-        await database.warm(4)
+        await database.warm(3)
         if settings.database_url is None:
-            await run_in_background(stack, lambda: _keep_embedded(settings, database))
+            await run_in_background(stack, lambda: _keep_embedded(settings, database, workers))
         yield database
 
 
@@ -104,14 +112,16 @@ async def connect_pooled(settings: Settings) -> Database:
     return await Database.connect(settings.database_url.get_secret_value(), direct_url=direct_url)
 
 
-async def _keep_embedded(settings: Settings, database: Database) -> None:
+async def _keep_embedded(settings: Settings, database: Database, workers: int) -> None:
     """Restart the embedded server when it has crashed under us. Runs until cancelled."""
     while True:
         await asyncio.sleep(1)
+        if database.silent_s < _SILENT_S:
+            continue
         try:
             await database.ping()
         except Unavailable:
             with contextlib.suppress(SwitchboardError):
                 # We are its users already, so leaving this block at once does not stop what it started.
-                async with database_url(settings):
+                async with database_url(settings, workers=workers):
                     log.warning("PostgreSQL had crashed and was restarted")

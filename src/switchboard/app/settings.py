@@ -27,6 +27,7 @@ from switchboard.core.schedules import Schedule, parse_window
 from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
+from switchboard.embedded.sizes import Size
 from switchboard.llm.port import Kind
 from switchboard.llm.spec import Calls, ModelSpec, Passed
 from switchboard.ports.effects import Effect
@@ -47,6 +48,12 @@ Price = Annotated[float, Field(ge=0)] | None
 
 class _Group(BaseModel, extra="forbid", frozen=True):
     """A group of related settings."""
+
+
+class DatabaseSettings(_Group):
+    """How much the embedded PostgreSQL takes; None: `small` for one worker process, or below 4 GB of memory."""
+
+    size: Size | None = None
 
 
 class AcceptSettings(_Group):
@@ -395,6 +402,7 @@ class Settings(BaseSettings):
     program_user: str | None = None
     """The user that runs the programs of butlers that name none."""
     log_level: str = "info"
+    database: DatabaseSettings = DatabaseSettings()
     accept: AcceptSettings = AcceptSettings()
     blobs: BlobSettings = BlobSettings()
     gateway: GatewaySettings = GatewaySettings()

@@ -82,13 +82,13 @@ async def measure(plan: ChannelsWorkload) -> ChannelsResult:
     with lab.home() as place:
         ready = await _without_accounts(place) if plan.starts else {}
         async with BotApi() as api, _mail(place, missing) as mail:
-            _telegram_account(place, api)
+            telegram_account(place, api)
             began = perf_counter()
             channels = {"SWITCHBOARD_CHANNELS_DIR": str(place / "channels.d")}
             async with lab.switchboard(place, "up", more=channels) as up:
                 await asyncio.wait_for(api.until(lambda: api.polling), _WITHIN_S)
                 polled = perf_counter() - began
-                telegram = await _one_by_one(api, plan.messages)
+                telegram = await one_by_one(api, plan.messages)
                 if mail is not None:
                     await _receives(up, "email")
                 mails = await mail.one_by_one(plan.mails) if mail is not None else []
@@ -112,10 +112,11 @@ async def _bare(messages: int) -> list[float]:
         api = await stack.enter_async_context(BotApi())
         await stack.enter_async_context(lab.program({}, "-m", "switchboard.bench.bare_bot", f"{api.url}/bot{TOKEN}"))
         await asyncio.wait_for(api.until(lambda: api.polling), _WITHIN_S)
-        return await _one_by_one(api, messages)
+        return await one_by_one(api, messages)
 
 
-def _telegram_account(place: Path, api: BotApi) -> None:
+def telegram_account(place: Path, api: BotApi) -> None:
+    """The file of an account at this server, open to everybody."""
     settings = f'settings = {{api_url = "{api.url}"}}'
     _account(place, "telegram", f"telegram/bot:{api.world.bot['id']}", "token", TOKEN, settings)
 
@@ -130,7 +131,7 @@ def _account(place: Path, name: str, endpoint: str, secret: str, value: str, set
     (directory / f"{name}.toml").write_text(account, encoding="utf-8")
 
 
-async def _one_by_one(api: BotApi, messages: int) -> list[float]:
+async def one_by_one(api: BotApi, messages: int) -> list[float]:
     """Milliseconds for each; every message is from a different chat, since a chat gets only one message a second."""
     times = []
     for n in range(messages):

@@ -28,6 +28,10 @@ _FAIR: Final = 3.0
 _SHARE: Final = 1 / 3
 """Of a large file, how much a process may hold at a time."""
 
+_OFTEN: Final = 40
+"""Of so many statements it is shown how often they were executed."""
+_WIDTH: Final = 90
+
 Rounds = Annotated[int, typer.Option(min=1, max=50, help="Rounds; the median counts.")]
 Seconds = Annotated[float, typer.Option(min=0.5, max=120, help="Seconds per measurement of a round.")]
 
@@ -165,6 +169,38 @@ def start(*, rounds: Rounds = 3) -> None:
         ("resident memory of server and worker", f"{result.memory_mb or 0:.0f} MB", None),
     ]
     _show(("what", "measured", "x imports"), rows)
+
+
+@app.command()
+def footprint(
+    *,
+    idle: Annotated[float, typer.Option(min=3, max=3600, help="Seconds from the start until it is looked at.")] = 60.0,
+    turns: Annotated[int, typer.Option(min=0, max=10_000, help="Turns, one after the other.")] = 40,
+) -> None:
+    """Memory (PSS), processes, statements and CPU of `up` with Telegram, a model and the database: idle, after turns.
+
+    Platform and model are servers on this machine, which do not count. Linux only.
+    """
+    with _extras():
+        from switchboard.bench import footprint as module
+    result = asyncio.run(module.measure(module.FootprintWorkload(idle_s=idle, turns=turns)))
+    states = (("idle", result.idle), (f"after {turns} turns", result.used))
+    rows: list[tuple[object, ...]] = [
+        ("a Python process that imports FastAPI, uvicorn, asyncpg", result.baseline_mb, 1.0, 1)
+    ]
+    for state, kinds in states:
+        parts = [*((f"{state}: {kind}", one.memory_mb, one.processes) for kind, one in kinds.items())]
+        parts.append((f"{state}: all", sum(mb for _, mb, _ in parts), sum(count for *_, count in parts)))
+        rows += [(what, mb, mb / result.baseline_mb, count) for what, mb, count in parts]
+    rows += [
+        ("idle: statements a second", result.statements_a_second, None, None),
+        ("idle: CPU seconds a minute", result.cpu_s_a_minute, None, None),
+    ]
+    _show(("what", "MB or figure", "x imports", "processes"), rows)
+    if wants_json():
+        return
+    often = sorted(result.statements.items(), key=lambda one: -one[1])[:_OFTEN]
+    _show(("statement of the idle house", "times"), [(text[:_WIDTH], count) for text, count in often])
 
 
 @app.command()

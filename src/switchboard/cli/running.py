@@ -70,7 +70,8 @@ async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event) -> 
         # The database starts in its own processes; meanwhile, this one imports the modules that use it.
         work = asyncio.create_task(asyncio.to_thread(_import_work, parts))
         run_server = asyncio.create_task(_import_server_after(work)) if parts.server else None
-        database = await stack.enter_async_context(open_database(checked.settings))
+        opening = open_database(checked.settings, workers=1 + parts.extra_workers)
+        database = await stack.enter_async_context(opening)
         await (await work)(OpenedProcess(checked, parts, database, listener, stop), run_server)
 
 

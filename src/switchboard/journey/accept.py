@@ -402,7 +402,7 @@ class AcceptLeg:
 
     async def watch_backlog(self, every: float = 0.5) -> None:
         """Measure the backlog periodically. Runs until cancelled."""
-        await self._admission.watch(every)
+        await self._admission.watch(self._notifier.looks, every)
 
 
 def _message(submission: Submission, channel: Channel, request_id: RequestId, now: datetime) -> Message:

@@ -6,7 +6,6 @@ says when to try again. Next: `core/policy/rates.py`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 from typing import Final
@@ -16,8 +15,10 @@ from msgspec import Struct
 from switchboard.core.policy.rates import RateLimiter
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Overloaded, SenderOverRate, TooLarge, Unavailable
+from switchboard.lanes.looks import Looks
 from switchboard.store import inbox as store
 from switchboard.store.database import Database
+from switchboard.store.lanes import Look
 
 _ROOM: Final = {"operator": 1.0, "high_priority": 0.95}
 """The share of the backlog that each may fill."""
@@ -80,20 +81,18 @@ class Admission:
     def _overloaded(self, why: str) -> Overloaded:
         return Overloaded(f"{why}; nothing was stored", retry_after=self._limits.retry_after)
 
-    async def measure(self) -> None:
-        """Measure the backlog, and find the endpoints that fill half of it."""
-        before, most = self._since, self._limits.backlog * _ROOM_OF_AN_ENDPOINT
-        self._backlog = await store.count_backlog(self._database)
-        self._since -= before
+    async def take(self, look: Look) -> None:
+        """Take the backlog from a look at the database, and find the endpoints that fill half of it."""
+        most = self._limits.backlog * _ROOM_OF_AN_ENDPOINT
+        self._backlog, self._since = look.backlog, 0  # the few that came during the look count again with the next
         crowded = await store.crowded_endpoints(self._database, most) if self._backlog >= most else ()
         self._crowded = frozenset(crowded)
 
-    async def watch(self, every: float) -> None:
-        """Measure periodically. Runs until cancelled."""
+    async def watch(self, looks: Looks, every: float) -> None:
+        """Measure by the looks of this process; its own are `every` seconds apart. Runs until cancelled."""
         while True:
             with contextlib.suppress(Unavailable):  # the next submission reports it
-                await self.measure()
-            await asyncio.sleep(every)
+                await self.take(await looks.next(every))
 
 
 def _flow(envelope: Envelope) -> tuple[str, str, str]:

@@ -45,6 +45,8 @@ from switchboard.tasks import wait_at_most
 log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S: Final = 1.0
+_LOOK_SELDOM_S: Final = 10.0
+"""Where the process looks for all of its connectors, and rings."""
 """Poll interval of those who wait for replies: there is no notification when a retry becomes due."""
 
 
@@ -191,7 +193,7 @@ class ReplyService:
     async def pull(self, request: PullRequest, over: asyncio.Event | None = None) -> list[LeasedRow]:
         """The next replies of this endpoint, one per conversation, leased; waits up to `wait_s` s for the first.
 
-        `over` ends the wait within a second. Do not cancel instead, as a lease taken at that moment would have no
+        `over` ends the wait. Do not cancel instead, as a lease taken at that moment would have no
         owner. Raises Conflict if the account is leased and `account_lease` is not its lease.
         """
         if request.account_lease is None:
@@ -206,7 +208,8 @@ class ReplyService:
                 left = deadline - asyncio.get_running_loop().time()
                 if leased or left <= 0 or (over is not None and over.is_set()):
                     return leased
-                await wait_at_most(min(left, _LOOK_EVERY_S), ring)
+                most = _LOOK_SELDOM_S if self._notifier.looks.fresh else _LOOK_EVERY_S
+                await wait_at_most(min(left, most), ring, *(() if over is None else (over,)))
             return []
 
     async def _lease(self, request: PullRequest, pool: str) -> list[LeasedRow]:

@@ -31,7 +31,7 @@ from switchboard.store import rules as store
 from switchboard.store.database import Database
 from switchboard.store.routing import any_waiting
 from switchboard.store.teams import open_rules
-from switchboard.tasks import wait_at_most
+from switchboard.tasks import cancelled
 
 log = structlog.get_logger(__name__)
 
@@ -172,17 +172,35 @@ class RuleBook:
         log.info("rules in force", version=index.version, teams=len(self.rules.teams), rules=index.loaded, seconds=took)
 
     async def follow(self, every: float = 0.5) -> None:
-        """Refresh on a notification about rules, and periodically. Runs until cancelled."""
+        """Refresh on a notification about rules, and periodically. Runs until cancelled.
+
+        `every`: seconds between own looks, where no worker of this process looks.
+        """
+        told = asyncio.create_task(self._follow_notifications())
+        try:
+            while True:
+                try:
+                    look = await self._notifier.looks.next(every)
+                    if look.version != self.rules.version:
+                        await self.refresh()
+                    if look.remote or self.remote_agents:
+                        await self.look_around()
+                except Unavailable as error:
+                    log.warning("rules not refreshed", reason=error.message)
+        finally:
+            await cancelled(told)
+
+    async def _follow_notifications(self) -> None:
         changed = asyncio.Event()
         with self._notifier.subscribe(RULES, changed.set):
             while True:
+                await changed.wait()
                 changed.clear()
                 try:
                     await self.refresh()
                     await self.look_around()
                 except Unavailable as error:
                     log.warning("rules not refreshed", reason=error.message)
-                await wait_at_most(every, changed)
 
 
 async def _load(database: Database, classifying: bool, implies: Implies) -> Rules:

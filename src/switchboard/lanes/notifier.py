@@ -9,15 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final
 from uuid import uuid4
 
+import asyncpg
+
 from switchboard.domain.errors import Unavailable
+from switchboard.lanes.looks import Looks
 from switchboard.store.database import Database
+from switchboard.tasks import first_of
 
 CHANNEL: Final = "switchboard"
 _MOST: Final = 7000  # bytes of a payload; PostgreSQL accepts less than 8000
+_PAUSE_S: Final = 0.5
 
 WORK: Final = "work"
 RULES: Final = "rules"
@@ -53,6 +58,11 @@ class Notifier:
         self._origin = f"@{uuid4()}"
         """Identifies our own notifications, which PostgreSQL also delivers to us."""
         self._sender: asyncio.Task[None] | None = None
+        self._listeners = 0
+        self.looks = Looks(database, self._ring_of)
+        """What is looked at periodically, should a notification be lost."""
+        self._alone, self._accompanied = asyncio.Event(), asyncio.Event()
+        self._alone.set()
 
     def notify(self, topic: str) -> None:
         """Wake everything that waits for `topic`; never blocks, never fails."""
@@ -72,11 +82,15 @@ class Notifier:
             self._ring_here(topic)
 
     async def listen(self) -> None:
-        """Receive notifications of other processes, over a separate connection. Runs until cancelled; reconnects."""
+        """Receive notifications of other processes. Runs until cancelled; reconnects.
+
+        Over a connection of its own only while no worker of this process listens: each costs the database a process.
+        """
         while True:
+            await asyncio.sleep(_PAUSE_S)  # a worker that starts now listens by then
+            await self._alone.wait()
             with contextlib.suppress(Unavailable):
                 await self._listen_once()
-            await asyncio.sleep(0.5)
 
     async def _listen_once(self) -> None:
         over = asyncio.Event()
@@ -84,9 +98,24 @@ class Notifier:
         try:
             connection.add_termination_listener(lambda _: over.set())
             await self._database.listen(connection, CHANNEL, self.heard)
-            await over.wait()
+            await first_of(over.wait(), self._accompanied.wait())
         finally:
             connection.terminate()
+
+    @contextlib.asynccontextmanager
+    async def listening_on(self, connection: asyncpg.Connection) -> AsyncIterator[None]:
+        """Receive notifications over a worker's connection. Raises `Unavailable`."""
+        await self._database.listen(connection, CHANNEL, self.heard)
+        self._listeners += 1
+        self._alone.clear()
+        self._accompanied.set()
+        try:
+            yield
+        finally:
+            self._listeners -= 1
+            if not self._listeners:
+                self._accompanied.clear()
+                self._alone.set()
 
     @contextlib.contextmanager
     def subscribe(self, topic: str, hearer: Callable[[], None]) -> Iterator[None]:
@@ -102,6 +131,10 @@ class Notifier:
     def _ring_here(self, topic: str) -> None:
         for hearer in tuple(self._hearers.get(topic, ())):
             hearer()
+
+    def _ring_of(self, pools: Iterable[str]) -> None:
+        for pool in pools:
+            self._ring_here(outbox_topic(pool))
 
     async def _send(self) -> None:
         while self._unsent:

@@ -29,12 +29,13 @@ from switchboard.domain.ledger import Item
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim, Handler, LaneKind
-from switchboard.lanes.notifier import CHANNEL, WORK, Notifier
+from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.lanes.places import Places, Quota, Turns, used_up
 from switchboard.ports.engine import Fenced, Parked
 from switchboard.store import lanes as store
 from switchboard.store import schedule
 from switchboard.store.database import Database
+from switchboard.store.lanes import Look, Looker
 from switchboard.store.pooler import is_direct
 from switchboard.store.processes import NewProcess
 from switchboard.tasks import cancelled, first_of, wait_at_most
@@ -51,6 +52,13 @@ _PAUSE_AFTER_DEFECT: Final = 1.0
 """Seconds before an item is retried after an unexpected error."""
 
 
+_NOT_AT_ONCE: Final = 0.01
+"""Seconds until the next look, although a time is even nearer: what comes then is found together."""
+_LOCAL_TASKS: Final = 0.5
+"""Seconds after which to look which tasks of this machine are due."""
+_NEVER: Final = float("inf")
+
+
 class WorkerSettings(Struct, frozen=True):
     """Seconds, except `pools`: how many items of a pool run concurrently, if it differs from `kinds.py`."""
 
@@ -58,8 +66,10 @@ class WorkerSettings(Struct, frozen=True):
     catch_up: int = 4
     """How many lanes of an endpoint run at once, in each pool and of all workers, whose messages came late."""
     ttl: float = 10.0
-    poll: float = 0.5
+    poll: float = 1.0
+    """How often to look for what others have left, while this process is alone and idle."""
     rescue_every: float = 0.25
+    """The same while something is going on, and where other processes may die or leave something."""
     drain: float = 20.0
     use_lock: bool = True
     """Whether an advisory lock shows that we are alive; never behind a pooler. Without it only the TTL counts."""
@@ -144,6 +154,10 @@ class _Session:
         self._running: set[asyncio.Task[bool]] = set()
         self._wake = asyncio.Event()
         self._look_again: asyncio.TimerHandle | None = None
+        self._active = asyncio.Event()
+        """Something is going on: a claim found work, or an item has ended."""
+        self._due = asyncio.Event()
+        """A maintenance task is due."""
         self._lost = asyncio.Event()
         self._last_beat = monotonic()
 
@@ -155,7 +169,7 @@ class _Session:
             stack.push_async_callback(self._cancel_running)
             stack.enter_context(self._notifier.subscribe(WORK, self._wake.set))
             claiming = asyncio.create_task(self._claim_loop())
-            loops = [claiming, *(asyncio.create_task(loop()) for loop in (self._beat_loop, self._tend_loop))]
+            loops = [claiming, *(asyncio.create_task(loop()) for loop in (self._beat_loop, self._look_loop))]
             if self._maintenance:
                 loops.append(asyncio.create_task(self._maintenance_loop()))
             stack.push_async_callback(cancelled, *loops)
@@ -174,7 +188,7 @@ class _Session:
             lock = self._settings.use_lock and await self._can_lock(connection)
             self._worker = await store.register_worker(connection, self._process(), lock=lock)
             self._steps = StepLog(self._database, self._worker, self._is_alive)
-            await self._database.listen(connection, CHANNEL, self._notifier.heard)
+            await stack.enter_async_context(self._notifier.listening_on(connection))
         except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
             raise Unavailable(f"the worker could not register: {error}") from error
         connection.add_termination_listener(lambda _: self._lost.set())
@@ -236,10 +250,11 @@ class _Session:
             items = await self._claim(quota)
             if items:
                 point("after_claim")
+                self._active.set()
             for item in items:
                 self._start(item)
             if not used_up(quota, map(self._place, items)):
-                await wait_at_most(self._settings.poll, self._wake)
+                await self._wake.wait()
 
     def _start(self, item: Item) -> None:
         task = asyncio.create_task(self._work(item))
@@ -264,6 +279,7 @@ class _Session:
 
     def _finished(self, task: asyncio.Task[bool], item: Item, pool: str) -> None:
         self._running.discard(task)
+        self._active.set()
         was_full = self._places.give_back(pool)
         if task.cancelled() or task.exception() is not None:
             # The item is still ours in the database, but nothing works on it: only a new session releases it.
@@ -332,7 +348,8 @@ class _Session:
     async def _beat_loop(self) -> None:
         self._last_beat = monotonic()
         while True:
-            await asyncio.sleep(self._settings.ttl / 8)
+            # Counted from the start of the last: one that took long is followed sooner, so that it does not count as late.
+            await asyncio.sleep(max(self._last_beat + self._settings.ttl / 4 - monotonic(), 0.0))
             # A process suspended for long resumes here with an old heartbeat, and must not continue.
             if not self._is_alive():
                 raise Unavailable("no beat got through in time")
@@ -349,26 +366,47 @@ class _Session:
     def _is_alive(self) -> bool:
         return monotonic() - self._last_beat <= self._settings.ttl / 2
 
-    async def _tend_loop(self) -> None:
+    async def _look_loop(self) -> None:
+        """Look at everything at once, often while something is going on, and when a time has come that was found."""
+        looks, pools = self._notifier.looks, frozenset(kind.pool.name for kind in self._kinds.values())
+        shared = tuple(task.name for task in self._maintenance if not task.local)
+        looker = Looker(socket.gethostname(), os.getpid(), self._worker, tuple(pools), shared)
         while True:
-            await asyncio.sleep(self._settings.rescue_every * random.uniform(0.8, 1.2))
-            freed, woken = await store.tend(self._database)
-            if freed:
-                log.info("took over", lanes=freed)
-            if woken:
+            self._active.clear()
+            look = await store.look(self._database, looker)
+            looks.publish(look)
+            if look.freed:
+                log.info("took over", lanes=look.freed)
+            if look.woken:
                 point("after_wake")
-            if freed or woken:
+            if look.freed or look.woken:
                 self._notifier.notify(WORK)
+            if not pools.isdisjoint(look.pools):
+                self._wake.set()
+            if look.due:
+                self._due.set()
+            await self._pause(look)
+
+    async def _pause(self, look: Look) -> None:
+        """Until the next look; an item that has begun or ended meanwhile may have set a nearer time than was found."""
+        often, seldom = self._settings.rescue_every * random.uniform(0.8, 1.2), self._settings.poll
+        next_in = _NEVER if look.next_in is None else max(look.next_in, _NOT_AT_ONCE)
+        self._notifier.looks.expect(min(often if look.others or self._running else seldom, next_in))
+        await asyncio.sleep(min(often, next_in))
+        if next_in > often and not look.others and not self._running:
+            await wait_at_most(min(seldom, next_in) - often, self._active)
 
     async def _maintenance_loop(self) -> None:
         shared = {task.name: task for task in self._maintenance if not task.local}
         here = {task: 0.0 for task in self._maintenance if task.local}
         await schedule.plan(self._database, {task.name: task.every for task in shared.values()})
         while True:
+            self._due.clear()
             for name in await schedule.due(self._database, list(shared)):
                 await schedule.done(self._database, name, await _failure(shared[name]))
-            await _run_due(here)
-            await asyncio.sleep(0.5)
+            while not self._due.is_set():
+                await _run_due(here)
+                await wait_at_most(_LOCAL_TASKS, self._due)
 
 
 async def _run_due(here: dict[MaintenanceTask, float]) -> None:

@@ -9,11 +9,12 @@ import asyncio
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from importlib.resources import files
 from inspect import signature
+from time import monotonic
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -23,6 +24,7 @@ import msgspec
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.store.keys import Keys
 from switchboard.store.pooler import NEEDS_DIRECT, pooler_trouble
+from switchboard.store.queueing import IDLE_S, ConnectionQueue
 
 SCHEMA: Final = "switchboard"
 SQL: Final = files("switchboard.store") / "sql"
@@ -34,6 +36,8 @@ ROLE_SETTINGS: Final = {
     "random_page_cost": "1.1",
 }
 """What our statements rely on. Each connection sets it; behind a pooler it is set on our role."""
+_WITHIN_S: Final = 10.0
+"""Until there is a connection."""
 _NAME: Final = {"application_name": "switchboard"}
 
 _LOST = (
@@ -51,6 +55,7 @@ _LOST = (
 )
 
 Row = asyncpg.Record
+_Take = Callable[[], AbstractAsyncContextManager["asyncpg.pool.PoolConnectionProxy[Row]"]]
 T = TypeVar("T")
 
 
@@ -223,6 +228,7 @@ async def _open_pool(url: str, size: int, *, pooled: bool) -> asyncpg.Pool:
         url,
         min_size=0,
         max_size=size,
+        max_inactive_connection_lifetime=IDLE_S,
         init=_prepare,
         connection_class=_Connection,
         reset=_keep,
@@ -277,6 +283,8 @@ class Database:
         self.pool = pool
         self._direct_url = direct_url or url
         self._keys: Keys | None = None
+        self._answered = float("-inf")
+        self._take: _Take = lambda: pool.acquire(timeout=_WITHIN_S)
 
     @classmethod
     async def connect(cls, url: str, *, size: int = 8, direct_url: str | None = None) -> Database:
@@ -301,7 +309,9 @@ class Database:
                 f"no PostgreSQL answers at {_host_hint(url)}: {_reason(error)}; "
                 "is it running, and does database_url name it?"
             ) from error
-        return cls(url, pool, direct_url)
+        opened = cls(url, pool, direct_url)
+        opened._take = ConnectionQueue(pool, _WITHIN_S).take
+        return opened
 
     async def keys(self) -> Keys:
         """The keyed hashes of this installation, which never change; read again after an outage of the database."""
@@ -312,14 +322,20 @@ class Database:
             self._keys = Keys(row["inner_key"], row["outer_key"])
         return self._keys
 
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the server last answered; infinite if the latest attempt has failed."""
+        return monotonic() - self._answered
+
     async def warm(self, connections: int) -> None:
         """Open this many connections before they are needed, if the server has room, and let them plan ahead.
 
-        They are closed again after five minutes without use.
+        They are closed again after half a minute without use.
         """
-        # All ask before any is answered, so each gets a connection of its own. Behind a pooler, some server connections
-        # may plan twice and others not at all, which then plan at their first message.
-        plans = (self.run(query("lanes.plan_ahead")) for _ in range(connections))
+        # All ask before any is answered, and stand in no queue, so each gets a connection of its own. Behind a pooler,
+        # some server connections may plan twice and others not at all, which then plan at their first message.
+        opening = Database(self.url, self.pool, self._direct_url)
+        plans = (opening.run(query("lanes.plan_ahead")) for _ in range(connections))
         for outcome in await asyncio.gather(*plans, return_exceptions=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, Unavailable):
                 raise outcome
@@ -339,7 +355,7 @@ class Database:
         """
         misused, done, told = False, False, _Told()
         try:
-            async with self.pool.acquire(timeout=10) as connection:
+            async with self._take() as connection:
                 connection.add_log_listener(told)
                 try:
                     yield connection
@@ -362,7 +378,9 @@ class Database:
             if misused or isinstance(error, ValueError):
                 raise
             self._keys = None  # another database may come back
+            self._answered = float("-inf")
             raise _out_of_reach(error) from error
+        self._answered = monotonic()
         if told.unconfirmed:
             raise Unavailable("the synchronous standby did not confirm it; try again")
 

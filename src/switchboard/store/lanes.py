@@ -129,6 +129,42 @@ async def tend(database: Database) -> tuple[int, int]:
     return row["freed"], row["woken"]
 
 
+class Look(Struct, frozen=True):
+    """What one look finds; the statement is in `looking.sql`.
+
+    `freed`, `woken`: lanes and items, as `tend` has them; None without a worker. `pools`: those with something to take.
+    `next_in`: seconds until something else can be taken. `others`: other processes are registered. `due`: a maintenance
+    task is. `version`: of the rules. `remote`: there are remote butlers.
+    """
+
+    freed: int | None
+    woken: int | None
+    pools: Sequence[str]
+    next_in: float | None
+    others: bool
+    due: bool
+    backlog: int
+    version: int
+    remote: bool
+
+
+class Looker(Struct, frozen=True):
+    """Who looks: the process, its worker if it has one, with the pools and maintenance tasks of that."""
+
+    host: str
+    pid: int
+    worker: int | None = None
+    pools: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+
+
+async def look(database: Database, looker: Looker) -> Look:
+    """Look at everything at once; with a worker, do what `tend` does, too."""
+    values = (looker.worker, list(looker.pools), list(looker.tasks), looker.host, looker.pid)
+    [found] = rows_as(Look, await database.rows(query("lanes.look"), LOCK_CLASS, *values))
+    return found
+
+
 async def release_worker(database: Database, worker: int) -> int:
     """Deregister; returns how many lanes others will take over."""
     return int(await database.value(query("lanes.release"), worker))

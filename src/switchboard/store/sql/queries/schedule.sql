@@ -3,8 +3,9 @@ insert into schedule (name, every) select * from unnest($1::text[], $2::interval
 on conflict (name) do update set every = excluded.every where schedule.every <> excluded.every;
 
 -- name: due
+-- A task that has nothing to do stays due: it begins as soon as it has.
 update schedule s set next_at = clock_timestamp() + s.every
-from (select name from schedule where next_at <= clock_timestamp() and name = any ($1) order by name for update skip locked) d
+from (select name from schedule where next_at <= clock_timestamp() and name = any ($1) and has_work(name) order by name for update skip locked) d
 where s.name = d.name
 returning s.name;
 

@@ -1,0 +1,42 @@
+"""What the embedded PostgreSQL takes: little for a house, more where several workers share a large machine.
+
+Called by `app/database.py`; its settings go to `supervisor.py`. They count when a server is started.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final, Literal
+
+Size = Literal["small", "large"]
+
+_LITTLE_MEMORY: Final = 4 * 2**30
+_SMALL: Final[Mapping[str, str]] = {
+    "shared_buffers": "16MB",
+    # By default a part of the above; less, and many who commit at once would wait for each other.
+    "wal_buffers": "4MB",
+    # Processes that a small house never needs. A base backup does: replica, and two who send.
+    "max_logical_replication_workers": "0",
+    "max_parallel_workers_per_gather": "0",
+    "max_parallel_maintenance_workers": "0",
+    "max_parallel_workers": "0",
+    "max_worker_processes": "0",
+    "autovacuum_max_workers": "1",
+    "wal_level": "replica",
+    "max_wal_senders": "2",
+}
+
+
+def size_for(workers: int) -> Size:
+    """`small` for one worker process, and below 4 GB of memory."""
+    return "small" if workers == 1 or _memory() < _LITTLE_MEMORY else "large"
+
+
+def settings_of(size: Size) -> Mapping[str, str]:
+    """As PostgreSQL's settings, where they differ from those that all sizes have."""
+    return _SMALL if size == "small" else {}
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
