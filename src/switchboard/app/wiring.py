@@ -118,7 +118,7 @@ async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
 async def _hear_butlers(database: Database) -> None:
     """Record that the server accepts heartbeats: silence counts only while it does. Runs until cancelled."""
     while True:
-        await asyncio.sleep(5)
+        await asyncio.sleep(10)
         with contextlib.suppress(Unavailable):  # nobody could be heard either
             await remote_agents.listen(database)
 

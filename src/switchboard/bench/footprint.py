@@ -48,7 +48,7 @@ class FootprintWorkload(Struct, frozen=True):
     """
 
     idle_s: float = 60.0
-    counted_s: float = 20.0
+    counted_s: float = 60.0
     turns: int = 40
 
 

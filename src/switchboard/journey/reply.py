@@ -45,7 +45,7 @@ from switchboard.tasks import wait_at_most
 log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S: Final = 1.0
-_LOOK_SELDOM_S: Final = 10.0
+_LOOK_SELDOM_S: Final = 30.0
 """Where the process looks for all of its connectors, and rings."""
 """Poll interval of those who wait for replies: there is no notification when a retry becomes due."""
 

@@ -348,7 +348,7 @@ class _Session:
     async def _beat_loop(self) -> None:
         self._last_beat = monotonic()
         while True:
-            # Counted from the start of the last: one that took long is followed sooner, so that it does not count as late.
+            # Counted from the start of the last: one that took long is followed sooner, and not late.
             await asyncio.sleep(max(self._last_beat + self._settings.ttl / 4 - monotonic(), 0.0))
             # A process suspended for long resumes here with an old heartbeat, and must not continue.
             if not self._is_alive():

@@ -90,12 +90,14 @@ class Holder(Struct, frozen=True):
 async def lease_account(database: Database, channel: str, endpoint: str, holder: Holder) -> AccountLease:
     """Lease the account, or renew the lease. Raises AccountHeld if another instance has it."""
     values = (channel, endpoint, holder.instance_id, seconds(TTL_S), holder.restarted, holder.heard)
-    async with database.transaction() as one:
-        opens = holder.restarted or holder.reconnected
-        ended = await _end_replies(one, channel, endpoint, holder) if opens else 0
-        row = await one.row(query("accounts.lease"), *values)
-    if ended:
-        await expire_leases(database)
+    if holder.restarted or holder.reconnected:
+        async with database.transaction() as one:
+            ended = await _end_replies(one, channel, endpoint, holder)
+            row = await one.row(query("accounts.lease"), *values)
+        if ended:
+            await expire_leases(database)
+    else:
+        row = await database.row(query("accounts.lease"), *values)
     if row is None:
         await require_free(database, channel, endpoint)
         raise AccountHeld("another instance", 1.0)  # until a moment ago

@@ -17,7 +17,7 @@ import asyncpg
 
 IDLE_S: Final = 30.0
 """After so many seconds without use, a connection is closed."""
-_MOMENT_S: Final = (0.01, 0.1)
+_MOMENT_S: Final = (0.025, 0.1)
 """While there are few connections, and else."""
 _FEW: Final = 3
 
