@@ -72,6 +72,25 @@ async def test_a_pool_that_is_cut_off_under_a_statement_is_an_outage(database_ur
         await _ask_after(database, lambda _: database.pool.terminate())
 
 
+async def test_a_pool_grows_where_connections_stay_in_use_and_nobody_waits_for_ever(database_url: str) -> None:
+    database = await Database.connect(database_url, size=4)
+    assert database.pool.get_size() == 1
+    async with AsyncExitStack() as stack:
+        for held in range(1, 4):
+            await stack.enter_async_context(database.connection())
+            assert database.pool.get_size() == held, "one at a time"
+        given_up = [asyncio.create_task(database.ping()) for _ in range(5)]
+        await asyncio.sleep(0)
+        for one in given_up[1::2]:
+            one.cancel()
+        done = await asyncio.gather(*given_up, return_exceptions=True)
+        assert [outcome is None for outcome in done] == [True, False, True, False, True]
+        assert database.pool.get_size() == 4
+    assert await asyncio.gather(*(database.value("select $1::int", n) for n in range(50))) == list(range(50))
+    assert database.pool.get_size() == 4
+    await database.close()
+
+
 async def test_connections_are_opened_ahead_as_far_as_the_server_has_room(database_url: str) -> None:
     async with lab(database_url) as parts:
         role = f"few_{uuid4().hex}"

@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack
 
 from switchboard.lanes.notifier import CHANNEL, Notifier
 from switchboard.store.database import Database
+from tests.hands import at_work
+from tests.lab import lab
 from tests.waiting import SOON, eventually
 
 
@@ -42,6 +44,23 @@ async def test_a_notification_is_heard_once_in_each_process(database_url: str) -
 async def _listen(database: Database, processes: int) -> bool:
     sql = "select count(*) from pg_stat_activity where datname = current_database() and query ilike 'listen%'"
     return int(await database.value(sql)) == processes
+
+
+async def test_a_process_listens_once_whether_it_has_a_worker_or_not(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        listening = asyncio.create_task(parts.notifier.listen())
+        await eventually(lambda: _listen(parts.database, 1))
+        async with at_work(parts.worker()):
+            await eventually(lambda: _has_one_connection_beside_the_pool(parts.database))
+        await eventually(lambda: _listen(parts.database, 1))
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+
+async def _has_one_connection_beside_the_pool(database: Database) -> bool:
+    sql = """select count(*) from pg_stat_activity
+             where datname = current_database() and application_name = 'switchboard worker'"""
+    return int(await database.value(sql)) == 1
 
 
 async def _is(one: int, other: int) -> bool:

@@ -45,9 +45,7 @@ from switchboard.tasks import wait_at_most
 log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S: Final = 1.0
-_LOOK_SELDOM_S: Final = 30.0
-"""Where the process looks for all of its connectors, and rings."""
-"""Poll interval of those who wait for replies: there is no notification when a retry becomes due."""
+"""Poll interval of those who wait for replies, where the process does not look for all of them (`lanes/looks.py`)."""
 
 
 class Callback(Protocol):
@@ -208,8 +206,11 @@ class ReplyService:
                 left = deadline - asyncio.get_running_loop().time()
                 if leased or left <= 0 or (over is not None and over.is_set()):
                     return leased
-                most = _LOOK_SELDOM_S if self._notifier.looks.fresh else _LOOK_EVERY_S
-                await wait_at_most(min(left, most), ring, *(() if over is None else (over,)))
+                watched = self._notifier.looks.fresh
+                pause = left if watched else min(left, _LOOK_EVERY_S)
+                await wait_at_most(pause, ring, *(() if over is None else (over,)))
+                if watched and self._notifier.looks.fresh and not ring.is_set():
+                    return []  # until now nothing has come: we would have heard of it
             return []
 
     async def _lease(self, request: PullRequest, pool: str) -> list[LeasedRow]:

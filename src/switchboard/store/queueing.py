@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import asyncpg
@@ -28,20 +29,19 @@ class ConnectionQueue:
     def __init__(self, pool: asyncpg.Pool, within_s: float) -> None:
         self._pool = pool
         self._within_s = within_s
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[bool]] = deque()
         self._coming = 0
         """How many are about to take a connection."""
+        self._opening = 0
+        """How many of them open one: those who wait do not do so all at once."""
 
     @asynccontextmanager
     async def take(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[asyncpg.Record]]:
         """A connection of the pool. Raises as the pool does, TimeoutError if there is none within `within_s`."""
-        if self._is_worth_waiting():
-            await self._wait()
-        self._coming += 1
-        try:
-            connection = await self._pool.acquire(timeout=self._within_s)
-        finally:
-            self._coming -= 1
+        while self._is_worth_waiting():
+            if not await self._called() and not self._opening:
+                break
+        connection = await self._acquire()
         try:
             yield connection
         finally:
@@ -50,18 +50,31 @@ class ConnectionQueue:
             finally:
                 self._call_next()
 
+    async def _acquire(self) -> asyncpg.pool.PoolConnectionProxy[asyncpg.Record]:
+        opens = not self._is_one_free()
+        self._coming += 1
+        self._opening += opens
+        try:
+            return await self._pool.acquire(timeout=self._within_s)
+        finally:
+            self._coming -= 1
+            self._opening -= opens
+
+    def _is_one_free(self) -> bool:
+        return self._pool.get_idle_size() > self._coming
+
     def _is_worth_waiting(self) -> bool:
         """Whether others have connections, none is free, and a further one would have to be opened."""
-        size = self._pool.get_size()
-        return 0 < size < self._pool.get_max_size() and self._pool.get_idle_size() <= self._coming
+        return 0 < self._pool.get_size() < self._pool.get_max_size() and not self._is_one_free()
 
-    async def _wait(self) -> None:
+    async def _called(self) -> bool:
+        """Wait a moment; returns whether a connection has become free."""
         loop = asyncio.get_running_loop()
-        called = loop.create_future()
+        called: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(called)
-        moment = loop.call_later(_MOMENT_S[self._pool.get_size() >= _FEW], _call, called)
+        moment = loop.call_later(_MOMENT_S[self._pool.get_size() >= _FEW], partial(_call, called, has_one=False))
         try:
-            await called
+            return await called
         except asyncio.CancelledError:
             self._call_next()  # it may have been called itself
             raise
@@ -74,10 +87,10 @@ class ConnectionQueue:
         while self._waiting:
             first = self._waiting.popleft()
             if not first.done():
-                first.set_result(None)
+                first.set_result(True)
                 return
 
 
-def _call(one: asyncio.Future[None]) -> None:
+def _call(one: asyncio.Future[bool], *, has_one: bool) -> None:
     if not one.done():
-        one.set_result(None)
+        one.set_result(has_one)
