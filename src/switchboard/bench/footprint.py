@@ -17,7 +17,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
-import asyncpg
 from msgspec import Struct
 
 from switchboard.bench import lab
@@ -25,7 +24,6 @@ from switchboard.bench.channels import one_by_one, telegram_account
 from switchboard.bench.processes import Usage, cpu_s, proportional_mb, tree, usage
 from switchboard.domain.json_values import JsonMapping
 from switchboard.embedded.postmaster import LOG, live_postmaster
-from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.testing.bot_api import BotApi
 
 _TEAM: Final[JsonMapping] = {
@@ -83,7 +81,7 @@ async def measure(workload: FootprintWorkload) -> FootprintResult:
         await asyncio.wait_for(api.until(lambda: api.polling), _WITHIN_S)
         cpu = await _idle_cpu(place, house.pid, workload.idle_s)
         idle = _usage(place, house.pid)
-        statements = await count_statements(place / "data" / "postgres", workload.counted_s)
+        statements = await count_statements(place, workload.counted_s)
         await one_by_one(api, workload.turns)
         used = _usage(place, house.pid)
     a_second = sum(statements.values()) / workload.counted_s
@@ -107,10 +105,10 @@ async def _idle_cpu(place: Path, pid: int, idle_s: float) -> float:
     return (cpu_s(tree(*_roots(place, pid))) - before) * 60 / (perf_counter() - began)
 
 
-async def count_statements(data_dir: Path, counted_s: float) -> Mapping[str, int]:
-    """How often each statement is executed in this time, by the log of the embedded server of `data_dir`."""
-    log = data_dir / LOG
-    async with _logged_statements(data_dir):
+async def count_statements(place: Path, counted_s: float) -> Mapping[str, int]:
+    """How often each statement is executed in this time, by the log of the embedded server of a home."""
+    log = place / "data" / "postgres" / LOG
+    async with _logged_statements(place):
         before = log.stat().st_size
         await asyncio.sleep(counted_s)
         with log.open("rb") as file:
@@ -127,23 +125,19 @@ def _executed(line: str) -> str | None:
 
 
 @asynccontextmanager
-async def _logged_statements(data_dir: Path) -> AsyncIterator[None]:
-    """The server logs every statement with its duration."""
-    async with embedded_postgres(data_dir) as server:
-        await _alter(server.url, "set log_min_duration_statement = 0")
-        try:
-            yield
-        finally:
-            await _alter(server.url, "reset log_min_duration_statement")
-
-
-async def _alter(url: str, change: str) -> None:
-    connection = await asyncpg.connect(url)
+async def _logged_statements(place: Path) -> AsyncIterator[None]:
+    """The server logs every statement with its duration. Meanwhile we have no connection."""
+    await _alter(place, "set log_min_duration_statement = 0")
     try:
-        await connection.execute(f"alter system {change}")
-        await connection.execute("select pg_reload_conf()")
+        yield
     finally:
-        await connection.close()
+        await _alter(place, "reset log_min_duration_statement")
+
+
+async def _alter(place: Path, change: str) -> None:
+    async with lab.database(place, 1) as database:
+        await database.run(f"alter system {change}")
+        await database.run("select pg_reload_conf()")
     await asyncio.sleep(_RELOADED_S)
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 from uuid import uuid4
-
-import asyncpg
 
 from switchboard.domain.errors import Unavailable
 from switchboard.lanes.looks import Looks
@@ -102,10 +100,9 @@ class Notifier:
         finally:
             connection.terminate()
 
-    @contextlib.asynccontextmanager
-    async def listening_on(self, connection: asyncpg.Connection) -> AsyncIterator[None]:
-        """Receive notifications over a worker's connection. Raises `Unavailable`."""
-        await self._database.listen(connection, CHANNEL, self.heard)
+    @contextlib.contextmanager
+    def heard_by_a_worker(self) -> Iterator[None]:
+        """While this is open, `heard` is called over a worker's connection, and ours is closed."""
         self._listeners += 1
         self._alone.clear()
         self._accompanied.set()

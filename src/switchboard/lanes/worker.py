@@ -29,7 +29,7 @@ from switchboard.domain.ledger import Item
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim, Handler, LaneKind
-from switchboard.lanes.notifier import WORK, Notifier
+from switchboard.lanes.notifier import CHANNEL, WORK, Notifier
 from switchboard.lanes.places import Places, Quota, Turns, used_up
 from switchboard.ports.engine import Fenced, Parked
 from switchboard.store import lanes as store
@@ -188,7 +188,8 @@ class _Session:
             lock = self._settings.use_lock and await self._can_lock(connection)
             self._worker = await store.register_worker(connection, self._process(), lock=lock)
             self._steps = StepLog(self._database, self._worker, self._is_alive)
-            await stack.enter_async_context(self._notifier.listening_on(connection))
+            await self._database.listen(connection, CHANNEL, self._notifier.heard)
+            stack.enter_context(self._notifier.heard_by_a_worker())
         except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
             raise Unavailable(f"the worker could not register: {error}") from error
         connection.add_termination_listener(lambda _: self._lost.set())
