@@ -53,6 +53,7 @@ from switchboard.store import (
     remote_agents,
     routing,
     rules,
+    schedule,
 )
 from switchboard.store.classification import Reservation
 from switchboard.store.classification_log import ClassificationFilter, Correction, LogScope, Sending
@@ -459,10 +460,14 @@ async def test_retry_rescue_release_and_maintenance_read_by_index(watched: Watch
         again = "insert into process (process_id, host, pid, version, ttl, has_lock) overriding system value"
         await database.run(f"{again} values ($1, '', 1, '', '1 h', false)", worker)
 
+    names = ("expire_leases", "digest", "log_dead_letters", "tell", "tell_of_replies", "compact")
+    await schedule.plan(database, dict.fromkeys(names, 1.0))
+    looker = lanes.Looker("here", 1, worker, ("work", "route"), names)
     tasks: list[Callable[[], Awaitable[object]]] = [
         retry,
         release,
         lambda: lanes.tend(database),
+        lambda: lanes.look(database, looker),
         lambda: outbox.expire_leases(database),
         lambda: inbox.count_backlog(database),
         lambda: inbox.crowded_endpoints(database, 50),
