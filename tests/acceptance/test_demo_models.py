@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib import util
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -197,13 +196,3 @@ def test_the_scripted_model_is_asked_for_or_stands_in(asked: Settings, tmp_path:
         assert (model.script, model.certain) == (home / "script.json", True)
         assert "is decided by a scripted model on this machine" in model.said
         assert os.path.commonpath([model.teams, home]) == str(home)
-
-
-def test_without_the_sdk_no_model_is_asked_and_it_is_said_how_to_have_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = util.find_spec
-    monkeypatch.setattr("switchboard.cli.demo.model.find_spec", lambda name: None if name == "openai" else found(name))
-    model = demo_model(Settings(), examples(), tmp_path, PAGES, scripted=False)
-    assert (model.script, model.environment, model.teams) == (None, {}, examples() / "teams")
-    assert "pip install -e '.[models]'" in model.said

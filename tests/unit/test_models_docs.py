@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
+from anthropic import AsyncAnthropic
+from httpx2 import AsyncClient
 
 from switchboard.app.classification.models import mcp_url
 from switchboard.app.settings import Settings, load_settings
 from switchboard.llm import anthropic_api, openai_api
+from switchboard.llm.api import Open
 from switchboard.llm.build import Sessions
 from switchboard.llm.cli import CliSession, program_of
 from switchboard.llm.commands import Way, command_for
-from switchboard.llm.port import Kind
+from switchboard.llm.port import ApiKind, Kind
 from switchboard.llm.running import RunnerSession
 from switchboard.llm.spec import CLI_KINDS
 from tests.asking import request
@@ -73,16 +75,20 @@ def test_there_is_a_set_up_for_each() -> None:
 
 
 def _opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
-    """The addresses and keys with which clients of the SDKs are made."""
+    """The addresses and keys with which clients are made."""
     opened: list[tuple[str, str | None]] = []
-    for module in (openai_api, anthropic_api):
-        really: Callable[..., object] = module.open_sdk
+    open_sdk, opener = anthropic_api.open_sdk, openai_api.opener
 
-        def open_sdk(http: object, at: str, key: str | None, really: Callable[..., object] = really) -> object:
-            opened.append((at, key))
-            return really(http, at, key)
+    def note_sdk(http: AsyncClient, at: str, key: str | None) -> AsyncAnthropic:
+        opened.append((at, key))
+        return open_sdk(http, at, key)
 
-        monkeypatch.setattr(module, "open_sdk", open_sdk)
+    def note_opener(http: AsyncClient, kind: ApiKind, at: str, key: str | None) -> Open:
+        opened.append((at, key))
+        return opener(http, kind, at, key)
+
+    monkeypatch.setattr(anthropic_api, "open_sdk", note_sdk)
+    monkeypatch.setattr(openai_api, "opener", note_opener)
     return opened
 
 

@@ -411,7 +411,7 @@ def _extras() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        extras = "bench,models" if error.name in {"anthropic", "openai"} else "bench"
+        extras = "bench,models" if error.name == "anthropic" else "bench"
         raise ConfigurationError(f"the benchmarks need the package {error.name}: {install_command(extras)}") from error
 
 

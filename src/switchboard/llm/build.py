@@ -1,4 +1,4 @@
-"""Sessions from the settings: clients are made once, SDKs are imported only if needed.
+"""Sessions from the settings: clients are made once, an SDK is imported only if needed.
 
 `app/wiring.py` opens a `Sessions` and closes it at the end. Next: `dispatch.py`.
 """
@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import Final, cast
 
 from switchboard.domain.errors import ConfigurationError
+from switchboard.llm import openai_api
 from switchboard.llm.api import ApiSession, Open
 from switchboard.llm.cli import CliSession, program_of
 from switchboard.llm.context import Contexts
@@ -25,7 +26,7 @@ from switchboard.transport.programs import death_guard
 from switchboard.transport.scratch import sweep
 from switchboard.transport.signed_post import check_url, read_secret
 
-_PACKAGES: Final[Mapping[Kind, str]] = {"openai": "openai", "openai-responses": "openai", "anthropic": "anthropic"}
+_PACKAGES: Final[Mapping[Kind, str]] = {"anthropic": "anthropic"}
 
 
 class Sessions:
@@ -55,19 +56,15 @@ class Sessions:
 
     def _api(self, spec: ModelSpec, key: str | None) -> ModelSession:
         kind = cast(ApiKind, spec.kind)
-        try:
-            opened = self._anthropic(spec, key) if kind == "anthropic" else self._openai(spec, kind, key)
-        except ModuleNotFoundError as error:
-            raise ConfigurationError(_without(kind, error.name or "an SDK")) from error
-        return ApiSession(spec, kind, opened)
-
-    def _openai(self, spec: ModelSpec, kind: ApiKind, key: str | None) -> Open:
-        from switchboard.llm.openai_api import BASE_URL, open_sdk, opener
-
-        return opener(open_sdk(self._http, spec.base_url or BASE_URL, key), kind)
+        if kind == "anthropic":
+            return ApiSession(spec, kind, self._anthropic(spec, key))
+        return ApiSession(spec, kind, openai_api.opener(self._http, kind, spec.base_url or openai_api.BASE_URL, key))
 
     def _anthropic(self, spec: ModelSpec, key: str | None) -> Open:
-        from switchboard.llm.anthropic_api import BASE_URL, open_sdk, opener
+        try:
+            from switchboard.llm.anthropic_api import BASE_URL, open_sdk, opener
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(_without(spec.kind, error.name or "an SDK")) from error
 
         return opener(open_sdk(self._http, spec.base_url or BASE_URL, key))
 

@@ -1,16 +1,17 @@
-"""The OpenAI SDK: chat completions and Responses, and servers that speak like it.
+"""Chat completions and Responses of OpenAI, and of servers that speak like it: one POST by our own client.
 
-`build.py` imports this late, as the SDK is heavy; `api.py` calls what `opener` returns.
+`build.py` opens it for each model; `api.py` calls what `opener` returns. The SDK of OpenAI takes 20 MB and most of a
+second to import, and all that it did for us was this request (0147); `tests/wire.py` compares both.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import httpx2
-import openai
 
 from switchboard.llm.api import Open
 from switchboard.llm.bodies import Body
@@ -18,32 +19,36 @@ from switchboard.llm.port import ApiKind
 from switchboard.llm.web import broken_failure, status_failure
 
 BASE_URL: Final = "https://api.openai.com/v1"
+_PATHS: Final[Mapping[ApiKind, bytes]] = {"openai": b"/chat/completions", "openai-responses": b"/responses"}
+_ACCOUNTS: Final = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "OPENAI_PROJECT_ID"}
+"""Headers that say which account is charged, and the variables that name it, as for programs with the SDK."""
 
 
-def open_sdk(http: httpx2.AsyncClient, base_url: str, key: str | None) -> openai.AsyncOpenAI:
-    """One client per (base_url, key).
-
-    Without a key a placeholder is sent, or the SDK would use one from our environment.
-    """
-    return openai.AsyncOpenAI(base_url=base_url, api_key=key or "none", max_retries=0, timeout=None, http_client=http)
-
-
-def opener(sdk: openai.AsyncOpenAI, kind: ApiKind) -> Open:
-    """Sends bodies of this kind."""
-    by_responses = kind == "openai-responses"
-    create: Any = (sdk.responses if by_responses else sdk.chat.completions).with_streaming_response.create
-    asked: dict[str, Any] = {"input": ""} if by_responses else {"messages": ()}
+def opener(http: httpx2.AsyncClient, kind: ApiKind, base_url: str, key: str | None) -> Open:
+    """Sends bodies of this kind. Without a key a placeholder is sent, which servers without keys are used to."""
+    url = _address(httpx2.URL(base_url), _PATHS[kind])
+    headers = {
+        "Accept": "application/json",
+        "Authorization": f"Bearer {key or 'none'}",
+        "User-Agent": "switchboard",
+        **{name: os.environ[variable] for name, variable in _ACCOUNTS.items() if os.environ.get(variable)},
+    }
 
     @asynccontextmanager
     async def opened(body: Body) -> AsyncIterator[httpx2.Response]:
         try:
-            # `extra_body` is sent unchanged, in place of the regular parameters. In those, the SDK searches for values
-            # to convert one by one, which takes ten times as long as everything else here, 8 to 20 ms.
-            async with create(model=body["model"], **asked, extra_body=body) as raw:
-                yield raw.http_response
-        except openai.APIStatusError as error:
-            raise status_failure(error.status_code, error.response.headers, error.response.text) from error
-        except (openai.APIConnectionError, httpx2.TransportError) as error:
+            async with http.stream("POST", url, json=body, headers=headers) as response:
+                if not response.is_success:
+                    await response.aread()
+                    raise status_failure(response.status_code, response.headers, response.text)
+                yield response
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise broken_failure(error) from error
 
     return opened
+
+
+def _address(base: httpx2.URL, path: bytes) -> httpx2.URL:
+    """`path` below the base URL, whose query stays at the end: gateways have their version in it."""
+    before, mark, query = base.raw_path.partition(b"?")
+    return base.copy_with(raw_path=before.rstrip(b"/") + path + mark + query)

@@ -1,4 +1,4 @@
-"""The HTTP below the SDKs: one client for all of them, which limits what it reads and follows no redirect.
+"""HTTP to models: one client for all of them, also below an SDK, which limits what it reads and follows no redirect.
 
 `build.py` opens a `Web`; `openai_api.py`, `anthropic_api.py` and `cli.py` ask through it. Also here: what a status, or
 a connection that broke, means for a session.

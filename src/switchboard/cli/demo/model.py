@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +19,6 @@ from switchboard.app.settings import ModelSettings, Settings
 from switchboard.cli.demo.library import LIBRARY, Pages, planner
 from switchboard.cli.demo.library import rules as library_rules
 from switchboard.cli.messages.talk import local_user
-from switchboard.cli.output import install_command
 from switchboard.domain.json_values import JsonObject
 from switchboard.llm.spec import API_KINDS
 
@@ -68,9 +66,6 @@ def demo_model(settings: Settings, examples: Path, home: Path, pages: Pages, *, 
     """The models of the settings, unless `scripted` is requested or there are none; files go into `home`."""
     if settings.classify.models and not scripted:
         return _configured(settings, examples, home, pages)
-    if find_spec("openai") is None:
-        said = f"no model is used here; to see one decide what no rule does: {install_command('models')}"
-        return DemoModel(said, {}, examples / "teams", clerk=False)
     script = home / "script.json"
     script.write_text(json.dumps(_script(pages)), encoding="utf-8")
     said = "what no rule decides is decided by a scripted model on this machine"
