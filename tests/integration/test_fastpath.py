@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -20,9 +23,13 @@ from uvicorn.server import ServerState
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.intake import Intake
+from switchboard.domain.errors import ConfigurationError
 from switchboard.server.app import create_app, set_gate
 from switchboard.server.connections import Connections
+from switchboard.server.entrance import Entrance
 from switchboard.server.fastpath.heads import BoundedHttp
+from switchboard.server.listener import bind
+from switchboard.server.serve import run_server
 from switchboard.server.turns import StrangersTurns
 from tests.lab import envelope_json
 from tests.servers import AGENT, CONNECTOR, Opened
@@ -194,6 +201,89 @@ async def test_a_defect_is_told_alike(ways: Both, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(Intake, "message", defect)
     status, _, body = await ways.alike(post(STORED))
     assert (status, b"secret" in body) == (500, False)
+
+
+# Before FastAPI is there ----------------------------------------------------------------------------------------------
+
+HELD: Final = {"channel": "telegram", "endpoint": "bot:house", "instance_id": "one", "restarted": False}
+NEXT: Final = {"channel": "telegram", "endpoint": "bot:house"}
+LEASE, POSTED = "/v1/connectors/lease", "/v1/connectors/posted/next"
+
+
+def asks(path: str, body: object, query: str = "", **headers: str) -> Asked:
+    return post(json.dumps(body).encode(), path=path, query=query, **headers)
+
+
+AT_ONCE: Final[dict[str, tuple[Asked, int]]] = {
+    "a lease": (asks(LEASE, HELD), 200),
+    "a renewal": (asks(LEASE, HELD | {"answering": True, "recent_s": 60, "heard": None}), 200),
+    "a lease of another": (asks(LEASE, HELD | {"instance_id": "two"}), 409),
+    "an account of another": (asks(LEASE, HELD | {"endpoint": "bot:office"}), 403),
+    "a stranger": (asks(LEASE, HELD, authorization="Bearer nobody"), 401),
+    "too long": (post(*[b"x" * 600_000] * 3, path=LEASE), 413),
+    "posted events": (asks(POSTED, NEXT), 200),
+}
+LATER: Final[dict[str, tuple[Asked, int]]] = {
+    "an unknown field": (asks(LEASE, HELD | {"more": 1}), 422),
+    "a wrong type": (asks(LEASE, HELD | {"restarted": "no"}), 422),
+    "no JSON": (post(b"{", path=LEASE), 400),
+    "in pieces": (post(b"{", b"}", path=POSTED), 422),
+    "a parameter": (asks(LEASE, HELD, query="a=b"), 422),
+    "another type": (asks(LEASE, HELD, content_type="application/json; charset=utf-8"), 200),
+    "another method": (Asked(LEASE, [], JSON, method="GET"), 405),
+    "another path": (asks("/v1/connectors/heartbeat", HELD), 422),
+    "health": (Asked("/health", [], {}, method="GET"), 200),
+    "a schema": (Asked("/schemas/ingest.v1.json", [], {"authorization": ""}, method="GET"), 200),
+    "a message": (post(STORED), 403),
+}
+
+
+async def test_connectors_are_answered_before_fastapi_is_there_and_all_others_when_it_is(server: Opened) -> None:
+    token = await server.token_of(CONNECTOR)
+    entrance, api = Entrance(server.switchboard), create_app(server.switchboard)
+    both = Both(entrance, api, token)
+    await both.answer(api, asks(LEASE, HELD))
+    waiting = {name: asyncio.create_task(both.answer(entrance, asked)) for name, (asked, _) in LATER.items()}
+    for name, (asked, status) in AT_ONCE.items():
+        told = both.alike if status != 409 else partial(both.answer, entrance)  # it tells how long it is held
+        assert (await told(asked))[0] == status, name
+    assert not any(task.done() for task in waiting.values())
+    await entrance.open_api()
+    for name, (asked, status) in LATER.items():
+        answer = await waiting[name]
+        assert answer[0] == status, name
+        if name != "health":  # it tells how long the server has been up
+            assert answer == await both.answer(api, asked), name
+    for name, (asked, status) in AT_ONCE.items():
+        told = both.alike if status != 409 else partial(both.answer, entrance)  # it tells how long it is held
+        assert (await told(asked))[0] == status, name
+
+
+async def test_a_server_that_cannot_open_its_api_ends_and_says_why(
+    server: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_: Entrance) -> None:
+        raise ConfigurationError("no API")
+
+    def started(*_: object) -> None:
+        raise AssertionError("it is not")
+
+    monkeypatch.setattr(Entrance, "open_api", broken)
+    async with asyncio.timeout(SOON):
+        with pytest.raises(ConfigurationError, match="no API"):
+            await run_server(server.switchboard, bind("127.0.0.1", 0), asyncio.Event(), started)
+
+
+async def test_a_server_that_is_told_to_stop_before_its_api_is_there_ends(server: Opened) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    async with asyncio.timeout(SOON):
+        await run_server(server.switchboard, bind("127.0.0.1", 0), stop, lambda *_: None)
+
+
+def test_nothing_of_fastapi_is_imported_before_the_server_listens() -> None:
+    code = "import sys, switchboard.server.serve; print([n for n in ('fastapi', 'mcp') if n in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 # Past uvicorn ---------------------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Message
 from switchboard.app.access import Principal
 from switchboard.app.messages.intake import Intake
 from switchboard.server.fastpath.mcp_ingest import FastIngest
-from switchboard.server.http.services import Services
 from switchboard.server.mcp.tools import session_manager
+from switchboard.server.services import Services
 from tests.lab import envelope_json
 from tests.servers import AGENT, CONNECTOR, Opened
 from tests.strategies import broken_envelope_dicts

@@ -9,7 +9,7 @@ import pytest
 import typer
 from rich.text import Text
 
-from switchboard.cli import client
+from switchboard.app.whereabouts import url_of
 from switchboard.cli.demo.demonstration import run_demo
 from switchboard.cli.main import COMMANDS, CommandEntry, build, load, main
 from switchboard.cli.output import (
@@ -135,7 +135,7 @@ def test_whatever_is_listed_can_be_shown(entry: CommandEntry) -> None:
     ],
 )
 def test_the_url_of_a_host(host: str, url: str) -> None:
-    assert client.url_of(host, 1) == url
+    assert url_of(host, 1) == url
 
 
 def test_the_demo_wants_an_empty_directory(tmp_path: Path) -> None:

@@ -21,13 +21,15 @@ log = structlog.get_logger(__name__)
 class SupervisedProgram(Struct, frozen=True):
     """The program to run, its name in the log, and its additional environment.
 
-    `wanted`: whether to start another when one has ended.
+    `wanted`: whether to start another when one has ended. `begin`: when it is set, the process is told so by a line on
+    its stdin.
     """
 
     command: Sequence[str]
     name: str
     environment: Mapping[str, str] = field(default_factory=dict)
     wanted: Callable[[], bool] = lambda: True
+    begin: asyncio.Event | None = None
 
 
 async def supervise(program: SupervisedProgram, stop: asyncio.Event) -> None:
@@ -36,7 +38,8 @@ async def supervise(program: SupervisedProgram, stop: asyncio.Event) -> None:
     while not stop.is_set() and program.wanted():
         started = asyncio.get_running_loop().time()
         process = await _spawn(program)
-        await first_of(process.wait(), stop.wait())
+        telling = () if program.begin is None else (_tell(process, program.begin),)
+        await first_of(process.wait(), stop.wait(), *telling)
         if stop.is_set():
             await _end(process)
             return
@@ -56,6 +59,14 @@ async def _spawn(program: SupervisedProgram) -> asyncio.subprocess.Process:
         env={**os.environ, **program.environment},
         start_new_session=True,  # Ctrl-C is for us; we pass it on
     )
+
+
+async def _tell(process: asyncio.subprocess.Process, begin: asyncio.Event) -> None:
+    """Tell the process to begin. Never ends: whether the process does is asked of others."""
+    await begin.wait()
+    if process.stdin is not None:
+        process.stdin.write(b"begin\n")
+    await asyncio.Event().wait()
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -27,6 +27,7 @@ OPERATOR_FILE: Final = "operator.token"
 """In `data_dir`: the token that the server makes for the operator, and that the command line reads."""
 ADDRESS_FILE: Final = "server.url"
 """Beside it: where the server that started last is reached from this machine."""
+_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - told apart, not bound to
 
 
 def default_data_dir() -> Path:
@@ -61,3 +62,9 @@ def find_whereabouts() -> Whereabouts:
         return Whereabouts(**checked.model_validate(found).model_dump())
     except ValidationError as error:
         raise file.blamed(error) from error
+
+
+def url_of(host: str, port: int) -> str:
+    """How a server that listens on host and port is reached from this machine."""
+    name = "127.0.0.1" if host in _ANY_ADDRESS else host
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"

@@ -27,7 +27,7 @@ import httpx2
 from switchboard import __version__
 from switchboard.app.ownership import read_ours, require_ours
 from switchboard.app.settings_file import FILE_NAME
-from switchboard.app.whereabouts import ADDRESS_FILE, HOST, OPERATOR_FILE, PORT, Whereabouts, find_whereabouts
+from switchboard.app.whereabouts import ADDRESS_FILE, HOST, OPERATOR_FILE, PORT, Whereabouts, find_whereabouts, url_of
 from switchboard.cli.output import Json, NoServer
 from switchboard.domain.errors import (
     ConfigurationError,
@@ -43,7 +43,6 @@ from switchboard.domain.errors import (
 )
 
 _PAGE: Final = 500
-_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - told apart, not bound to
 _KINDS: Final[Mapping[int, type[SwitchboardError]]] = {
     400: InvalidInput,
     401: Unauthenticated,
@@ -151,12 +150,6 @@ def is_here(url: str) -> bool:
         return name == "localhost" or ip_address(name).is_loopback
     except ValueError:
         return False
-
-
-def url_of(host: str, port: int) -> str:
-    """How a server that listens on host and port is reached from this machine."""
-    name = "127.0.0.1" if host in _ANY_ADDRESS else host
-    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
 def part(text: object) -> str:

@@ -20,7 +20,7 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.instances import instance_of
 from switchboard.cli.channels.tokens import AccountToken
-from switchboard.cli.parts import WhileStdin, stop_with_stdin
+from switchboard.cli.parts import WhenTold, WhileStdin, stop_with_stdin
 from switchboard.connectors.kernel.accounts import Configured, configured, pause_file
 from switchboard.connectors.kernel.answers import TokenRefused
 from switchboard.connectors.kernel.runner import Runner
@@ -32,6 +32,7 @@ def connect(
     name: Annotated[str, typer.Argument(help="The account: its file is NAME.toml in the directory channels.d.")],
     *,
     while_stdin: WhileStdin = False,
+    when_told: WhenTold = False,
 ) -> None:
     """Connect one account of a channel: receive its messages, and send the replies. `switchboard up` does it for all.
 
@@ -44,7 +45,7 @@ def connect(
     if pause_file(file).exists():
         raise ConfigurationError(f"the account {name!r} is paused; `switchboard channels resume {name}` lets it go on")
     try:
-        code = asyncio.run(_until_told(settings, account, while_stdin))
+        code = asyncio.run(_until_told(settings, account, while_stdin=while_stdin, when_told=when_told))
     except TokenRefused:
         if file.exists():
             raise
@@ -53,12 +54,14 @@ def connect(
         sys.exit(code)
 
 
-async def _until_told(settings: Settings, account: Configured, while_stdin: bool) -> int:
-    stop = asyncio.Event()
+async def _until_told(settings: Settings, account: Configured, *, while_stdin: bool, when_told: bool) -> int:
+    stop, begin = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     if while_stdin:
-        stop_with_stdin(stop)
+        stop_with_stdin(stop, begin)
+    if when_told:
+        await begin.wait()
     return await connect_account(settings, account, stop)
 
 

@@ -13,10 +13,14 @@ from switchboard.store.database import Database
 
 
 class OpenedProcess(Struct, frozen=True):
-    """`listener`: the server's socket, if there is a server. `stop` is set when the process must end."""
+    """`listener`: the server's socket, if there is a server. `stop` is set when the process must end.
+
+    `connectors`: the processes of accounts, if there are any; it ends after `stop`.
+    """
 
     checked: CheckedSettings
     parts: ProcessParts
     database: Database
     listener: socket.socket | None
     stop: asyncio.Event
+    connectors: asyncio.Task[None] | None = None

@@ -8,16 +8,23 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from msgspec import Struct
 
+MODULE: Final = "switchboard.cli.main"
+"""What `python -m` runs in child processes."""
 WhileStdin = Annotated[
     bool,
     typer.Option(
         "--while-stdin", hidden=True, help="Stop when stdin is closed, that is, when the parent process has ended."
     ),
+]
+
+
+WhenTold = Annotated[
+    bool, typer.Option("--when-told", hidden=True, help="Begin only when the parent process says so on stdin.")
 ]
 
 
@@ -32,8 +39,11 @@ class ProcessParts(Struct, frozen=True):
     while_stdin: bool = False
 
 
-def stop_with_stdin(stop: asyncio.Event) -> None:
-    """A supervised process holds the other end of a pipe, so it ends with its supervisor, however that ended."""
+def stop_with_stdin(stop: asyncio.Event, begin: asyncio.Event | None = None) -> None:
+    """A supervised process holds the other end of a pipe, so it ends with its supervisor, however that ended.
+
+    `begin` is set by the first line from there.
+    """
     descriptor = sys.stdin.fileno()
     os.set_blocking(descriptor, False)
     loop = asyncio.get_running_loop()
@@ -42,5 +52,7 @@ def stop_with_stdin(stop: asyncio.Event) -> None:
         if not os.read(descriptor, 4096):
             loop.remove_reader(descriptor)
             stop.set()
+        if begin is not None:
+            begin.set()
 
     loop.add_reader(descriptor, readable)

@@ -21,6 +21,8 @@ from switchboard.app.checked import check_settings
 from switchboard.app.database import open_database
 from switchboard.app.logs import set_up_logs
 from switchboard.app.settings import Settings
+from switchboard.app.whereabouts import url_of
+from switchboard.cli.channels.serving import open_connectors
 from switchboard.cli.long_running import fast_loop, spare_the_collector
 from switchboard.cli.opened import OpenedProcess
 from switchboard.cli.output import errors
@@ -67,12 +69,17 @@ async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event) -> 
             stop_with_stdin(stop)
         listener = stack.enter_context(bind(settings.host, settings.port)) if parts.server else None
         checked = check_settings(_at(settings, listener), for_worker=parts.worker)
+        begin, connectors = asyncio.Event(), None
+        if listener is not None and parts.worker:
+            place = checked.settings.channels_dir, url_of(settings.host, listener.getsockname()[1])
+            connectors = await stack.enter_async_context(open_connectors(*place, begin, stop))
         # The database starts in its own processes; meanwhile, this one imports the modules that use it.
         work = asyncio.create_task(asyncio.to_thread(_import_work, parts))
         run_server = asyncio.create_task(_import_server_after(work)) if parts.server else None
         opening = open_database(checked.settings, workers=1 + parts.extra_workers)
         database = await stack.enter_async_context(opening)
-        await (await work)(OpenedProcess(checked, parts, database, listener, stop), run_server)
+        begin.set()
+        await (await work)(OpenedProcess(checked, parts, database, listener, stop, connectors), run_server)
 
 
 def _at(settings: Settings, listener: socket.socket | None) -> Settings:

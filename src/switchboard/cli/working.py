@@ -11,11 +11,10 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from shlex import quote
-from typing import Final
 
 from switchboard import __version__
 from switchboard.app.access import remember_address
@@ -23,14 +22,12 @@ from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import Settings
 from switchboard.app.settings_file import FILE_NAME
 from switchboard.app.supervisor import SupervisedProgram, supervise
-from switchboard.app.whereabouts import OPERATOR_FILE
+from switchboard.app.whereabouts import OPERATOR_FILE, url_of
 from switchboard.app.wiring import make_worker, open_switchboard, runtime_on
-from switchboard.cli.channels.watching import is_there, supervise_accounts
-from switchboard.cli.client import url_of
 from switchboard.cli.long_running import spare_the_collector
 from switchboard.cli.opened import OpenedProcess
 from switchboard.cli.output import out, print_json, program, wants_json
-from switchboard.cli.parts import ProcessParts
+from switchboard.cli.parts import MODULE, ProcessParts
 from switchboard.lanes.worker import Worker
 
 RunServer = Callable[[Switchboard, socket.socket, asyncio.Event, Callable[[str, int], None]], Awaitable[None]]
@@ -38,8 +35,6 @@ RunServer = Callable[[Switchboard, socket.socket, asyncio.Event, Callable[[str, 
 
 Work = Callable[[OpenedProcess, Awaitable[RunServer] | None], Awaitable[None]]
 """`work`, which `running.py` imports late."""
-
-_MODULE: Final = "switchboard.cli.main"
 
 
 async def work(opened: OpenedProcess, run_server: Awaitable[RunServer] | None) -> None:
@@ -52,22 +47,22 @@ async def work(opened: OpenedProcess, run_server: Awaitable[RunServer] | None) -
         runtime = await stack.enter_async_context(runtime_on(opened.database, opened.checked))
         # Before any work starts: a wrong option or a missing secret ends the start here.
         worker = make_worker(runtime, concurrency=parts.concurrency) if parts.worker else None
-        all_work: list[Coroutine[object, object, None]] = []
+        all_work: list[Awaitable[None]] = []
         if run_server is not None and listener is not None:
             switchboard = await stack.enter_async_context(open_switchboard(runtime))
             all_work.append(_serve(await run_server, switchboard, listener, stop))
         if worker is not None:
             all_work.append(_work(worker, stop, parts))
         all_work += [supervise(_worker_program(n, parts), stop) for n in range(1, parts.extra_workers + 1)]
-        if listener is not None and parts.worker:
-            all_work.append(_connectors(runtime.settings, listener, stop))
+        if opened.connectors is not None:
+            all_work.append(opened.connectors)
         spare_the_collector()  # the rules exist now
         await _together(all_work, stop)
 
 
-async def _together(work: Sequence[Coroutine[object, object, None]], stop: asyncio.Event) -> None:
+async def _together(work: Sequence[Awaitable[None]], stop: asyncio.Event) -> None:
     """Run all parts until the first ends, then tell the others to end. Raises the first error."""
-    tasks = [asyncio.create_task(part) for part in work]
+    tasks = [asyncio.ensure_future(part) for part in work]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     stop.set()
     ended = await asyncio.gather(*tasks, return_exceptions=True)
@@ -129,16 +124,4 @@ def _worker_program(number: int, parts: ProcessParts) -> SupervisedProgram:
     name = f"worker-{number}"
     options = ["--while-stdin", "--name", name]
     options += ["--concurrency", str(parts.concurrency)] if parts.concurrency else []
-    return SupervisedProgram([sys.executable, "-m", _MODULE, "work", *options], name)
-
-
-async def _connectors(settings: Settings, listener: socket.socket, stop: asyncio.Event) -> None:
-    """A process for each account, told the server's actual address."""
-    directory, place = settings.channels_dir, {"SWITCHBOARD_URL": url_of(settings.host, listener.getsockname()[1])}
-    command = [sys.executable, "-m", _MODULE, "connect", "--while-stdin", "--"]  # a name may begin with a dash
-
-    def start(name: str, ended: asyncio.Event) -> Coroutine[object, object, None]:
-        file = directory / f"{name}.toml"
-        return supervise(SupervisedProgram([*command, name], name, place, lambda: is_there(file)), ended)
-
-    await supervise_accounts(directory, start, stop)
+    return SupervisedProgram([sys.executable, "-m", MODULE, "work", *options], name)

@@ -1,6 +1,6 @@
 """The HTTP API put together: gate, routers, errors, OpenAPI.
 
-`server/serve.py` calls `create_app`. In: a `Switchboard`; out: an ASGI app whose `services` are its parts. Next:
+`entrance.py` calls `create_app`. In: a `Switchboard`; out: an ASGI app whose `services` are its parts. Next:
 `http/gate.py`, which every request passes first.
 """
 
@@ -18,8 +18,6 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from switchboard import __version__
-from switchboard.app.access import SCOPES, AnyRole
-from switchboard.app.messages.quarantine import MAX_RAW
 from switchboard.app.runtime import Switchboard
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.connections import Connections, connection_limit
@@ -52,13 +50,14 @@ from switchboard.server.http import (
     teams,
     tokens,
 )
-from switchboard.server.http.errors import install_errors, response_to
-from switchboard.server.http.gate import GateLimits, RequestGate
+from switchboard.server.http.errors import response_to
+from switchboard.server.http.framework_errors import install_errors
+from switchboard.server.http.gate import RequestGate, limits_of
 from switchboard.server.http.hosts import Hosts, names_of
 from switchboard.server.http.openapi import completed
 from switchboard.server.http.pages import page_routes
-from switchboard.server.http.services import Services
 from switchboard.server.mcp.server import McpEndpoint
+from switchboard.server.services import Services
 from switchboard.server.turns import StrangersTurns
 from switchboard.server.ws.endpoint import PATH as GATEWAY
 from switchboard.server.ws.endpoint import GatewayEndpoint, without_upgrade
@@ -68,18 +67,6 @@ _DESCRIPTION: Final = (
     "A self-hosted message switchboard for AI agents. All routes except the public ones require a bearer token. "
     'Errors have the form {"error": {"code", "message", "field"?, "details"?}} with a stable code.'
 )
-_OPERATORS: Final[frozenset[AnyRole]] = frozenset({"operator"})
-_LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
-    "/v1/ingest/batch": SCOPES["ingest"],
-    "/v1/quarantine": SCOPES["quarantine"],
-    "/mcp": SCOPES["ingest"],
-    "/v1/rules/import": _OPERATORS,
-    "/v1/rules/test": _OPERATORS,
-    "/v1/rules/backtest": _OPERATORS,
-}
-"""Where a body may be as large as a whole batch, and whose."""
-_BY_PATH: Final = {"/v1/quarantine": MAX_RAW * 3 // 2}
-"""Where it may be larger: an event in base64."""
 # The last of the rules' routers takes every name for an id, so the others come before it.
 _CONNECTORS: Final = (blobs, outbox, accounts, quarantine, hooks)
 _BEFORE_RULES: Final = (messages, streams, *_CONNECTORS, ledger, dead_letters, rule_history, replays)
@@ -105,6 +92,8 @@ class SwitchboardApi(FastAPI):
     """Its OpenAPI adds what FastAPI cannot see: the envelope, which handlers parse, and the gate's token."""
 
     gate: RequestGate
+    admitted: Direct
+    """What follows the gate."""
     services: Services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,9 +113,9 @@ class SwitchboardApi(FastAPI):
         return self.openapi_schema
 
 
-def create_app(switchboard: Switchboard) -> SwitchboardApi:
+def create_app(switchboard: Switchboard, services: Services | None = None) -> SwitchboardApi:
     """The API and `/mcp` over the given parts, for a server that counts its connections; run its lifespan."""
-    services = Services(switchboard)
+    services = services or Services(switchboard)
     mcp = McpEndpoint(services)
 
     @asynccontextmanager
@@ -170,11 +159,5 @@ def _add_routes(app: SwitchboardApi, mcp: McpEndpoint, gateway: GatewayEndpoint)
 def set_gate(app: SwitchboardApi, services: Services, handlers: Mapping[str, Handler]) -> None:
     """Put the gate before `app`, with `handlers` by path; without handlers, all requests go through FastAPI."""
     settings = services.switchboard.runtime.settings
-    streamed = {blobs.PATH: settings.blobs.file_bytes}
-    limits = GateLimits(
-        *(_LARGE, settings.accept.batch_bytes, settings.accept.message_bytes, _BY_PATH),
-        streamed=streamed,
-        links=settings.turn.reply_file_bytes,
-    )
-    routes = Direct(partial(FastAPI.__call__, app), handlers, response_to)
-    app.gate = RequestGate(routes, services.access, limits, Hosts(names_of(settings)))
+    app.admitted = Direct(partial(FastAPI.__call__, app), handlers, response_to)
+    app.gate = RequestGate(app.admitted, services.access, limits_of(settings), Hosts(names_of(settings)))

@@ -1,7 +1,7 @@
 """Start the server: bind, serve until told to stop, end within three seconds.
 
 `cli/working.py` (and tests) call `run_server`. In: a `Switchboard`, where to listen, an event that ends it; out: the
-address, told once the server is up. Next: `app.py`.
+address, told once requests are answered. Next: `entrance.py`, which accepts connections before that.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import uvicorn
 
 from switchboard.app.access import ensure_operator_token
 from switchboard.app.runtime import Switchboard
-from switchboard.server.app import create_app
+from switchboard.server.entrance import Entrance
 from switchboard.server.fastpath.heads import BoundedHttp
 from switchboard.server.listener import BACKLOG
 from switchboard.server.ws.protocol import HEARTBEAT_S, GatewaySocket
@@ -44,10 +44,12 @@ async def run_server(
     Long polls end at once with the results so far, other requests have two seconds.
     """
     await ensure_operator_token(switchboard.runtime.database, switchboard.runtime.settings.data_dir)
+    host, port = listener.getsockname()[:2]  # it is closed as soon as the server is told to end
     with listener:
-        app = create_app(switchboard)
+        entrance = Entrance(switchboard)
         config = uvicorn.Config(
-            app,
+            entrance,
+            interface="asgi3",
             http=BoundedHttp,
             ws=GatewaySocket,
             ws_ping_interval=HEARTBEAT_S,
@@ -63,12 +65,18 @@ async def run_server(
         )
         server = _Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        stopping = asyncio.create_task(_stop_when(stop, server, app.services.polls.stop))
-        announcing = asyncio.create_task(_announce(server, serving, listener, started))
+        stopping = asyncio.create_task(_stop_when(stop, server, entrance.services.polls.stop))
+        opening = asyncio.create_task(_open(entrance, server, serving))
         try:
+            if await _is_first(opening, serving):
+                await opening
+                if not stop.is_set():
+                    started(host, port)
             await serving
         finally:
-            await cancelled(stopping, announcing)
+            server.should_exit = True
+            await cancelled(stopping, opening)
+            await asyncio.wait([serving])
 
 
 async def _stop_when(stop: asyncio.Event, server: uvicorn.Server, end_polls: Callable[[], None]) -> None:
@@ -77,12 +85,14 @@ async def _stop_when(stop: asyncio.Event, server: uvicorn.Server, end_polls: Cal
     server.should_exit = True
 
 
-async def _announce(
-    server: uvicorn.Server, serving: asyncio.Task[None], listener: socket.socket, started: Callable[[str, int], None]
-) -> None:
+async def _open(entrance: Entrance, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+    """Open the API behind a server that accepts connections already."""
     # uvicorn has no event for it, and itself checks every 0.1 s.
     while not server.started and not serving.done():
         await asyncio.sleep(0.001)
-    if server.started:
-        host, port = listener.getsockname()[:2]
-        started(host, port)
+    await entrance.open_api()
+
+
+async def _is_first(one: asyncio.Task[None], other: asyncio.Task[None]) -> bool:
+    await asyncio.wait([one, other], return_when=asyncio.FIRST_COMPLETED)
+    return one.done()

@@ -32,7 +32,7 @@ from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.connector import Busy, CursorRefused, Identity, Session, SignInRefused
-from switchboard.tasks import first_of, wait_at_most
+from switchboard.tasks import first_of, unless, wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -183,7 +183,10 @@ class Runner:
     async def _leased(self, api: Api, brake: Brake | None, stop: asyncio.Event) -> Lease | None:
         """Wait for the account's lease; None if told to stop."""
         while not stop.is_set():
-            lease = await api.lease(opening=True, recent_s=brake.remembers_s if brake else None)
+            asked = api.lease(opening=True, recent_s=brake.remembers_s if brake else None)
+            lease = await unless(stop.wait(), asked)  # a server that starts, or fails to, may not answer for long
+            if lease is None:
+                return None
             if isinstance(lease, Lease):
                 if lease.heard not in (None, self.configured.handling.heard):
                     await api.lease(heard=self.configured.handling.heard)

@@ -5,13 +5,12 @@ Next: `app/messages/accounts.py`.
 
 from __future__ import annotations
 
-from base64 import b64encode
 from typing import Annotated
 
 from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.accounts import AccountId, Holder, LeaseQuery
+from switchboard.app.messages.accounts import AccountId
 from switchboard.server.contracts.messages import (
     AccountLease,
     AccountLeaseBody,
@@ -26,6 +25,7 @@ from switchboard.server.contracts.messages import (
     Released,
     Word,
 )
+from switchboard.server.fastpath import first
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 
@@ -37,10 +37,7 @@ Connector = Annotated[Principal, Depends(needs("outbox"))]
 @router.post("/lease", **operation("lease_account", "Lease an account, or renew its lease", AccountLease, 409))
 async def lease(caller: Connector, parts: Parts, body: AccountLeaseBody) -> Response:
     """Renew it every third of `ttl_s`. 409 `account_held` with Retry-After as long as another instance has it."""
-    account = AccountId(body.channel, body.endpoint)
-    holder = Holder(body.instance_id, body.restarted, body.reconnected, body.heard)
-    wanted = LeaseQuery(body.answering, body.recent_s)
-    return answer(await parts.accounts.lease(caller, account, holder, wanted))
+    return await first.lease(parts, caller, body)
 
 
 @router.delete("/lease", **operation("release_account", "Release an account", Released, 409))
@@ -67,11 +64,7 @@ async def move(caller: Connector, parts: Parts, body: ConversationMoveBody) -> R
 @router.post("/posted/next", **operation("next_posted_events", "Get events that a platform posted", PostedRows))
 async def posted(request: Request, caller: Connector, parts: Parts, body: PostedNext) -> Response:
     """Those after the number `after` that are not settled, oldest first; waits up to `wait_s` seconds for the first."""
-    async with parts.polls.watch(request.receive) as gone:
-        account = AccountId(body.channel, body.endpoint)
-        found = await parts.posted.next(caller, account, body.after, body.wait_s, gone)
-    rows = [{"posted_id": one.posted_id, "raw": b64encode(one.raw).decode("ascii")} for one in found]
-    return answer({"events": rows})
+    return await first.posted(parts, caller, body, request.receive)
 
 
 @router.delete(

@@ -15,11 +15,11 @@ from starlette.responses import StreamingResponse
 from switchboard.app.access import Principal
 from switchboard.app.messages.blobs import Download
 from switchboard.server.contracts.messages import Uploaded
+from switchboard.server.http.gate import BLOBS
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, needs, operation
 
 router = router_of("blobs")
-PATH: Final = "/v1/blobs"
 
 Uploader = Annotated[Principal, Depends(needs("blobs"))]
 Fetcher = Annotated[Principal, Depends(needs("outbox"))]
@@ -30,7 +30,7 @@ _FILE: Responses = {200: {"description": "The bytes, with their media type.", "c
 
 
 @router.post(
-    PATH,
+    BLOBS,
     openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
     **operation("upload_blob", "Upload a file", Uploaded, 429, status=201, description=_KEPT),
 )
@@ -43,7 +43,7 @@ async def upload(request: Request, caller: Uploader, parts: Parts) -> Response:
 
 
 @router.get(
-    f"{PATH}/{{blob}}",
+    f"{BLOBS}/{{blob}}",
     response_class=Response,  # no type of its own: errors are JSON
     **operation("get_blob", "Get a file", None, 404, more=_FILE),
 )

@@ -1,34 +1,23 @@
 """Every error in one shape: status, and `{"error": {"code", "message", "field"?}}`.
 
-`gate.py` and the handlers that `app.py` registers answer with it; nothing else writes errors. In: exceptions; out:
-responses. A code is stable, a message may change.
+`gate.py` and the handlers of `framework_errors.py` answer with it; nothing else writes errors. In: exceptions; out:
+responses. A code is stable, a message may change. Importing it needs no FastAPI.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Final
 
 import msgspec
 import structlog
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 
 from switchboard.app.messages.intake import ErrorDetail, IntakeRefused, refused
-from switchboard.core.envelope.strict import too_deep
-from switchboard.domain.errors import AccountHeld, InvalidInput, NotJson, Overloaded, SwitchboardError, Unavailable
-from switchboard.domain.json_values import JsonMapping
-from switchboard.server.contracts.problems import first_problem
+from switchboard.domain.errors import AccountHeld, InvalidInput, Overloaded, SwitchboardError, Unavailable
 
 log = structlog.get_logger(__name__)
-
-_CODES: Final[Mapping[int, str]] = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
-_PATHS: Final = "all paths are listed at /docs"
 
 
 class UnsupportedMediaType(InvalidInput):
@@ -40,7 +29,7 @@ class UnsupportedMediaType(InvalidInput):
 
 def error_response(error: SwitchboardError) -> Response:
     """One of our errors as a response."""
-    return _response(error.status, refused(error), _headers(error))
+    return json_response(error.status, refused(error), _headers(error))
 
 
 def response_to(error: Exception) -> Response:
@@ -56,80 +45,12 @@ def _headers(error: SwitchboardError) -> dict[str, str]:
     return {"WWW-Authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else {}
 
 
-def _response(status: int, body: IntakeRefused, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(status: int, body: IntakeRefused, headers: Mapping[str, str] | None = None) -> Response:
+    """An error that is written already."""
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
-
-
-async def _ours(_: Request, error: Exception) -> Response:
-    assert isinstance(error, SwitchboardError)  # noqa: S101 - the type it is registered for
-    return error_response(error)
-
-
-async def _framework(request: Request, error: Exception) -> Response:
-    """404, 405 and unreadable bodies, as the framework raises them."""
-    assert isinstance(error, HTTPException)  # noqa: S101 - the type it is registered for
-    if isinstance(error.__cause__, SwitchboardError):  # raised by the gate while the framework read the body
-        return error_response(error.__cause__)
-    if isinstance(error.__cause__, UnicodeDecodeError):
-        return error_response(NotJson("the body must be UTF-8", code="invalid_utf8"))
-    if isinstance(error.__cause__, RecursionError):
-        return error_response(too_deep())
-    code = _CODES.get(error.status_code, "http_error")
-    return _response(error.status_code, IntakeRefused(ErrorDetail(code, _told(request, error))), error.headers)
-
-
-async def _gone(_: Request, __: Exception) -> Response:
-    """The client disconnected in the middle of the body, which is not a bug."""
-    return Response(status_code=HTTPStatus.BAD_REQUEST)
-
-
-def _told(request: Request, error: HTTPException) -> str:
-    match error.status_code:
-        case 404:
-            return f"nothing is served at this path; {_PATHS}"
-        case 405:
-            allowed = (error.headers or {}).get("Allow", "another method")
-            return f"{request.method} is not possible at this path, but {allowed}; {_PATHS}"
-        case _:
-            return str(error.detail)
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    """pydantic's problem with a query or a body."""
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - the type it is registered for
-    return error_response(_first_problem(error.errors(), _fields(request)))
-
-
-def _fields(request: Request) -> Collection[str]:
-    """The fields of the body that this route reads."""
-    read = getattr(request.scope.get("route"), "body_field", None)
-    body = read.field_info.annotation if read else None
-    return body.model_fields if isinstance(body, type) and issubclass(body, BaseModel) else ()
-
-
-def _first_problem(problems: Sequence[JsonMapping], known: Collection[str]) -> InvalidInput:
-    first = problems[0]
-    if first["type"] == "json_invalid":
-        return NotJson(f"the body must be one JSON object: {first['ctx']['error']}")
-    if first["type"] == "missing" and first["loc"] == ("body",):
-        return NotJson("the body must be one JSON object: it is empty")
-    return first_problem(problems, 1, known)
-
-
-async def _unexpected(_: Request, error: Exception) -> Response:
-    return unexpected(error)
 
 
 def unexpected(error: Exception) -> Response:
     """A bug: the traceback is logged, and none of it is sent."""
     log.error("unexpected error in a request", exc_info=error)
-    return _response(500, IntakeRefused(ErrorDetail("internal_error", "internal error; see the server's log")))
-
-
-def install_errors(app: FastAPI) -> None:
-    """Make `app` answer every error in our shape."""
-    app.add_exception_handler(SwitchboardError, _ours)
-    app.add_exception_handler(HTTPException, _framework)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(ClientDisconnect, _gone)
-    app.add_exception_handler(Exception, _unexpected)
+    return json_response(500, IntakeRefused(ErrorDetail("internal_error", "internal error; see the server's log")))

@@ -14,26 +14,28 @@ from itertools import count
 from secrets import token_hex
 from typing import Final
 
-from fastapi.routing import APIRoute
 from msgspec import Struct, field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
-from switchboard.app.access import Access, AnyRole, Principal
+from switchboard.app.access import SCOPES, Access, AnyRole, Principal
 from switchboard.app.messages.quarantine import MAX_RAW
+from switchboard.app.settings import Settings
 from switchboard.domain.errors import TooLarge
 from switchboard.server.connections import Connections
-from switchboard.server.http import schemas
 from switchboard.server.http.errors import response_to
 from switchboard.server.http.hosts import Hosts, UnknownHost
 
-_SCHEMAS: Final = (route.path for route in schemas.router.routes if isinstance(route, APIRoute))
-PUBLIC: Final = frozenset({"/", "/health", "/docs", "/docs/", "/openapi.json", "/v1/ws", *_SCHEMAS})
+PUBLIC: Final = frozenset({"/", "/health", "/docs", "/docs/", "/openapi.json", "/v1/ws"})
 """What needs no token."""
+SCHEMAS: Final = "/schemas/"
+"""Below it are documents that are published."""
 LINKS: Final = "/v1/files/"
 """A link is its own token."""
 HOOKS: Final = "/hooks/"
 """Below it are webhooks, which are verified in other ways."""
+BLOBS: Final = "/v1/blobs"
+"""Where files are posted."""
 _HEALTH: Final = "/health"
 """What looks here may call us anything: a load balancer does."""
 _PUBLIC_BYTES: Final = 65_536
@@ -42,6 +44,18 @@ _SESSION_BYTES: Final = 65_536
 _DRAIN_BYTES, _DRAIN_S = 33_554_432, 3.0
 """What is read of a body that was refused. A client that is cut off while it sends does not get the answer: it takes us
 for unreachable, and tries forever. So it is twice the size of the largest batch."""
+_OPERATORS: Final[frozenset[AnyRole]] = frozenset({"operator"})
+_LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
+    "/v1/ingest/batch": SCOPES["ingest"],
+    "/v1/quarantine": SCOPES["quarantine"],
+    "/mcp": SCOPES["ingest"],
+    "/v1/rules/import": _OPERATORS,
+    "/v1/rules/test": _OPERATORS,
+    "/v1/rules/backtest": _OPERATORS,
+}
+"""Where a body may be as large as a whole batch, and whose."""
+_BY_PATH: Final = {"/v1/quarantine": MAX_RAW * 3 // 2}
+"""Where it may be larger: an event in base64."""
 _ARRIVING: Final = 8
 """Most large bodies that are held in memory."""
 
@@ -77,9 +91,18 @@ class GateLimits(Struct, frozen=True):
         return self.by_path.get(path, self.large) if role in self.paths.get(path, ()) else self.other
 
 
+def limits_of(settings: Settings) -> GateLimits:
+    """The limits as the settings have them."""
+    return GateLimits(
+        *(_LARGE, settings.accept.batch_bytes, settings.accept.message_bytes, _BY_PATH),
+        streamed={BLOBS: settings.blobs.file_bytes},
+        links=settings.turn.reply_file_bytes,
+    )
+
+
 def is_public(path: str) -> bool:
     """Whether it needs no token."""
-    return path in PUBLIC or path.startswith((HOOKS, LINKS))
+    return path in PUBLIC or path.startswith((HOOKS, LINKS, SCHEMAS))
 
 
 class LargeBodies:

@@ -21,7 +21,8 @@ from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.domain.routing import TeamId
 from switchboard.server.contracts.rules import BacktestBody, DryRun, DryRunBody, TestAnswer, TestBody
 from switchboard.server.http.parameters import router_of
-from switchboard.server.http.services import Parts, Responses, Services, Within, answer, needs, operation
+from switchboard.server.http.services import Parts, Responses, Within, answer, needs, operation
+from switchboard.server.services import Services
 
 log = structlog.get_logger(__name__)
 

@@ -31,7 +31,8 @@ from switchboard.server.contracts.rules import (
     WrittenRuleView,
 )
 from switchboard.server.http.parameters import router_of
-from switchboard.server.http.services import Parts, Responses, Services, Within, answer, needs, operation, page
+from switchboard.server.http.services import Parts, Responses, Within, answer, needs, operation, page
+from switchboard.server.services import Services
 
 router = router_of("rules", prefix="/v1")
 

@@ -1,6 +1,6 @@
 """`/schemas/NAME.json`: the documents whose JSON Schemas are published. Next: the functions that build them.
 
-Every route of this router is served without a token: `gate.py` takes its public paths from here.
+Every route of this router is served without a token (`gate.py`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from switchboard.core.planning.schemas import pipeline_schema, route_decision_sc
 from switchboard.core.remote_agents import response_schema, route_schema
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.contracts.gateway import gateway_schema
+from switchboard.server.http.gate import SCHEMAS
 from switchboard.server.http.parameters import router_of
 
-router = router_of("public", prefix="/schemas")
+router = router_of("public", prefix=SCHEMAS.rstrip("/"))
 
 
 @router.get("/ingest.v1.json", operation_id="get_ingest_schema", summary="Get the JSON Schema of ingest.v1")

@@ -21,7 +21,8 @@ from switchboard.app.access import Principal
 from switchboard.app.messages.stream import Stream, StreamEvent
 from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.server.http.parameters import router_of
-from switchboard.server.http.services import Parts, Responses, Services, needs, operation
+from switchboard.server.http.services import Parts, Responses, needs, operation
+from switchboard.server.services import Services
 
 log = structlog.get_logger(__name__)
 

@@ -7,8 +7,8 @@ answer. Next: `app/remote_agents.py`.
 from __future__ import annotations
 
 from switchboard.server.http.agents import BeatBody, announcement
-from switchboard.server.http.services import Services
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
+from switchboard.server.services import Services
 
 _BEAT = "Report that this butler is alive, and what it can do. Repeat after interval_s seconds."
 

@@ -10,8 +10,8 @@ from switchboard.app.messages.connectors import INTERVAL_S
 from switchboard.app.messages.intake import encode_batch, encode_envelope
 from switchboard.server.contracts.messages import HeartbeatBody, Id, OutboxNext, ReceiptBody
 from switchboard.server.http.outbox import beat, pull_request, receipt
-from switchboard.server.http.services import Services
 from switchboard.server.mcp.tool_spec import ENVELOPE, McpCall, McpToolSpec, make_tool, object_of, only, tool_of
+from switchboard.server.services import Services
 
 
 class OutboxReceipt(ReceiptBody):

@@ -12,8 +12,9 @@ from typing import Final
 from switchboard.server.contracts.dead_letters import DeadLetterFilterBody, HandleBody, RerouteBody
 from switchboard.server.contracts.messages import Body, Cursor, Id, Limit
 from switchboard.server.http.dead_letters import filter_of, reroute_of
-from switchboard.server.http.services import Services, page
+from switchboard.server.http.services import page
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
+from switchboard.server.services import Services
 
 _LIST: Final = "List dead letters, newest first: messages that could not be delivered, and why."
 _GET: Final = "Show one dead letter in full: its message, who was notified, where it was rerouted."

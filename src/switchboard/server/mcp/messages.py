@@ -10,8 +10,8 @@ from base64 import b64encode
 from typing import Final
 
 from switchboard.server.contracts.messages import Body, Id
-from switchboard.server.http.services import Services
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
+from switchboard.server.services import Services
 
 _GET: Final = "Show one message: its envelope and facts, deliveries, replies and dead letters."
 _RAW: Final = "The original bytes of a message, in base64, with their media type; a butler's are those delivered to it."

@@ -15,8 +15,8 @@ from switchboard.core.classification.prompt import ROUTE_TOOL, ROUTE_TOOL_DESCRI
 from switchboard.domain.errors import Forbidden, InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.journey.route_call import take
-from switchboard.server.http.services import Services
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, make_tool
+from switchboard.server.services import Services
 
 _SCHEMA: Final = route_schema({"type": "string", "description": "The exact name of a candidate."})
 

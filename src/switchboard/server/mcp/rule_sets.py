@@ -15,8 +15,9 @@ from switchboard.core.routing.backtest import NEWEST
 from switchboard.server.contracts.messages import Body, Cursor, Limit, Line, Word
 from switchboard.server.contracts.rules import BacktestBody, RestoreBody, SopBody
 from switchboard.server.http.replays import proposal_of
-from switchboard.server.http.services import Services, page
+from switchboard.server.http.services import page
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
+from switchboard.server.services import Services
 
 _VERSIONS: Final = "List the versions of the rules, newest first: who changed them, when and why."
 _RESTORE: Final = "Restore the rules of a version, for your team and those below, or for one of them (team_id)."

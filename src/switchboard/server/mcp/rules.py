@@ -13,8 +13,8 @@ from switchboard.server.contracts.messages import Body, Cursor, Id, Limit, Line,
 from switchboard.server.contracts.rules import DryRunBody, NewRuleBody, RulePatch, TestBody, Version
 from switchboard.server.http.replays import question
 from switchboard.server.http.rules import change_rule, new_rule, rule_detail
-from switchboard.server.http.services import Services
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
+from switchboard.server.services import Services
 
 
 class RulesWanted(Body):

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from switchboard.core.json_size import check_containers
 from switchboard.domain.errors import TooLarge
 from switchboard.server.fastpath.direct import whole_body
-from switchboard.server.http.services import Services
+from switchboard.server.services import Services
 from switchboard.tasks import cancelled
 
 if TYPE_CHECKING:

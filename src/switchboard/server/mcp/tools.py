@@ -32,7 +32,6 @@ from switchboard.domain.errors import Forbidden, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.server.fastpath.mcp_ingest import OWN_ERROR, FastIngest, Run
 from switchboard.server.http.hosts import ANY, names_of
-from switchboard.server.http.services import Services
 from switchboard.server.mcp.agents import agent_tools
 from switchboard.server.mcp.approvals import approval_tools
 from switchboard.server.mcp.connectors import connector_tools
@@ -42,6 +41,7 @@ from switchboard.server.mcp.route import route_tools
 from switchboard.server.mcp.rule_sets import rule_set_tools
 from switchboard.server.mcp.rules import rule_tools
 from switchboard.server.mcp.tool_spec import Context, McpCall, McpToolSpec, caller_of, result_of, state_of
+from switchboard.server.services import Services
 
 log = structlog.get_logger(__name__)
 

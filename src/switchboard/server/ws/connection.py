@@ -65,7 +65,7 @@ from switchboard.server.contracts.gateway import (
 )
 from switchboard.server.contracts.messages import Body
 from switchboard.server.contracts.problems import first_problem
-from switchboard.server.http.services import Services
+from switchboard.server.services import Services
 from switchboard.server.ws.protocol import FRAME_BYTES
 from switchboard.server.ws.streams import ChatStream, ChatStreams
 from switchboard.tasks import cancelled

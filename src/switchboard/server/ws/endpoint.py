@@ -31,7 +31,7 @@ from switchboard.server.contracts.gateway import (
     Welcome,
 )
 from switchboard.server.http.errors import error_response
-from switchboard.server.http.services import Services
+from switchboard.server.services import Services
 from switchboard.server.ws.connection import (
     GatewayCaller,
     GatewayConnection,

@@ -1,0 +1,93 @@
+"""The services behind the interfaces, created once per server. Importing them needs no web framework.
+
+`entrance.py` creates them for a server, and `app.py` for an app without one. Next: the packages of `app/`.
+"""
+
+from __future__ import annotations
+
+import time
+
+from switchboard.app.access import Access, Principal
+from switchboard.app.approvals.service import ApprovalService
+from switchboard.app.classification.corrections import CorrectionService
+from switchboard.app.classification.log import ClassificationLog
+from switchboard.app.classification.spending import SpendingService
+from switchboard.app.dead_letters.service import DeadLetterService
+from switchboard.app.mcp_servers import McpServerService
+from switchboard.app.memory.service import MemoryService
+from switchboard.app.messages.accounts import AccountService
+from switchboard.app.messages.blobs import BlobService
+from switchboard.app.messages.chat import ChatService
+from switchboard.app.messages.connectors import ConnectorService
+from switchboard.app.messages.hook_accounts import HookAccounts
+from switchboard.app.messages.hooks import HookService
+from switchboard.app.messages.intake import Intake
+from switchboard.app.messages.pairing import PairingService
+from switchboard.app.messages.planned import PlanService
+from switchboard.app.messages.posted import PostedService
+from switchboard.app.messages.quarantine import QuarantineService
+from switchboard.app.messages.stream import StreamService
+from switchboard.app.messages.views import Views
+from switchboard.app.metrics import Metrics
+from switchboard.app.plans.trying import PlanTrials
+from switchboard.app.reach import Reach, reach_of
+from switchboard.app.remote_agents import RemoteAgentService
+from switchboard.app.rules.records import RuleRecords
+from switchboard.app.rules.replays import Replays
+from switchboard.app.rules.service import RuleService
+from switchboard.app.runtime import Switchboard
+from switchboard.domain.errors import Unauthenticated
+from switchboard.server.polls import Polls
+from switchboard.server.turns import TokenPaces
+
+
+class Services:
+    """The parts that the interfaces need, created once per app."""
+
+    def __init__(self, switchboard: Switchboard) -> None:
+        runtime = switchboard.runtime
+        database, settings = runtime.database, runtime.settings
+        self.switchboard = switchboard
+        self.access = access = Access(database)
+        self.metrics = Metrics()
+        self.polls = Polls()
+        self.blobs = BlobService(database, access, settings)
+        self.intake = Intake(switchboard.accept, switchboard.mails, access, self.blobs, self.metrics)
+        self.connectors = ConnectorService(database, switchboard.replies, access)
+        self.accounts = AccountService(database, access, runtime.policies.look)
+        self.quarantine = QuarantineService(database, access)
+        self.posted = PostedService(database, access, runtime.notifier)
+        self.hooks = HookService(
+            *(HookAccounts(settings.channels_dir), self.intake, self.quarantine, self.posted),
+            *(settings.accept.message_bytes, settings.trusted_proxies),
+        )
+        self.views = Views(runtime, access)
+        self.streams = StreamService(runtime, self.views)
+        self.paces = TokenPaces(time.monotonic)
+        self.chats = ChatService(runtime, access, self.intake, self.views)
+        self.remote_agents = RemoteAgentService(runtime, access)
+        self.records = RuleRecords(runtime)
+        self.replays = Replays(runtime)
+        self.rules = RuleService(runtime, access, self.records, self.replays)
+        self.dead_letters = DeadLetterService(runtime, access, self.rules)
+        self.classifications = ClassificationLog(runtime, access)
+        self.corrections = CorrectionService(runtime, access)
+        self.spending = SpendingService(settings, database, lambda: list(runtime.rule_book.rules.members.values()))
+        self.memory = MemoryService(database)
+        self.mcp_servers = McpServerService(database, settings.servers)
+        self.pairing = PairingService(runtime)
+        self.approvals = ApprovalService(runtime)
+        self.plan_trials = PlanTrials(runtime)
+        self.plans = PlanService(runtime)
+
+    def reach(self, caller: Principal) -> Reach:
+        """The teams whose rules the caller may read."""
+        return reach_of(self.switchboard.runtime, caller)
+
+    async def admits(self, authorization: str | None) -> bool:
+        """Whether a token shown earlier is still valid; it is looked up only once in a while."""
+        try:
+            await self.access.authenticate(authorization)
+        except Unauthenticated:
+            return False
+        return True
