@@ -5,7 +5,6 @@ Routers import it. In: a request; out: a checked `Principal`, a JSON response.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, cast
 
