@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import httpx2
 import pytest
 
 from switchboard.testing.bot_api import TOKEN, BotApi
+from switchboard.testing.scripted_llm import Reply, ScriptedLlm
 from tests.processes import environment, running, switchboard, told
 from tests.waiting import eventually
 
@@ -37,10 +39,11 @@ class House:
         """What a command says with --json."""
         return await asyncio.to_thread(lambda: told(self.env, *arguments, given=given, code=code))
 
-    async def add(self, token: str = TOKEN, name: str = "house", code: int = 0) -> dict[str, Any]:
+    async def add(self, token: str = TOKEN, name: str = "house", code: int = 0, **more: str) -> dict[str, Any]:
         """`channels add telegram`, the token on stdin."""
         options = ("--set", f"api_url={self.api.url}", "--set", "poll_s=1", "--secret-file", "-")
-        return await self.run("channels", "add", "telegram", name, *options, given=token, code=code)
+        others = [part for name, value in more.items() for part in (f"--{name}", value)]
+        return await self.run("channels", "add", "telegram", name, *options, *others, given=token, code=code)
 
     async def account(self, name: str = "house") -> dict[str, Any]:
         """How an account is."""
@@ -62,8 +65,14 @@ class House:
 @pytest.fixture
 async def house(place: Path, api: BotApi) -> AsyncIterator[House]:
     """Set up by `init` and started by `up`, both with nothing connected."""
-    made = House(place, api)
-    done = await asyncio.to_thread(switchboard, made.env, "init", made.place, "--yes", "--model", "none")
+    async with started(House(place, api), "--model", "none") as made:
+        yield made
+
+
+@asynccontextmanager
+async def started(made: House, *options: str) -> AsyncIterator[House]:
+    """Set up by `init` with these options, and started by `up`."""
+    done = await asyncio.to_thread(switchboard, made.env, "init", made.place, "--yes", *options)
     assert done.returncode == 0, done.stderr
     starting = running(made.env, "up", cwd=made.place)
     up = await asyncio.to_thread(starting.__enter__)
@@ -83,13 +92,43 @@ async def test_from_nothing_to_the_first_answer(house: House, api: BotApi) -> No
     await asyncio.wait_for(api.until(lambda: any("operator must approve" in text for text in api.texts)), 60)
     told_before = len(api.texts)
     api.people.say(f"/start {added['pairing']['code']}", user=BEN)
-    await asyncio.wait_for(api.until(lambda: len(api.texts) > told_before), 60)
+    await asyncio.wait_for(api.until(lambda: len(api.texts) > told_before + 1), 60)
     await eventually(lambda: house.is_in("healthy"), within=60)
-    assert [text.partition(":")[0] for text in api.texts[told_before:]] == ["Filed"]
+    assert {text.partition(":")[0].partition(". ")[0] for text in api.texts[told_before:]} == {
+        "Filed",
+        "You may write here now",
+    }
     assert 'switchboard_connector_healthy{channel="telegram",endpoint="bot:123456"} 1.0' in await metrics(house)
     secret = house.place / "channels.d/house.token"
     assert secret.stat().st_mode & 0o777 == 0o600
     assert TOKEN not in (house.place / "channels.d/house.toml").read_text()
+
+
+async def test_who_sends_a_code_for_owners_has_the_butler_use_its_tools(place: Path, api: BotApi) -> None:
+    ann = {**BEN, "id": 42, "first_name": "Ann"}
+    async with (
+        ScriptedLlm(lambda _: Reply("Hello.")) as llm,
+        started(House(place, api), "--url", f"{llm.url}/v1", "--model", "m", "--no-test") as house,
+    ):
+        refused = await house.add(owner="buttler", code=2)
+        assert "did you mean butler?" in refused["error"]["message"]
+        added = await house.add(owner="butler")
+        assert added["pairing"]["owner_of"] == "System1/butler"
+        await asyncio.wait_for(api.until(lambda: api.polling), 60)
+        api.people.say(f"/start {added['pairing']['code']}", user=BEN)
+        plain = await house.run("pairing", "code", "telegram/bot:123456")
+        api.people.say(f"/start {plain['code']}", user=ann)
+        await asyncio.wait_for(api.until(lambda: len(api.texts) == 2), 60)
+        assert "you are an owner of butler" in api.texts[0]
+        assert "Tools" in api.texts[1]
+        api.people.say("Who are you?", user=BEN)
+        await asyncio.wait_for(api.until(lambda: len(api.texts) == 3), 60)
+        api.people.say("Who are you?", user=ann)
+        await asyncio.wait_for(api.until(lambda: len(api.texts) == 4), 60)
+        owners, others = [set(request.tools) for request in llm.requests]
+        assert {"read_file", "web_fetch"} <= owners
+        assert others == {"remember", "memory_search"}
+        assert [one["owner_of"] for one in (await house.run("pairing", "list"))["contacts"]] == [[], ["System1/butler"]]
 
 
 async def metrics(house: House) -> str:

@@ -31,9 +31,18 @@ from tests.processes import environment, running
 from tests.waiting import eventually
 
 PRESENT: Final = migrations()
+OWNERS: Final = next(one for one in PRESENT if one.name == "owners")
 NEXT: Final = Migration(
     COMPONENT, PRESENT[-1].number + 1, "next", "alter table message_inbox alter column envelope type jsonb"
 )
+CODES: Final = """
+create or replace function use_pairing_code(_account uuid, _code uuid) returns uuid language sql as 'select null::uuid';
+create or replace function hold_of_stranger(
+    uuid, uuid, text, text, text, uuid, uuid, text, text, text, uuid, uuid, uuid, uuid, text, text, text, text, text,
+    text, timestamptz, smallint, text, text, bytea
+) returns table (outcome text, request_id uuid, differs boolean, told boolean)
+language sql as $$ select 'let_in', null::uuid, false, false $$;
+"""
 BLOCKED: Final = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
@@ -319,6 +328,31 @@ async def test_the_function_that_gives_slots_is_replaced_although_it_returns_mor
         )
         assert row is not None
         assert tuple(row) == (True, 4096, True)
+    finally:
+        await database.close()
+
+
+async def test_a_code_that_an_older_release_made_lets_in_and_makes_no_owner(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await Database.connect(database_url)
+    account = uuid4()
+    try:
+        with monkeypatch.context() as older:
+            migrations_end_before(older, OWNERS.number)
+            functions_are(older, f"{functions()};\n{CODES}")
+            await migrate(database)
+        await database.run(
+            "insert into pairing_code (code_id, account, key, expires_at)"
+            " values ($1, $1, $1, now() + interval '1 minute')",
+            account,
+        )
+        await migrate(database)
+        used = "select use_pairing_code($1, $1, $2, true)"
+        assert [await database.value(used, account, owners) for owners in (True, False)] == [None, account]
+        assert await database.value("select add_owner($1, $1)", account) is None
+        names = "select count(*) from pg_proc where proname in ('use_pairing_code', 'hold_of_stranger')"
+        assert await database.value(names) == 2
     finally:
         await database.close()
 

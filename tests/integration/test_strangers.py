@@ -5,27 +5,31 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy, code_in
 from switchboard.domain.errors import Forbidden
+from switchboard.domain.routing import SystemId
 from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import PullRequest
-from switchboard.journey.strangers import LATE_TEXT, STRANGER_TEXT, Strangers
+from switchboard.journey.strangers import LATE_TEXT, OWNER_TEXT, PAIRED_TEXT, STRANGER_TEXT, Strangers
 from switchboard.store import strangers as store
+from switchboard.store import teams
 from switchboard.store.books import audit_books
 from switchboard.store.clock import DatabaseClock
 from tests.hands import assert_balanced, at_work, settled
-from tests.lab import Lab, envelope_json, lab, submission
+from tests.lab import DEFAULT_TEAMS, Lab, envelope_json, lab, submission
 from tests.servers import Opened, open_server
 from tests.waiting import eventually
 from tests.width import wide
@@ -317,6 +321,10 @@ CODE = "7KQ2MXW4PH"
 TEN_MINUTES = timedelta(minutes=10)
 
 
+async def keep(parts: Lab, endpoint: str = "bot:house", owner_of: SystemId | None = None) -> None:
+    await store.keep_code(parts.database, store.NewCode("telegram", endpoint, CODE, TEN_MINUTES, owner_of))
+
+
 async def paired(parts: Lab, text: str, sender: str) -> bool:
     """Whether somebody who writes this is let in: their next message is not held."""
     await parts.accept.accept(private(text, sender))
@@ -325,7 +333,7 @@ async def paired(parts: Lab, text: str, sender: str) -> bool:
 
 async def test_a_code_lets_its_sender_in_once_and_goes_nowhere_itself(database_url: str) -> None:
     async with lab(database_url, policies=PAIR) as parts:
-        await store.keep_code(parts.database, "telegram", "bot:house", CODE, TEN_MINUTES)
+        await keep(parts, "bot:house")
         before = await parts.accept.accept(private("hello"))
         code = await parts.accept.accept(private(f" /start {CODE[:5].lower()}-{CODE[5:]}"))
         after, again = await parts.accept.accept(private("thanks")), await parts.accept.accept(private("bye"))
@@ -340,8 +348,8 @@ async def test_a_code_lets_its_sender_in_once_and_goes_nowhere_itself(database_u
 async def test_a_code_counts_at_its_own_endpoint_for_ten_minutes_and_for_persons(database_url: str) -> None:
     others: dict[tuple[str, str], Policy] = {**PAIR, ("telegram", "bot:other"): "pair", ("telegram", "b"): "listed"}
     async with lab(database_url, policies=others) as parts:
-        await store.keep_code(parts.database, "telegram", "bot:other", CODE, TEN_MINUTES)
-        await store.keep_code(parts.database, "telegram", "b", CODE, TEN_MINUTES)
+        await keep(parts, "bot:other")
+        await keep(parts, "b")
         assert not await paired(parts, CODE, "alice")
         await parts.accept.accept(submission(CODE, endpoint="b"))
         await parts.accept.accept(submission(CODE, endpoint="bot:other", chat_type="group", thread="-1"))
@@ -352,11 +360,11 @@ async def test_a_code_counts_at_its_own_endpoint_for_ten_minutes_and_for_persons
 
 async def test_the_fifth_wrong_try_locks_a_code_whoever_makes_it(database_url: str) -> None:
     async with lab(database_url, policies=PAIR) as parts:
-        await store.keep_code(parts.database, "telegram", "bot:house", CODE, TEN_MINUTES)
+        await keep(parts, "bot:house")
         for n in range(4):
             assert not await paired(parts, f"/start ABCDEFGHJ{n + 2}", f"stranger {n}")
         assert await paired(parts, CODE, "owner")
-        await store.keep_code(parts.database, "telegram", "bot:house", CODE, TEN_MINUTES)
+        await keep(parts, "bot:house")
         for n in range(5):
             assert not await paired(parts, f"/start ABCDEFGHJ{n + 2}", f"guesser {n}")
         assert not await paired(parts, CODE, "late owner")
@@ -365,7 +373,7 @@ async def test_the_fifth_wrong_try_locks_a_code_whoever_makes_it(database_url: s
 async def test_of_thousands_of_guesses_none_lets_anybody_in(database_url: str) -> None:
     guesses, guessers = random.Random(14), wide(50, 10)
     async with lab(database_url, policies=PAIR) as parts:
-        await store.keep_code(parts.database, "telegram", "bot:house", CODE, TEN_MINUTES)
+        await keep(parts, "bot:house")
         for n in range(guessers):
             words = ["".join(guesses.choices(CODE_ALPHABET, k=CODE_LENGTH)) for _ in range(199)]
             await parts.accept.accept_all([private(word, f"guesser {n}") for word in (*words, CODE)])
@@ -374,9 +382,87 @@ async def test_of_thousands_of_guesses_none_lets_anybody_in(database_url: str) -
         assert await parts.count("select count(*) from held where state = 'held'") == 20 * guessers
 
 
+# Codes for owners ----------------------------------------------------------------------------------------------------
+
+ECHO = SystemId("System1/echo")
+
+
+async def owners(parts: Lab) -> set[str]:
+    """Who owns the butler in this process, after it has looked."""
+    await parts.rule_book.refresh()
+    return {one.identity for one in parts.rule_book.rules.members[ECHO].owners}
+
+
+@pytest.mark.parametrize(
+    ("before", "where", "becomes"),
+    [
+        (None, {"chat_type": "private"}, True),
+        ("approved", {"chat_type": "private"}, True),
+        ("denied", {"chat_type": "private"}, False),
+        (None, {"chat_type": "group", "thread": "-1"}, False),
+        (None, {}, False),
+        ("approved", {}, False),
+        (None, {"chat_type": "private", "endpoint": "bot:other"}, False),
+    ],
+)
+async def test_a_code_makes_an_owner_in_a_private_chat_alone(
+    database_url: str, before: str | None, where: dict[str, str], becomes: bool
+) -> None:
+    policies: dict[tuple[str, str], Policy] = {**PAIR, ("telegram", "bot:other"): "pair"}
+    async with lab(database_url, policies=policies) as parts:
+        await keep(parts, owner_of=ECHO)
+        if before is not None:
+            await parts.accept.accept(private("hello"))
+            await decided(parts, "alice", before)
+        with suppress(Forbidden):
+            await parts.accept.accept(submission(f"/start {CODE}", **where))
+        assert await owners(parts) == ({"alice"} if becomes else set())
+        await parts.accept.accept(private(CODE, "mallory"))
+        locked = becomes or where == {}
+        assert await owners(parts) == ({"alice"} if becomes else set() if locked else {"mallory"})
+
+
+async def test_an_owner_by_code_is_told_and_stays_one_until_they_may_not_write(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        await keep(parts)
+        await parts.accept.accept(private(CODE))
+        assert await owners(parts) == set(), "who may write owns nothing by that"
+        await keep(parts, owner_of=ECHO)
+        await parts.accept.accept(private("HAPPYREADS"))
+        await parts.accept.accept(private(CODE))
+        told = await parts.database.rows("select text from outbox where recipient = 'alice' order by seq")
+        assert [row["text"] for row in told] == [PAIRED_TEXT, OWNER_TEXT.format(name="echo")]
+        audited = await parts.database.value("select detail from audit order by audit_id desc limit 1")
+        assert audited["owner_of"] == ECHO
+        assert await parts.count("select count(*) from delivery") == 1, "the word is a message, the codes are none"
+
+        [team] = DEFAULT_TEAMS
+        follow = replace(team, members=tuple(replace(one, description="new") for one in team.members))
+        assert await teams.seed(parts.database, [follow], (), author="file", reason="a start")
+        assert await owners(parts) == {"alice"}, "team files know nothing of it"
+        await parts.database.run("delete from pairing_code")
+        assert await owners(parts) == {"alice"}
+        await decided(parts, "alice", "stranger")
+        assert await owners(parts) == set()
+        await decided(parts, "alice", "approved")
+        assert await owners(parts) == set()
+
+
+async def test_a_code_for_an_owner_is_locked_by_wrong_tries_of_those_who_may_write_too(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        await keep(parts)
+        await parts.accept.accept(private(CODE))
+        await keep(parts, owner_of=ECHO)
+        for n in range(5):
+            await parts.accept.accept(private(f"ABCDEFGHJ{n + 2}"))
+        await parts.accept.accept(private(CODE))
+        assert await owners(parts) == set()
+        assert await parts.count("select count(*) from delivery") == 6
+
+
 async def test_no_code_stands_in_the_database(database_url: str) -> None:
     async with lab(database_url, policies=PAIR) as parts:
-        await store.keep_code(parts.database, "telegram", "bot:house", CODE, TEN_MINUTES)
+        await keep(parts, "bot:house")
         assert await parts.count("select count(*) from pairing_code c where c::text like $1", f"%{CODE}%") == 0
 
 

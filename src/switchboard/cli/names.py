@@ -7,10 +7,14 @@ a slash.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from switchboard.cli.client import Client, ask
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
+
+_WITH_TOOLS: Final = frozenset({"model", "trio"})
+"""Engines of ours with tools."""
 
 
 def butler(word: str) -> str:
@@ -47,3 +51,10 @@ async def _butlers(client: Client) -> Mapping[str, str]:
     """The butlers by short name."""
     agents = [str(agent["system_id"]) for agent in (await client.whole("/v1/agents", "agents"))["agents"]]
     return {one.removeprefix("System1/"): one for one in agents if one.startswith("System1/")}
+
+
+async def butlers_with_tools(client: Client) -> Mapping[str, str]:
+    """The active butlers whose engine uses tools for owners, by short name."""
+    agents = (await client.whole("/v1/agents", "agents"))["agents"]
+    there = [str(one["system_id"]) for one in agents if one["active"] and one["engine"] in _WITH_TOOLS]
+    return {one.removeprefix("System1/"): one for one in there if one.startswith("System1/")}

@@ -9,6 +9,7 @@ import typer
 
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
+from switchboard.cli.names import butler
 from switchboard.cli.output import Cursor, Json, clean, details, one_of, show, show_page, state, table, when
 
 app = typer.Typer(help="Decide who may write: list, approve, deny or revoke senders; make codes.", no_args_is_help=True)
@@ -36,11 +37,12 @@ def list_contacts(*, in_state: State = None, limit: Limit = 100, cursor: Cursor 
             c["identity"],
             c["held"],
             when(c["last_seen_at"], short=True),
+            ", ".join(c["owner_of"]),
             c["display_name"] or "",
         )
         for c in found["contacts"]
     )
-    names = ("id", "account", "state", "scope", "identity", "held", "last seen", "name")
+    names = ("id", "account", "state", "scope", "identity", "held", "last seen", "owner of", "name")
     shown = table(*names, rows=rows, keep=names[:5])
     show_page(found, shown, "pairing list", state=in_state, limit=limit)
 
@@ -49,7 +51,8 @@ def list_contacts(*, in_state: State = None, limit: Limit = 100, cursor: Cursor 
 def show_contact(contact_id: ContactId) -> None:
     """Show one contact."""
     found = ask_about("contact", contact_id, _contact)
-    rows = ((name.replace("_", " "), when(v) if name.endswith("_at") else v) for name, v in found.items())
+    shown = {**found, "owner_of": ", ".join(found["owner_of"])}
+    rows = ((name.replace("_", " "), when(v) if name.endswith("_at") else v) for name, v in shown.items())
     show(found, details(rows))
 
 
@@ -62,7 +65,8 @@ def approve(contact_id: ContactId) -> None:
         if answer["messages"]
         else ""
     )
-    show(answer, f"approved; messages released: {answer['messages']}{files}")
+    told = f"approved; messages released: {answer['messages']}{files}"
+    show(answer, f"{told}\nbutlers use their tools for owners only, see `switchboard pairing code --help`")
 
 
 @app.command("deny")
@@ -93,10 +97,24 @@ def allow(
 
 
 @app.command("code")
-def code(account: Account) -> None:
-    """Print a code; the person who sends it to this endpoint within ten minutes is approved."""
-    found = ask(lambda client: client.post("/v1/pairing/codes", _parts(account)))
+def code(
+    account: Account,
+    *,
+    owner: Annotated[
+        str | None, typer.Option(help="The butler that its sender will own, so that it uses its tools for them.")
+    ] = None,
+) -> None:
+    """Print a code; the person who sends it to this endpoint within ten minutes is approved.
+
+    With --owner, also of people who may write already; they must send it in a private chat.
+    """
+    body = {**_parts(account), "owner_of": None if owner is None else butler(owner)}
+    found = ask(lambda client: client.post("/v1/pairing/codes", body))
     told = f"/start {found['code']}\nvalid until {when(found['expires_at'])}, for one person and five tries"
+    if found["owner_of"]:
+        told += f"; send it in a private chat: who sends it will own {found['owner_of']}, which uses its tools for them"
+    else:
+        told += "; it makes nobody an owner, for whom butlers use their tools: --owner BUTLER does"
     if found["strangers"] != "pair":
         told += f"\nit has no effect yet: strangers is {found['strangers']} for {clean(account)}, not pair"
     show(found, told)

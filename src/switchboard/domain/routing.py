@@ -45,8 +45,19 @@ blocked.
 """
 
 
+class Owner(Struct, frozen=True):
+    """A person at one endpoint who became an owner of a butler by a code."""
+
+    channel: str
+    endpoint: str
+    identity: str
+
+
 class Member(Struct, frozen=True):
-    """An agent in a team. `engine` and `options` say what answers; a System1 with an engine is a butler."""
+    """An agent in a team. `engine` and `options` say what answers; a System1 with an engine is a butler.
+
+    `owners` are those who became owners by a code, beside those whom the option `owners` names.
+    """
 
     system_id: SystemId
     team_id: TeamId
@@ -56,6 +67,7 @@ class Member(Struct, frozen=True):
     description: str = ""
     capabilities: tuple[str, ...] = ()
     active: bool = True
+    owners: frozenset[Owner] = frozenset()
 
     @property
     def name(self) -> str:

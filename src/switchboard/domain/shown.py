@@ -321,7 +321,7 @@ class ShownContact:
     """Someone who wrote to a restricted endpoint, or was approved: a person, a group, or `unverified`.
 
     `unverified`: senders of unauthenticated mail; `late`: a conversation in which messages came too late to be
-    answered. `held` messages wait; `refused` ones were not stored.
+    answered. `held` messages wait; `refused` ones were not stored. `owner_of`: the butlers that they own by a code.
     """
 
     contact_id: UUID
@@ -337,6 +337,7 @@ class ShownContact:
     last_seen_at: datetime
     decided_at: datetime | None
     decided_by: str | None
+    owner_of: Sequence[str] = ()
 
 
 ApprovalState = Literal["pending", "approved", "refused", "answered", "expired", "ended"]

@@ -282,7 +282,8 @@ class AcceptLeg:
         except Unavailable as error:
             return [*_with_refusals(dict.fromkeys(contacts, error), asks)]
         for n, contact in contacts.items():
-            if contact not in known and isinstance(ask := asks[n], _Ask):
+            ask = asks[n]
+            if isinstance(ask, _Ask) and (contact not in known or strangers.may_be_code(ask.message, contact)):
                 left[n] = await self._hold(ask, contact, strangers)
         return left
 

@@ -10,14 +10,15 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from switchboard.core.channels.registry import Channels
 from switchboard.core.strangers import Contact, Policy, code_in, contact_of
 from switchboard.core.turns.command import command_text
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.errors import Forbidden
+from switchboard.domain.errors import Forbidden, Unavailable
 from switchboard.domain.message import Message
-from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
+from switchboard.lanes.notifier import RULES, WORK, Notifier, outbox_topic
 from switchboard.store import audit, blobs
 from switchboard.store import strangers as store
 from switchboard.store.database import Database
@@ -31,6 +32,11 @@ LATE_TEXT: Final = (
     "Your message arrived too late and was not read. It has been kept; if you still need an answer, please write again."
 )
 STRANGER_TEXT: Final = "Your message has been kept. An operator must approve you before it is read and answered."
+PAIRED_TEXT: Final = (
+    "You may write here now. Tools, such as those for files and web pages, are used for owners only; if you should be "
+    "one, ask the operator for a code for owners."
+)
+OWNER_TEXT: Final = "You may write here now, and you are an owner of {name}: it uses its tools for you."
 _REFUSED: Final = {
     "denied": "an operator has denied this sender; nothing was stored",
     "sender_full": f"{store.HELD_PER_SENDER} messages of this sender wait for an operator; nothing was stored",
@@ -62,6 +68,10 @@ class Strangers:
             return None
         return contact_of(message.envelope, self._channels[message.envelope.source.channel])
 
+    def may_be_code(self, message: Message, contact: Contact) -> bool:
+        """Whether the message may be a code, which makes an owner also of a sender who may write already."""
+        return self._code(message.envelope, contact) is not None
+
     def late(self, message: Message) -> Contact:
         """The name under which a message that came too late is held: its conversation."""
         source = message.envelope.source
@@ -77,25 +87,44 @@ class Strangers:
         Raises Forbidden if too much is held already.
         """
         envelope = prepared.arrival.message.envelope
-        pairs = (
-            self._policy(envelope) == "pair"
-            and contact.scope == "person"
-            and envelope.event.kind == "message"
-            and not envelope.edits
-        )
-        code = code_in(command_text(envelope)) if pairs else None
+        code, pairs = self._code(envelope, contact), self._pairs(envelope, contact)
         notice = self._notice(envelope, contact) if pairs or contact.scope == "late" else None
         async with self._database.transaction() as one:
             held = await store.hold(one, prepared, contact, code=code, notice=notice)
             await _refer(one, named, held)
             if held.outcome == "code":
                 detail = {"channel": contact.channel, "endpoint": contact.endpoint, "identity": contact.identity}
-                await audit.append(one, "pairing", "contact_paired", detail)
+                owns = {} if held.owner_of is None else {"owner_of": held.owner_of}
+                await audit.append(one, "pairing", "contact_paired", {**detail, **owns})
         if held.told and notice is not None:
             self._notifier.notify(outbox_topic(notice.pool))
         if held.outcome == "code":
             self._notifier.notify(WORK)
+            await self._tell(held, notice)
+        if held.owner_of is not None:
+            self._notifier.notify(RULES)
         return _acceptance(held)
+
+    async def _tell(self, held: StrangerOutcome, notice: StrangerNotice | None) -> None:
+        """Tell the sender of a code what it has done, where strangers are told anything."""
+        if notice is None or held.request_id is None:
+            return
+        name = held.owner_of and held.owner_of.partition("/")[2]
+        said = replace(notice, text=OWNER_TEXT.format(name=name) if name else PAIRED_TEXT)
+        try:
+            await store.tell_of_code(self._database, held.request_id, said)
+        except Unavailable as error:
+            log.warning("the sender of a code was not told of it", reason=error.message)
+        else:
+            self._notifier.notify(outbox_topic(said.pool))
+
+    def _pairs(self, envelope: Envelope, contact: Contact) -> bool:
+        """Whether this may be the message of a person who pairs."""
+        written = envelope.event.kind == "message" and not envelope.edits
+        return written and contact.scope == "person" and self._policy(envelope) == "pair"
+
+    def _code(self, envelope: Envelope, contact: Contact) -> str | None:
+        return code_in(command_text(envelope)) if self._pairs(envelope, contact) else None
 
     def _policy(self, envelope: Envelope) -> Policy | None:
         found = self._policies.get((envelope.source.channel, envelope.source.endpoint_identity))

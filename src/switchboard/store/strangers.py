@@ -17,6 +17,7 @@ from msgspec import Struct
 from switchboard.core.storable import storable_or_none, storable_text
 from switchboard.core.strangers import Contact
 from switchboard.domain.message import RequestId
+from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import ContactState, ShownContact
 from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
@@ -28,12 +29,16 @@ HELD_PER_ACCOUNT = 1000
 
 
 class StrangerOutcome(Struct, frozen=True):
-    """The result for a message: `request_id` is null if nothing was stored; `told`: its sender gets a notice."""
+    """The result for a message: `request_id` is null if nothing was stored; `told`: its sender gets a notice.
+
+    `owner_of`: the butler that the sender owns from now on.
+    """
 
     outcome: Literal["let_in", "known", "held", "code", "denied", "sender_full", "account_full"]
     request_id: RequestId | None
     differs: bool
     told: bool
+    owner_of: SystemId | None
 
 
 class StrangerNotice(Struct, frozen=True):
@@ -76,7 +81,7 @@ async def hold(
         *((None, None, None) if notice is None else (new_uuid7(), notice.text, notice.pool)),
         *keys_of(one, keys),
         *(request_id, channel, endpoint, sender, thread or None, envelope, media_type, received_at, tier),
-        *(one.row[12], one.arrival.pinned, one.raw),
+        *(one.row[12], one.arrival.pinned, one.raw, contact.private),
     )
     held = row_as(StrangerOutcome, row)
     if held is None:
@@ -142,10 +147,26 @@ async def move(database: Database, channel: str, endpoint: str, old: str, new: s
     await database.run(query("strangers.move"), account_key(keys, channel, endpoint), before, after, storable_text(new))
 
 
-async def keep_code(database: Database, channel: str, endpoint: str, code: str, valid: timedelta) -> datetime:
+class NewCode(Struct, frozen=True):
+    """A code for one endpoint; `owner_of`: the butler that its sender will own."""
+
+    channel: str
+    endpoint: str
+    code: str
+    valid: timedelta
+    owner_of: SystemId | None = None
+
+
+async def keep_code(database: Database, new: NewCode) -> datetime:
     """Keep the keyed hash of a code; returns when it expires."""
     keys = await database.keys()
-    account = account_key(keys, channel, endpoint)
-    key = keys.of("code", f"{account}{code}".encode())
-    expires_at: datetime = await database.value(query("strangers.new_code"), new_uuid7(), account, key, valid)
+    account = account_key(keys, new.channel, new.endpoint)
+    key = keys.of("code", f"{account}{new.code}".encode())
+    values = (new_uuid7(), account, key, new.valid, new.owner_of)
+    expires_at: datetime = await database.value(query("strangers.new_code"), *values)
     return expires_at
+
+
+async def tell_of_code(database: Database, request_id: RequestId, notice: StrangerNotice) -> None:
+    """Tell the sender of a code what it has done."""
+    await database.run(query("strangers.tell_of_code"), request_id, new_uuid7(), notice.text, notice.pool)

@@ -9,8 +9,9 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from switchboard.domain.routing import Member, Rule, RuleChange, RuleSet, Team, TeamId
+from switchboard.domain.routing import Member, Owner, Rule, RuleChange, RuleSet, Team, TeamId
 from switchboard.ports.channel import Implies
 from switchboard.store.database import Database, Row, decoded, part_as, query
 from switchboard.store.rules import Authorship, RuleConnection, enter, in_pieces, new_version, rules_in
@@ -90,14 +91,19 @@ def _page(teams: Sequence[Team], wanted: TeamFilter) -> tuple[Team, ...]:
 
 
 async def _teams(connection: RuleConnection) -> tuple[Team, ...]:
-    members = [member_of(row) for row in await connection.fetch(query("teams.members"))]
+    owners: dict[str, set[Owner]] = {}
+    for row in await connection.fetch(query("teams.owners")):
+        owners.setdefault(row["system_id"], set()).add(part_as(Owner, row))
+    found = [member_of(row) for row in await connection.fetch(query("teams.members"))]
+    members = [replace(one, owners=frozenset(owners.get(one.system_id, ()))) for one in found]
     return tuple(_team(row, members) for row in await connection.fetch(query("teams.teams")))
 
 
 def member_of(row: Row) -> Member:
-    """A member from its row and its entry in a team file."""
+    """A member from its row and its entry in a team file, without those who became owners by a code."""
     capabilities = tuple(row["capabilities"])
-    return part_as(Member, {**row, "options": decoded(row["options"]), "capabilities": capabilities})
+    values = {**row, "options": decoded(row["options"]), "capabilities": capabilities, "owners": frozenset()}
+    return part_as(Member, values)
 
 
 def _team(row: Row, members: Sequence[Member]) -> Team:

@@ -16,9 +16,11 @@ from switchboard.app.access import Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy, require_possible
-from switchboard.domain.errors import NotFound
+from switchboard.core.words import offer
+from switchboard.domain.errors import InvalidInput, NotFound
+from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import ContactState, ShownContact
-from switchboard.lanes.notifier import WORK
+from switchboard.lanes.notifier import RULES, WORK
 from switchboard.store import audit
 from switchboard.store import strangers as store
 
@@ -27,13 +29,17 @@ CODE_VALID: Final = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class PairingCode:
-    """A code whose sender is approved at the endpoint; it counts only where `strangers` is `pair`."""
+    """A code whose sender is approved at the endpoint; it counts only where `strangers` is `pair`.
+
+    `owner_of`: the butler that the sender will own, if it is sent in a private chat.
+    """
 
     code: str
     expires_at: datetime
     channel: str
     endpoint: str
     strangers: Policy
+    owner_of: SystemId | None = None
 
 
 class PairingService:
@@ -61,6 +67,8 @@ class PairingService:
             await audit.append(one, caller.name, "contact_decided", detail)
         if state == "approved" and decided.messages:
             self._runtime.notifier.notify(WORK)
+        if state != "approved":
+            self._runtime.notifier.notify(RULES)  # an owner may be one no longer
         return decided.messages
 
     async def allow(self, caller: Principal, contact: Contact) -> UUID:
@@ -72,14 +80,23 @@ class PairingService:
         self._runtime.notifier.notify(WORK)
         return contact_id
 
-    async def code(self, caller: Principal, channel: str, endpoint: str) -> PairingCode:
+    async def code(self, caller: Principal, channel: str, endpoint: str, owner_of: str | None = None) -> PairingCode:
         """A new code for one endpoint, of which only a keyed hash is kept. Raises InvalidInput."""
         self._runtime.channels.known(channel, "channel")
+        butler = None if owner_of is None else self._butler(owner_of)
         code = "".join(choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
         async with self._database.transaction() as one:
-            expires_at = await store.keep_code(one, channel, endpoint, code, CODE_VALID)
-            detail = {"channel": channel, "endpoint": endpoint}
+            expires_at = await store.keep_code(one, store.NewCode(channel, endpoint, code, CODE_VALID, butler))
+            detail = {"channel": channel, "endpoint": endpoint, "owner_of": butler}
             await audit.append(one, caller.name, "pairing_code_issued", detail)
         self._runtime.policies.look()
         policy = self._runtime.policies.get((channel, endpoint), "open")
-        return PairingCode(code, expires_at, channel, endpoint, policy)
+        return PairingCode(code, expires_at, channel, endpoint, policy, butler)
+
+    def _butler(self, name: str) -> SystemId:
+        """An existing butler. Raises InvalidInput."""
+        members = self._runtime.rule_book.rules.members
+        butlers = [one.system_id for one in members.values() if one.number == 1 and one.active]
+        if name in butlers:
+            return SystemId(name)
+        raise InvalidInput(f"there is no butler {name!r}{offer(name, butlers)}", field="owner_of")

@@ -114,6 +114,10 @@ def add(  # noqa: PLR0913 - the options of a command
     strangers: Annotated[
         Policy | None, typer.Option(help="Who may write: only paired or listed senders, or everyone.")
     ] = None,
+    owner: Annotated[
+        str | None,
+        typer.Option(help="The butler that the sender of the code will own, so that it uses its tools for them."),
+    ] = None,
 ) -> None:
     """Connect an account: sign in, write its files, and print a code with which you are approved.
 
@@ -121,7 +125,7 @@ def add(  # noqa: PLR0913 - the options of a command
     """
     asking = not wants_json() and sys.stdin.isatty() and sys.stderr.isatty()
     given = [*(setting or ()), *(("webhook=true",) if webhook else ())]
-    wanted = ConnectOptions(channel, name, given, secret_file or (), secret_env or (), strangers, asking)
+    wanted = ConnectOptions(channel, name, given, secret_file or (), secret_env or (), strangers, asking, owner)
     added = connect_new(load_settings(), wanted)
     if wants_json():
         print_json(added)

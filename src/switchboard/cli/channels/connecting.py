@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,18 +18,25 @@ from switchboard.cli.channels.adding import require_single, secrets_of, settings
 from switchboard.cli.channels.standing import known_accounts
 from switchboard.cli.channels.tokens import require_free, served_accounts
 from switchboard.cli.client import Client, ask
+from switchboard.cli.names import butlers_with_tools
 from switchboard.cli.output import Json, NoServer, errors
 from switchboard.connectors.kernel.accounts import Configured, handling_of, hook_url, manifest_of
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.core.strangers import Policy
+from switchboard.core.words import offer
 from switchboard.domain.errors import ConfigurationError, Conflict
 from switchboard.ports.connector import Account, Identity, Manifest
 
+_NOBODYS: Final = "none"
+_NO_CODE: Final = "owners are made by a code, and none is needed where strangers is {policy}; leave one of the two out"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class ConnectOptions(Struct, frozen=True):
-    """The typed options; with `asking`, missing ones are asked for. `name` None: the channel's name."""
+    """The typed options; with `asking`, missing ones are asked for. `name` None: the channel's name.
+
+    `owner`: the butler that the sender of the code will own; None: nobody said, and with `asking` it is asked.
+    """
 
     channel: str
     name: str | None
@@ -37,6 +45,7 @@ class ConnectOptions(Struct, frozen=True):
     secret_variables: Sequence[str]
     strangers: Policy | None
     asking: bool
+    owner: str | None = None
 
 
 def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
@@ -53,9 +62,12 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
     kept = {key: one.value for key, one in secrets.items()}
     account = Account(name, values, kept, hook_url(settings.public_url, name))
     _require_public(manifest, account)
+    policy = wanted.strangers or manifest.strangers
+    if wanted.owner is not None and policy != "pair":
+        raise typer.BadParameter(_NO_CODE.format(policy=policy), param_hint="--owner")
     identity = asyncio.run(signed_in(manifest, account))
     _require_free(settings, name, manifest, identity)
-    policy = wanted.strangers or manifest.strangers
+    owner_of = _owner_of(wanted) if policy == "pair" else None
     made = Configured(manifest, account, handling_of(manifest, Handling()), identity.endpoint)
     written = write_account(file, made, secrets, policy)
     return {
@@ -67,7 +79,8 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
         "files": list(map(str, written)),
         "connects": manifest.connects,
         "hook_url": account.hook_url if manifest.hook and manifest.hook(account) else None,
-        "pairing": _code(manifest, identity) if policy == "pair" else None,
+        "pairing": _code(manifest, identity, owner_of) if policy == "pair" else None,
+        "owner_of": owner_of,
     }
 
 
@@ -111,9 +124,36 @@ def _require_free(settings: Settings, name: str, manifest: Manifest, identity: I
         ask(check)
 
 
-def _code(manifest: Manifest, identity: Identity) -> Json | None:
-    """A code for the owner; None if no server runs."""
-    body = {"channel": manifest.channel, "endpoint": identity.endpoint}
+def _owner_of(wanted: ConnectOptions) -> str | None:
+    """The butler that the sender of the code will own; asked for if a server runs. Raises BadParameter."""
+    try:
+        butlers = ask(butlers_with_tools)
+    except NoServer:
+        return wanted.owner
+    if wanted.owner is not None:
+        return _known_butler(butlers, "--owner", wanted.owner)
+    if not (wanted.asking and butlers):
+        return None
+    names = ", ".join(butlers)
+    errors().print(f"Butlers use their tools only for their owners. With tools are: {names}", soft_wrap=True)
+    question = "Which one should belong to the person who sends the code?"
+    right = partial(_known_butler, {**butlers, _NOBODYS: ""}, None)
+    return typer.prompt(question, default=_NOBODYS, value_proc=right, err=True) or None
+
+
+def _known_butler(butlers: Mapping[str, str], option: str | None, typed: str) -> str:
+    """The system_id of a butler by its name."""
+    word = typed.strip()
+    if word in butlers:
+        return butlers[word]
+    if word in butlers.values():
+        return word
+    raise typer.BadParameter(f"there is no butler {word!r} with tools{offer(word, butlers)}", param_hint=option)
+
+
+def _code(manifest: Manifest, identity: Identity, owner_of: str | None) -> Json | None:
+    """A code for who adds the account; None if no server runs."""
+    body = {"channel": manifest.channel, "endpoint": identity.endpoint, "owner_of": owner_of}
     try:
         return ask(lambda client: client.post("/v1/pairing/codes", body))
     except NoServer:

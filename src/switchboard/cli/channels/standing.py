@@ -195,14 +195,22 @@ def _print_address(added: Json) -> None:
 
 
 def _print_pairing(added: Json, who: str, account: str) -> None:
-    console = out()
+    console, owner_of = out(), clean(added.get("owner_of") or "")
     if code := added["pairing"]:
         console.print(f"Nobody may write yet. To be approved, send this to {who}:", soft_wrap=True)
         console.print(f"  /start {code['code']}", style="bold")
+        if owner_of:
+            said = f"Send it in a private chat: who sends it will own {owner_of}, which uses its tools for them."
+            console.print(said, soft_wrap=True)
         until = f"It is valid until {when(code['expires_at'])}, for one person and five tries. Another one:"
         console.print(until, soft_wrap=True)
-        console.print(f"  {program()} pairing code {account}", soft_wrap=True)
-        return
-    console.print("No switchboard is running. Start it, and create a code to get approved:")
-    console.print(f"  {program()} up", style="bold")
+    else:
+        console.print("No switchboard is running. Start it, and create a code to get approved:")
+        console.print(f"  {program()} up", style="bold")
     console.print(f"  {program()} pairing code {account}", style="bold", soft_wrap=True)
+    if not (code and owner_of):
+        said = "It makes nobody an owner, and butlers use their tools only for owners. A code that does:"
+        console.print(said, soft_wrap=True)
+        console.print(
+            f"  {program()} pairing code {account} --owner {owner_of or 'BUTLER'}", style="bold", soft_wrap=True
+        )

@@ -13,15 +13,18 @@ __all__ = ["PairingCode"]
 
 
 class CodeBody(Body):
-    """The endpoint that the code is for."""
+    """The endpoint that the code is for; `owner_of`: the butler that its sender will own."""
 
     channel: Word
     endpoint: Word
+    owner_of: Word | None = None
 
 
-class ContactBody(CodeBody):
+class ContactBody(Body):
     """Who is approved: a person by the platform's id or address, or a group by that of its chat."""
 
+    channel: Word
+    endpoint: Word
     identity: Word
     scope: Literal["person", "group"] = "person"
 

@@ -44,8 +44,11 @@ async def allow(caller: Operator, parts: Parts, body: ContactBody) -> Response:
 
 @router.post("/codes", **operation("create_pairing_code", "Create a pairing code", PairingCode, status=201))
 async def create_code(caller: Operator, parts: Parts, body: CodeBody) -> Response:
-    """Valid for ten minutes, for one stranger, and five tries. This response is the only one that contains it."""
-    return answer(await parts.pairing.code(caller, body.channel, body.endpoint), 201)
+    """Valid for ten minutes, for one person, and five tries. This response is the only one that contains it.
+
+    With `owner_of`, its sender also becomes an owner of that butler, if it is sent in a private chat.
+    """
+    return answer(await parts.pairing.code(caller, body.channel, body.endpoint, body.owner_of), 201)
 
 
 @router.post("/{contact_id}/approve", **operation("approve_contact", "Approve a stranger", DecidedContact, 404))

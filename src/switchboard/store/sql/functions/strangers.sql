@@ -7,15 +7,17 @@ $$;
 
 -- Hold one message, unless its sender may write by now; of late messages (scope late) there may be any number. _code: the key of what may be a pairing code, null: it is none.
 -- _outbox_id: of the notice to its sender, null: nobody is to be told; _pool as in settle_turns.
+-- _private: whether it comes from a chat with nobody else; only there a code makes an owner, also of who is let in already.
 -- outcome: let_in (nothing is stored: it goes the way of all messages), known (a duplicate; request_id is the first one),
 -- held, code (the sender is let in by it, and it goes nowhere), denied, sender_full, account_full (of these nothing is stored).
+-- owner_of: the butler that the sender owns now because of the code.
 create or replace function hold_of_stranger(
     _account uuid, _contact uuid, _scope text, _identity text, _display_name text, _code uuid,
     _outbox_id uuid, _text text, _pool text,
     _name text, _conversation uuid, _event uuid, _content uuid,
     _request_id uuid, _channel text, _endpoint text, _sender text, _thread text, _envelope text, _media_type text,
-    _received_at timestamptz, _tier smallint, _facts text, _pinned text, _raw bytea
-) returns table (outcome text, request_id uuid, differs boolean, told boolean)
+    _received_at timestamptz, _tier smallint, _facts text, _pinned text, _raw bytea, _private boolean default false
+) returns table (outcome text, request_id uuid, differs boolean, told boolean, owner_of text)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -23,19 +25,23 @@ declare
     _state text := 'held';
     _send uuid;
     _used uuid;
+    _owner_of text;
 begin
     perform lock_contacts(_account);
     select * into _known from contact c where c.contact_id = _contact;
     if _known.state = 'approved' then
-        return query select 'let_in', null::uuid, false, false;
-        return;
+        _used := use_pairing_code(_account, _code, true, _private);
+        if _used is null then
+            return query select 'let_in', null::uuid, false, false, null::text;
+            return;
+        end if;
     end if;
-    return query select 'known', d.request_id, d.body <> _content, false from dedupe d where d.key = _event;
+    return query select 'known', d.request_id, d.body <> _content, false, null::text from dedupe d where d.key = _event;
     if found then
         return;
     end if;
-    if _code is not null and _known.state is distinct from 'denied' then
-        _used := use_pairing_code(_account, _code);
+    if _code is not null and coalesce(_known.state, 'stranger') = 'stranger' then
+        _used := use_pairing_code(_account, _code, false, _private);
     end if;
     if _used is not null then
         _state := 'code';
@@ -44,7 +50,7 @@ begin
               or (select sum(c.held) from contact c where c.account = _account and c.held > 0 and c.scope <> 'late') >= 1000) then
         update contact c set refused = c.refused + 1, last_seen_at = clock_timestamp() where c.contact_id = _contact;
         return query select case when _known.state = 'denied' then 'denied' when _known.held >= 20 then 'sender_full'
-                                 else 'account_full' end, null::uuid, false, false;
+                                 else 'account_full' end, null::uuid, false, false, null::text;
         return;
     elsif _outbox_id is not null and coalesce(_known.told_at, '-infinity') < clock_timestamp() - interval '1 day'
           and (_scope = 'late' or (select count(*) from contact c
@@ -70,27 +76,59 @@ begin
         values (_request_id, _contact, _conversation, _state, _tier, _facts::json, _pinned, _received_at);
     if _used is not null then
         update pairing_code c set contact_id = _contact, used_at = clock_timestamp() where c.code_id = _used;
+        _owner_of := add_owner(_contact, _used);  -- first: who writes rules locks their versions before lanes, too
         perform decide_contact(_contact, 'approved', 'code ' || _used);
     end if;
     if _send is not null then
         perform say_as_switchboard(_request_id, _send, _outbox_id, _text, _pool);
     end if;
-    return query select _state, _request_id, false, _send is not null;
+    return query select _state, _request_id, false, _send is not null, _owner_of;
 end $$;
 
 -- The code with this key, if it is valid at this account; else this was a try of each that is, and the fifth locks it.
-create or replace function use_pairing_code(_account uuid, _code uuid) returns uuid
+-- A code for an owner that was sent where others read it is locked at once. _owners: only codes for owners count.
+create or replace function use_pairing_code(_account uuid, _code uuid, _owners boolean, _private boolean) returns uuid
 language plpgsql as $$
 declare
     _found uuid;
 begin
+    if _code is null then
+        return null;
+    end if;
     select c.code_id into _found from pairing_code c
-        where c.account = _account and c.key = _code and c.used_at is null and c.tries < 5 and c.expires_at > clock_timestamp();
+        where c.account = _account and c.key = _code and c.used_at is null and c.tries < 5 and c.expires_at > clock_timestamp()
+          and (c.owner_of is not null or not _owners) and (c.owner_of is null or _private);
     if _found is null then
-        update pairing_code c set tries = c.tries + 1
-            where c.account = _account and c.used_at is null and c.tries < 5 and c.expires_at > clock_timestamp();
+        update pairing_code c set tries = case when c.key = _code and c.owner_of is not null then 5 else c.tries + 1 end
+            where c.account = _account and c.used_at is null and c.tries < 5 and c.expires_at > clock_timestamp()
+              and (c.owner_of is not null or not _owners);
     end if;
     return _found;
+end $$;
+
+-- The sender of a code for an owner owns its butler from now on, if it still exists. Returns the butler, null: there is none.
+create or replace function add_owner(_contact uuid, _code_id uuid) returns text
+language plpgsql as $$
+declare
+    _owner_of text;
+begin
+    insert into contact_owner (contact_id, system_id)
+        select _contact, m.system_id from pairing_code c join member m on m.system_id = c.owner_of where c.code_id = _code_id
+        on conflict (contact_id, system_id) do update set since = contact_owner.since
+        returning system_id into _owner_of;
+    if _owner_of is not null then
+        perform owners_changed('code ' || _code_id, _owner_of || ' has an owner by a code');
+    end if;
+    return _owner_of;
+end $$;
+
+-- Processes read members, and with them who owns them, with each version of the rules.
+create or replace function owners_changed(_author text, _reason text) returns void
+language plpgsql as $$
+begin
+    lock table rule_set in share row exclusive mode;
+    insert into rule_set (version, author, reason, teams)
+        select coalesce(max(s.version), 0) + 1, _author, _reason, true from rule_set s;
 end $$;
 
 -- Whether a decision is about what is held at present, and not about what will come.
@@ -101,8 +139,8 @@ $$;
 
 -- Approve: what was held waits to be routed now, in the order in which it came, and what comes later waits behind it. Whom a
 -- mail names without proof is not let in by that, but what is held of it flows on; so it is with what came late. Deny: it is forgotten. Revoke
--- (_state stranger): the next message is held again. Returns how many messages were released or forgotten; no row: there
--- is no such contact.
+-- (_state stranger): the next message is held again. Who may not write owns no butler either. Returns how many messages were
+-- released or forgotten; no row: there is no such contact.
 create or replace function decide_contact(_contact uuid, _state text, _by text) returns table (messages integer, changed boolean)
 language plpgsql as $$
 #variable_conflict use_column
@@ -126,6 +164,12 @@ begin
         state = case when keeps_state(c.scope, _state) then c.state else _state end,
         decided_at = clock_timestamp(), decided_by = _by
         where c.contact_id = _contact and _changed;
+    if _state <> 'approved' then
+        delete from contact_owner o where o.contact_id = _contact;
+        if found then
+            perform owners_changed(_by, 'an owner may not write any more');
+        end if;
+    end if;
     return query select _count, _changed;
 end $$;
 

@@ -73,3 +73,14 @@ begin
                case when _pool is null then clock_timestamp() end
         from message_inbox m where m.request_id = _request_id;
 end $$;
+
+-- Tell the sender of a code what it has done. _pool as in settle_turns.
+create or replace function tell_of_code(_request_id uuid, _outbox_id uuid, _text text, _pool text) returns void
+language plpgsql as $$
+declare
+    _conversation uuid := (select m.conversation from message_inbox m where m.request_id = _request_id);
+    _key uuid := lane_key('send', null, _conversation);
+begin
+    perform lock_lanes(array[_key], array['send'], array[null::text], array[_conversation], array[_pool]);
+    perform say_as_switchboard(_request_id, _key, _outbox_id, _text, _pool);
+end $$;

@@ -2,9 +2,9 @@
 select contact_id from contact where contact_id = any($1::uuid[]) and state = 'approved';
 
 -- name: hold
-select outcome, request_id, differs, told from hold_of_stranger(
+select outcome, request_id, differs, told, owner_of from hold_of_stranger(
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21::text::timestamptz,
-    $22::text::smallint, $23, $24, $25);
+    $22::text::smallint, $23, $24, $25, $26);
 
 -- name: forget
 select forget_strangers($1);
@@ -15,7 +15,8 @@ from held h join contact c using (contact_id) where h.request_id = $1;
 
 -- name: contacts
 select contact_id, channel, endpoint, scope, identity, display_name, state, held, refused, first_seen_at, last_seen_at,
-       decided_at, decided_by
+       decided_at, decided_by,
+       array(select o.system_id from contact_owner o where o.contact_id = contact.contact_id order by 1) as owner_of
 from contact
 where ($1::text is null or state = $1)
   and ($2::timestamptz is null or (first_seen_at, contact_id) < ($2, $3::uuid))
@@ -31,5 +32,8 @@ select move_contact($1, $2, $3, $4);
 select messages, changed from let_in($1, $2, $3, $4, $5, $6, $7);
 
 -- name: new_code
-insert into pairing_code (code_id, account, key, expires_at)
-values ($1, $2, $3, clock_timestamp() + $4::interval) returning expires_at;
+insert into pairing_code (code_id, account, key, expires_at, owner_of)
+values ($1, $2, $3, clock_timestamp() + $4::interval, $5) returning expires_at;
+
+-- name: tell_of_code
+select tell_of_code($1, $2, $3, $4);

@@ -10,6 +10,10 @@ select team_id, parent_id, purpose, classify from team order by team_id;
 -- name: members
 select system_id, team_id, number, engine, options, description, capabilities, active from member order by system_id;
 
+-- name: owners
+select o.system_id, c.channel, c.endpoint, c.identity from contact_owner o join contact c using (contact_id)
+where c.state = 'approved';
+
 -- name: rules
 select * from rule;
 
