@@ -81,7 +81,7 @@ def test_a_model_that_calls_tools_is_written_down(tmp_path: Path, url: str) -> N
     assert butler["engine"] == "model"
     assert butler["config"]["models"] == ["own"]
     assert (tmp_path / "teams" / butler["config"]["prompt_file"]).is_file()
-    assert butler["config"]["workspace"] == str(tmp_path / "files")
+    assert butler["config"]["workspace"] == "../files", "so that the directory can be moved"
     assert boss["type"] == "intelligence"
     assert "up" in said
     assert "chat" in said
@@ -251,11 +251,13 @@ def test_three_questions_on_a_terminal(tmp_path: Path) -> None:
     with terminal(env, "init", str(tmp_path / "house"), "--no-test") as screen:
         screen.expect("claude-haiku-4-5")
         screen.expect("the key in ANTHROPIC_API_KEY")
-        screen.expect("Number [1]")
+        screen.expect("Number, URL or provider [1]")
         screen.type("7\n")
         screen.expect("a number from 0 to")
         screen.type("\n")
         screen.expect("What should the butler be called? [butler]")
+        screen.type("1\n")
+        screen.expect("1 is a number; a name, please")
         screen.type("Big Bot!\n")
         screen.expect("such as big-bot")
         screen.type("jeeves\n")
@@ -271,6 +273,41 @@ def test_three_questions_on_a_terminal(tmp_path: Path) -> None:
     settings, team = read(tmp_path / "house")
     assert settings["models"][0]["api_key_env"] == "ANTHROPIC_API_KEY"
     assert team["systems"][0]["name"] == "jeeves"
+
+
+@pytest.mark.parametrize("typed", ["sk-typed", "kept.key"])
+def test_without_a_model_at_hand_a_url_and_a_key_are_asked_for(tmp_path: Path, url: str, typed: str) -> None:
+    kept, house = tmp_path / "kept.key", tmp_path / "house"
+    kept.touch(mode=0o600)
+    kept.write_text("sk-kept\n")
+    env = environment(tmp_path / "data") | {"HOME": str(tmp_path), "TERM": "xterm"}
+    with terminal(env, "init", str(house), "--name", "jeeves", "--workspace", "files", "--channel", "none") as screen:
+        screen.expect("Number, URL or provider")
+        screen.type("example.org\n")
+        screen.expect("a URL such as http://127.0.0.1:8000/v1, or one of anthropic, openai, openrouter")
+        screen.type(f"{url}\n")
+        screen.expect("Its key, if it wants one, or the path of a file that contains it; it is not shown: ")
+        if typed == kept.name:
+            screen.type("~/nothing\n")
+            screen.expect("nothing cannot be read: No such file or directory")
+            screen.expect("it is not shown: ")
+            typed = "~/kept.key"
+        screen.type(f"{typed}\n")
+        screen.expect("asking scripted-1")
+        screen.expect("Use it anyway? [y/N]")
+        screen.type("y\n")
+        screen.expect("one request runs at a time")
+        assert screen.process.wait(DEADLINE) == 0
+        assert "sk-" not in screen.screen
+    [model] = read(house)[0]["models"]
+    assert model["base_url"] == url
+    if typed == "~/kept.key":
+        assert model["api_key_file"] == str(kept)
+        assert not (house / "keys").exists()
+    else:
+        assert model["api_key_file"] == "keys/own.key"
+        assert (house / "keys/own.key").read_text() == f"{typed}\n"
+        assert (house / "keys/own.key").stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_channel_is_connected_at_once_by_options_or_by_the_same_questions(tmp_path: Path) -> None:

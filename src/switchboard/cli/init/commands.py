@@ -12,22 +12,22 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from shlex import quote
 from typing import Annotated, Final
-from urllib.parse import urlsplit
 
 import typer
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from switchboard.app.ownership import write_private
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import print_next
-from switchboard.cli.init.discovery import Discovery, Offer, discover, models_at
+from switchboard.cli.init.discovery import PROVIDERS, Discovery, Offer, discover, models_at
 from switchboard.cli.init.files import SETTINGS, TEAM, Choice, ModelTraits, files_of
-from switchboard.cli.init.places import closed_to_database, require_new, workspace_at
+from switchboard.cli.init.places import as_in_team_file, closed_to_database, require_new, workspace_at
+from switchboard.cli.init.typed import KEYS, Chosen, asked, is_near, source
 from switchboard.cli.messages.talk import local_user
 from switchboard.cli.output import FAILED, Json, clean, errors, out, print_json, program, wants_json
 from switchboard.connectors.kernel.accounts import GROUP
@@ -40,7 +40,6 @@ _NONE: Final = "none"
 _FILES: Final = "files"
 _NO_FILES: Final = "a butler without a model reads and writes no files; leave it out"
 _NAME: Final = re.compile(r"[^\W_][\w.-]{0,63}")
-_NEAR: Final = (".localhost", ".local", ".lan", ".internal", ".home.arpa")
 _WAYS: Final = (
     "start a local server (Ollama, LM Studio or llama.cpp), set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name one with "
     "--url"
@@ -102,14 +101,16 @@ def init(  # noqa: PLR0913 - the options of a command
     account = ConnectOptions("", None, setting or (), secret_file or (), secret_env or (), None, ask)
     wanted = _Wanted(directory, model, url, key_env, butler, workspace, test, ask, channel, account)
     _check(wanted)
-    require_new(directory, (SETTINGS, TEAM.parent))
-    choice = _choose(wanted)
-    tried = _try(choice, wanted)
-    if tried is not None:
-        choice = replace(choice, found=_found(tried))
-    if choice.offer is not None:
-        choice = replace(choice, found=replace(choice.found, concurrency=_parallel(choice.offer, wanted, tried)))
-    written = _write(directory, files_of(choice))
+    require_new(directory, (SETTINGS, TEAM.parent, KEYS))
+    chosen = _chosen(wanted)
+    choice = _choose(wanted, chosen.kept)
+    with chosen.on_trial() as offer:
+        tried = None if offer is None else _try(offer, wanted)
+        if tried is not None:
+            choice = replace(choice, found=_found(tried))
+        if offer is not None:
+            choice = replace(choice, found=replace(choice.found, concurrency=_parallel(offer, wanted, tried)))
+    written = [*_write_key(directory, chosen), *_write(directory, files_of(choice))]
     if not wants_json():
         _say_what_was_written(written)
     added = _connected(wanted)
@@ -150,11 +151,11 @@ def _check_url(url: str) -> None:
         raise typer.BadParameter(f"{error.message}, such as http://127.0.0.1:8000/v1", param_hint="--url") from error
 
 
-def _choose(wanted: _Wanted) -> Choice:
-    """The answers to the questions; options given on the command line are not asked again."""
-    offer = _offer(wanted)
+def _choose(wanted: _Wanted, offer: Offer | None) -> Choice:
+    """The answers to the other questions; options given on the command line are not asked again."""
     butler = _name(wanted.butler or _answer(wanted, "What should the butler be called?", "butler", _name))
-    return Choice(butler, offer, str(_workspace(wanted, offer)), f"cli:{local_user()}")
+    workspace = as_in_team_file(wanted.directory, _workspace(wanted, offer), TEAM.parent)
+    return Choice(butler, offer, workspace, f"cli:{local_user()}")
 
 
 def _workspace(wanted: _Wanted, offer: Offer | None) -> Path:
@@ -183,19 +184,25 @@ def _name(typed: str) -> str:
 def _answer(wanted: _Wanted, question: str, default: str, right: Callable[[str], str]) -> str:
     if not wanted.ask:
         return default
-    answer: str = typer.prompt(question, default=default, value_proc=lambda typed: right(typed.strip()), err=True)
+
+    def checked(typed: str) -> str:
+        if typed.strip().isdecimal():  # for the question before, which is answered by a number, and typed too late
+            raise typer.BadParameter(f"{typed.strip()} is a number; a name, please")
+        return right(typed.strip())
+
+    answer: str = typer.prompt(question, default=default, value_proc=checked, err=True)
     return answer
 
 
-def _offer(wanted: _Wanted) -> Offer | None:
+def _chosen(wanted: _Wanted) -> Chosen:
     if wanted.url is not None:
-        return asyncio.run(_at_url(wanted.url, wanted.model, wanted.key_env))
+        return Chosen(asyncio.run(_at_url(wanted.url, wanted.model, wanted.key_env)))
     if wanted.model == _NONE:
-        return None
+        return Chosen(None)
     found = asyncio.run(discover(os.environ, Path.home()))
     if wanted.model is not None:
-        return _named(found.offers, wanted.model)
-    return _asked(found) if wanted.ask else _first(found.offers)
+        return Chosen(_named(found.offers, wanted.model))
+    return _asked(found) if wanted.ask else Chosen(_first(found.offers))
 
 
 def _taken(offer: Offer, others: int) -> Offer:
@@ -211,18 +218,9 @@ async def _at_url(url: str, model: str | None, key_env: str | None) -> Offer:
     there = (model,) if model is not None else await models_at(url)
     if not there:
         raise NotFound(f"{url}/models lists no model for chats: load one in the server, or name one with --model")
-    profile = "local" if _is_near(url) else None
+    profile = "local" if is_near(url) else None
     offer = Offer("own", "openai", there[0], url, url, key_env, profile)
     return offer if model is not None else _taken(offer, len(there) - 1)
-
-
-def _is_near(url: str) -> bool:
-    """Whether an address is one of this machine, or of a private network."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return not ip_address(host).is_global
-    except ValueError:
-        return "." not in host or host.endswith(_NEAR)
 
 
 def _named(offers: Sequence[Offer], wanted: str) -> Offer:
@@ -240,43 +238,42 @@ def _first(offers: Sequence[Offer]) -> Offer:
     return _taken(offers[0], len(offers) - 1)
 
 
-def _asked(found: Discovery) -> Offer | None:
+def _asked(found: Discovery) -> Chosen:
     console = errors()
     console.print("Which model should your butler use?", style="bold")
     for number, one in enumerate(found.offers, 1):
         console.print(f"  {number}  {clean(one.model)}", end="")
         console.print(f"  {clean(one.source)}", style="dim")
     console.print("  0  none for now: the butler files notes and finds them again")
+    providers = ", ".join(one.name for one in PROVIDERS)
     if not found.offers:
-        console.print(f"No model was found. To use one, stop here, and {_WAYS}.", style="yellow", soft_wrap=True)
+        console.print("No model was found on this machine.", style="yellow")
+    console.print(f"Another one: the URL of a server, or {providers} with a key", style="dim", soft_wrap=True)
     if found.programs:
         names = " and ".join(found.programs)
         console.print(f"Also found: {names}, which can classify messages (docs/models.md);", style="dim")
         console.print("claude and codex can do the turns of butlers as well (docs/runners.md).", style="dim")
     default, most = min(1, len(found.offers)), len(found.offers)
-    chosen: int = typer.prompt("Number", default=str(default), value_proc=partial(_number, most), err=True)
-    return found.offers[chosen - 1] if chosen else None
+    question = "Number, URL or provider"
+    typed: int | str = typer.prompt(question, default=str(default), value_proc=partial(source, most), err=True)
+    if isinstance(typed, str):
+        return asked(typed)
+    return Chosen(found.offers[typed - 1] if typed else None)
 
 
-def _number(most: int, typed: str) -> int:
-    if not typed.isdecimal() or int(typed) > most:
-        raise typer.BadParameter(f"a number from 0 to {most}, please")
-    return int(typed)
-
-
-def _try(choice: Choice, wanted: _Wanted) -> JsonObject | None:
+def _try(offer: Offer, wanted: _Wanted) -> JsonObject | None:
     """Ask the model something; if it fails, write nothing, unless a person says otherwise."""
-    if choice.offer is None or not wanted.test:
+    if not wanted.test:
         return None
-    errors().print(f"asking {clean(choice.offer.model)} …", style="dim")
-    tried = asyncio.run(_tried(choice.offer))
+    errors().print(f"asking {clean(offer.model)} …", style="dim")
+    tried = asyncio.run(_tried(offer))
     if tried["ok"]:
         how = ", as JSON in its answers" if tried["calls"] == "schema" else ""
         errors().print(f"it answers, and calls tools{how} ({tried['duration_ms']} ms)", style="green")
         for said in _habits(tried):
             errors().print(said, style="dim", soft_wrap=True)
         return tried
-    problem = f"{choice.offer.model} did not pass: {tried['detail']}; {tried['remedy']}".rstrip("; ")
+    problem = f"{offer.model} did not pass: {tried['detail']}; {tried['remedy']}".rstrip("; ")
     if not wanted.ask:
         raise InvalidInput(f"{problem}. Nothing was written; --no-test writes the files anyway")
     errors().print(clean(problem), style="yellow", soft_wrap=True)
@@ -337,6 +334,19 @@ def _settings_of(offer: Offer, **more: object) -> Settings:
     """Settings with this model alone."""
     values = {key: value for key, value in {**asdict(offer), **more}.items() if key != "source" and value is not None}
     return Settings.model_validate({"models": [{**values, "max_tokens": 4096}]})
+
+
+def _write_key(directory: Path, chosen: Chosen) -> Sequence[Path]:
+    """Keep a typed key in a file that nobody else may read."""
+    if chosen.key is None:
+        return ()
+    file = directory / chosen.key_file
+    try:
+        file.parent.mkdir(mode=0o700, parents=True)
+        write_private(file, chosen.key + "\n")
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from error
+    return (file,)
 
 
 def _write(directory: Path, files: Mapping[PurePosixPath, str]) -> Sequence[Path]:

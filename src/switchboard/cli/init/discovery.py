@@ -37,6 +37,7 @@ class Offer(Struct, frozen=True):
     base_url: str | None = None
     api_key_env: str | None = None
     profile: str | None = None
+    api_key_file: str | None = None
 
 
 class Discovery(Struct, frozen=True):
@@ -46,7 +47,9 @@ class Discovery(Struct, frozen=True):
     programs: tuple[str, ...]
 
 
-class _Provider(Struct, frozen=True):
+class Provider(Struct, frozen=True):
+    """A provider whose models need a key: the variables that may have it, and a model for a beginning."""
+
     name: str
     variables: tuple[str, ...]
     kind: ApiKind
@@ -59,10 +62,10 @@ SERVERS: Final[Mapping[str, str]] = {
     "lm-studio": "http://127.0.0.1:1234/v1",
     "llama-cpp": "http://127.0.0.1:8080/v1",
 }
-_PROVIDERS: Final = (
-    _Provider("anthropic", ("ANTHROPIC_API_KEY", "ANTHROPIC_KEY"), "anthropic", "claude-haiku-4-5"),
-    _Provider("openai", ("OPENAI_API_KEY", "OPENAI_KEY"), "openai-responses", "gpt-5-mini"),
-    _Provider("openrouter", ("OPENROUTER_API_KEY",), "openai", "openai/gpt-5-mini", "https://openrouter.ai/api/v1"),
+PROVIDERS: Final = (
+    Provider("anthropic", ("ANTHROPIC_API_KEY", "ANTHROPIC_KEY"), "anthropic", "claude-haiku-4-5"),
+    Provider("openai", ("OPENAI_API_KEY", "OPENAI_KEY"), "openai-responses", "gpt-5-mini"),
+    Provider("openrouter", ("OPENROUTER_API_KEY",), "openai", "openai/gpt-5-mini", "https://openrouter.ai/api/v1"),
 )
 _LOGINS: Final[Mapping[str, str]] = {
     "claude": ".claude/.credentials.json",
@@ -86,10 +89,11 @@ async def discover(environ: Mapping[str, str], home: Path, servers: Mapping[str,
     return Discovery((*local, *_with_key(environ)), tuple(_logged_in(home)))
 
 
-async def models_at(url: str) -> tuple[str, ...]:
+async def models_at(url: str, key: str | None = None) -> tuple[str, ...]:
     """The chat models of an OpenAI-compatible server. Raises NotFound if none can be listed."""
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
-        async with httpx2.AsyncClient(timeout=_PATIENCE_S, trust_env=False) as http:
+        async with httpx2.AsyncClient(timeout=_PATIENCE_S, trust_env=False, headers=headers) as http:
             answer = await http.get(f"{url}/models")
     except httpx2.HTTPError as error:
         raise NotFound(f"no server answers at {url}; start it, or correct --url") from error
@@ -120,7 +124,7 @@ def _listed(answer: httpx2.Response) -> tuple[str, ...]:
 
 
 def _with_key(environ: Mapping[str, str]) -> Iterable[Offer]:
-    for one in _PROVIDERS:
+    for one in PROVIDERS:
         variable = next((name for name in one.variables if environ.get(name)), None)
         if variable is not None:
             yield Offer(one.name, one.kind, one.model, f"the key in {variable}", one.base_url, variable)

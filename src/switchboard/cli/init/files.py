@@ -40,8 +40,8 @@ NO_TRAITS: Final = ModelTraits()
 class Choice(Struct, frozen=True):
     """The choices made. `offer` None: no model for now.
 
-    `found` is what the model was found to be like. `workspace` is the directory of the butler's files; `owner` the
-    person who may use all of its tools.
+    `found` is what the model was found to be like. `workspace` is the directory of the butler's files as the team file
+    names it; `owner` the person who may use all of its tools.
     """
 
     butler: str
@@ -75,6 +75,7 @@ def _settings(choice: Choice) -> str:
         "model": offer.model,
         "base_url": offer.base_url,
         "api_key_env": offer.api_key_env,
+        "api_key_file": offer.api_key_file,
         "profile": offer.profile,
         "max_tokens": 4096,
         "schemas": choice.found.schemas,

@@ -42,6 +42,12 @@ def workspace_at(directory: Path, typed: str) -> Path:
     return place
 
 
+def as_in_team_file(directory: Path, place: Path, teams: PurePosixPath) -> str:
+    """How a team file names a directory: relative to itself if it moves with the installation."""
+    home = directory.absolute()
+    return os.path.relpath(place, home / teams) if place.is_relative_to(home) else str(place)
+
+
 def _why_not(place: Path, installation: Path) -> str | None:
     if place.exists() and not place.is_dir():
         return "is a file"
