@@ -119,7 +119,7 @@ async def test_doctor_starts_the_servers_and_tells_what_is_wrong(
     broken = McpServerSettings(
         name="broken", command=("sh", "-c", "echo $GIVEN >&2"), teams=("*",), pass_env=("GIVEN",)
     )
-    unset = McpServerSettings(name="unset", command=("true",), teams=("*",), pass_env=("NOT_SET",))
+    unset = McpServerSettings(name="unset", command=("true",), butlers=("echo",), pass_env=("NOT_SET",))
     huge = McpServerSettings(name="large", command=large.spec().command, teams=("*",))
     servers = (house.settings, broken, unset, huge)
 
@@ -133,6 +133,8 @@ async def test_doctor_starts_the_servers_and_tells_what_is_wrong(
     assert told["MCP server broken", "warning"] == "the server has ended, status 0: ***"
     assert "NOT_SET is not set" in told["MCP server unset", "warning"]
     assert "a turn has room for 12288" in told["MCP servers", "warning"]
+    nobody = "mcp_servers: unset: butlers: there is no butler 'echo'; did you mean System1/echo?"
+    assert told["MCP servers", "error"] == nobody
     assert not await house.server.lab.database.rows("select from mcp_tool")
 
     await house.look()

@@ -55,6 +55,31 @@ async def test_a_new_installation_has_a_team_that_answers(database: Database) ->
     assert names(rules) == {("root", "Everything to memo", "default")}
 
 
+@pytest.mark.parametrize("name", ["root", "house"])
+async def test_the_built_in_team_makes_room_for_the_first_files_unless_somebody_changed_it(
+    database: Database, tmp_path: Path, name: str
+) -> None:
+    files = root(team={"name": name}, systems=[butler("clerk")])
+    files["routing_rules"][0]["targets"] = [{"system_id": "System1/clerk"}]
+    write_teams(tmp_path, files)
+    for touch in ("", "update rule set version = 2", "insert into member values ('System1/x', 'root', 1, 'memo')"):
+        await database.run("delete from rule; delete from member; delete from team; truncate rule_set cascade")
+        assert await seed_teams(database, read_seed(None))
+        if touch:
+            await database.run(touch)
+            continue
+        with capture_logs() as logs:
+            assert await seed_teams(database, read_seed(tmp_path))
+        assert [entry["log_level"] for entry in logs] == ["info"]
+        rules = await stored_rules(database)
+        assert [(team.team_id, [one.name for one in team.members]) for team in rules.teams] == [(name, ["clerk"])]
+        assert names(rules) == {(name, "all", f"file:{name}.json")}
+        assert not await seed_teams(database, read_seed(tmp_path)), "once"
+    if name == "root":
+        await seed_teams(database, read_seed(tmp_path))
+        assert names(await stored_rules(database)) == {("root", "Everything to memo", "default")}
+
+
 async def test_teams_of_files_children_named_first(database: Database, tmp_path: Path) -> None:
     write_teams(tmp_path, root(), home())
     (tmp_path / "home.json").rename(tmp_path / "a.json")

@@ -9,8 +9,11 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 from msgspec.structs import replace
+from pydantic import SecretStr
 
+from switchboard.app.ops.doctor import check_database
 from switchboard.app.ops.maintenance import Retention
+from switchboard.app.settings import Settings
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
@@ -104,6 +107,8 @@ async def test_a_waiting_item_is_shown_as_waiting(database_url: str) -> None:
             [lane] = await lanes.list_lanes(parts.database)
             assert (lane["state"], lane["waiting"], lane["parked"]) == ("idle", 0, 1)
             assert await parts.database.value("select message_state($1)", accepted.request_id) == "in_flight"
+            told = await check_database(Settings(database_url=SecretStr(database_url)))
+            assert "paused lane" not in {one.name for one in told}, "nobody has to resume it"
 
 
 async def test_the_first_decision_stands_an_unknown_key_is_an_error_and_so_is_one_that_comes_too_late(

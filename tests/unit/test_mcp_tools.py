@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from switchboard.app.mcp_servers import unknown_names
 from switchboard.core.mcp_tools import (
     MOST_SCHEMAS,
     described,
@@ -21,8 +22,10 @@ from switchboard.core.mcp_tools import (
     tool_name,
     unusable,
 )
+from switchboard.domain.routing import Member, SystemId, Team, TeamId
 from switchboard.ports.mcp import ListedTool
 from switchboard.ports.tools import ToolSpec
+from switchboard.tools.mcp_spec import ServerSpec
 from switchboard.tools.registry import build_tools
 
 LOOK = ListedTool("look", "looks", {"type": "object", "properties": {"at": {"type": "string"}}})
@@ -179,3 +182,22 @@ def test_what_is_offered_has_room(sizes: list[int]) -> None:
     listed = [ListedTool(spec.name, spec.description, spec.parameters) for spec in specs if spec.name in chosen]
     assert sum(len(json.dumps([one.name, one.description, one.parameters])) for one in listed) <= MOST_SCHEMAS * 1.1
     assert not specs or chosen or size_of(ListedTool("t", specs[0].description, {})) > MOST_SCHEMAS
+
+
+@pytest.mark.parametrize(
+    ("butlers", "teams", "told"),
+    [
+        (("System1/clerk", "*"), ("house", "*"), []),
+        (("clerk",), (), ["butlers: there is no butler 'clerk'; did you mean System1/clerk?"]),
+        (("System1/clark",), (), ["butlers: there is no butler 'System1/clark'; did you mean System1/clerk?"]),
+        (("porter",), (), ["butlers: there is no butler 'porter'; known here: System1/clerk"]),
+        ((), ("House",), ["teams: there is no team 'House'; did you mean house?"]),
+    ],
+)
+def test_servers_that_are_for_nobody_are_told(
+    butlers: tuple[str, ...], teams: tuple[str, ...], told: list[str]
+) -> None:
+    house = TeamId("house")
+    known = Team(house, None, members=(Member(SystemId("System1/clerk"), house, 1, "model"),))
+    found = unknown_names([ServerSpec("files", ("true",), butlers=butlers, teams=teams)], [known])
+    assert list(found) == [f"mcp_servers: files: {one}" for one in told]

@@ -6,20 +6,22 @@ HTTP calls `McpServerService`, doctor `looked_at`. In: names of servers; out: th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
 from switchboard.app.access import Principal
 from switchboard.core.mcp_tools import pinned, size_of, tool_name, unusable
+from switchboard.core.words import offer, or_list
 from switchboard.domain.errors import ConfigurationError, Conflict, NotFound
+from switchboard.domain.routing import Team
 from switchboard.domain.shown import ShownMcpServer, ShownMcpTool
 from switchboard.ports.mcp import ListedTool
 from switchboard.store import audit, mcp_tools
 from switchboard.store.database import Database
 from switchboard.store.mcp_tools import KeptTool
 from switchboard.tools.mcp_server import tools_of
-from switchboard.tools.mcp_spec import DeclaredTool, ServerSpec
+from switchboard.tools.mcp_spec import ALL, DeclaredTool, ServerSpec
 from switchboard.transport.mcp_call import ServerFailure
 
 
@@ -54,6 +56,26 @@ class McpServerService:
                     )
                 await audit.append(one, caller.name, "mcp:accepted", {"server": server, "tool": tool, "mark": mark})
         return len(marks)
+
+
+def unknown_names(specs: Iterable[ServerSpec], teams: Iterable[Team]) -> Iterator[str]:
+    """The butlers and teams that MCP servers are for, and that do not exist, each in a sentence."""
+    known = list(teams)
+    there: dict[str, set[str]] = {
+        "butlers": {one.system_id for team in known for one in team.members},
+        "teams": {team.team_id for team in known},
+    }
+    for spec in specs:
+        for setting, named in (("butlers", spec.butlers), ("teams", spec.teams)):
+            for name in sorted({*named} - there[setting] - {ALL}):
+                nobody = f"there is no {setting[:-1]} {name!r}{_meant(name, there[setting])}"
+                yield f"mcp_servers: {spec.name}: {setting}: {nobody}"
+
+
+def _meant(name: str, known: Collection[str]) -> str:
+    """The full name of a butler that was named by its last part, otherwise what is like it."""
+    whole = [one for one in known if one.partition("/")[2] == name]
+    return f"; did you mean {or_list(whole)}?" if whole else offer(name, known)
 
 
 class McpServerCheck(Struct, frozen=True):

@@ -18,6 +18,7 @@ from switchboard.agents.callback import callbacks_from
 from switchboard.app.checked import CheckedSettings, check_settings
 from switchboard.app.database import open_database
 from switchboard.app.dead_letters.replies import ReplyNotices
+from switchboard.app.mcp_servers import unknown_names
 from switchboard.app.ops.engines import (
     WORKSPACES,
     check_options,
@@ -139,6 +140,8 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     members = runtime.rule_book.rules.members.values()
     check_options(engines, members)
     warn_of_root(members, settings.program_user)
+    for problem in unknown_names(settings.servers, runtime.rule_book.rules.teams):
+        log.warning("a setting names nobody", problem=problem, remedy="correct it in the settings, and restart")
     # Rules that name a butler without an engine create dead letters that say so; a model must not choose one at all.
     runtime.rule_book.avoid([member.system_id for member in members if member.engine not in engines])
     ways = ReplyWays(runtime.database, callbacks, runtime.channels, context.readers)

@@ -33,6 +33,7 @@ from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import known_schema
 from switchboard.store.processes import NewProcess, columns, registered
 
+_BUSY: Final = ("ready", "running", "paused")
 LOCK_CLASS: Final = 0x5357
 """First key of the advisory locks by which workers show that they live."""
 
@@ -317,13 +318,17 @@ async def tell_of_delay(database: Database, worker: int, item: Item, text: str, 
 
 async def list_lanes(
     database: Database,
-    states: Sequence[str] = ("ready", "running", "paused"),
     *,
     after: tuple[datetime, UUID] | None = None,
     limit: int = 200,
 ) -> list[JsonObject]:
-    """Lanes in these states or with parked items, the longest waiting first; `after`: `ready_at` and `key` of one."""
-    return [dict(r) for r in await database.rows(query("lanes.list"), list(states), *(after or (None, None)), limit)]
+    """Lanes that are not idle or have parked items, the longest waiting first; `after`: `ready_at` and `key` of one."""
+    return [dict(r) for r in await database.rows(query("lanes.list"), list(_BUSY), *(after or (None, None)), limit)]
+
+
+async def paused_lanes(database: Database, limit: int) -> list[str]:
+    """The names of lanes that wait for an operator to resume them, the longest waiting first; not of parked items."""
+    return [str(row[0]) for row in await database.rows(query("lanes.paused"), limit)]
 
 
 async def resume_lane(database: Database, lane: str) -> bool:

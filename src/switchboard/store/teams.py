@@ -135,6 +135,31 @@ async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule],
         return changed
 
 
+async def make_room(database: Database, placeholder: Team, by: Authorship) -> bool:
+    """Remove the only team if it is the `placeholder` of a new installation, and nobody has changed its rules.
+
+    In the first version it was entered. Returns whether it was removed; then there is a new version, without teams.
+    """
+    async with database.connection() as connection, connection.transaction():
+        await connection.execute(query("teams.one_at_a_time"))
+        [*found] = await _teams(connection)
+        if [(one.team_id, _who(one)) for one in found] != [(placeholder.team_id, _who(placeholder))]:
+            return False
+        rules = await rules_in(connection, [placeholder.team_id])
+        if [(rule.version, rule.created_by) for rule in rules] != [(1, by.author)]:
+            return False
+        version = int(await connection.fetchval(query("teams.version"))) + 1
+        await new_version(connection, version, by, teams=True)
+        await enter(connection, version, [RuleChange(rule, None) for rule in rules])
+        await connection.execute(query("teams.remove_members"), placeholder.team_id)
+        await connection.execute(query("teams.remove_team"), placeholder.team_id)
+        return True
+
+
+def _who(team: Team) -> set[tuple[str, str]]:
+    return {(member.system_id, member.engine) for member in team.members}
+
+
 async def _bring_up(connection: RuleConnection, teams: Sequence[Team]) -> bool:
     """Update known teams and their members to `teams`; returns whether anything changed."""
     tags: set[str] = set()

@@ -24,7 +24,7 @@ from msgspec import Struct
 from switchboard.app.channels import known_channels
 from switchboard.app.classification.spending import CapView, DayTotals, reads_less, standing
 from switchboard.app.database import connect_pooled, existing_database
-from switchboard.app.mcp_servers import McpServerCheck, looked_at
+from switchboard.app.mcp_servers import McpServerCheck, looked_at, unknown_names
 from switchboard.app.ops.engines import (
     blamed,
     engine_context,
@@ -82,6 +82,8 @@ MAX_SKEW: Final = 2.0
 """Seconds that this machine's clock and the database's may differ."""
 _OLDEST_PYTHON: Final = (3, 11)
 _MANY: Final = 20
+_PAUSED: Final = 200
+"""Paused lanes whose problems in the books are left to the check of what waits."""
 _SEARCHED: Final = "switchboard"
 _BEHIND_S: Final = 600.0
 """A connector that is further behind its platform is reported, though it is well."""
@@ -459,8 +461,13 @@ def _cap(cap: CapView) -> CheckResult:
 
 async def _mcp_servers(database: Database, settings: Settings) -> list[CheckResult]:
     """Start each once, here; workers may find them different elsewhere."""
+    if not settings.servers:
+        return []
+    async with teams.open_rules(database) as stored:
+        nobody = list(unknown_names(settings.servers, stored.teams))
+    found = [_error("MCP servers", one, "correct it in [[mcp_servers]], and restart") for one in nobody[:_MANY]]
     looks = await asyncio.gather(*(looked_at(database, spec) for spec in settings.servers))
-    found = [finding for look in looks for finding in _mcp_server(look)]
+    found += [finding for look in looks for finding in _mcp_server(look)]
     if (size := sum(look.size for look in looks)) > MOST_SCHEMAS:
         detail = f"the tools of all together have {size} bytes of schemas, but a turn has room for {MOST_SCHEMAS}"
         remedy = "name those that a butler needs in its option tools, or set off = true"
@@ -655,7 +662,7 @@ async def _balancing(database: Database, _: Settings) -> list[CheckResult]:
 
 async def _findings(database: Database, books: Books, when: str) -> list[CheckResult]:
     # `_waiting` reports paused lanes: they wait for a person, and nothing is wrong with the books.
-    paused = {str(lane["lane"]) for lane in await lanes.list_lanes(database, ("paused",))}
+    paused = await lanes.paused_lanes(database, _PAUSED)
     problems = [p for p in books.problems if not ("paused" in p and any(key in p for key in paused))]
     found = [_balanced("messages", books.messages, when), _balanced("targets", books.targets, when)]
     remedy = "keep a backup (switchboard db backup), then report this with the output of `switchboard explain ID`"
@@ -676,8 +683,8 @@ def _balanced(what: str, balance: Balance, when: str) -> CheckResult:
 async def _waiting(database: Database, _: Settings) -> list[CheckResult]:
     """Work that waits for a person: not a fault of the installation, but it should be visible."""
     found = [
-        _warning("paused lane", str(lane["lane"]), f"switchboard lanes resume '{lane['lane']}'")
-        for lane in (await lanes.list_lanes(database, ("paused",)))[:_MANY]
+        _warning("paused lane", lane, f"switchboard lanes resume '{lane}'")
+        for lane in await lanes.paused_lanes(database, _MANY)
     ]
     for state, count in (await outbox.count_unsent(database)).items():
         remedy = f"switchboard outbox list --state {state}, then resend what should be sent again"

@@ -28,8 +28,8 @@ from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.rules import list_rules
-from switchboard.store.teams import rule_set_version, team_ids
+from switchboard.store.rules import Authorship, list_rules
+from switchboard.store.teams import make_room, rule_set_version, team_ids
 from switchboard.store.teams import seed as enter_teams
 from switchboard.transport.plug_ins import plug_ins
 
@@ -37,6 +37,7 @@ log = structlog.get_logger(__name__)
 
 _PATHS: Final = ("cwd", "prompt_file", "workspace")
 """Options of members that are paths."""
+_BUILT_IN: Final = Authorship("default", "the built-in team makes room for team files")
 
 
 class SeedFile(Struct, frozen=True):
@@ -79,14 +80,20 @@ def read_seed(
 async def seed_teams(database: Database, seed: Seed | None) -> bool:
     """Write the teams; without any, the default team once. Returns whether there is a new version.
 
-    A known team gets its members from the file and keeps its rules.
+    A known team gets its members from the file and keeps its rules. The default team makes room for the first files.
     """
     if seed is not None:
+        async with database.transaction() as one:
+            if await make_room(one, DEFAULT_TEAM.team, _BUILT_IN):
+                log.info("the built-in team made room for the team files", files=seed.origin)
+            reason = f"seeded from {seed.origin}"
+            changed = await enter_teams(one, seed.teams, seed.rules, author="file", reason=reason)
         await _warn_of_other_rules(database, seed.sources)
-        return await enter_teams(database, seed.teams, seed.rules, author="file", reason=f"seeded from {seed.origin}")
+        return changed
     if await rule_set_version(database) == 0:
-        rules = _rules(DEFAULT_TEAM, "default", datetime.now(UTC))
-        return await enter_teams(database, [DEFAULT_TEAM.team], rules, author="default", reason="a new installation")
+        rules = _rules(DEFAULT_TEAM, _BUILT_IN.author, datetime.now(UTC))
+        values = {"author": _BUILT_IN.author, "reason": "a new installation"}
+        return await enter_teams(database, [DEFAULT_TEAM.team], rules, **values)
     return False
 
 

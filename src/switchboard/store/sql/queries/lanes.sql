@@ -99,6 +99,9 @@ from lane
 where (state = any ($1) or parked > 0) and ($2::timestamptz is null or (ready_at, key) > ($2, $3::uuid))
 order by ready_at, key limit $4;
 
+-- name: paused
+select lane_name(key) from lane where state = 'paused' order by ready_at, key limit $1;
+
 -- name: resume
 select resume_lane($1);
 

@@ -48,3 +48,9 @@ on conflict (system_id) do update set team_id = excluded.team_id, number = exclu
 where (member.team_id, member.number, member.engine, member.options, member.description, member.capabilities, member.active)
       is distinct from (excluded.team_id, excluded.number, excluded.engine, excluded.options, excluded.description,
                         excluded.capabilities, excluded.active);
+
+-- name: remove_members
+delete from member where team_id = $1;
+
+-- name: remove_team
+delete from team where team_id = $1;
