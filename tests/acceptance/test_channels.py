@@ -12,12 +12,13 @@ import httpx2
 import pytest
 
 from switchboard.testing.bot_api import TOKEN, BotApi
-from switchboard.testing.scripted_llm import Reply, ScriptedLlm
+from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm
 from tests.processes import environment, running, switchboard, told
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 OTHER = "777:OTHER-TOKEN"
+READ = Reply(calls=(Call("read_file", {"path": "nothing.txt"}),))
 BEN: dict[str, Any] = {"id": 41, "is_bot": False, "first_name": "Ben"}
 
 
@@ -107,7 +108,7 @@ async def test_from_nothing_to_the_first_answer(house: House, api: BotApi) -> No
 async def test_who_sends_a_code_for_owners_has_the_butler_use_its_tools(place: Path, api: BotApi) -> None:
     ann = {**BEN, "id": 42, "first_name": "Ann"}
     async with (
-        ScriptedLlm(lambda _: Reply("Hello.")) as llm,
+        ScriptedLlm(lambda request: Reply("Hello.") if request.results else READ) as llm,
         started(House(place, api), "--url", f"{llm.url}/v1", "--model", "m", "--no-test") as house,
     ):
         refused = await house.add(owner="buttler", code=2)
@@ -125,10 +126,20 @@ async def test_who_sends_a_code_for_owners_has_the_butler_use_its_tools(place: P
         await asyncio.wait_for(api.until(lambda: len(api.texts) == 3), 60)
         api.people.say("Who are you?", user=ann)
         await asyncio.wait_for(api.until(lambda: len(api.texts) == 4), 60)
-        owners, others = [set(request.tools) for request in llm.requests]
+        owners, others = [set(request.tools) for request in llm.requests if not request.results]
         assert {"read_file", "web_fetch"} <= owners
         assert others == {"remember", "memory_search"}
         assert [one["owner_of"] for one in (await house.run("pairing", "list"))["contacts"]] == [[], ["System1/butler"]]
+        for message in (await house.run("messages", "list", "--state", "answered"))["messages"]:
+            [delivery] = (await house.run("explain", message["request_id"]))["deliveries"]
+            by_owner = message["sender"] == "41"
+            said = "nothing.txt: does not exist" if by_owner else None
+            [call] = delivery["refused"]
+            assert (call["path"], call["tool"], call["said"]) == ("request:1", "read_file", said)
+            assert delivery["offered"]["by_owner"] == by_owner
+            shown = (await asyncio.to_thread(switchboard, house.env, "explain", message["request_id"])).stdout
+            assert f"✗ call in request:1  read_file  {said or 'not made: this turn has no such tool'}" in shown
+            assert ("its sender is no owner of System1/butler" in shown) != by_owner
 
 
 async def metrics(house: House) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -419,6 +421,19 @@ def test_only_what_is_posted_to_gets_an_address(capsys: pytest.CaptureFixture[st
     assert "PUBLIC_URL" not in said
     print_next({**added, "strangers": "open", "pairing": None, "hook_url": None, "connects": False})
     assert "PUBLIC_URL/hooks/folder" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("server")
+async def test_an_account_that_was_just_added_is_starting(
+    settings: Settings, account: Callable[[str], Configured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_DATA_DIR", str(settings.data_dir))
+    account("house")
+    for age, state in ((0, "starting"), (60, "not connected")):
+        then = time.time() - age
+        os.utime(settings.channels_dir / "house.toml", (then, then))
+        [shown] = (await asyncio.to_thread(standing, settings))["channels"]
+        assert shown["state"] == state
 
 
 @pytest.mark.usefixtures("no_server")

@@ -85,6 +85,30 @@ class ShownStep:
     as_text: bool
 
 
+@dataclass(frozen=True, slots=True)
+class OfferedTools:
+    """The tools that a turn with a model began with, and whether an owner of its butler had written."""
+
+    lane: str
+    seq: int
+    by_owner: bool
+    tools: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCall:
+    """A call of a model, in the request `path`, that failed or was not made.
+
+    `said` is the beginning of what the model was told; None: the call was not made.
+    """
+
+    lane: str
+    seq: int
+    path: str
+    tool: str
+    said: str | None
+
+
 class ShownDecision(Struct, frozen=True):
     """The `n`-th decision about a message, by which version of the rules; `trail` is a list of TrailStep as JSON.
 

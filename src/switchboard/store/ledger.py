@@ -12,7 +12,15 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.shown import Attempt, ShownDecision, ShownDelivery, ShownState, ShownStep
+from switchboard.domain.shown import (
+    Attempt,
+    OfferedTools,
+    RefusedCall,
+    ShownDecision,
+    ShownDelivery,
+    ShownState,
+    ShownStep,
+)
 from switchboard.store.database import Database, Row, query, rows_as
 
 
@@ -42,6 +50,16 @@ async def attempts_of(database: Database, request_id: UUID) -> list[Attempt]:
 async def steps_of(database: Database, request_id: UUID) -> list[ShownStep]:
     """The journal of one message's deliveries."""
     return rows_as(ShownStep, await database.rows(query("ledger.steps"), request_id))
+
+
+async def offered_in(database: Database, request_id: UUID) -> list[OfferedTools]:
+    """The tools of each of one message's turns with a model."""
+    return rows_as(OfferedTools, await database.rows(query("ledger.offered"), request_id))
+
+
+async def refused_in(database: Database, request_id: UUID) -> list[RefusedCall]:
+    """The calls that failed or were not made in one message's turns, in order."""
+    return rows_as(RefusedCall, await database.rows(query("ledger.refused"), request_id))
 
 
 async def route_attempts_of(database: Database, request_id: UUID) -> list[Attempt]:

@@ -33,6 +33,8 @@ from switchboard.domain.shown import (
     Attempt,
     Logged,
     Notice,
+    OfferedTools,
+    RefusedCall,
     ShownApproval,
     ShownDeadLetter,
     ShownDecision,
@@ -124,11 +126,16 @@ class ExplainedDecision:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedDelivery:
-    """A delivery with its attempts and steps."""
+    """A delivery with its attempts and steps.
+
+    `offered`: the tools that a model had; null if there is no model. `refused`: its calls that failed or were not made.
+    """
 
     delivery: ShownDelivery
     attempts: tuple[Attempt, ...]
     steps: tuple[ShownStep, ...]
+    offered: OfferedTools | None = None
+    refused: tuple[RefusedCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,11 +392,15 @@ async def _whole(runtime: Runtime, message: StoredMessage) -> Envelope | None:
 async def _deliveries(database: Database, request_id: UUID) -> tuple[ExplainedDelivery, ...]:
     attempts = await ledger.attempts_of(database, request_id)
     steps = await ledger.steps_of(database, request_id)
+    offered = {(one.lane, one.seq): one for one in await ledger.offered_in(database, request_id)}
+    refused = await ledger.refused_in(database, request_id)
     return tuple(
         ExplainedDelivery(
             delivery,
             tuple(a for a in attempts if (a.lane, a.seq) == (delivery.lane, delivery.seq)),
             tuple(s for s in steps if (s.lane, s.seq) == (delivery.lane, delivery.seq)),
+            offered.get((delivery.lane, delivery.seq)),
+            tuple(r for r in refused if (r.lane, r.seq) == (delivery.lane, delivery.seq)),
         )
         for delivery in await ledger.deliveries_of(database, request_id)
     )

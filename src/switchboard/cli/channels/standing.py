@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,9 @@ from switchboard.domain.errors import ConfigurationError
 
 _RUNS_ON: Final = "; until that is fixed, the account runs on as it was"
 _COUNTED: Final = ("waiting", "held", "quarantined", "standing_by")
+_AWAY: Final = frozenset({"not connected", "stopped", "offline", "stale"})
+_SOON: Final = timedelta(seconds=30)
+"""By then a new account has reported, or does not work."""
 _OF_BEAT: Final = ("since", "lag_s", "catching_up", "last_seen_at", "counters", "version")
 
 
@@ -73,6 +76,7 @@ def _account(settings: Settings, name: str, known: Json | None) -> Json:
         state = "ready"  # its webhooks are posted to the server
     else:
         state = _state(beat, problem, known)
+        state = "starting" if state in _AWAY and _changed_after(file, beat) else state
     last_error = beat["error_message"] if beat and state != "paused" else None
     wrong = f"{problem}{_runs_on(beat)}" if problem else None
     counted = {key: known[key][account] for key in _COUNTED} if known else dict.fromkeys(_COUNTED)
@@ -114,6 +118,16 @@ def _state(beat: Json | None, problem: str | None, known: Json | None) -> str:
     if beat is None:
         return "not connected"
     return str(beat["state"] if _is_online(beat) or beat["state"] == "stopped" else beat["liveness"])
+
+
+def _changed_after(file: Path, beat: Json | None) -> bool:
+    """Whether the account is so new, or was changed so recently, that its connector may not have reported yet."""
+    try:
+        changed = datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    except OSError:
+        return False
+    reported = beat is not None and datetime.fromisoformat(beat["last_seen_at"]) >= changed
+    return not reported and datetime.now(UTC) - changed < _SOON
 
 
 def _is_online(beat: Json) -> bool:

@@ -6,7 +6,7 @@ enters, a tree leaves; the demo also prints with `tree_of`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, cast
@@ -245,10 +245,33 @@ def _delivery(tree: Tree, entry: Json) -> None:
     if delivery["error_class"]:
         label.append(f"  {clean(delivery['error_class'])}", style="yellow")
     branch = tree.add(label.append(f"  #{delivery['seq']} of {one_line(delivery['lane'])}", style="dim"))
+    if offered := entry.get("offered"):
+        branch.add(_offered(offered, delivery["system_id"]))
     attempts = {attempt["epoch"]: branch.add(_attempt(attempt)) for attempt in entry["attempts"]}
     for step in entry["steps"]:
         # A step of an unfinished attempt has only the delivery to attach to.
         attempts.get(step["epoch"], branch).add(_journal(step))
+    for call in entry.get("refused", ()):
+        branch.add(_refused(call, (entry.get("offered") or {}).get("tools", ())))
+
+
+def _offered(offered: Json, system_id: str) -> Text:
+    """The tools that the model had, and why it had no others."""
+    label = _label("tools", (", ".join(offered["tools"]) or "none", "dim"))
+    if not offered["by_owner"]:
+        label.append(f"  its sender is no owner of {clean(system_id)}, or not alone with it", style="yellow")
+    return label
+
+
+def _refused(call: Json, offered: Collection[str]) -> Text:
+    if call["said"] is not None:
+        why = one_line(call["said"], 300)
+    elif call["tool"] in offered:
+        why = "not made: it was not approved, or its arguments were no JSON"
+    else:
+        why = "not made: this turn has no such tool"
+    label = Text("✗ ", style="red").append(f"call in {clean(call['path'])}", style="default")
+    return label.append(f"  {one_line(call['tool'])}", style="cyan").append(f"  {why}", style="yellow")
 
 
 def _attempt(attempt: Json) -> Text:

@@ -53,6 +53,30 @@ left join lateral (
 ) called on true
 where d.request_id = $1 order by d.system_id, s.seq, s.started_at, s.path;
 
+-- name: offered
+-- What a turn with a model began with.
+select lane_name(s.lane) as lane, s.seq, coalesce((f.frozen ->> 'by_owner')::boolean, false) as by_owner,
+       array(select t ->> 'name' from json_array_elements(f.frozen -> 'tools') t) as tools
+from delivery d join step s on s.lane = d.lane and s.seq = d.seq and s.request_id = d.request_id
+cross join lateral (select case s.path when 'start' then s.result else s.result -> 'frozen' end as frozen) f
+where d.request_id = $1 and s.path in ('start', 'plan:start') and json_typeof(f.frozen -> 'tools') = 'array';
+
+-- name: refused
+-- Calls of models that failed or were not made; of the latter there is no step, only the request that returned the call.
+-- They may still be made as long as the turn runs and nothing was asked after them.
+select lane_name(r.lane) as lane, r.seq, r.path, c.call ->> 'name' as tool, left(s.result ->> 'text', 300) as said
+from delivery d join step r on r.lane = d.lane and r.seq = d.seq and r.request_id = d.request_id
+cross join lateral json_array_elements(r.result -> 'reply' -> 'calls') with ordinality c (call, n)
+cross join lateral (select split_part(r.path, ':', 2)::bigint as n) asked
+left join step s on s.request_id = r.request_id and s.lane = r.lane and s.seq = r.seq
+    and s.path = format('tool:%s:%s', asked.n, left(coalesce(nullif(c.call ->> 'id', ''), format('call_%s_%s', asked.n, c.n)), 100))
+where d.request_id = $1 and r.path ~ '^request:\d{1,9}$'
+  and case when s.path is not null then (s.result ->> 'ok')::boolean is false
+      else d.state not in ('pending', 'waiting') or exists (
+          select from step l where l.request_id = r.request_id and l.lane = r.lane and l.seq = r.seq
+                               and l.path = 'request:' || asked.n + 1) end
+order by r.started_at, r.path, c.n;
+
 -- name: decisions
 select n, version, branches, trail, decided_at, facts from decision where request_id = $1 order by n;
 
