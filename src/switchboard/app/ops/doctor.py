@@ -43,6 +43,7 @@ from switchboard.core.channels.registry import Channels
 from switchboard.core.mcp_tools import MOST_SCHEMAS
 from switchboard.core.routing.check import Teams, check_rule, check_teams
 from switchboard.core.routing.lint import LintCode, lint_handlers
+from switchboard.core.words import offer
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Member, Rule, Team
@@ -364,7 +365,7 @@ async def _teams(database: Database, settings: Settings) -> list[CheckResult]:
         return [_error("teams", problem, remedy) for problem in problems[:_MANY]]
     counted = f"{_many(len(stored.teams), 'team')}, {_many(rules, 'rule')}"
     good = _ok("teams", f"{counted}; version {stored.version} of the rules")
-    return [good, *_handlers(stored.teams, settings)]
+    return [good, *_handlers(stored.teams, settings), *_owners(stored.teams, channels)]
 
 
 _UNHEARD: Final[Mapping[LintCode, tuple[str, str]]] = {
@@ -382,6 +383,23 @@ def _handlers(found: Iterable[Team], settings: Settings) -> Iterator[CheckResult
     for code, (what, remedy) in _UNHEARD.items():
         if named := [one.team_id for one in unheard if one.code == code]:
             yield _warning("System4", f"{', '.join(named[:_MANY])}: {what}", remedy)
+
+
+def _owners(found: Iterable[Team], channels: Channels) -> Iterator[CheckResult]:
+    """Owners in team files who can never be the sender of a message."""
+    for member in (member for team in found for member in team.members if member.active):
+        named = member.options.get("owners")
+        for owner in named if isinstance(named, list) else ():
+            if why := _no_owner(str(owner), channels):
+                remedy = "correct `owners` in the team file: until then that person gets no tools"
+                yield _warning("owners", f"{member.system_id}: {owner!r} is nobody: {why}", remedy)
+
+
+def _no_owner(named: str, channels: Channels) -> str | None:
+    channel, _, sender = named.partition(":")
+    if not sender:
+        return "write a channel and a sender, such as telegram:5488"
+    return None if channel in channels else f"there is no channel {channel!r}{offer(channel, list(channels))}"
 
 
 def _rule_problems(rules: Iterable[Rule], teams: Teams, channels: Channels) -> Iterator[str]:

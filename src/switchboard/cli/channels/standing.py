@@ -171,11 +171,20 @@ def print_next(added: Json) -> None:
         console.print(f"  {program()} pairing allow {account} YOUR-ADDRESS", style="bold", soft_wrap=True)
         if added["channel"] == "email":
             _print_trust(added)
+        _print_owners(added)
     else:
         console.print("Everyone may write, and is answered.")
+        _print_owners(added)
     if added["channel"] == "email":
         _print_forms(added, account)
     console.print(f"See how it is: {program()} channels", style="dim")
+
+
+def _print_owners(added: Json) -> None:
+    """Without codes, owners are named in the team file."""
+    told = "Butlers use their tools only for owners. To be one, add yourself to `owners` of a butler in its team file:"
+    out().print(told, soft_wrap=True)
+    out().print(f'  "owners": ["{clean(added["channel"])}:YOUR-ID"]', style="bold", markup=False, soft_wrap=True)
 
 
 def _print_trust(added: Json) -> None:
