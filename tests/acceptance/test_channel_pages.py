@@ -25,7 +25,7 @@ from switchboard.testing.bot_api import TOKEN, BotApi
 from tests.acceptance.test_cli_processes import terminal
 from tests.documents import HOME, Step, blocks, calls, command_lines, steps
 from tests.forked import ForkedCommand
-from tests.lab import ROOT, envelope_json
+from tests.lab import ROOT, butler, envelope_json, rule, to
 from tests.mail_servers import PASSWORD, Dovecot, Postfix, queueing_postfix, running_dovecot
 from tests.processes import EXECUTABLE, environment, switchboard
 from tests.servers import Opened, open_server
@@ -39,6 +39,7 @@ STRANGERS: Final = HOME / "docs/who-may-write.md"
 ACCOUNT, SETTINGS = (next(one.text for one in blocks(MAIL) if one.language == kind) for kind in ("text", "toml"))
 VOUCHED: Final = "/^From:/ PREPEND Authentication-Results: mx.example.org; dkim=pass header.d=example.org\n"
 """What the mail server of the mailbox says of every mail."""
+HOUSE: Final = ((Team(ROOT, None, members=(butler("butler", "model"),)),), (rule(ROOT, [to("System1/butler")]),))
 TREE: Final = ((Team(ROOT, None, members=(Member(SystemId("System1/parrot"), ROOT, 1, "echo"),)),), ())
 
 
@@ -147,7 +148,7 @@ async def test_from_nothing_to_the_first_answer_by_mail(database_url: str, tmp_p
 async def test_a_bot_is_added_as_the_page_shows_it_and_its_other_commands_work(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with BotApi() as api, open_server(database_url, tmp_path / "data") as server:
+    async with BotApi() as api, open_server(database_url, tmp_path / "data", tree=HOUSE) as server:
         env = environment(tmp_path / "data", URL=server.url, CHANNELS_DIR=str(tmp_path / "channels.d"))
         env |= {"TERM": "dumb", "SWITCHBOARD_PUBLIC_URL": "https://hooks.example"}
         here = ("--set", f"api_url={api.url}")
@@ -170,6 +171,8 @@ def add_bot(env: Mapping[str, str], words: Sequence[str], claimed: str) -> None:
         screen.expect("while you type")
         screen.expect("token: ")  # the blank comes once nothing is shown any more
         screen.type(f"{TOKEN}\n")
+        screen.expect("[none]: ")
+        screen.type("butler\n")
         screen.expect("See how it is:")
         screen.expect("channels")
         shown = screen.screen.replace("\r", "")
@@ -186,8 +189,8 @@ def add_bot(env: Mapping[str, str], words: Sequence[str], claimed: str) -> None:
 async def test_strangers_are_let_in_as_the_page_says(database_url: str, tmp_path: Path) -> None:
     bot, told_id = "telegram/bot:123456", re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
     commands = [next(calls(step.command, "switchboard")) for step in typed(STRANGERS)]
-    listing, approving, *in_advance, coding = commands
-    async with open_server(database_url, tmp_path / "data", policies={bot: "pair"}) as server:
+    listing, approving, *in_advance, coding, for_owners = commands
+    async with open_server(database_url, tmp_path / "data", tree=HOUSE, policies={bot: "pair"}) as server:
         env = environment(tmp_path / "data", URL=server.url)
         stranger = envelope_json(endpoint="bot:123456", chat_type="private")
         assert (await server.submit(stranger)).json()["triage_decision"] == "held"
@@ -204,6 +207,7 @@ async def test_strangers_are_let_in_as_the_page_says(database_url: str, tmp_path
             ("person", "approved", "noor@example.org"),
         ]
         assert (await said(env, coding))["strangers"] == "pair"
+        assert (await said(env, for_owners))["owner_of"] == "System1/butler"
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
