@@ -13,18 +13,20 @@ from switchboard.domain.routing import Member, Owner
 from switchboard.ports.facts import Reader
 
 
-def is_owner(member: Member, envelope: Envelope) -> bool:
-    """Whether the sender owns the butler.
+def is_owner(member: Member, owners: Collection[str], envelope: Envelope) -> bool:
+    """Whether the sender owns the butler; `owners` is its option of this name.
 
-    The option `owners` names a channel and a sender, such as `telegram:5488`; a code counts at its endpoint alone.
+    The option names a channel and a sender, such as `telegram:5488`; a code counts at its endpoint alone.
     """
     source, sender = envelope.source, envelope.sender.identity
-    named = member.options.get("owners")
-    if isinstance(named, Collection) and not isinstance(named, str) and f"{source.channel}:{sender}" in named:
-        return True
-    return Owner(source.channel, source.endpoint_identity, sender) in member.owners
+    by_code = Owner(source.channel, source.endpoint_identity, sender) in member.owners
+    return by_code or f"{source.channel}:{sender}" in owners
 
 
 def decides_in_chat(member: Member | None, envelope: Envelope, reader: Reader) -> bool:
     """Whether an owner of this butler certainly wrote the message, where nobody else reads."""
-    return member is not None and is_owner(member, envelope) and reader.private and reader.authentic
+    if member is None:
+        return False
+    named = member.options.get("owners")
+    owners = named if isinstance(named, list | tuple) else ()
+    return is_owner(member, owners, envelope) and reader.private and reader.authentic

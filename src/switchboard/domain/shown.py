@@ -99,7 +99,7 @@ class OfferedTools:
 class RefusedCall:
     """A call of a model, in the request `path`, that failed or was not made.
 
-    `said` is the beginning of what the model was told; None: the call was not made.
+    `said` is the beginning of what the model was told, null if the call was not made.
     """
 
     lane: str

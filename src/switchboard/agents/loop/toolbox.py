@@ -68,7 +68,7 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
     """The grants for a message's sender. Raises `Unavailable`."""
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
     there, grants = _useful(await _offered(options, tools), turn, reader), _grants(options)
-    owns = is_owner(turn.member, turn.envelope) and reader.authentic
+    owns = is_owner(turn.member, options.owners, turn.envelope) and reader.authentic
     audience = _audience(private=reader.private, owns=owns)
     return Granted(
         tuple(_frozen(tool, options) for tool in _that_fit(granted(there, grants, audience))),

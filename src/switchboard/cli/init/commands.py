@@ -27,7 +27,7 @@ from switchboard.cli.channels.standing import print_next
 from switchboard.cli.init.discovery import PROVIDERS, Discovery, Offer, discover, models_at
 from switchboard.cli.init.files import SETTINGS, TEAM, Choice, ModelTraits, files_of
 from switchboard.cli.init.places import as_in_team_file, closed_to_database, require_new, workspace_at
-from switchboard.cli.init.typed import KEYS, Chosen, asked, is_near, source
+from switchboard.cli.init.typed import KEYS, ChosenModel, asked, is_near, source
 from switchboard.cli.messages.talk import local_user
 from switchboard.cli.output import FAILED, Json, clean, errors, out, print_json, program, wants_json
 from switchboard.connectors.kernel.accounts import GROUP
@@ -194,15 +194,15 @@ def _answer(wanted: _Wanted, question: str, default: str, right: Callable[[str],
     return answer
 
 
-def _chosen(wanted: _Wanted) -> Chosen:
+def _chosen(wanted: _Wanted) -> ChosenModel:
     if wanted.url is not None:
-        return Chosen(asyncio.run(_at_url(wanted.url, wanted.model, wanted.key_env)))
+        return ChosenModel(asyncio.run(_at_url(wanted.url, wanted.model, wanted.key_env)))
     if wanted.model == _NONE:
-        return Chosen(None)
+        return ChosenModel(None)
     found = asyncio.run(discover(os.environ, Path.home()))
     if wanted.model is not None:
-        return Chosen(_named(found.offers, wanted.model))
-    return _asked(found) if wanted.ask else Chosen(_first(found.offers))
+        return ChosenModel(_named(found.offers, wanted.model))
+    return _asked(found) if wanted.ask else ChosenModel(_first(found.offers))
 
 
 def _taken(offer: Offer, others: int) -> Offer:
@@ -238,7 +238,7 @@ def _first(offers: Sequence[Offer]) -> Offer:
     return _taken(offers[0], len(offers) - 1)
 
 
-def _asked(found: Discovery) -> Chosen:
+def _asked(found: Discovery) -> ChosenModel:
     console = errors()
     console.print("Which model should your butler use?", style="bold")
     for number, one in enumerate(found.offers, 1):
@@ -258,7 +258,7 @@ def _asked(found: Discovery) -> Chosen:
     typed: int | str = typer.prompt(question, default=str(default), value_proc=partial(source, most), err=True)
     if isinstance(typed, str):
         return asked(typed)
-    return Chosen(found.offers[typed - 1] if typed else None)
+    return ChosenModel(found.offers[typed - 1] if typed else None)
 
 
 def _try(offer: Offer, wanted: _Wanted) -> JsonObject | None:
@@ -336,7 +336,7 @@ def _settings_of(offer: Offer, **more: object) -> Settings:
     return Settings.model_validate({"models": [{**values, "max_tokens": 4096}]})
 
 
-def _write_key(directory: Path, chosen: Chosen) -> Sequence[Path]:
+def _write_key(directory: Path, chosen: ChosenModel) -> Sequence[Path]:
     """Keep a typed key in a file that nobody else may read."""
     if chosen.key is None:
         return ()

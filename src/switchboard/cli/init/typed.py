@@ -34,7 +34,7 @@ _ON_TRIAL: Final = "MODEL_KEY_ON_TRIAL"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenModel:
     """The chosen model, None for none, and its key if it was typed; `key_file` is where that will be kept."""
 
     offer: Offer | None
@@ -89,7 +89,7 @@ def source(most: int, typed: str) -> int | str:
     return word.rstrip("/")
 
 
-def asked(word: str) -> Chosen:
+def asked(word: str) -> ChosenModel:
     """The model of a provider or of the server at a URL; asks for the key, and which model."""
     provider = next((one for one in PROVIDERS if one.name == word), None)
     if provider is not None:
@@ -100,10 +100,10 @@ def asked(word: str) -> Chosen:
     return _with_key(Offer("own", "openai", model, word, word, profile="local" if is_near(word) else None), key)
 
 
-def _with_key(offer: Offer, key: str | Path | None) -> Chosen:
+def _with_key(offer: Offer, key: str | Path | None) -> ChosenModel:
     if isinstance(key, Path):
-        return Chosen(replace(offer, api_key_file=str(key)))
-    return Chosen(offer, key)
+        return ChosenModel(replace(offer, api_key_file=str(key)))
+    return ChosenModel(offer, key)
 
 
 def _asked_key(what: str, *, default: str | None) -> str | Path | None:
