@@ -39,6 +39,7 @@ from switchboard.ports.connector import (
 )
 from switchboard.testing.bot_api import ANN, TOKEN, BotApi, Cut, Fault, Hang, Page, Status
 from switchboard.testing.connectors.running import connector, scripted, until
+from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 from tests.bot_api import bot_of
 
 ANNS: Final[JsonObject] = {"chat": ANN["id"], "message": 1}
@@ -293,6 +294,31 @@ async def test_a_comment_and_its_forward_are_one_message_whose_edits_find_it() -
     address = message["event"]["reply_address"]
     assert (address["message"], address["also"]) == (1, [2])
     assert edit["event"]["refers_to"] in map(str, (address["message"], *address["also"]))
+
+
+async def test_a_post_and_its_copy_are_one_message_and_unknown_kinds_are_events_that_are_counted() -> None:
+    switchboard = scripted()
+    async with BotApi() as api:
+        made = MANIFEST.settings.model_validate({"api_url": api.url, "poll_s": 1})
+        house = Configured(MANIFEST, Account("house", made, {"token": TOKEN}), Handling(start="all", groups="all"))
+        news, group = api.people.channel(), api.people.group()
+        api.people.post(news, "new opening hours", group=group)
+        api.people.send({"hologram": {"size": 3}}, group)
+        api.people.send({"checklist": {"title": "Trip", "tasks": [{"id": 1, "text": "Hotel"}]}})
+        async with connector(house, switchboard):
+            await until(lambda: _counters(switchboard).get("accepted") == 3, "all are accepted")
+    said = [(one["event"].get("kind", "message"), one["payload"]["normalized_text"]) for one in switchboard.accepted]
+    assert said == [
+        ("message", "new opening hours"),
+        ("membership", "(A message of a kind that is not read: hologram)"),
+        ("message", "(Checklist: Trip)\n[ ] Hotel"),
+    ]
+    assert (_counters(switchboard)["unknown_kinds"], switchboard.quarantined) == (1, {})
+
+
+def _counters(switchboard: ScriptedSwitchboard) -> JsonObject:
+    beats = switchboard.heartbeats
+    return beats[-1]["counters"] if beats else {}
 
 
 # Sending --------------------------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ ANN: Final[JsonObject] = {"id": 42, "is_bot": False, "first_name": "Ann", "last_
 HOUSE: Final[JsonObject] = {"id": 123456, "is_bot": True, "first_name": "House"}
 PRIVATE: Final[JsonObject] = {"id": 42, "type": "private", "first_name": "Ann"}
 GROUP: Final[JsonObject] = {"id": -100200, "type": "supergroup", "title": "Home"}
+NEWS: Final[JsonObject] = {"id": -100300, "type": "channel", "title": "News"}
+PAID: Final[JsonObject] = {"currency": "EUR", "total_amount": 905, "invoice_payload": "order 7"}
 
 
 def message(chat: JsonObject = PRIVATE, **fields: Any) -> JsonObject:
@@ -120,10 +122,40 @@ def test_a_file_that_is_given_under_another_id_is_the_same_file() -> None:
     ("fields", "text"),
     [
         ({"location": {"latitude": 52.5, "longitude": 13}}, "(Location: 52.500000, 13.000000)"),
-        ({"contact": {"first_name": "Ben", "phone_number": "+49"}}, "(Contact: Ben +49)"),
+        (
+            {"venue": {"title": "Café", "address": "Row 1", "location": {"latitude": 1.5}}, "location": {}},
+            "(Place: Café, Row 1, 1.500000, ?)",
+        ),
+        (
+            {"contact": {"first_name": "Ben", "last_name": "Ray", "phone_number": "+49", "vcard": "BEGIN:VCARD"}},
+            "(Contact: Ben Ray +49)",
+        ),
         ({"poll": {"question": "When?"}}, "(Poll: When?)"),
+        (
+            {"poll": {"question": "When?", "type": "quiz", "options": [{"text": "Mon\nday"}, {"text": "> Tue"}]}},
+            "(Quiz: When?)\n- Mon day\n- > Tue",
+        ),
+        (
+            {"checklist": {"title": "Trip", "tasks": [{"text": "Hotel", "completion_date": 7}, {"text": "Car"}]}},
+            "(Checklist: Trip)\n[x] Hotel\n[ ] Car",
+        ),
+        ({"web_app_data": {"button_text": "Order", "data": '{"n": 2}'}}, '(Sent by the web app “Order”)\n\n{"n": 2}'),
+        ({"successful_payment": PAID}, "(Payment of 9.05 EUR for order 7)"),
+        ({"refunded_payment": {**PAID, "currency": "XTR"}}, "(Refund of 905 stars for order 7)"),
+        ({"invoice": {**PAID, "title": "Tea", "currency": "JPY"}}, "(Invoice: Tea, 905 JPY)"),
+        (
+            {"users_shared": {"users": [{"user_id": 5, "first_name": "Ben", "username": "ben"}, {"user_id": 6}]}},
+            "(Shared: Ben @ben 5; 6)",
+        ),
+        ({"chat_shared": {"chat_id": -1007, "title": "Home"}}, "(Shared: Home -1007)"),
+        (
+            {"paid_media": {"star_count": 5, "paid_media": [{}, {}]}},
+            "(2 photos or videos for 5 stars, which bots cannot see)",
+        ),
         ({"dice": {"value": 6}}, "(Dice: 6)"),
-        ({"story": {}}, "(A message of a kind that bots cannot read)"),
+        ({"game": {"title": "Chess"}}, "(Game: Chess)"),
+        ({"story": {"chat": GROUP, "id": 1}}, "(Story of Home, which bots cannot see)"),
+        ({"passport_data": {}}, "(Telegram Passport data, which is encrypted and was not read)"),
         ({"text": "/start@house_bot now"}, "/start now"),
         ({"text": "/start@House_Bot"}, "/start"),
         ({"text": "/start@house_bots now"}, "/start@house_bots now"),
@@ -209,6 +241,68 @@ def test_buttons_reactions_and_membership() -> None:
     assert (member.event.kind, member.payload.normalized_text) == ("membership", "(The bot was member, and is kicked)")
 
 
+@pytest.mark.parametrize(
+    ("kind", "about", "text", "unknown"),
+    [
+        ("message", message(GROUP, gift={}), "(sent a gift)", None),
+        ("message", message(checklist_tasks_added={"tasks": [{"text": "A"}]}), "(added to a checklist)\n[ ] A", None),
+        ("message", message(GROUP, suggested_post_paid={}), "(paid for a suggested post)", None),
+        ("message", message(hologram={}, moon=1), "a kind that is not read: hologram, moon)", "hologram, moon"),
+        ("message", message(), "message of a kind that is not read: unnamed)", "unnamed"),
+        ("edited_message", message(hologram={}), "message of a kind that is not read: hologram)", "hologram"),
+        ("inline_query", {"id": "1", "from": ANN}, "update of a kind that is not read: inline_query)", "inline_query"),
+        ("chat_boost", {"chat": NEWS, "boost": {}}, "update of a kind that is not read: chat_boost)", "chat_boost"),
+        ("poll", {"id": "1", "options": []}, "update of a kind that is not read: poll)", "poll"),
+        ("Odd\nkind", {"from": ANN}, "update of a kind that is not read: unnamed)", "unnamed"),
+    ],
+)  # fmt: skip
+def test_what_nobody_wrote_and_what_is_unknown_is_no_message(
+    kind: str, about: JsonObject, text: str, unknown: str | None
+) -> None:
+    found = inbound(kind, about)
+    assert found.envelope.kept_as_history
+    assert found.envelope.payload.normalized_text.endswith(text)
+    assert (found.unknown, found.own) == (unknown, kind == "poll")
+
+
+def copied(**fields: Any) -> JsonObject:
+    """A post of the channel as its group sees it."""
+    origin = {"type": "channel", "chat": NEWS, "message_id": 5, "date": DATE}
+    telegram = {"id": 777000, "is_bot": False, "first_name": "Telegram"}
+    about = {"sender_chat": NEWS, "is_automatic_forward": True, "forward_origin": origin}
+    return {**message(GROUP), **about, "from": telegram, **fields}
+
+
+def test_a_post_and_its_copy_in_the_group_are_one_message() -> None:
+    said: JsonObject = {"text": "@house_bot, look", "entities": [entity("mention", 0, 10)]}
+    post = {"message_id": 5, "date": DATE, "chat": NEWS, "sender_chat": NEWS, **said}
+    read_as = [read(update(*one), ME, NOW) for one in (("channel_post", post, 9), ("message", copied(**said), 10))]
+    envelopes = [one.envelope for one in read_as if isinstance(one, Inbound)]
+    assert [dedupe_key(one, CHANNELS["telegram"]) for one in envelopes] == ["event:post:-100300:5"] * 2
+    assert [one.event.external_event_id for one in envelopes] == ["post:-100300:5"] * 2
+    # Whichever comes first, nothing of the message is missing.
+    first, second = ((one.sender.identity, one.payload.normalized_text, one.payload.passages) for one in envelopes)
+    assert first == second == ("-100300", "@house_bot, look", ())
+    assert all(one.control.addressed for one in envelopes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "about"),
+    [
+        ("edited_channel_post", {"message_id": 5, "date": DATE, "edit_date": DATE + 1, "chat": NEWS, "text": "x"}),
+        ("edited_message", copied(text="x", edit_date=DATE + 1)),
+        ("message", copied(text="x", is_automatic_forward=False)),
+        ("message", copied(text="x", sender_chat=GROUP)),
+        ("message", copied(text="x", forward_origin={"type": "channel", "chat": PRIVATE, "message_id": 5})),
+    ],
+)
+def test_other_posts_and_forwards_are_events_of_their_own(kind: str, about: JsonObject) -> None:
+    found = inbound(kind, about)
+    assert found.envelope.event.external_event_id.startswith("9:")
+    # An edit of the copy is not answered a second time, whatever the account does with edits.
+    assert (found.envelope.control.ingestion_tier == "history") == (kind == "edited_message")
+
+
 def test_what_was_sent_before_the_first_start_is_history() -> None:
     old = inbound("message", message(text="x"), since=DATE + 1).envelope
     assert old.kept_as_history
@@ -229,8 +323,8 @@ def test_the_server_finds_the_same_key_with_and_without_the_update() -> None:
         ([], "no update_id"),
         ({"message": message(text="x")}, "no update_id"),
         (update("message", message(text="x"), True), "no update_id"),
-        (update("inline_query", {"id": "1"}), "not asked for: update_id, inline_query"),
-        (update("message", []), "not asked for"),
+        (update("inline_query", 1), "nothing that is read: update_id, inline_query"),
+        (update("message", []), "nothing that is read"),
         (update("message", {"text": "x"}), "no chat or no sender"),
         (update("message", message(text="x" * 300_000)), "ValidationError"),
     ],
@@ -256,11 +350,21 @@ def test_thousands_of_levels_are_unreadable() -> None:
     assert isinstance(read(update("message", message(text="x", deep=deep(1))), ME, NOW), Unreadable)
 
 
+ODD_NAMES: Final = [
+    "id",
+    "type",
+    "file_id",
+    "date",
+    "options",
+    "tasks",
+    "users",
+    "total_amount",
+    "currency",
+    "location",
+]
 ODD: Final = st.recursive(
     json_values() | st.integers() | st.sampled_from([ANN, GROUP, PRIVATE, HOUSE, -1, 2**70, "\ud800"]),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "type", "file_id", "date"]), inner)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(ODD_NAMES), inner),
     max_leaves=8,
 )
 FIELDS: Final = [
@@ -278,11 +382,12 @@ FIELDS: Final = [
         "voice",
     ),
     *("document", "sticker", "location", "poll", "reply_to_message", "message_thread_id", "is_topic_message"),
-    *("media_group_id", "migrate_to_chat_id", "data", "message", "new_reaction"),
+    *("media_group_id", "migrate_to_chat_id", "data", "message", "new_reaction", "is_automatic_forward"),
+    *("venue", "checklist", "web_app_data", "successful_payment", "users_shared", "paid_media", "forward_origin"),
 ]
 
 
-@given(st.sampled_from(sorted(KINDS)), st.dictionaries(st.sampled_from(FIELDS), ODD), st.booleans())
+@given(st.sampled_from([*KINDS, "inline_query", "poll"]), st.dictionaries(st.sampled_from(FIELDS), ODD), st.booleans())
 def test_nothing_that_arrives_raises(kind: str, odd: JsonObject, sound: bool) -> None:
     found = read(update(kind, {**(message(text="x") if sound else {}), **odd}), ME, NOW)
     if isinstance(found, Inbound):

@@ -132,7 +132,7 @@ class Inbound(Struct, frozen=True, kw_only=True):
     raw: bytes
     """The event as it came from the platform, for quarantine; `Session.read` understands it."""
     own: bool = False
-    """Whether we wrote it ourselves: then it is skipped."""
+    """Whether we wrote it ourselves, or nobody did: then it is skipped."""
     by_bot: bool = False
     direct: bool = False
     """Whether only the sender and we read the conversation."""
@@ -143,6 +143,8 @@ class Inbound(Struct, frozen=True, kw_only=True):
     """None: it is a message by itself, as a command is, unless it belongs to an album."""
     moved: tuple[str, str] | None = None
     """If the conversation has moved: its old thread and its new one."""
+    unknown: str | None = None
+    """The platform's name of its kind, if the package does not know it: such events are counted, and cause no turn."""
 
 
 class Unreadable(Struct, frozen=True):

@@ -325,6 +325,9 @@ class Receiver:
 
     def _done(self, event: Inbound | Unreadable, batch: int, count: str) -> None:
         self.health.counters[count] += 1
+        if isinstance(event, Inbound) and event.unknown is not None:
+            self.health.counters["unknown_kinds"] += 1
+            log.info("an event of a kind that is not read", kind=event.unknown)
         self._progress.settled(batch)
         self._keys.discard(mark_of(event))
 

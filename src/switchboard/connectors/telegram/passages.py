@@ -1,7 +1,7 @@
 """Whose words a Telegram message has: its own, those it quotes, and those it forwards. Pure; called by `updates.py`.
 
 In: a message of the Bot API, however odd; out: passages in reading order, with links and names in words. Takes linear
-time and raises nothing. Next: `content.py`.
+time and raises nothing. Next: `described.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ from unicodedata import category
 
 from msgspec.structs import replace
 
-from switchboard.connectors.telegram.content import described, spoken
-from switchboard.core.channels.telegram import answered_by, author_in, is_forwarded, name_of, origin_of, time_of
+from switchboard.connectors.telegram.content import spoken
+from switchboard.connectors.telegram.described import described
+from switchboard.core.channels.telegram import (
+    answered_by,
+    author_in,
+    is_forwarded,
+    name_of,
+    origin_of,
+    posted_in,
+    time_of,
+)
 from switchboard.core.passages.own import joined, read_passages
 from switchboard.core.passages.plain import limited
 from switchboard.domain.envelope import MAX_TEXT, Passage, PassageKind
@@ -172,10 +181,10 @@ def _mentioned(text: str, entities: Iterable[Entity]) -> str:
 
 
 def _described(message: Raw, *, alone: bool) -> tuple[Passage, ...]:
-    """What stands for content that is no text; `alone`: there is no text. A contact is described by somebody else."""
+    """What stands for content that is no text; `alone`: there is no text."""
     if said := spoken(message):
         return _passage("own", said)
-    return _passage("quoted" if "contact" in message else "own", described(message)) if alone else ()
+    return described(message) if alone else ()
 
 
 def _plain(name: str) -> str:
@@ -212,8 +221,8 @@ def _picked(message: Raw) -> tuple[Passage, ...]:
 
 
 def _is_by_others(message: Raw) -> bool:
-    """Whether its sender passed it on, or chose it among what a bot offered them."""
-    return is_forwarded(message) or bool(child(message, "via_bot"))
+    """Whether its sender passed it on, or chose it among what a bot offered them. A channel's post is its own."""
+    return (is_forwarded(message) and posted_in(message) is None) or bool(child(message, "via_bot"))
 
 
 def _forwarded(message: Raw, text: str) -> tuple[Passage, ...]:

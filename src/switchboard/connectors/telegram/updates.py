@@ -1,7 +1,7 @@
 """Converts a Bot API Update into an event. Pure; called by `channel.py`.
 
 In: anything getUpdates returned, however odd; out: an `Inbound`, or an `Unreadable` that says what is wrong. Never
-raises. Next: `passages.py` and `content.py`.
+raises. Next: `kinds.py`, `passages.py` and `content.py`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.connectors.telegram.content import SERVICE, files_of, service_of
+from switchboard.connectors.telegram.content import files_of
+from switchboard.connectors.telegram.kinds import happened, names_in, unknown_kind
 from switchboard.connectors.telegram.passages import own_entities, passages_in
-from switchboard.core.channels.telegram import answered_by, is_forwarded, name_of, time_of, update_key
+from switchboard.core.channels.telegram import answered_by, is_forwarded, name_of, posted_in, time_of, update_key
 from switchboard.core.lenient import clean
 from switchboard.core.passages.own import has_others_words, joined
 from switchboard.domain.envelope import (
@@ -76,10 +77,10 @@ def read(update: object, me: Me, now: datetime, *, since: int = 0) -> Inbound | 
         raw = clean(update)
         if not isinstance(raw, dict) or number(raw.get("update_id")) is None:
             return _unreadable(update, "it has no update_id")
-        kind = next((one for one in KINDS if isinstance(raw.get(one), dict)), None)
+        kind = next((one for one in (*KINDS, *raw) if isinstance(raw.get(one), dict)), None)
         if kind is None:
-            return _unreadable(update, f"updates of this kind are not asked for: {', '.join(raw)[:200]}")
-        event = _event(raw, kind, me, now)
+            return _unreadable(update, f"it has nothing that is read: {', '.join(raw)[:200]}")
+        event = _event(raw, kind, me, now) if kind in KINDS else _unasked(raw, kind, me, now)
         if isinstance(event, str):
             return _unreadable(update, event)
         _check(event.envelope)
@@ -88,10 +89,22 @@ def read(update: object, me: Me, now: datetime, *, since: int = 0) -> Inbound | 
     return _as_history(event) if _is_before(event.envelope, since) else event
 
 
-def _kind(message: Raw, name: str) -> tuple[str | None, EventKind]:
-    """The text of a service message, and the kind of the event."""
-    service = service_of(message) if KINDS[name] == "message" else None
-    return service, "membership" if service else KINDS[name]
+class _Kind(Struct, frozen=True):
+    """What an update is for us. `said`: what happened, if nobody wrote; `unknown`: the platform's name of its kind."""
+
+    event: EventKind
+    said: str | None = None
+    unknown: str | None = None
+
+
+def _kind(message: Raw, name: str) -> _Kind:
+    """Nobody writes what happens in a chat, nor, as far as we know, what we do not know."""
+    kind = KINDS[name]
+    if kind == "message" and (said := happened(message)) is not None:
+        return _Kind("membership", said)
+    if kind in ("message", "edit") and (unknown := unknown_kind(message)) is not None:
+        return _Kind("membership", f"(A message of a kind that is not read: {unknown})", unknown)
+    return _Kind(kind)
 
 
 def _files(message: Raw, kind: EventKind) -> tuple[tuple[Attachment, FileIn], ...]:
@@ -118,10 +131,10 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
     chat_id, who = integer(chat.get("id")), integer(sender.get("id"))
     if chat_id is None or who is None:
         return "it has no chat or no sender"
-    service, kind = _kind(message, name)
-    direct = chat.get("type") == "private"
+    read_as = _kind(message, name)
+    kind, direct = read_as.event, chat.get("type") == "private"
     files = _files(message, kind)
-    passages = _passages(name, about, service, me)
+    passages = _passages(name, about, read_as.said, me)
     envelope = Envelope(
         schema_version="ingest.v1",
         source=Source(channel="telegram", provider="telegram", endpoint_identity=me.endpoint),
@@ -141,7 +154,11 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
             passages=passages if has_others_words(passages) else (),
             attachments=tuple(attachment for attachment, _ in files),
         ),
-        control=Control(addressed=direct or _is_addressed(message, me) or kind == "button"),
+        control=Control(
+            addressed=direct or _is_addressed(message, me) or kind == "button",
+            # In the channel it is answered anew; here its edit would be answered a second time.
+            ingestion_tier="history" if kind == "edit" and posted_in(message) is not None else "full",
+        ),
     )
     return Inbound(
         envelope=envelope,
@@ -153,7 +170,30 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
         album=_album(message, kind),
         piece=_piece(message, kind),
         moved=_moved(chat_id, message),
+        unknown=read_as.unknown,
     )
+
+
+def _unasked(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound:
+    """The event of an update of a kind that we do not ask for, or do not know; an old webhook may have asked for it."""
+    about, unknown = child(update, name), names_in([name])
+    chat, sender = child(about, "chat"), _sender(about)
+    chat_id, who = integer(chat.get("id")), integer(sender.get("id"))
+    envelope = Envelope(
+        schema_version="ingest.v1",
+        source=Source(channel="telegram", provider="telegram", endpoint_identity=me.endpoint),
+        event=Event(
+            external_event_id=update_key(update) or "",
+            external_thread_id=chat_id,
+            observed_at=now,
+            sent_at=time_of(about.get("date")),
+            kind="membership",
+        ),
+        sender=Sender(identity=who or str(me.id), display_name=name_of(sender), chat_type=_chat_type(chat)),
+        payload=Payload(raw=update, normalized_text=f"(An update of a kind that is not read: {unknown})"),
+    )
+    own = who is None or who == str(me.id)
+    return Inbound(envelope=envelope, raw=msgspec.json.encode(update), own=own, unknown=unknown)
 
 
 def _sender(about: Raw) -> Raw:
@@ -185,10 +225,10 @@ def _address(chat_id: str, message: Raw, *, direct: bool) -> JsonObject:
     return address
 
 
-def _passages(name: str, about: Raw, service: str | None, me: Me) -> tuple[Passage, ...]:
-    if service is None and KINDS[name] in ("message", "edit"):
+def _passages(name: str, about: Raw, happening: str | None, me: Me) -> tuple[Passage, ...]:
+    if happening is None and KINDS[name] in ("message", "edit"):
         return passages_in(about, me.username)
-    said = f"({SERVICE[service]})" if service is not None else _action_text(name, about)
+    said = happening if happening is not None else _action_text(name, about)
     return (Passage(kind="own", text=said),) if said else ()
 
 
@@ -210,7 +250,7 @@ def _piece(message: Raw, kind: EventKind) -> Piece | None:
     words = text if isinstance(text, str) else ""
     if kind != "message" or number(number_) is None or not isinstance(number_, int):
         return None
-    forwarded = is_forwarded(message)
+    forwarded = is_forwarded(message) and posted_in(message) is None
     return (
         None if words.startswith("/") and not forwarded else Piece(number=number_, cut=_cut(words), forwarded=forwarded)
     )

@@ -45,12 +45,38 @@ def _message_in(raw: Raw) -> Raw:
 
 
 def update_key(update: Raw) -> str | None:
-    """The key of an update: its update_id and more, since ids restart at random after a week."""
+    """The key of an update: its update_id and more, since ids restart at random after a week.
+
+    A post of a channel comes again, under another update_id, as a message of the group in which it is discussed; its
+    place in the channel is the key of both.
+    """
     message = _message_in(update)
+    if number(update.get("update_id")) and (post := _post(update)):
+        return f"post:{post}"
     when = message.get("edit_date") or message.get("date")
     parts = (update.get("update_id"), at(message, "chat", "id"), message.get("message_id"), when)
     known = [number(part) or "-" for part in parts]
     return None if known[0] == "-" else ":".join(known).rstrip(":-")
+
+
+def _post(update: Raw) -> str | None:
+    """The place of a new post of a channel, also of the copy in its group."""
+    post, copy = child(update, "channel_post"), child(update, "message")
+    if copy:
+        return posted_in(copy)
+    chat, message_id = integer(at(post, "chat", "id")), number(post.get("message_id"))
+    return f"{chat}:{message_id}" if chat and message_id else None
+
+
+def posted_in(message: Raw) -> str | None:
+    """Of a post that Telegram has copied into the group of its channel: its place there, `channel:message`.
+
+    None also if the post was itself a forward: then nothing says where in the channel it stands.
+    """
+    origin, poster = child(message, "forward_origin"), integer(at(message, "sender_chat", "id"))
+    channel, message_id = integer(at(origin, "chat", "id")), number(origin.get("message_id"))
+    is_copy = message.get("is_automatic_forward") is True and channel is not None and channel == poster
+    return f"{channel}:{message_id}" if is_copy and message_id else None
 
 
 def _event_id(envelope: Envelope) -> str | None:

@@ -11,6 +11,8 @@ from switchboard.testing.bot_api.world import ANN, Chat, World
 _OGG: Final = b"OggS" + bytes(28)
 _SERVICE_ID: Final = {"id": 1087968824, "is_bot": True, "first_name": "Group", "username": "GroupAnonymousBot"}
 
+_TELEGRAM: Final = {"id": 777000, "is_bot": False, "first_name": "Telegram"}
+
 
 class People:
     """People's actions; `changed` is called after each, since the bot may be waiting for it."""
@@ -47,6 +49,27 @@ class People:
     ) -> JsonObject:
         """Write a message; `more` are further fields, such as `entities`."""
         return self._post({"text": text, **more}, chat, user=user, topic=topic, reply_to=reply_to)
+
+    def send(self, content: JsonObject, chat: Chat | None = None, *, user: JsonObject = ANN) -> JsonObject:
+        """Send content of any kind, such as `{"checklist": …}`; or what Telegram tells of the chat by such a field."""
+        return self._post(content, chat, user=user)
+
+    def channel(self, chat_id: int = -100500600, *, title: str = "News") -> Chat:
+        """A channel of which the bot is an administrator."""
+        return self._world.chat({"id": chat_id, "type": "channel", "title": title})
+
+    def post(self, channel: Chat, text: str, *, group: Chat | None = None, **more: object) -> list[JsonObject]:
+        """Post in a channel; Telegram copies the post into the group where it is discussed. Returns post and copy."""
+        post = self._world.posted(channel, {}, {"sender_chat": channel.about, "text": text, **more})
+        del post["from"]
+        self._tell("channel_post", post)
+        if group is None:
+            return [post]
+        origin = {"type": "channel", "chat": channel.about, "message_id": post["message_id"], "date": post["date"]}
+        about = {"sender_chat": channel.about, "forward_origin": origin, "is_automatic_forward": True}
+        copy = self._world.posted(group, _TELEGRAM, {**about, "text": text, **more})
+        self._tell("message", copy)
+        return [post, copy]
 
     def edit(self, message: JsonObject, text: str) -> JsonObject:
         """Edit a message."""

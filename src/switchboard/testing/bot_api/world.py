@@ -25,6 +25,8 @@ BOT: Final[JsonObject] = {
 }
 _UNASKED: Final = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
 _GROUPS: Final = frozenset({"group", "supergroup"})
+_NUMBERED: Final = frozenset({"supergroup", "channel"})
+"""Chats with their own numbers of messages; all others share them."""
 _FIRST_UPDATE: Final = 870_000_001
 _MAX_PENDING: Final = 100
 
@@ -86,7 +88,7 @@ class World:
 
     def posted(self, chat: Chat, sender: JsonObject, content: Mapping[str, object]) -> JsonObject:
         """A new message in a chat."""
-        space = chat.id if chat.about["type"] == "supergroup" else 0  # only supergroups have their own numbering
+        space = chat.id if chat.about["type"] in _NUMBERED else 0
         number = self._message_ids[space] = self._message_ids.get(space, 0) + 1
         shown = {key: sender[key] for key in ("id", "is_bot", "first_name", "username") if key in sender}
         message = {"message_id": number, "from": shown, "chat": chat.about, "date": int(self.clock()), **content}
