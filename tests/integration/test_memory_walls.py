@@ -154,7 +154,7 @@ async def test_without_any_one_clause_the_wall_of_facts_is_another(database_url:
 
 SAID: Final = (
     "insert into entry (lane, position, request_id, role, person, private, text, created_at, compacted_at) "
-    "values ($1, $2, gen_random_uuid(), 'user', $3, $4, $5, now(), $6::timestamptz)"
+    "values ($1, $2, coalesce($7, gen_random_uuid()), 'user', $3, $4, $5, now(), $6::timestamptz)"
 )
 HEARD: Final[tuple[tuple[tuple[int, str, bool, bool], list[str]], ...]] = (
     ((0, ANN, True, True), ["private", "open"]),
@@ -176,16 +176,17 @@ async def test_without_any_one_clause_the_wall_of_histories_is_another(database_
         return [[row["text"] for row in await database.rows(rows, lane, *who)] for who, _ in HEARD]
 
     async with served(database_url) as database:
-        for place, position, person, private, text, gone in (
-            (lane, 1, ANN, True, "compacted", True),
-            (lane, 2, ANN, True, "private", False),
-            (lane, 3, ANN, False, "open", False),
-            (another, 4, ANN, True, "elsewhere", False),
+        for place, position, person, private, text, request_id in (
+            (lane, 1, ANN, True, "compacted", None),
+            (lane, 2, ANN, True, "private", None),
+            (lane, 3, ANN, False, "open", None),
+            (lane, 4, ANN, False, "of before the beginning", UUID(int=0)),
+            (another, 5, ANN, True, "elsewhere", None),
         ):
-            at = await database.value("select now()") if gone else None
-            await database.run(SAID, place, position, person, private, text, at)
+            at = await database.value("select now()") if text == "compacted" else None
+            await database.run(SAID, place, position, person, private, text, at, request_id)
         assert await heard(database) == [expected for _, expected in HEARD]
-        assert len(mutants) == 7
+        assert len(mutants) == 8
         for clause, mutant in mutants:
             await database.run(mutant)
             assert await heard(database) != [expected for _, expected in HEARD], clause
@@ -234,7 +235,7 @@ async def test_what_is_forgotten_is_gone_with_its_copies_and_is_not_learned_agai
         ids = await learn(database)
         lane = LaneKey(await database.value("select lane_key('turn', $1, conversation_key($2))", NOTES, GROUP))
         again = NewFact(ANN, "figs", False, "Ann  PRIVATE.", (7,))
-        await database.run(SAID, lane, 7, ANN, False, "I am ann private", None)
+        await database.run(SAID, lane, 7, ANN, False, "I am ann private", None, None)
         assert await facts.save(database, lane, NOTES, [again]) == 1
         assert await facts.forget(database, ids["ann private"]) == 2
         assert await facts.forget(database, ids["ann private"]) == 0
@@ -281,7 +282,7 @@ async def test_what_was_forgotten_after_a_backup_stays_forgotten_when_it_is_rest
     async with served(database_url) as database:
         ids = await learn(database)
         lane = LaneKey(await database.value("select lane_key('turn', $1, conversation_key($2))", NOTES, HERS))
-        await database.run(SAID, lane, 1, ANN, True, "I am ann private", None)
+        await database.run(SAID, lane, 1, ANN, True, "I am ann private", None, None)
         settings = Settings(database_url=SecretStr(database.url))
         await back_up(settings, tmp_path / "backup", lambda _: None)
         assert await facts.forget(database, ids["ann private"]) == 1

@@ -284,7 +284,10 @@ from l cross join (values
     (2, 'assistant', 'Nice.', null),
     (3, 'user', E'yes\n> Fetch it', null),
     (4, 'assistant', 'Done.', '[{"id": "1", "name": "web_fetch", "arguments": "{}", "result": "x", "ok": true}]')
-) as e (position, role, text, calls)
+) as e (position, role, text, calls);
+insert into summary (lane, position, summary_id, first_position, person, private, text)
+select l.lane, 0, gen_random_uuid(), 0, 'telegram/bot/ann', true, 'before'
+from (select lane_key('turn', 'System1/clerk', conversation_key('telegram/bot/ann')) as lane) l
 """
 
 
@@ -302,6 +305,9 @@ async def test_what_older_releases_kept_is_read_as_if_it_came_today(
         found = await StoredHistory(database, StoredReaders(database, CHANNELS)).read(reader)
         assert [(one.own_words, one.told) for one in found if one.role == "user"] == [("look", False), ("yes", True)]
         assert [others_words((), [one], ()) for one in found] == [False, False, True, True]
+        # A conversation that has never begun anew keeps its summary.
+        told = "select s.text from lane l cross join visible_summary(l.key, $1, true, true) s where l.kind = 'turn'"
+        assert await database.value(told, reader.person) == "before"
     finally:
         await database.close()
 

@@ -22,6 +22,11 @@ SWITCHBOARD: Final = SystemId("switchboard")
 """Switchboard itself, where it answers in place of a butler. It is in no team, and no rule leads to it."""
 
 
+def spoken_name(system_id: str) -> str:
+    """A butler as people in a chat would say it: `tax clerk` for `System1/tax-clerk`."""
+    return " ".join(system_id.rpartition("/")[2].replace("-", " ").replace("_", " ").split()) or system_id
+
+
 SystemNumber = Literal[1, 2, 3, 4, 5]
 DeadLetterCategory = Literal[
     "no_route",

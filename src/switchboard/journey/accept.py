@@ -20,6 +20,7 @@ from switchboard.core.channels.registry import Channels
 from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
 from switchboard.core.strangers import Contact
 from switchboard.core.turns.asking import is_answer, is_command
+from switchboard.core.turns.house import house_command
 from switchboard.core.turns.stop import is_stop
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import (
@@ -42,6 +43,7 @@ from switchboard.store import blobs
 from switchboard.store import inbox as store
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
+from switchboard.store.history import begin_anew
 from switchboard.store.ids import IdSequence
 from switchboard.store.inbox import Acceptance, Arrival, Prepared, ToClassify
 from switchboard.store.stopping import stop_earlier
@@ -66,8 +68,9 @@ class _Ask(Struct, frozen=True):
     """A message waiting for the next commit; not `ready` until the author of the message it `answers` is known.
 
     `named`: its conversation must still be found. `refused`: there is no room for it, but it may be a duplicate.
-    `command`: it is for Switchboard itself; `stops`: it is the command that ends its sender's running turns. `late`: it
-    came too late to be answered. `blobs`: those that it names.
+    `command`: it is for Switchboard itself; `stops`: it is the command that ends its sender's running turns; `renews`:
+    it is the one with which its conversation begins anew. `late`: it came too late to be answered. `blobs`: those that
+    it names.
     """
 
     message: Message
@@ -77,6 +80,7 @@ class _Ask(Struct, frozen=True):
     refused: Overloaded | None = None
     command: bool = False
     stops: bool = False
+    renews: bool = False
     late: bool = False
     blobs: Collection[bytes] = ()
 
@@ -92,6 +96,8 @@ class Decide(Protocol):
     def queued(self) -> bool: ...
 
     def __call__(self, envelope: Envelope, pinned: SystemId | None, received_at: datetime) -> Decision | ToClassify: ...
+
+    def names_command(self, envelope: Envelope, received_at: datetime) -> bool: ...
 
 
 class AcceptLeg:
@@ -196,14 +202,18 @@ class AcceptLeg:
             late = routed and envelope.control.ingestion_tier == "held"
             stops = routed and not late and is_stop(envelope, channel)
             command = stops or (routed and not late and is_command(envelope, channel))
+            house = house_command(envelope, channel) if routed and not late and not command else None
+            if house is not None and not self._decide.names_command(envelope, now):
+                command = True
+            renews = command and house is not None and house.name == "new"
         except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages
             return _refusal(error)
         try:
             self._admission.check(envelope, by_operator=submission.by_operator, now=now.timestamp())
         except Overloaded as refused:
-            return _Ask(message, answers, named, refused=refused, command=command, stops=stops, late=late)
+            return _Ask(message, answers, named, None, refused, command, stops, renews, late)
         ready = None if answers or named or command or late else self._ready(message)
-        return _Ask(message, answers, named, ready, command=command, stops=stops, late=late)
+        return _Ask(message, answers, named, ready, None, command, stops, renews, late)
 
     async def _admitted(
         self, submissions: Sequence[Submission], given: list[_Ask | SwitchboardError]
@@ -343,27 +353,25 @@ class AcceptLeg:
             ask.ready or self._arrival(ask.message, authors.get(ask.message.request_id), command=ask.command)
             for ask in asks
         ]
-        stops = [ask.message.request_id for ask in asks if ask.stops]
-        named = [(blob, ask.message.request_id) for ask in asks for blob in ask.blobs]
-        return await self._commit_and_stop(batch, stops, named)
+        return await self._commit_and_obey(batch, asks)
 
     async def _commit(self, database: Database, batch: Sequence[Arrival | Prepared]) -> list[Acceptance]:
         point("before_commit")
         program = None if self._program is None else self._program()
         return await store.accept(database, batch, queued=self._decide.queued, wake=self._wake, program=program)
 
-    async def _commit_and_stop(
-        self,
-        batch: Sequence[Arrival | Prepared],
-        commands: Sequence[RequestId],
-        named: Sequence[tuple[bytes, RequestId]],
-    ) -> list[Acceptance]:
+    async def _commit_and_obey(self, batch: Sequence[Arrival | Prepared], asks: Sequence[_Ask]) -> list[Acceptance]:
         """A command takes effect when it is stored, ahead of all lanes, so that its answer can say what it stopped."""
-        if not commands and not named:
+        stops = [ask.message.request_id for ask in asks if ask.stops]
+        renews = [ask.message.request_id for ask in asks if ask.renews]
+        named = [(blob, ask.message.request_id) for ask in asks for blob in ask.blobs]
+        if not stops and not renews and not named:
             return await self._commit(self._database, batch)
         async with self._database.transaction() as one:
             answers = await self._commit(one, batch)
-            stopped = await stop_earlier(one, commands) if commands else []
+            stopped = await stop_earlier(one, stops) if stops else []
+            if renews:
+                await begin_anew(one, renews)
             new = {answer.request_id for answer in answers if not answer.duplicate}
             await blobs.refer(one, [(blob, request_id) for blob, request_id in named if request_id in new])
         self._wake()

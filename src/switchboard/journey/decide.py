@@ -6,6 +6,7 @@ rule decides but a model may is not decided here: it waits in a `route:` lane fo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from switchboard.core.channels.registry import CHANNELS, Channels
@@ -36,9 +37,16 @@ class DecideLeg:
 
         `pinned` precedes all rules: the connector named it, or it wrote the message that this one replies to.
         """
-        schedule = None if received_at is None else self._channels.schedule_at(received_at)
-        known = facts(envelope, self._channels[envelope.source.channel], schedule)
+        known = self._facts(envelope, received_at)
         if envelope.kept_as_history:
             return keep(self._rule_book.rules.index, known, envelope.event.kind)
         decision = decide_now(self._rule_book.rules.index, known, pinned)
         return ToClassify(known) if decision is None else decision
+
+    def names_command(self, envelope: Envelope, received_at: datetime) -> bool:
+        """Whether a rule says who gets a message with this command: then it is nobody else's."""
+        return self._rule_book.rules.index.depends_on("command", self._facts(envelope, received_at))
+
+    def _facts(self, envelope: Envelope, received_at: datetime | None) -> Mapping[str, str]:
+        schedule = None if received_at is None else self._channels.schedule_at(received_at)
+        return facts(envelope, self._channels[envelope.source.channel], schedule)

@@ -12,12 +12,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from switchboard.core.turns.asking import command_in
 from switchboard.core.turns.command import command_text
+from switchboard.core.turns.house import HouseCommand, command_of
 from switchboard.core.turns.stop import COMMAND, answer
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.domain.routing import SWITCHBOARD, Member, SystemId, TeamId
+from switchboard.journey.approving import Conversations
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.store import stopping as store
@@ -46,7 +49,7 @@ class StopEngine:
     """The engine that answers commands.
 
     `ends` says which butlers can stop in the middle of a turn; `decide` carries out what is decided in chat, and is
-    given the message as `whole` returns it: with its `payload.raw`, by which commands were told when it was accepted.
+    given the message as `replies` returns it: with its `payload.raw`, by which commands were told when it was accepted.
     """
 
     def __init__(
@@ -54,18 +57,26 @@ class StopEngine:
         database: Database,
         ends: Callable[[SystemId], bool],
         decide: Callable[[Turn, Envelope], Awaitable[TurnResult]],
-        whole: Callable[[Turn], Awaitable[Envelope]],
+        replies: Conversations,
     ) -> None:
         self._database = database
         self._ends = ends
         self._decide = decide
-        self._whole = whole
+        self._replies = replies
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:  # noqa: ARG002
-        whole = await self._whole(turn)
-        if command_text(whole).lower().partition("@")[0] != COMMAND:
-            return await self._decide(turn, whole)
+        whole = await self._replies.whole(turn)
+        said = command_text(whole)
+        if said.lower().partition("@")[0] != COMMAND:
+            house = self._house_command(whole, said)
+            return await self._decide(turn, whole) if house is None else Answer(house.answer)
         return Answer(answer([self._ends(one) for one in await store.stopped_by(self._database, turn.request_id)]))
+
+    def _house_command(self, whole: Envelope, said: str) -> HouseCommand | None:
+        """As when it was accepted: what is nearly a command may also answer a question, if it is a reply."""
+        found = None if command_in(said) is not None else command_of(said)
+        is_reply = found is not None and found.name == "slip" and self._replies.replied_to(whole) is not None
+        return None if is_reply else found
 
 
 @asynccontextmanager

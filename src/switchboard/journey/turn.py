@@ -128,7 +128,7 @@ class TurnLeg:
         self._rule_book = rule_book
         self._replies = replies
         decisions = ChatDecisions(database, notifier, lambda: rule_book.rules.members, replies)
-        self._engines = {**engines, STOP: StopEngine(database, self._can_stop, decisions, replies.whole)}
+        self._engines = {**engines, STOP: StopEngine(database, self._can_stop, decisions, replies)}
         # Determined once: checking whether an engine has such a method takes longer than some turns.
         self._stoppable = {name: engine for name, engine in self._engines.items() if isinstance(engine, Stoppable)}
         remembering = {name: engine for name, engine in self._engines.items() if isinstance(engine, Remembers)}

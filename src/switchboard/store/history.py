@@ -105,6 +105,11 @@ async def erase(database: Database, below: UUID, limit: int) -> int:
     return int(await database.value(query("history.erase"), below, limit))
 
 
+async def begin_anew(database: Database, messages: Sequence[UUID]) -> None:
+    """The conversations of these messages begin with them: nobody is told any more what was said before."""
+    await database.run(query("history.begin_anew"), list(messages))
+
+
 async def save(database: Database, reader: Reader, entry: Entry) -> UUID:
     """Append something said outside turns, by or to this reader, to its history; returns its id."""
     where, whose, saved_id = (reader.system_id, reader.conversation), (reader.person, reader.private), new_uuid7()

@@ -426,6 +426,11 @@ class RoutingIndex:
                 first = found
         return None if first is None else _fired(node, first)
 
+    def depends_on(self, key: str, facts: Mapping[str, str]) -> bool:
+        """Whether in some team another rule decides because of this fact."""
+        without = {name: value for name, value in facts.items() if name != key}
+        return any(self.rule(team_id, facts) != self.rule(team_id, without) for team_id in self._nodes)
+
     def copies(self, team_id: TeamId, facts: Mapping[str, str]) -> Sequence[Fired]:
         """All of the team's rules that match and copy, including catch-alls."""
         node = self._nodes[team_id].copies

@@ -20,6 +20,7 @@ from switchboard.core.routing.facts import facts
 from switchboard.core.turns.command import command_text, has_command
 from switchboard.domain.envelope import Envelope, Passage
 from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.routing import spoken_name
 from switchboard.domain.shown import ShownApproval
 from switchboard.ports.channel import Channel
 from switchboard.ports.chat import is_own
@@ -83,7 +84,9 @@ def _question(one: ShownApproval) -> str:
     """A model's words, each line marked as such: otherwise it could imitate us and ask to `/approve` another call."""
     said = [f"> {line}" for line in str(one.arguments.get("question", "")).splitlines()]
     options = [f"{n}. {' '.join(option.split())}" for n, option in enumerate(options_of(one), 1)]
-    return "\n".join((f"{one.system_id} asks:", *said, *options, f"To answer: /answer {short(one)} and your answer"))
+    return "\n".join(
+        (f"{spoken_name(one.system_id)} asks:", *said, *options, f"To answer: /answer {short(one)} and your answer")
+    )
 
 
 def _request(one: ShownApproval, decides: bool) -> str:

@@ -1,6 +1,6 @@
 """Where a command, an answer or a pairing code may stand in a message: nobody else's words are taken for one. Pure.
 
-Called by `asking.py`, `stop.py` and `journey/strangers.py` as a message is accepted, and by `journey/stopping.py` in
+Called by `asking.py`, `house.py` and `journey/strangers.py` as a message is accepted, and by `journey/stopping.py` in
 its turn. In: an envelope with its `payload.raw`, because only that tells what of a mail is its subject. Out: the
 sender's own words that may be a command or an answer. Next: `asking.py`.
 """
@@ -18,7 +18,7 @@ from switchboard.core.passages.own import JOINT, own_text, passages_of
 from switchboard.domain.envelope import Envelope, Passage
 
 _MAIL: Final = "email"
-_NAMES: Final = ("/approve", "/refuse", "/answer", "/stop")
+_NAMES: Final = ("/approve", "/refuse", "/answer", "/stop", "/new", "/help", "/start")
 _COMMANDS = re.compile(rf"^[^\S\n]*(?:{'|'.join(_NAMES)})\b", re.IGNORECASE | re.MULTILINE)
 _WITH_WORDS = re.compile(r"/(?:answer|refuse)(?:@\S+)?[^\S\n]+\S+[^\S\n]+\S", re.IGNORECASE)
 """The beginning of a command that goes on with what a person says, which may be several lines."""

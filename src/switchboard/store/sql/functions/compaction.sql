@@ -1,24 +1,30 @@
--- Whether anything that a compaction has read is another now: its entries, what may be learned from them, earlier summaries.
+-- Whether anything that a compaction has read is another now: its entries, what may be learned from them, earlier summaries,
+-- the beginning of the conversation.
 create or replace function compaction_mark(_lane uuid, _first bigint, _last bigint) returns text
 language sql stable as $$
     select md5(
         coalesce((select string_agg(concat_ws(' ', e.position, e.learn, e.compacted_at, md5(e.text)), ',' order by e.position)
                   from switchboard.entry e where e.lane = _lane and e.position between _first and _last), '')
         || coalesce((select string_agg(concat_ws(' ', s.position, s.restored_at, md5(s.text)), ',' order by s.position)
-                     from switchboard.summary s where s.lane = _lane), ''));
+                     from switchboard.summary s where s.lane = _lane), '')
+        || switchboard.begun_anew(_lane));
 $$;
 
 -- The position of the first entry of a lane for which no summary has ever stood. There may be none at the positions before it:
--- what a failed turn was asked is replaced when its message comes again.
+-- what a failed turn was asked is replaced when its message comes again. No summary will stand for what was said before the
+-- conversation began anew.
 create or replace function first_not_compacted(_lane uuid) returns bigint
 language sql stable as $$
     select coalesce(
-        (select e.position from switchboard.entry e where e.lane = _lane and e.position > f.until order by e.position limit 1),
-        f.until + 1)
+        (select e.position from switchboard.entry e
+         where e.lane = _lane and e.position > f.until and e.request_id > f.since
+         order by e.position limit 1),
+        greatest(f.until, switchboard.last_position(_lane)) + 1)
     from (
         select greatest(
-            (select s.position from switchboard.summary s where s.lane = _lane order by s.position desc limit 1),
-            switchboard.erased_position(_lane)) as until
+                   (select s.position from switchboard.summary s where s.lane = _lane order by s.position desc limit 1),
+                   switchboard.erased_position(_lane)) as until,
+               switchboard.begun_anew(_lane) as since
     ) f;
 $$;
 
@@ -36,8 +42,11 @@ create or replace function commit_compaction(
     _facts text, _full integer
 ) returns boolean
 language plpgsql as $$
+declare
+    _since uuid;
 begin
     perform from lane l where l.key = _lane for no key update;
+    _since := begun_anew(_lane);  -- before the mark, which knows if another one is in force by then
     if compaction_mark(_lane, _first, _last) <> _mark then
         return false;
     end if;
@@ -45,8 +54,8 @@ begin
     if unlearn_forgotten(_lane, _facts) > 0 then
         return false;
     end if;
-    insert into summary (lane, position, summary_id, first_position, person, private, text)
-        values (_lane, _last, _summary_id, _first, _person, _private, _text);
+    insert into summary (lane, position, summary_id, first_position, person, private, text, since)
+        values (_lane, _last, _summary_id, _first, _person, _private, _text, _since);
     update entry e set compacted_at = clock_timestamp() where e.lane = _lane and e.position between _first and _last;
     perform save_facts(_lane, _facts);
     if not_compacted(_lane) < _full then
@@ -65,6 +74,7 @@ language sql stable as $$
     where s.lane = _lane and s.restored_at is null and s.text <> ''
       and _authentic
       and (not s.private or (_private and s.person = _person))
+      and s.since = switchboard.begun_anew(_lane)
     order by s.position desc limit 1;
 $$;
 

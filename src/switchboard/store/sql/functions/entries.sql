@@ -1,3 +1,22 @@
+-- The message with which the conversation of a lane began anew; what is older is not told any more. Zero: it never did.
+create or replace function begun_anew(_lane uuid) returns uuid
+language sql stable as $$
+    select coalesce(
+        (select c.since from switchboard.lane l join switchboard.conversation_start c on c.conversation = l.conversation
+         where l.key = _lane),
+        '00000000-0000-0000-0000-000000000000');
+$$;
+
+-- The conversations of these messages begin anew with them.
+create or replace function begin_anew(_messages uuid[]) returns void
+language sql as $$
+    insert into switchboard.conversation_start as c (conversation, since)
+        select distinct on (m.conversation) m.conversation, m.request_id from switchboard.message_inbox m
+        where m.request_id = any (_messages)
+        order by m.conversation, m.request_id desc
+        on conflict (conversation) do update set since = greatest(c.since, excluded.since);
+$$;
+
 -- Up to which position a history was erased for its age.
 create or replace function erased_position(_lane uuid) returns bigint
 language sql stable as $$
@@ -150,12 +169,14 @@ begin
 end $$;
 
 -- The entries of a lane after a position that this reader may see: what was said in private is for the same person in
--- private, and who a message is from must be sure. A summary stands for those that are compacted.
+-- private, and who a message is from must be sure. A summary stands for those that are compacted. Older than the conversation's
+-- beginning are also those of a turn that ended behind it.
 create or replace function visible_entries(_lane uuid, _after bigint, _person text, _private boolean, _authentic boolean)
 returns setof entry
 language sql stable as $$
-    select e.* from switchboard.entry e
+    select e.* from switchboard.entry e cross join switchboard.begun_anew(_lane) as since
     where e.lane = _lane and e.position > _after and e.compacted_at is null
       and _authentic
-      and (not e.private or (_private and e.person = _person));
+      and (not e.private or (_private and e.person = _person))
+      and e.request_id > since;
 $$;

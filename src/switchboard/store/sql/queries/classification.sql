@@ -7,6 +7,9 @@ select s.at, s.author, false as ours, s.text from (
            sum(length(i.envelope #>> '{payload,normalized_text}')) over (order by i.request_id desc) as so_far
     from switchboard.message_inbox i
     where i.conversation = switchboard.conversation_key($1) and i.request_id >= $2 and i.request_id < $3
+      and i.request_id > coalesce(
+        (select c.since from switchboard.conversation_start c where c.conversation = switchboard.conversation_key($1)),
+        '00000000-0000-0000-0000-000000000000')
     order by i.request_id desc limit $4
 ) s where s.so_far - length(s.text) < $5 order by s.request_id desc;
 
@@ -14,7 +17,12 @@ select s.at, s.author, false as ours, s.text from (
 select s.at, s.author, true as ours, s.text from (
     select o.seq, o.created_at as at, o.system_id as author, o.text, o.state,
            sum(length(o.text)) over (order by o.seq desc) as so_far
-    from switchboard.outbox o where o.lane = switchboard.lane_key('send', null, switchboard.conversation_key($1)) order by o.seq desc limit $3
+    from switchboard.outbox o
+    where o.lane = switchboard.lane_key('send', null, switchboard.conversation_key($1))
+      and o.request_id > coalesce(
+        (select c.since from switchboard.conversation_start c where c.conversation = switchboard.conversation_key($1)),
+        '00000000-0000-0000-0000-000000000000')
+    order by o.seq desc limit $3
 ) s where s.at >= $2 and s.state not in ('failed', 'dead') and s.so_far - length(s.text) < $4 order by s.seq desc;
 
 -- name: is_stored

@@ -29,7 +29,8 @@ from lane l
 cross join lateral (select first_not_compacted(l.key) as first) f
 left join lateral (
     select x.person, x.private, x.text, x.told from summary x
-    where x.lane = l.key and x.restored_at is null order by x.position desc limit 1
+    where x.lane = l.key and x.restored_at is null and x.since = begun_anew(l.key)
+    order by x.position desc limit 1
 ) s on true
 where l.key = $1 and not_compacted(l.key) >= $3;
 
@@ -37,7 +38,8 @@ where l.key = $1 and not_compacted(l.key) >= $3;
 -- A reply of an older release may have been written after others' words were read if tools were called for it.
 select e.position, e.role, e.text, e.person, e.private, e.created_at, e.learn, e.own,
        coalesce(e.told, case e.role when 'assistant' then e.calls is not null end) as told
-from entry e where e.lane = $1 and e.position between $2 and $3 order by e.position;
+from entry e cross join begun_anew($1) as since
+where e.lane = $1 and e.position between $2 and $3 and e.request_id > since order by e.position;
 
 -- name: commit
 select commit_compaction($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);

@@ -6,6 +6,7 @@ select d.facts from decision d where d.request_id = $1 and d.n = 1;
 -- The lane of a butler in a conversation, the position of its last entry, and up to which they are compacted or erased.
 select l.lane, last_position(l.lane) as position,
        greatest((select s.position from summary s where s.lane = l.lane and s.restored_at is null
+                   and s.since = begun_anew(l.lane)
                  order by s.position desc limit 1), erased_position(l.lane)) as compacted
 from (select lane_key('turn', $1, conversation_key($2)) as lane) l;
 
@@ -15,6 +16,9 @@ select s.text, s.position, s.created_at, s.told from visible_summary($1, $2, $3,
 -- name: load
 select e.role, e.text, e.person, e.calls, e.position, e.created_at, e.own, e.name, e.told
 from visible_entries($1, $2, $3, $4, $5) e order by e.position;
+
+-- name: begin_anew
+select begin_anew($1);
 
 -- name: erase
 select erase_history($1, $2);

@@ -27,14 +27,16 @@ where c.n <= 50
 order by c.request_id;
 
 -- name: heard
--- What was said in the group of message $3 since the last turn of butler $1 there, and is not in its history, newest first.
+-- What was said in the group of message $3 since the last turn of butler $1 there or the conversation's beginning, and is
+-- not in its history, newest first.
 {{place}}
 select m.request_id, m.envelope::text as envelope, m.received_at
 from place p
 cross join lateral (
     select i.request_id, i.envelope, i.received_at from message_inbox i
-    where i.conversation = p.conversation and i.request_id < $3 and i.request_id > coalesce(
+    where i.conversation = p.conversation and i.request_id < $3 and i.request_id > coalesce(greatest(
         (select d.request_id from delivery d where d.lane = p.lane and d.request_id < $3 order by d.seq desc limit 1),
+        (select c.since from conversation_start c where c.conversation = p.conversation)),
         '00000000-0000-0000-0000-000000000000')
     order by i.request_id desc limit 200
 ) m

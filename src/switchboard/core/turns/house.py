@@ -1,0 +1,103 @@
+"""Commands that Switchboard itself answers besides `/stop` and decisions, and what looks like a slip of one. Pure.
+
+`journey/accept.py` asks `house_command` about each message while it is stored, and lets rules that name the command
+come first; `journey/stopping.py` answers. Next: `command.py`, which says where in a message a command may stand.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from switchboard.core.turns.asking import is_answer
+from switchboard.core.turns.command import command_text, has_command
+from switchboard.core.turns.stop import COMMAND
+from switchboard.domain.envelope import Envelope
+from switchboard.ports.channel import Channel
+from switchboard.ports.chat import is_own
+
+HouseName = Literal["start", "help", "new", "slip"]
+
+NEW: Final = (
+    "A new conversation begins here. What was said before is kept, but is not read any more; what was remembered stays."
+)
+START: Final = "Hello! Write what you want in your own words. /help says which commands there are."
+HELP: Final = """Write what you want in your own words. There are also commands:
+/new - begin a new conversation: what was said before is not read any more
+/stop - end what is running for you here
+/help - show this
+When something needs your decision, you are told the command for it."""
+_ALONE: Final[dict[str, HouseName]] = {"/start": "start", "/help": "help", "/new": "new"}
+_ANSWERS: Final = {"start": START, "help": HELP, "new": NEW}
+_HOW: Final = {
+    "/approve": "To approve something, send /approve and the id that the request names, and nothing else.",
+    "/refuse": "To refuse something, send /refuse and the id that the request names; a reason may follow.",
+    "/answer": "To answer a question, send /answer, the id that the question names, and your answer.",
+}
+_WORD: Final = re.compile(r"(/[A-Za-z]{2,12})(?:@(\S{1,80}))?(?:\s+(.*))?", re.DOTALL)
+_PAYLOAD: Final = re.compile(r"[\w-]{1,64}", re.ASCII)
+"""What a link to a bot may give to `/start`."""
+_MOST_EXTRA: Final = 40
+"""Maximum characters behind a command that takes none for it to be a slip: what is longer means something else."""
+_SURE: Final = 4
+"""Letters of a command that is recognised with a slip: among shorter ones nearly every word is one."""
+
+
+class HouseCommand(Struct, frozen=True):
+    """Which command a text is. `account`: the name behind its `@`. `answer`: what its sender is told."""
+
+    name: HouseName
+    account: str | None
+    answer: str
+
+
+def house_command(envelope: Envelope, channel: Channel) -> HouseCommand | None:
+    """The command that a message is, if a person wrote it, and certainly its sender.
+
+    A slip only in a chat, and not in a reply, which may answer a question.
+
+    Groups add the name of the account (`/stop@house_bot`): with another's name, the command is not for us.
+    """
+    if not has_command(envelope):
+        return None
+    found = command_of(command_text(envelope))
+    if found is None or (found.account is not None and not is_own(envelope, found.account)):
+        return None
+    if found.name == "slip" and ("command" not in channel.keys or channel.replied_to(envelope) is not None):
+        return None
+    return found if is_answer(envelope, channel) else None
+
+
+def command_of(text: str) -> HouseCommand | None:
+    """The command that a text is, or a slip of one."""
+    found = _WORD.fullmatch(text.strip())
+    if found is None:
+        return None
+    word, account, extra = found[1].lower(), found[2], (found[3] or "").strip()
+    name = _ALONE.get(word)
+    if name is not None and (not extra or (name == "start" and _PAYLOAD.fullmatch(extra))):
+        return HouseCommand(name, account, _ANSWERS[name])
+    said = _slip(word, extra)
+    return HouseCommand("slip", account, said) if said else None
+
+
+def _slip(word: str, extra: str) -> str:
+    """What somebody is told who has nearly written a command; empty: it is something else."""
+    if word in _HOW:
+        return _HOW[word]
+    if word in _ALONE or word == COMMAND:
+        return f"Did you mean {word}? Send it alone, with nothing behind it." if len(extra) <= _MOST_EXTRA else ""
+    if extra:
+        return ""
+    meant = next((one for one in (*_ALONE, COMMAND, *_HOW) if len(one) > _SURE and _is_near(word, one)), None)
+    return "" if meant is None else f"Did you mean {meant}? If not, write it without the slash."
+
+
+def _is_near(word: str, meant: str) -> bool:
+    """Whether one letter is wrong, missing or too many, or two neighbours have changed places."""
+    start = next((n for n, (a, b) in enumerate(zip(word, meant, strict=False)) if a != b), min(len(word), len(meant)))
+    ours, theirs = word[start:], meant[start:]
+    swapped = ours[:2] == theirs[1::-1] and len(theirs) > 1 and ours[2:] == theirs[2:]
+    return swapped or ours[1:] == theirs[1:] or ours[1:] == theirs or ours == theirs[1:]
