@@ -175,7 +175,7 @@ async def lab(
         await teams.seed(database, teams_, rules, author="test", reason="lab")
         notifier = Notifier(database)
         rule_book = await RuleBook.open(database, notifier, classifying=classifying)
-        strangers = Strangers(database, notifier, channels, policies or {})
+        strangers = Strangers(database, notifier, channels, policies or {}, owns=rule_book.is_owner)
         decide = DecideLeg(rule_book, channels)
         accept = AcceptLeg(database, decide, notifier, AcceptLimits(**limits), channels, clock, strangers=strangers)
         yield Lab(database, notifier, rule_book, accept, ReplyService(database, notifier), channels)

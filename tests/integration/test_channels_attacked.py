@@ -18,11 +18,14 @@ from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import Runner
 from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
+from switchboard.core.turns.house import NEW, START
+from switchboard.domain.routing import Team
 from switchboard.journey.strangers import STRANGER_TEXT
 from switchboard.ports.connector import Account, Identity
 from switchboard.testing.bot_api import TOKEN, BotApi
 from tests.guessing import BOT, contacts, guess
 from tests.hands import settled
+from tests.lab import DEFAULT_RULES, ROOT, butler
 from tests.mail_servers import OWN, PASSWORD, Imap, Postbox, running_pymap, running_smtp
 from tests.servers import NO_TLS, Opened, open_server
 from tests.waiting import eventually
@@ -86,6 +89,30 @@ async def test_200_strangers_cost_no_model_and_20_notices_and_whom_an_operator_l
         await asyncio.wait_for(api.until(lambda: len(api.sent) == 23), 150)
         assert [text.split()[-1] for text in api.texts[20:]] == ["0", "1", "2"]
         assert {one["chat"]["id"] for one in api.sent[20:]} == {1000}
+        await eventually(lambda: settled(server.lab))
+
+
+async def test_an_owner_admits_the_group_there_and_may_begin_anew(
+    database_url: str, tmp_path: Path, api: BotApi
+) -> None:
+    owned = (Team(ROOT, None, members=(butler("echo", owners=["telegram:42"]),)),)
+    group, mention = api.people.group(title="Family home"), [{"type": "mention", "offset": 0, "length": 10}]
+    command = [{"type": "bot_command", "offset": 0, "length": 16}]
+    async with (
+        open_server(database_url, tmp_path, worker=True, tree=(owned, DEFAULT_RULES), policies=POLICIES) as server,
+        connected(server, telegram(api), "bot:123456"),
+    ):
+        api.people.say("@house_bot, hello", group, user=person(1), entities=mention)
+        api.people.say("/start@house_bot", group, user=person(1), entities=command)
+        await asyncio.wait_for(api.until(lambda: not api.world.updates), 60)
+        [contact] = await contacts(server.http, state="stranger")
+        assert (contact["display_name"], contact["held"], api.sent) == ("Family home", 2, [])
+        api.people.say("/start@house_bot", group, entities=command)
+        await asyncio.wait_for(api.until(lambda: len(api.sent) == 3), 60)
+        assert sorted(api.texts) == sorted(["@house_bot, hello", START, START])
+        api.people.say("/new@house_bot", group, entities=[{**command[0], "length": 14}])
+        await asyncio.wait_for(api.until(lambda: len(api.sent) == 4), 60)
+        assert api.texts[3] == NEW
         await eventually(lambda: settled(server.lab))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -17,8 +18,9 @@ from msgspec.structs import replace
 from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy, code_in
+from switchboard.core.turns.house import START
 from switchboard.domain.errors import Forbidden
-from switchboard.domain.routing import SystemId
+from switchboard.domain.routing import SystemId, Team
 from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.decide import DecideLeg
@@ -29,7 +31,7 @@ from switchboard.store import teams
 from switchboard.store.books import audit_books
 from switchboard.store.clock import DatabaseClock
 from tests.hands import assert_balanced, at_work, settled
-from tests.lab import DEFAULT_TEAMS, Lab, envelope_json, lab, submission
+from tests.lab import DEFAULT_TEAMS, ROOT, Lab, butler, envelope_json, lab, submission
 from tests.servers import Opened, open_server
 from tests.waiting import eventually
 from tests.width import wide
@@ -187,6 +189,59 @@ async def test_groups_are_let_in_apart_from_persons_and_told_nothing(database_ur
         assert await decided(parts, "-100", "approved") == 2
         assert not (await parts.accept.accept(grouped("all of us"))).held
         assert len(await notices(parts)) == 1
+
+
+OWNED = (Team(ROOT, None, members=(butler("echo", owners=["telegram:42"]),)),)
+HOUSE = {"id": -100, "type": "group", "title": "Family home"}
+UPDATES = itertools.count(1)
+
+
+def in_group(text: str, sender: int = 42, **more: Any) -> Submission:
+    """A message in a group, as Telegram's connector submits it."""
+    message = {"message_id": 7, "chat": HOUSE, "from": {"id": sender}, "text": text}
+    raw = {"update_id": next(UPDATES), "message": message}
+    about = {"sender": str(sender), "chat_type": "group", "thread": "-100", "raw": raw}
+    return submission(text, **{**about, **more})
+
+
+@pytest.mark.parametrize(
+    ("said", "admitted"),
+    [
+        (in_group("/start"), True),
+        (in_group("/start@house from-a-link"), True),
+        (in_group("hello"), False),
+        (in_group("/start", 43), False),
+        (in_group("/start@other_bot"), False),
+        (in_group("/start", of_control={"ingestion_tier": "held"}), False),
+        (in_group("/start", of_event={"kind": "edit", "refers_to": "7"}), False),
+        (in_group("", payload={"passages": [{"kind": "forwarded", "text": "/start"}]}), False),
+        (in_group("> x\n/start"), False),
+    ],
+)
+async def test_an_owner_lets_a_group_in_by_start_and_nobody_else_does(
+    database_url: str, said: Submission, admitted: bool
+) -> None:
+    async with lab(database_url, OWNED, policies=PAIR) as parts, at_work(parts.worker()):
+        waiting = await parts.accept.accept(in_group("what is for dinner?", 43))
+        answer = await parts.accept.accept(said)
+        assert (waiting.held, answer.held) == (True, not admitted)
+        await eventually(lambda: settled(parts))
+        [group] = await store.list_contacts(parts.database, "approved" if admitted else "stranger", None, 10)
+        assert (group.scope, group.identity, group.display_name) == ("group", "-100", "Family home")
+        assert await parts.replies_to(waiting.request_id) == (["what is for dinner?"] if admitted else [])
+        assert await parts.replies_to(answer.request_id) == ([START] if admitted else [])
+        audits = await parts.count("select count(*) from audit where action = 'group_admitted'")
+        assert audits == int(admitted)
+
+
+async def test_an_owner_does_not_let_in_what_an_operator_has_denied(database_url: str) -> None:
+    async with lab(database_url, OWNED, policies=PAIR) as parts:
+        await parts.accept.accept(in_group("hello"))
+        await decided(parts, "-100", "denied")
+        with pytest.raises(Forbidden, match="denied"):
+            await parts.accept.accept(in_group("/start"))
+        await decided(parts, "-100", "stranger")
+        assert not (await parts.accept.accept(in_group("/start"))).held
 
 
 async def test_mail_counts_only_for_an_authenticated_sender_and_nobody_is_answered(database_url: str) -> None:

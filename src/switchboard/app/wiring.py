@@ -99,7 +99,8 @@ async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
     given = settings.accept
     limits = AcceptLimits(given.backlog, given.message_bytes, sender_per_minute=given.sender_per_minute)
     decide, clock = DecideLeg(runtime.rule_book, runtime.channels), DatabaseClock()
-    strangers = Strangers(runtime.database, runtime.notifier, runtime.channels, runtime.policies)
+    owns = runtime.rule_book.is_owner
+    strangers = Strangers(runtime.database, runtime.notifier, runtime.channels, runtime.policies, owns=owns)
     accept = AcceptLeg(runtime.database, decide, runtime.notifier, limits, runtime.channels, clock, strangers=strangers)
     async with AsyncExitStack() as stack:
         await remote_agents.listen(runtime.database)

@@ -1,12 +1,13 @@
 """Who owns a butler: the people named in its option `owners`, and those who sent a code for owners. Pure.
 
-Called by the engine `model` to find what a turn may use, and by `journey/approving.py` to find who decides in chat.
+Called by the engine `model` to find what a turn may use, by `journey/approving.py` to find who decides in chat, and by
+`journey/rulebook.py` to find who may let a group in.
 Next: `core/readers.py`, which says whether the author is certain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Owner
@@ -21,6 +22,11 @@ def is_owner(member: Member, owners: Collection[str], envelope: Envelope) -> boo
     source, sender = envelope.source, envelope.sender.identity
     by_code = Owner(source.channel, source.endpoint_identity, sender) in member.owners
     return by_code or f"{source.channel}:{sender}" in owners
+
+
+def owns_any(members: Iterable[Member], envelope: Envelope) -> bool:
+    """Whether the sender owns a butler that is switched on."""
+    return any(member.active and member.number == 1 and is_owner(member, envelope) for member in members)
 
 
 def decides_in_chat(member: Member | None, envelope: Envelope, reader: Reader) -> bool:

@@ -19,8 +19,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.owners import owns_any
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.routing.index import RoutingIndex
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Member, SystemId, Team
@@ -82,6 +84,10 @@ class RuleBook:
         """Every remote butler as of the last look."""
         self.queued = False
         """Whether messages may be waiting to be classified. Once true it stays true, so that none is overtaken."""
+
+    def is_owner(self, envelope: Envelope) -> bool:
+        """Whether the sender owns a butler; that it is certainly the sender must be known already."""
+        return owns_any(self.rules.members.values(), envelope)
 
     @classmethod
     async def open(

@@ -6,7 +6,7 @@ message, or None if its sender may write. Next: `app/messages/pairing.py`, where
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import structlog
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from switchboard.core.channels.registry import Channels
 from switchboard.core.strangers import Contact, Policy, code_in, contact_of
 from switchboard.core.turns.command import command_text
+from switchboard.core.turns.house import house_command
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Forbidden, Unavailable
 from switchboard.domain.message import Message
@@ -24,7 +25,7 @@ from switchboard.store import strangers as store
 from switchboard.store.database import Database
 from switchboard.store.inbox import Acceptance, Prepared
 from switchboard.store.outbox import pull_pool
-from switchboard.store.strangers import StrangerNotice, StrangerOutcome
+from switchboard.store.strangers import NamedContact, StrangerNotice, StrangerOutcome
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +46,10 @@ _REFUSED: Final = {
 
 
 class Strangers:
-    """`policies` by (channel, endpoint), which may change at run time; an endpoint without one is open."""
+    """`policies` by (channel, endpoint), which may change at run time; an endpoint without one is open.
+
+    `owns`: whether the sender of a message is an owner, who may let groups in.
+    """
 
     def __init__(
         self,
@@ -53,11 +57,14 @@ class Strangers:
         notifier: Notifier,
         channels: Channels,
         policies: Mapping[tuple[str, str], Policy],
+        *,
+        owns: Callable[[Envelope], bool] = lambda _: False,
     ) -> None:
         self._database = database
         self._notifier = notifier
         self._channels = channels
         self._policies = policies
+        self._owns = owns
 
     def __bool__(self) -> bool:
         return bool(self._policies)
@@ -81,17 +88,20 @@ class Strangers:
         """Those of the contacts who may write."""
         return {one for one in await store.let_in(self._database, contacts) if one.scope != "unverified"}
 
-    async def hold(self, prepared: Prepared, contact: Contact, named: Collection[bytes] = ()) -> Acceptance | None:
+    async def hold(self, prepared: Prepared, contact: Contact, refers: Collection[bytes] = ()) -> Acceptance | None:
         """Hold the message, which names these blobs; None if its sender may now write. A late one is always held.
 
         Raises Forbidden if too much is held already.
         """
         envelope = prepared.arrival.message.envelope
+        named = self._named(envelope, contact)
+        if self._admits(envelope, contact) and await self._admit(envelope, named):
+            return None
         code, pairs = self._code(envelope, contact), self._pairs(envelope, contact)
         notice = self._notice(envelope, contact) if pairs or contact.scope == "late" else None
         async with self._database.transaction() as one:
-            held = await store.hold(one, prepared, contact, code=code, notice=notice)
-            await _refer(one, named, held)
+            held = await store.hold(one, prepared, named, code=code, notice=notice)
+            await _refer(one, refers, held)
             if held.outcome == "code":
                 detail = {"channel": contact.channel, "endpoint": contact.endpoint, "identity": contact.identity}
                 owns = {} if held.owner_of is None else {"owner_of": held.owner_of}
@@ -104,6 +114,30 @@ class Strangers:
         if held.owner_of is not None:
             self._notifier.notify(RULES)
         return _acceptance(held)
+
+    def _named(self, envelope: Envelope, contact: Contact) -> NamedContact:
+        title = self._channels[contact.channel].title(envelope) if contact.scope == "group" else None
+        return NamedContact(contact, title if contact.scope == "group" else envelope.sender.display_name)
+
+    def _admits(self, envelope: Envelope, contact: Contact) -> bool:
+        """Whether it is the `/start` of an owner, who lets the group in; nobody else can, whatever they quote."""
+        if contact.scope != "group" or envelope.kept_as_history or envelope.control.ingestion_tier == "held":
+            return False
+        command = house_command(envelope, self._channels[contact.channel])
+        return command is not None and command.name == "start" and self._owns(envelope)
+
+    async def _admit(self, envelope: Envelope, group: NamedContact) -> bool:
+        """Whether the group may write now; not if an operator has denied it."""
+        who = group.contact
+        by = f"owner {who.channel}:{envelope.sender.identity}"
+        async with self._database.transaction() as one:
+            admitted = await store.admit(one, group, by)
+            if admitted:
+                detail = {"channel": who.channel, "endpoint": who.endpoint, "identity": who.identity, "by": by}
+                await audit.append(one, "pairing", "group_admitted", detail)
+        if admitted:
+            self._notifier.notify(WORK)
+        return admitted
 
     async def _tell(self, held: StrangerOutcome, notice: StrangerNotice | None) -> None:
         """Tell the sender of a code what it has done, where strangers are told anything."""

@@ -157,6 +157,8 @@ class Channel(Struct, frozen=True, kw_only=True):
     """What must be equal besides the id for two messages to be the same, where strangers choose ids; None: nothing."""
     chat: Callable[[Envelope], str | None] = _nothing
     """The chat of a message that names no thread; None: the conversation is that of its sender."""
+    title: Callable[[Envelope], str | None] = _nothing
+    """What people call the group that a message was written in; None: that is not known."""
     correspondence: Callable[[Envelope], Correspondence | None] = _open
     """Who may write in a thread, where anyone can name any thread; None: whoever names one belongs to it."""
     replied_to: Callable[[Envelope], str | None] = _nothing

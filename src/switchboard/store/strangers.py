@@ -48,6 +48,13 @@ class StrangerNotice(Struct, frozen=True):
     pool: str
 
 
+class NamedContact(Struct, frozen=True):
+    """A contact, and what people call it: a person by name, a group by title."""
+
+    contact: Contact
+    name: str | None
+
+
 def account_key(keys: Keys, channel: str, endpoint: str) -> str:
     """The key of all contacts of an endpoint."""
     return keys.of("contact", json.dumps([channel, endpoint]).encode())
@@ -67,21 +74,22 @@ async def let_in(database: Database, contacts: Collection[Contact]) -> set[Conta
 
 
 async def hold(
-    database: Database, one: Prepared, contact: Contact, *, code: str | None, notice: StrangerNotice | None
+    database: Database, one: Prepared, contact: NamedContact, *, code: str | None, notice: StrangerNotice | None
 ) -> StrangerOutcome:
     """Store a message without routing it, unless its sender may now write. `code`: the code that it may consist of."""
+    who = contact.contact
     keys = await database.keys()
-    account = account_key(keys, contact.channel, contact.endpoint)
+    account = account_key(keys, who.channel, who.endpoint)
     request_id, channel, endpoint, sender, thread, envelope, media_type, received_at, tier, *_ = one.row
     row = await database.row(
         query("strangers.hold"),
-        *(account, contact_key(keys, contact), contact.scope, storable_text(contact.identity)),
-        storable_or_none(one.arrival.message.envelope.sender.display_name),
+        *(account, contact_key(keys, who), who.scope, storable_text(who.identity)),
+        storable_or_none(contact.name),
         None if code is None else keys.of("code", f"{account}{code}".encode()),
         *((None, None, None) if notice is None else (new_uuid7(), notice.text, notice.pool)),
         *keys_of(one, keys),
         *(request_id, channel, endpoint, sender, thread or None, envelope, media_type, received_at, tier),
-        *(one.row[12], one.arrival.pinned, one.raw, contact.private),
+        *(one.row[12], one.arrival.pinned, one.raw, who.private),
     )
     held = row_as(StrangerOutcome, row)
     if held is None:
@@ -138,6 +146,14 @@ async def add(database: Database, contact: Contact, by: str) -> UUID:
     where = (contact.channel, contact.endpoint, contact.scope, contact.identity)
     await database.row(query("strangers.add"), account, contact_id, *where, by)
     return UUID(contact_id)
+
+
+async def admit(database: Database, group: NamedContact, by: str) -> bool:
+    """Approve a group; False: an operator has denied it."""
+    keys, who = await database.keys(), group.contact
+    where = account_key(keys, who.channel, who.endpoint), contact_key(keys, who), who.channel, who.endpoint
+    name = storable_or_none(group.name)
+    return bool(await database.value(query("strangers.admit_group"), *where, storable_text(who.identity), name, by))
 
 
 async def move(database: Database, channel: str, endpoint: str, old: str, new: str) -> None:

@@ -229,6 +229,7 @@ _TELEGRAM: Final = Channel(
     providers=frozenset({"telegram"}),
     event_id=_event_id,
     chat=_chat,
+    title=lambda envelope: word(at(_message(envelope), "chat", "title")),
     replied_to=_replied_to,
     replied=_replied,
     facts=_facts,

@@ -265,6 +265,23 @@ begin
     return query select * from decide_contact(_contact, 'approved', _by);
 end $$;
 
+-- Let a group in, unless an operator has denied it. _name: its title. Returns whether it may write now.
+create or replace function admit_group(
+    _account uuid, _contact uuid, _channel text, _endpoint text, _identity text, _name text, _by text
+) returns boolean
+language plpgsql as $$
+begin
+    perform lock_contacts(_account);
+    if exists (select from contact c where c.contact_id = _contact and c.state = 'denied') then
+        return false;
+    end if;
+    insert into contact as c (contact_id, account, channel, endpoint, scope, identity, display_name, state)
+        values (_contact, _account, _channel, _endpoint, 'group', _identity, _name, 'stranger')
+        on conflict (contact_id) do update set display_name = coalesce(excluded.display_name, c.display_name);
+    perform decide_contact(_contact, 'approved', _by);
+    return true;
+end $$;
+
 -- Forget what one stranger has waited with for longer than _age, and strangers of whom nothing is held any more.
 -- Returns how many messages and contacts; 0: there are none.
 create or replace function forget_strangers(_age interval) returns integer

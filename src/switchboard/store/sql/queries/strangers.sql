@@ -31,6 +31,9 @@ select move_contact($1, $2, $3, $4);
 -- name: add
 select messages, changed from let_in($1, $2, $3, $4, $5, $6, $7);
 
+-- name: admit_group
+select admit_group($1, $2, $3, $4, $5, $6, $7);
+
 -- name: new_code
 insert into pairing_code (code_id, account, key, expires_at, owner_of)
 values ($1, $2, $3, clock_timestamp() + $4::interval, $5) returning expires_at;
