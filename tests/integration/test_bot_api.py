@@ -388,6 +388,23 @@ async def test_python_telegram_bot_understands_all_of_it(monkeypatch: pytest.Mon
             await bot.get_updates()
 
 
+async def test_python_telegram_bot_reads_posts_their_copies_and_checklists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTB_TIMEDELTA", "true")
+    async with BotApi() as api, telegram.Bot(TOKEN, f"{api.url}/bot") as bot:
+        channel, group = api.people.channel(), api.people.group()
+        api.people.post(channel, "news", group=group)
+        api.people.send({"checklist": {"title": "Trip", "tasks": [{"id": 1, "text": "Hotel"}]}})
+        post, copy, listed = await bot.get_updates(timeout=0)
+    assert post.channel_post is not None
+    assert copy.message is not None
+    assert copy.message.is_automatic_forward
+    assert isinstance(copy.message.forward_origin, telegram.MessageOriginChannel)
+    assert copy.message.forward_origin.message_id == post.channel_post.message_id
+    assert listed.message is not None
+    assert listed.message.checklist is not None
+    assert [task.text for task in listed.message.checklist.tasks] == ["Hotel"]
+
+
 async def test_telebot_understands_it_too(telebots: Callable[[BotApi], AsyncTeleBot]) -> None:
     async with BotApi() as api:
         bot = telebots(api)
