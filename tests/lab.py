@@ -178,7 +178,8 @@ async def lab(
         strangers = Strangers(database, notifier, channels, policies or {}, owns=rule_book.is_owner)
         decide = DecideLeg(rule_book, channels)
         accept = AcceptLeg(database, decide, notifier, AcceptLimits(**limits), channels, clock, strangers=strangers)
-        yield Lab(database, notifier, rule_book, accept, ReplyService(database, notifier), channels)
+        replies = ReplyService(database, notifier, lambda: rule_book.rules.members)
+        yield Lab(database, notifier, rule_book, accept, replies, channels)
     finally:
         await database.close()
 

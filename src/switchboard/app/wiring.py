@@ -114,7 +114,8 @@ async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
         await run_in_background(stack, runtime.notifier.listen)
         mails = MailReader()
         stack.push_async_callback(mails.close)
-        yield Switchboard(runtime, accept, ReplyService(runtime.database, runtime.notifier), mails)
+        replies = ReplyService(runtime.database, runtime.notifier, lambda: runtime.rule_book.rules.members)
+        yield Switchboard(runtime, accept, replies, mails)
 
 
 async def _hear_butlers(database: Database) -> None:

@@ -19,9 +19,8 @@ def is_owner(member: Member, owners: Collection[str], envelope: Envelope) -> boo
 
     The option names a channel and a sender, such as `telegram:5488`; a code counts at its endpoint alone.
     """
-    source, sender = envelope.source, envelope.sender.identity
-    by_code = Owner(source.channel, source.endpoint_identity, sender) in member.owners
-    return by_code or f"{source.channel}:{sender}" in owners
+    person = Owner(envelope.source.channel, envelope.source.endpoint_identity, envelope.sender.identity)
+    return _is_among(person, member, owners)
 
 
 def owns_any(members: Iterable[Member], envelope: Envelope) -> bool:
@@ -29,10 +28,23 @@ def owns_any(members: Iterable[Member], envelope: Envelope) -> bool:
     return any(member.active and member.number == 1 and is_owner(member, envelope) for member in members)
 
 
+def owns(person: Owner, member: Member | None) -> bool:
+    """Whether the person owns the butler, by its option `owners` or by a code."""
+    return member is not None and _is_among(person, member, owners_of(member))
+
+
+def owners_of(member: Member) -> Collection[str]:
+    """The owners that the option of this butler names."""
+    owners = member.options.get("owners")
+    return owners if isinstance(owners, list | tuple) else ()
+
+
+def _is_among(person: Owner, member: Member, owners: Collection[str]) -> bool:
+    return person in member.owners or f"{person.channel}:{person.identity}" in owners
+
+
 def decides_in_chat(member: Member | None, envelope: Envelope, reader: Reader) -> bool:
     """Whether an owner of this butler certainly wrote the message, where nobody else reads."""
     if member is None:
         return False
-    named = member.options.get("owners")
-    owners = named if isinstance(named, list | tuple) else ()
-    return is_owner(member, owners, envelope) and reader.private and reader.authentic
+    return is_owner(member, owners_of(member), envelope) and reader.private and reader.authentic

@@ -41,8 +41,12 @@ def reader_among(
 def person_of(envelope: Envelope) -> str:
     """Channel, endpoint and sender as one key of at most 400 ASCII characters; distinct persons have distinct keys."""
     source = envelope.source
-    parts = (source.channel, source.endpoint_identity, envelope.sender.identity)
-    key = "/".join(quote(part, safe="") for part in parts)
+    return person_named(source.channel, source.endpoint_identity, envelope.sender.identity)
+
+
+def person_named(channel: str, endpoint: str, sender: str) -> str:
+    """The same for a sender of whom there is no message at hand."""
+    key = "/".join(quote(part, safe="") for part in (channel, endpoint, sender))
     if len(key) <= _MAX_PERSON:
         return key
     # The key is indexed. Quoting never leaves a `=`, so a shortened key cannot equal another person's full one.
@@ -59,7 +63,12 @@ def directory_among(reader: Reader) -> str | None:
     """The same before there is a message; None if the sender is uncertain."""
     if not reader.authentic:
         return None
-    return _directory(f"private:{reader.person}" if reader.private else f"group:{reader.conversation}")
+    return directory_of_person(reader.person) if reader.private else _directory(f"group:{reader.conversation}")
+
+
+def directory_of_person(person: str) -> str:
+    """The same for what only this person, who is certain, may read."""
+    return _directory(f"private:{person}")
 
 
 def _directory(readers: str) -> str:

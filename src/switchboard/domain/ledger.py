@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NewType
+from typing import Final, Literal, NewType
 from uuid import UUID
 
 from msgspec import Struct
@@ -56,6 +56,18 @@ class ReplyFile:
     media_type: str
     size_bytes: int
     sha256: str
+
+
+MAX_CHOICES: Final = 8
+"""Maximum number of choices below a reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A button below a reply. `token`: what a press of it brings back, at most 48 bytes of ASCII."""
+
+    label: str
+    token: str
 
 
 @dataclass(frozen=True, slots=True)

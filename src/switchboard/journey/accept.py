@@ -20,6 +20,7 @@ from switchboard.core.channels.registry import Channels
 from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
 from switchboard.core.strangers import Contact
 from switchboard.core.turns.asking import is_answer, is_command
+from switchboard.core.turns.choices import is_press
 from switchboard.core.turns.house import house_command
 from switchboard.core.turns.stop import is_stop
 from switchboard.domain.envelope import Envelope
@@ -201,7 +202,7 @@ class AcceptLeg:
             routed = not envelope.kept_as_history
             late = routed and envelope.control.ingestion_tier == "held"
             stops = routed and not late and is_stop(envelope, channel)
-            command = stops or (routed and not late and is_command(envelope, channel))
+            command = stops or (routed and not late and is_command(envelope, channel)) or is_press(envelope, channel)
             house = house_command(envelope, channel) if routed and not late and not command else None
             if house is not None and not self._decide.names_command(envelope, now):
                 command = True

@@ -1,8 +1,8 @@
 """Decisions by people while a turn waits: they are asked, and decide in chat or as operators.
 
-`turn.py` calls `tell` when a turn is about to wait, and the built-in engine calls `ChatDecisions` with a command or a
-reply to a question; `app/approvals/service.py` calls `decide`. Questions are kept in the store, with the event that the
-turn waits for. Next: `core/turns/asking.py` for the words.
+`turn.py` calls `tell` when a turn is about to wait, and the built-in engine calls `ChatDecisions` with a command, a
+pressed button or a reply to a question; `app/approvals/service.py` calls `decide`. Questions are kept in the store,
+with the event that the turn waits for. Next: `core/turns/asking.py` for the words.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import structlog
 from msgspec import Struct
 
 from switchboard.core.owners import decides_in_chat
-from switchboard.core.readers import directory_of
-from switchboard.core.turns.asking import ChatCommand, chosen, command_in, fits_chat, notice, short
+from switchboard.core.readers import directory_of, person_of
+from switchboard.core.turns.asking import ChatCommand, Verb, chosen, command_in, fits_chat, notice, short
+from switchboard.core.turns.choices import Press, mark_of, one_line, press_in, standing
 from switchboard.core.turns.command import answer_text, command_text
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Conflict, NotFound
@@ -88,7 +89,7 @@ async def tell(database: Database, worker: int, item: Item, pool: str | None, *,
 
 
 class ChatDecisions:
-    """Decides by the messages that people write where they were asked."""
+    """Decides by the messages that people write, and the buttons that they press, where they were asked."""
 
     def __init__(
         self,
@@ -107,6 +108,9 @@ class ChatDecisions:
 
         `whole`: the message with its `payload.raw`.
         """
+        pressed = press_in(whole)
+        if pressed is not None:
+            return Answer(await self._pressed(turn, pressed))
         command = command_in(command_text(whole))
         if command is not None:
             return Answer(await self._commanded(turn, command))
@@ -123,21 +127,37 @@ class ChatDecisions:
         told = await self._carried_out(turn, asked[0], command)
         return NoReply(reason=f"handed on: it answers {short(asked[0])}") if told is None else Answer(told)
 
+    async def _pressed(self, turn: Turn, pressed: Press) -> str:
+        """Carry out what the button says, if whoever pressed it was asked; the response is for this person alone."""
+        reader = await self._conversations.reader(turn)
+        ids = pressed.approval_id, pressed.approval_id
+        found = await store.of_readers(self._database, directory_of(reader, turn.request_id), ids, 1)
+        asked = _meant(found)
+        if asked is None:
+            return "Nothing here waits for that any more."
+        if pressed.recipient != mark_of(person_of(turn.envelope)):
+            await self._refused(turn, asked, pressed.choice)
+            return "Somebody else was asked that."
+        command = pressed.command
+        if command is None:
+            return f"{standing(asked, turn.envelope.sender.display_name or '')}."
+        what = one_line(chosen(asked, command.text)) if command.verb == "answer" else asked.tool
+        return await self._carried_out(turn, asked, command) or _done(asked, command.verb, what)
+
     async def _commanded(self, turn: Turn, command: ChatCommand) -> str:
         reader = await self._conversations.reader(turn)
         readers = directory_of(reader, turn.request_id)
         asked = _meant(await store.of_readers(self._database, readers, command.ids, _FEW))
         if asked is None:
             return f"Nothing here waits for {command.start}, or more than one thing does. Give more of its id."
-        done = f"{_STATES[command.verb].capitalize()}: {asked.tool} ({short(asked)})."
-        return await self._carried_out(turn, asked, command) or done
+        return await self._carried_out(turn, asked, command) or _done(asked, command.verb, asked.tool)
 
     async def _carried_out(self, turn: Turn, asked: ShownApproval, command: ChatCommand) -> str | None:
         """Why it cannot be carried out; None once it is done."""
         if why := _unfit(asked, command):
             return why
         if why := self._forbidden(turn, await self._conversations.reader(turn), asked):
-            await self._refused(turn, asked, command)
+            await self._refused(turn, asked, command.verb)
             return why
         said = chosen(asked, command.text) if command.verb == "answer" else command.text
         try:
@@ -156,10 +176,14 @@ class ChatDecisions:
             return None
         return f"You may not decide that here. An operator can: switchboard approvals show {short(asked)}"
 
-    async def _refused(self, turn: Turn, asked: ShownApproval, command: ChatCommand) -> None:
+    async def _refused(self, turn: Turn, asked: ShownApproval, command: str) -> None:
         log.warning("refused", actor=_sender(turn), action="approvals")
-        detail = {"approval_id": str(asked.approval_id), "command": command.verb}
+        detail = {"approval_id": str(asked.approval_id), "command": command}
         await audit.append(self._database, _sender(turn), "refused:approvals", detail)
+
+
+def _done(asked: ShownApproval, verb: Verb, what: str) -> str:
+    return f"{_STATES[verb].capitalize()}: {what} ({short(asked)})."
 
 
 def _unfit(asked: ShownApproval, command: ChatCommand) -> str | None:

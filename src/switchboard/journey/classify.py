@@ -24,7 +24,7 @@ from switchboard.core.passages.own import passages_of
 from switchboard.core.passages.showing import plain_text
 from switchboard.core.policy.retry import backoff
 from switchboard.core.policy.tiers import TIERS, tier_of
-from switchboard.core.routing.decide import decide_with, keep
+from switchboard.core.routing.decide import decide_with, is_kept, keep
 from switchboard.core.storable import storable_text
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Unavailable
@@ -160,7 +160,7 @@ class RouteLeg:
         answers: dict[Undecided, Classified] = {}
         journal: StoredJournal | None = None
         waiting = case.waiting
-        if (kept := stored_envelope(waiting.envelope)).kept_as_history:
+        if is_kept(kept := stored_envelope(waiting.envelope), waiting.pinned):
             return keep(self._rule_book.rules.index, waiting.facts, kept.event.kind)
         while isinstance(
             found := decide_with(self._rule_book.rules.index, waiting.facts, answers, waiting.pinned), Undecided

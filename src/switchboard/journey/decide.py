@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from switchboard.core.channels.registry import CHANNELS, Channels
-from switchboard.core.routing.decide import decide_now, keep
+from switchboard.core.routing.decide import decide_now, is_kept, keep
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Decision, SystemId
@@ -38,7 +38,7 @@ class DecideLeg:
         `pinned` precedes all rules: the connector named it, or it wrote the message that this one replies to.
         """
         known = self._facts(envelope, received_at)
-        if envelope.kept_as_history:
+        if is_kept(envelope, pinned):
             return keep(self._rule_book.rules.index, known, envelope.event.kind)
         decision = decide_now(self._rule_book.rules.index, known, pinned)
         return ToClassify(known) if decision is None else decision

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
@@ -24,8 +24,10 @@ from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.policy.retry import backoff
 from switchboard.core.storable import storable_text
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.errors import Conflict
-from switchboard.domain.ledger import Item, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
+from switchboard.domain.errors import Conflict, Unavailable
+from switchboard.domain.ledger import Choice, Item, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
+from switchboard.domain.routing import Member, SystemId
+from switchboard.journey.choices import Choices
 from switchboard.lanes.faults import point
 from switchboard.lanes.kinds import WORK_POOL, Claim
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
@@ -182,11 +184,22 @@ class PullRequest(Struct, frozen=True):
 
 
 class ReplyService:
-    """Serves replies to connectors, and accepts their receipts."""
+    """Serves replies to connectors, and accepts their receipts. `members`: the present butlers."""
 
-    def __init__(self, database: Database, notifier: Notifier) -> None:
+    def __init__(
+        self, database: Database, notifier: Notifier, members: Callable[[], Mapping[SystemId, Member]] = dict
+    ) -> None:
         self._database = database
         self._notifier = notifier
+        self._choices = Choices(database, members)
+
+    async def choices(self, replies: Sequence[LeasedRow]) -> Mapping[UUID, Sequence[Choice]]:
+        """The buttons below these replies, by reply; none if they cannot be looked up, as their texts say the same."""
+        try:
+            return await self._choices.below(replies)
+        except Unavailable as error:
+            log.warning("replies go without buttons", why=error.message)
+            return {}
 
     async def pull(self, request: PullRequest, over: asyncio.Event | None = None) -> list[LeasedRow]:
         """The next replies of this endpoint, one per conversation, leased; waits up to `wait_s` s for the first.

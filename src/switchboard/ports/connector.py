@@ -19,11 +19,14 @@ from pydantic import BaseModel
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import SwitchboardError
 from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import Choice
 
 TextUnit = Literal["bytes", "code_points", "utf16"]
 Markup = Literal["plain", "entities", "html", "markdown", "mrkdwn"]
 History = Literal["cursor", "window", "none"]
 Idempotency = Literal["key", "lookup", "none"]
+PRESS: Final = "press"
+"""The field of a press's `event.reply_address` with the platform's id of the press; `message` is what was pressed."""
 SEND_S: Final = 30.0
 """The maximum time for sending a part without files."""
 _SLOWEST: Final = 65_536
@@ -55,6 +58,10 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """Maximum bytes of the files in one part; 0: no files. Larger ones are only named in the text."""
     files_per_part: int = 1
     """Maximum number of files in one part; a text of a suitable length goes with them."""
+    buttons: int = 0
+    """Maximum number of buttons below a part; 0: choices are words of its text only."""
+    draft_s: float = 0.0
+    """Seconds between two drafts of an answer in a direct chat; 0: there are no drafts."""
     per_account_s: float = 0.0
     """Seconds between two parts of the account; 0: no limit."""
     per_conversation_s: float = 0.0
@@ -184,6 +191,9 @@ class Part(Struct, frozen=True, kw_only=True):
     reply_to: str | None = None
     """The platform's id of the message being answered."""
     subject: str | None = None
+    choices: tuple[Choice, ...] | None = None
+    """Buttons below it, which say what its text says, too. Where `address` has a `press` that the part answers, they
+    replace those that were pressed, and the text is for whoever pressed; None: those stay."""
 
     @property
     def patience_s(self) -> float:
@@ -282,6 +292,14 @@ class Session(Protocol):
     async def typing(self, address: JsonObject) -> None:  # noqa: ARG002  a default
         """Show that an answer is being written."""
         return
+
+    async def draft(self, part: Part, number: int) -> Later | Refused | None:  # noqa: ARG002  a default
+        """Show what is written so far of an answer; only on platforms with `draft_s`. None: it is shown.
+
+        `number`: 1 to 2**31 - 1, the same for all drafts of an answer. Refused with `blocked`: not in this chat;
+        otherwise nowhere. Raises OSError.
+        """
+        return Refused("the platform has no drafts")
 
     def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
         """The bytes of a message's file. Raises OSError; FileNotFoundError or ValueError if it can never be fetched."""

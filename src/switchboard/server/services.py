@@ -19,6 +19,7 @@ from switchboard.app.messages.accounts import AccountService
 from switchboard.app.messages.blobs import BlobService
 from switchboard.app.messages.chat import ChatService
 from switchboard.app.messages.connectors import ConnectorService
+from switchboard.app.messages.drafts import DraftService
 from switchboard.app.messages.hook_accounts import HookAccounts
 from switchboard.app.messages.hooks import HookService
 from switchboard.app.messages.intake import Intake
@@ -55,6 +56,7 @@ class Services:
         self.intake = Intake(switchboard.accept, switchboard.mails, access, self.blobs, self.metrics)
         self.connectors = ConnectorService(database, switchboard.replies, access)
         self.accounts = AccountService(database, access, runtime.policies.look)
+        self.drafts = DraftService(database, access)
         self.quarantine = QuarantineService(database, access)
         self.posted = PostedService(database, access, runtime.notifier)
         self.hooks = HookService(

@@ -13,11 +13,11 @@ from uuid import UUID
 from msgspec import Struct
 
 from switchboard.core.storable import storable_json, storable_text
-from switchboard.domain.ledger import Item
+from switchboard.domain.ledger import Item, LaneKey
 from switchboard.domain.message import Conversation
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.ports.engine import Ask, Pending, Turn
-from switchboard.store.database import Database, query, row_as, rows_as, seconds
+from switchboard.store.database import Database, part_as, query, row_as, rows_as, seconds
 from switchboard.store.ids import new_uuid7
 from switchboard.store.steps import StepWrite
 
@@ -68,6 +68,37 @@ async def asked_in(database: Database, conversation: Conversation, message: str)
 async def untold(database: Database, item: Item) -> list[ShownApproval]:
     """The requests that a running item waits for, and of which its conversation has not been told."""
     return rows_as(ShownApproval, await database.rows(query("approvals.untold"), item.lane, item.seq))
+
+
+class Replied(Struct, frozen=True):
+    """A reply of Switchboard: `token` is that of the button whose press it answers, None if it answers a message.
+
+    `name`: what the person is called to whom it goes; may be empty.
+    """
+
+    outbox_id: UUID
+    token: str | None
+    name: str
+
+
+class Told(Struct, frozen=True):
+    """A request, the reply that tells of it, the lane of that reply, and who may read the request."""
+
+    told_in: UUID
+    told_lane: LaneKey
+    readers: str
+    asked: ShownApproval
+
+
+async def pressed(database: Database, replies: Sequence[UUID]) -> list[Replied]:
+    """What these replies answer."""
+    return rows_as(Replied, await database.rows(query("approvals.pressed"), list(replies)))
+
+
+async def told_together(database: Database, replies: Sequence[UUID], requests: Sequence[UUID]) -> list[Told]:
+    """What these replies tell of, and what was told together with these requests."""
+    rows = await database.rows(query("approvals.told_together"), list(replies), list(requests))
+    return [Told(row["told_in"], row["told_lane"], row["readers"], part_as(ShownApproval, row)) for row in rows]
 
 
 async def tell(database: Database, worker: int, item: Item, told: Sequence[UUID], text: str, pool: str | None) -> bool:

@@ -1,7 +1,8 @@
 """The text that running turns write, piece by piece, for readers of the stream: an unlogged table.
 
-Written by `journey/deltas.py`, read by `app/messages/stream.py`. Each function is one transaction, and none of them
-waits for a disk. Nothing here is ever needed for a reply, which is settled with its turn (`store/lanes.py`).
+Written by `journey/deltas.py`, read by `app/messages/stream.py` and `app/messages/drafts.py`. Each function is one
+transaction, and none of them waits for a disk. Nothing here is ever needed for a reply, which is settled with its turn
+(`store/lanes.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from switchboard.domain.json_values import JsonObject
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
 from switchboard.ports.engine import Delta, TurnPhase
-from switchboard.store.database import Database, arrays, query, rows_as
+from switchboard.store.database import Database, arrays, part_as, query, rows_as
 
 _OK: Final = "ok"
 _FAILED: Final = "failed"
@@ -71,6 +73,25 @@ class ReplyPiece(Struct, frozen=True):
         outcome, colon, name = self.doing.partition(":")
         return (name, outcome == _OK) if colon and outcome in {_OK, _FAILED} else None
 
+    def upon(self, before: str) -> str:
+        """The butler's text after this piece; one that does not fit, since earlier ones were lost, changes nothing."""
+        return before[: self.kept] + self.text if self.kept <= len(before) and not self.doing else before
+
+
+class WritingTurn(Struct, frozen=True):
+    """A turn that runs for a person who is alone with the account; `address` is that of the message it answers."""
+
+    conversation: str
+    address: JsonObject
+    request_id: RequestId
+    system_id: SystemId
+    epoch: int
+
+    @property
+    def writer(self) -> Writer:
+        """The attempt that writes."""
+        return Writer(self.request_id, self.system_id, self.epoch)
+
 
 def _doing(one: Delta) -> str:
     if one.status:
@@ -114,6 +135,17 @@ async def read(database: Database, request_id: UUID, positions: dict[str, Positi
     """At most 1,000 pieces beyond these positions; those of one butler in order."""
     seen = [(system_id, *position) for system_id, position in positions.items()]
     return rows_as(ReplyPiece, await database.rows(query("deltas.read"), request_id, *arrays(seen, 3)))
+
+
+async def writing(database: Database, channel: str, endpoint: str, limit: int) -> list[WritingTurn]:
+    """The turns of an account that may be writing, at most one in each conversation."""
+    return rows_as(WritingTurn, await database.rows(query("deltas.writing"), channel, endpoint, limit))
+
+
+async def written(database: Database, read_to: Mapping[Writer, int]) -> list[tuple[Writer, ReplyPiece]]:
+    """At most 2,000 pieces of these attempts beyond the given numbers; those of one in order."""
+    rows = await database.rows(query("deltas.written"), *arrays([(*writer, n) for writer, n in read_to.items()], 4))
+    return [(Writer(row["request_id"], row["system_id"], row["epoch"]), part_as(ReplyPiece, row)) for row in rows]
 
 
 async def look(database: Database, request_id: UUID) -> MessageStanding:

@@ -14,7 +14,7 @@ from uuid import UUID
 from switchboard.app.access import Access, Principal, owns_endpoint
 from switchboard.domain.errors import Conflict
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyFile
+from switchboard.domain.ledger import Choice, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyFile
 from switchboard.journey.reply import PullRequest, ReplyService
 from switchboard.ports.channel import Receipt
 from switchboard.store import connectors, outbox
@@ -40,8 +40,9 @@ class LeasedReply:
 
     `address` is the `event.reply_address` of the message, null if it had none; `parts` are those that were sent before,
     or may have been. If it is `unreachable`, nothing can be sent there, as a receipt has said since the message came:
-    report it as failed, `blocked`, without trying. The bytes of `files` are at `/v1/outbox/{outbox_id}/files/{n}`, `n`
-    from 0.
+    report it as failed, `blocked`, without trying. `choices`: buttons to show below it, null if there are none; those
+    of a reply to the press of a button replace the ones that were pressed. The bytes of `files` are at
+    `/v1/outbox/{outbox_id}/files/{n}`, `n` from 0.
     """
 
     outbox_id: UUID
@@ -59,6 +60,7 @@ class LeasedReply:
     address: JsonObject | None
     parts: Sequence[OutboxPart]
     unreachable: bool
+    choices: Sequence[Choice] | None = None
 
 
 class ConnectorService:
@@ -79,7 +81,8 @@ class ConnectorService:
         if gone.is_set():
             await self._replies.give_back(replies)
             return []
-        return [_leased(reply) for reply in replies]
+        choices = await self._replies.choices(replies)
+        return [_leased(reply, choices.get(reply.outbox_id)) for reply in replies]
 
     async def receive(self, caller: Principal, outbox_id: UUID, lease: int, receipt: Receipt) -> OutboxState:
         """Record the platform's answer. Raises NotFound (also for another endpoint's reply), Conflict."""
@@ -116,7 +119,7 @@ async def own_reply(database: Database, access: Access, caller: Principal, outbo
     return reply
 
 
-def _leased(row: LeasedRow) -> LeasedReply:
+def _leased(row: LeasedRow, choices: Sequence[Choice] | None) -> LeasedReply:
     # A reply that is sent twice has the same key: its own id.
     return LeasedReply(
         *(row.outbox_id, row.lease, row.conversation, row.thread, row.recipient, row.reply_to, row.text, row.files),
@@ -126,4 +129,5 @@ def _leased(row: LeasedRow) -> LeasedReply:
         address=row.address,
         parts=row.parts,
         unreachable=row.unreachable,
+        choices=choices,
     )

@@ -214,7 +214,7 @@ class Stream:
         known = self._told.get(one.system_id, _Told())
         before = known.text if one.epoch == known.position.epoch else ""
         fits = one.kept <= len(before) and not one.doing
-        text = before[: one.kept] + one.text if fits else before
+        text = one.upon(before)
         self._told[one.system_id] = _Told(one.position, one.step, text)
         of = (one.system_id, one.epoch, one.step)
         events = [StreamEvent("reset", Reset(*of))] if known.text and not before[: one.kept] else []

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.ledger import ReplyFile
+from switchboard.domain.ledger import Choice, ReplyFile
 
 _AGAIN: Final = frozenset({"overloaded", "sender_over_rate", "unavailable"})
 _BUG: Final = "internal_error"
@@ -129,6 +129,16 @@ class ReplyToSend(Struct, frozen=True):
     parts: Mapping[int, JsonMapping]
     files: Sequence[ReplyFile] = ()
     unreachable: bool = False
+    choices: tuple[Choice, ...] | None = None
+
+
+class WrittenText(Struct, frozen=True):
+    """What a butler has written so far of an answer to a direct chat; `number` stays the same while it writes."""
+
+    conversation: str
+    number: int
+    text: str
+    address: JsonObject
 
 
 def lease_of(got: JsonMapping) -> Lease:
@@ -172,6 +182,7 @@ def reply_of(some: JsonMapping) -> ReplyToSend:
         parts={int(part["part"]): part for part in some.get("parts") or ()},
         files=msgspec.convert(some.get("files") or (), tuple[ReplyFile, ...]),
         unreachable=some.get("unreachable", False),
+        choices=msgspec.convert(some.get("choices"), tuple[Choice, ...] | None),
     )
 
 

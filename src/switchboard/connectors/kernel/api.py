@@ -26,6 +26,7 @@ from switchboard.connectors.kernel.answers import (
     ReplyToSend,
     Unreachable,
     UploadedFile,
+    WrittenText,
     lease_of,
     refusal_of,
     reply_of,
@@ -214,9 +215,9 @@ class Api:
         """Remove an event from quarantine. Raises Unreachable."""
         await self._unless_gone("DELETE", f"/v1/quarantine/{quarantine_id}")
 
-    async def _unless_gone(self, method: str, path: str) -> Any:
+    async def _unless_gone(self, method: str, path: str, body: JsonMapping | bytes = b"") -> Any:
         try:
-            return await self._ask(method, path, b"", timeout=60.0)
+            return await self._ask(method, path, body, timeout=60.0)
         except SwitchboardError as error:
             if error.status == _GONE:
                 return None
@@ -232,6 +233,11 @@ class Api:
         got = await self._ask("POST", "/v1/outbox/next", body, timeout=_LONG_POLL_S + 30)
         self._missed = False
         return [reply_of(some) for some in got["replies"]]
+
+    async def written(self) -> list[WrittenText] | None:
+        """What butlers have written so far in direct chats; None: the server does not tell. Raises Unreachable."""
+        got = await self._unless_gone("POST", "/v1/connectors/written", self.place.body())
+        return None if got is None else msgspec.convert(got["texts"], list[WrittenText])
 
     async def read_file(self, reply: ReplyToSend, n: int) -> AsyncIterator[bytes]:
         """The bytes of a reply's file, exactly as many as announced. Raises OSError (retry) or ValueError (never)."""

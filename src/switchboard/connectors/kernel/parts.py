@@ -15,6 +15,7 @@ from switchboard.connectors.kernel.chunking import length, split
 from switchboard.connectors.kernel.rendering import Rendered, render
 from switchboard.core.reply_files import instead
 from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import Choice
 from switchboard.ports.connector import Capabilities, FileOut, Part
 
 REPEAT_NOTE: Final = "(This may be a repeat.)"
@@ -24,18 +25,20 @@ _SMALL: Final = 100
 
 
 class ReplyDestination(Struct, frozen=True):
-    """Where a reply goes, which message it answers, and the name of the platform."""
+    """Where a reply goes, which message it answers, the name of the platform, and the choices below the reply."""
 
     address: JsonObject
     reply_to: str | None = None
     platform: str = "this platform"
+    choices: tuple[Choice, ...] | None = None
 
 
 def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: ReplyDestination) -> tuple[Part, ...]:
     """The parts of a reply in order. Only the first is an answer.
 
-    A text that fits is sent with the file of its part, or with the first of several. Files that the platform cannot
-    accept are named at the end of the text.
+    Choices are buttons below the last text, if the platform can show all of them. A text that fits is sent with the
+    file of its part, or with the first of several. Files that the platform cannot accept are named at the end of the
+    text.
     """
     bundles, lines = _bundled(files, capabilities, to.platform)
     text = "\n\n".join(filter(None, (text.rstrip() if lines else text, "\n".join(lines))))
@@ -45,6 +48,8 @@ def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: Re
         parts = [replace(first, files=bundles.pop(0))]
     else:
         parts = _texts(text, capabilities, to.address)
+    if parts and to.choices is not None and len(to.choices) <= capabilities.buttons:
+        parts[-1] = replace(parts[-1], choices=to.choices)
     parts += (Part(address=to.address, files=bundle) for bundle in bundles)
     return (replace(parts[0], reply_to=to.reply_to), *parts[1:]) if parts else ()
 
@@ -87,8 +92,8 @@ def _as_text(part: Part, text: str) -> Part:
 
 
 def plain(part: Part) -> Part:
-    """The same part without its markup."""
-    return replace(part, rendered=None)
+    """The same part without its markup and its buttons, which say no more than its text."""
+    return replace(part, rendered=None, choices=None)
 
 
 def unanswering(part: Part) -> Part:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ import structlog
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.answers import Lease, Overtaken, Unreachable
 from switchboard.connectors.kernel.api import AccountPlace, Api
+from switchboard.connectors.kernel.drafting import Drafter
 from switchboard.connectors.kernel.files import Filer, limits_of
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling
@@ -30,7 +31,7 @@ from switchboard.connectors.kernel.replaying import Replayer
 from switchboard.connectors.kernel.sending import ReplySender, counted
 from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
-from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.connector import Busy, CursorRefused, Identity, Session, SignInRefused
 from switchboard.tasks import first_of, unless, wait_at_most
 
@@ -55,6 +56,29 @@ Connect = Callable[[Identity], Awaitable[httpx2.AsyncClient]]
 
 class _Silent(OSError):
     """The connection is open, but nothing arrives."""
+
+
+@dataclass(frozen=True, slots=True)
+class _AtWork:
+    """What shows people that a butler works: it is typing, and what it has written."""
+
+    typist: Typist
+    drafter: Drafter
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the server should say where butlers work."""
+        return self.typist.typing_s > 0 or self.drafter.wanted
+
+    def told(self, answering: Mapping[str, JsonObject], asked: float) -> None:
+        """Take the server's answer to a request made at that time."""
+        self.typist.told(answering, asked)
+        self.drafter.told(answering)
+
+    def ended(self, conversation: str) -> None:
+        """A reply arrived."""
+        self.typist.ended(conversation)
+        self.drafter.ended(conversation)
 
 
 @dataclass(slots=True)
@@ -162,22 +186,26 @@ class Runner:
         receiver = Receiver(session, api, handling, files, self.health, self.clock, dict(lease.moved))
         replayer = Replayer(session, api, handling, files, self.health, receiver.moved)
         replayer.told(lease.replays)
-        typist = Typist(session, self.configured.manifest.capabilities.typing_s, self.clock)
+        capabilities = self.configured.manifest.capabilities
+        typist = Typist(session, capabilities.typing_s, self.clock)
+        drafter = Drafter(session, api, capabilities, self.clock)
+        shown = _AtWork(typist, drafter)
         await first_of(
             receiver.run(cursor),
             replayer.run(),
-            self._sender(session, api, typist, brake).run(),
+            self._sender(session, api, shown, brake).run(),
             typist.run(),
-            self._keep_lease(api, receiver, replayer, typist),
+            drafter.run(),
+            self._keep_lease(api, receiver, replayer, shown),
             self._report(api),
             self._watch(),
             stop.wait(),
         )
 
-    def _sender(self, session: Session, api: Api, typist: Typist, brake: Brake | None) -> ReplySender:
+    def _sender(self, session: Session, api: Api, shown: _AtWork, brake: Brake | None) -> ReplySender:
         capabilities, handling = self.configured.manifest.capabilities, self.configured.handling
         on_uncertain = handling.on_uncertain or capabilities.on_uncertain
-        more = brake, typist.ended, self.configured.manifest.platform
+        more = brake, shown.ended, self.configured.manifest.platform
         return ReplySender(session, api, capabilities, on_uncertain, self.health, self.clock, *more)
 
     async def _leased(self, api: Api, brake: Brake | None, stop: asyncio.Event) -> Lease | None:
@@ -219,21 +247,21 @@ class Runner:
             await api.save_cursor(cursor)
         return cursor
 
-    async def _keep_lease(self, api: Api, receiver: Receiver, replayer: Replayer, typist: Typist) -> None:
+    async def _keep_lease(self, api: Api, receiver: Receiver, replayer: Replayer, shown: _AtWork) -> None:
         """Renew the lease every 5 s, and soon after accepting a message, to show that a butler works on it."""
         asked = self.clock()
         while True:
             await asyncio.sleep(_LOOK_S)
-            soon = typist.typing_s > 0 and receiver.accepted_at >= asked
+            soon = shown.wanted and receiver.accepted_at >= asked
             if self.clock() - asked < _RENEW_S - _LOOK_S / 2 and not soon:
                 continue
             asked = self.clock()
             with suppress(Unreachable):  # no other process can take it either
-                lease = await api.lease(answering=typist.typing_s > 0)
+                lease = await api.lease(answering=shown.wanted)
                 if not isinstance(lease, Lease):
                     raise Overtaken("another process serves the account")
                 replayer.told(lease.replays)
-                typist.told(lease.answering, asked)
+                shown.told(lease.answering, asked)
 
     async def _report(self, api: Api) -> None:
         """Report every two minutes, on each change of state or reason, and when a lag begins or ends."""

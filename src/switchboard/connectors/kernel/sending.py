@@ -194,7 +194,7 @@ class ReplySender:
     async def _planned(self, held: HeldReply) -> tuple[Part, ...]:
         """Plan the parts of a reply, without blocking other replies even if its text is long and hostile."""
         reply = held.reply
-        to = ReplyDestination(reply.address, reply.reply_to, self.platform)
+        to = ReplyDestination(reply.address, reply.reply_to, self.platform, reply.choices)
         make = partial(plan, reply.text, held.files(), self.capabilities, to)
         if len(reply.text) <= _LONG:
             return make()
@@ -227,7 +227,7 @@ class ReplySender:
         while isinstance(outcome := await self._send(held, index, part), Later):
             await self._put_off(held, index, outcome)
         match outcome:
-            case Refused(because="markup") if part.rendered is not None:
+            case Refused(because="markup") if part.rendered is not None or part.choices is not None:
                 return await self._attempt(held, index, plain(part), again=again)
             case Refused(because="target") if part.reply_to is not None:
                 return await self._attempt(held, index, unanswering(part), again=again)

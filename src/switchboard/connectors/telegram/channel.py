@@ -23,10 +23,14 @@ from msgspec import Struct
 from switchboard.connectors.telegram.api import BotApiClient, BotApiError, NotAnswered, NotWritten
 from switchboard.connectors.telegram.sending import (
     DOCUMENT,
+    draft_outcome,
+    is_done_already,
     is_not_of_its_kind,
     kind_of,
     moved_to,
+    new_buttons,
     outcome_of,
+    toast_of,
     topic_is_gone,
     where,
     words,
@@ -36,12 +40,14 @@ from switchboard.connectors.telegram.updates import KINDS, Me, read
 from switchboard.connectors.telegram.webhook import BotWebhook
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import (
+    PRESS,
     Account,
     Batch,
     Busy,
     FileIn,
     Identity,
     Inbound,
+    Later,
     Outcome,
     Part,
     PostedEvents,
@@ -184,6 +190,34 @@ class TelegramSession(Session):
         """Send a text or a file; follows a group to its supergroup, and leaves a deleted topic."""
         if "chat" not in part.address:
             return Refused("the message that is answered names no chat")
+        press = word(part.address.get(PRESS))
+        return await self._posted_part(part) if press is None else await self._answered(part, press)
+
+    async def _answered(self, part: Part, press: str) -> Outcome:
+        """Answer whoever pressed a button, and show its message's new buttons; harmless if done again.
+
+        What came too late for that is a message.
+        """
+        try:
+            heard = await self._carried_out("answerCallbackQuery", toast_of(part, press))
+            shown = part.choices is not None and await self._carried_out("editMessageReplyMarkup", new_buttons(part))
+        except NotAnswered as error:
+            return outcome_of(NotWritten(str(error)))
+        except (BotApiError, NotWritten) as error:
+            return outcome_of(error)
+        return Sent(str(part.address.get("message"))) if heard or shown else await self._posted_part(part)
+
+    async def _carried_out(self, method: str, params: JsonObject) -> bool:
+        """Whether Telegram has done it, now or before; False if it will not. Raises BotApiError, OSError."""
+        try:
+            await self._api.call(method, params)
+        except BotApiError as error:
+            if error.code != 400:
+                raise
+            return is_done_already(error)
+        return True
+
+    async def _posted_part(self, part: Part) -> Outcome:
         params = where(part, self._settings.quote) | words(part)
         for _ in range(3):
             try:
@@ -199,6 +233,18 @@ class TelegramSession(Session):
             except (NotWritten, NotAnswered) as error:
                 return outcome_of(error)
         return outcome_of(BotApiError(400, "the group moves from one supergroup to the next"))
+
+    async def draft(self, part: Part, number: int) -> Later | Refused | None:
+        """Show a draft, which Telegram forgets after some seconds."""
+        if not self._settings.drafts:
+            return Refused("drafts are switched off")
+        params = where(part, "never") | words(part) | {"draft_id": number}
+        params.pop("link_preview_options", None)
+        try:
+            await self._api.call("sendMessageDraft", params)
+        except BotApiError as error:
+            return draft_outcome(error)
+        return None
 
     async def typing(self, address: JsonObject) -> None:
         """Show the indicator for five seconds; failures do not matter."""

@@ -6,6 +6,7 @@ from typing import Final
 
 from switchboard.connectors.telegram.posted import hook_of
 from switchboard.connectors.telegram.settings import MAX_FILE_IN, MAX_POLL_S, MIB, TelegramAccountSettings
+from switchboard.domain.ledger import MAX_CHOICES
 from switchboard.ports.connector import Account, Capabilities, Manifest, Secret, Session
 
 _ANSWER_S: Final = 10.0
@@ -40,6 +41,8 @@ MANIFEST: Final = Manifest(
         typing_s=5.0,
         max_file_in=MAX_FILE_IN,
         max_file_out=50 * MIB,
+        buttons=MAX_CHOICES,
+        draft_s=1.0,
         per_account_s=1 / 30,
         per_conversation_s=1.0,
         per_group=(20, 60.0),

@@ -19,5 +19,7 @@ class TelegramAccountSettings(BaseModel, extra="forbid", frozen=True):
     poll_s: int = Field(default=30, ge=1, le=MAX_POLL_S)
     quote: Literal["groups", "always", "never"] = "groups"
     """Where an answer shows the message that it answers."""
+    drafts: bool = True
+    """Whether private chats show an answer while it is written."""
     webhook: bool = False
     """Telegram posts updates to the server, and is not polled."""

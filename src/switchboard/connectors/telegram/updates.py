@@ -34,7 +34,7 @@ from switchboard.domain.envelope import (
     Source,
 )
 from switchboard.domain.json_values import JsonObject
-from switchboard.ports.connector import FileIn, Inbound, Piece, Unreadable
+from switchboard.ports.connector import PRESS, FileIn, Inbound, Piece, Unreadable
 from switchboard.ports.raw import Raw, at, child, integer, number, word
 
 KINDS: Final[dict[str, EventKind]] = {
@@ -145,7 +145,7 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
             sent_at=time_of(about.get("edit_date") or about.get("date")),
             kind=kind,
             refers_to=_refers_to(message, kind),
-            reply_address=_address(chat_id, message, direct=direct),
+            reply_address=_address(chat_id, message, direct=direct) | _press(about, kind),
         ),
         sender=Sender(identity=who, display_name=name_of(sender), chat_type=_chat_type(chat)),
         payload=Payload(
@@ -154,11 +154,7 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
             passages=passages if has_others_words(passages) else (),
             attachments=tuple(attachment for attachment, _ in files),
         ),
-        control=Control(
-            addressed=direct or _is_addressed(message, me) or kind == "button",
-            # In the channel it is answered anew; here its edit would be answered a second time.
-            ingestion_tier="history" if kind == "edit" and posted_in(message) is not None else "full",
-        ),
+        control=_control(about, kind, addressed=direct or _is_addressed(message, me)),
     )
     return Inbound(
         envelope=envelope,
@@ -223,6 +219,22 @@ def _address(chat_id: str, message: Raw, *, direct: bool) -> JsonObject:
     if not direct:
         address["group"] = True
     return address
+
+
+def _press(about: Raw, kind: EventKind) -> JsonObject:
+    """The id of a pressed button, by which whoever pressed it is answered."""
+    press = word(about.get("id")) if kind == "button" else None
+    return {PRESS: press} if press else {}
+
+
+def _control(about: Raw, kind: EventKind, *, addressed: bool) -> Control:
+    """A press is known by its own id: what else an update says of it is about the message that has the button."""
+    if kind != "button":
+        # In the channel it is answered anew; here its edit would be answered a second time.
+        copied = kind == "edit" and posted_in(about) is not None
+        return Control(addressed=addressed, ingestion_tier="history" if copied else "full")
+    press = word(about.get("id"))
+    return Control(addressed=True, idempotency_key=f"press:{press}" if press else None)
 
 
 def _passages(name: str, about: Raw, happening: str | None, me: Me) -> tuple[Passage, ...]:

@@ -4,7 +4,7 @@ Called by `journey/decide.py` and `journey/classify.py` with the facts of a mess
 answer of a model if no rule decides; out: a `Decision` with its trail. Deterministic. Next:
 `journey/accept.py` or `journey/classify.py` stores it.
 
-    0. command          `/stop`, and a decision such as `/approve`, are for Switchboard itself
+    0. command          `/stop`, and a decision such as `/approve` or a press of its button, are for Switchboard itself
     1. pin              a reply to a message of ours goes to the butler that wrote it
     2. rules            only the first match fires; all its targets are served
     3. classification   by a model among the team's own butlers and sub-teams, where the team allows it
@@ -25,6 +25,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from switchboard.core.routing.index import Fanout, Fired, RoutingIndex
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import (
     SWITCHBOARD,
     Chosen,
@@ -67,6 +68,11 @@ def simulate(index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | N
     empty.
     """
     return _drive(deciding(index, facts, pinned), None)
+
+
+def is_kept(envelope: Envelope, pinned: SystemId | None) -> bool:
+    """Whether an event is kept as history; not the press of a button that is for Switchboard itself."""
+    return envelope.kept_as_history and not (envelope.event.kind == "button" and pinned == SWITCHBOARD)
 
 
 def keep(index: RoutingIndex, facts: Mapping[str, str], what: str) -> Decision:

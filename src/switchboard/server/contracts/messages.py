@@ -17,6 +17,7 @@ from switchboard.app.access import Role, Token
 from switchboard.app.messages.accounts import AccountLease
 from switchboard.app.messages.blobs import Uploaded
 from switchboard.app.messages.connectors import LeasedReply
+from switchboard.app.messages.drafts import WrittenSoFar
 from switchboard.app.messages.explain import Explanation
 from switchboard.app.messages.quarantine import Put, Quarantined, QuarantinedDetail
 from switchboard.app.messages.views import AgentView, MessageDetail, MessageReplies, MessageView, TeamView
@@ -110,6 +111,13 @@ class CursorBody(Body):
     endpoint: Word
     lease: Number
     cursor: Annotated[str, StringConstraints(max_length=65_536, pattern=r"^[^\x00]*$")]
+
+
+class AccountBody(Body):
+    """Which account."""
+
+    channel: Word
+    endpoint: Word
 
 
 class PostedNext(Body):
@@ -399,6 +407,12 @@ class PostedRow(ResponseBody):
 
     posted_id: int
     raw: str
+
+
+class WrittenTexts(ResponseBody):
+    """In no order; none for turns that have written nothing yet."""
+
+    texts: list[WrittenSoFar]
 
 
 class PostedRows(ResponseBody):

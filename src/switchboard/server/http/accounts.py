@@ -1,6 +1,6 @@
-"""`/v1/connectors/lease`, `…/cursor`, `…/moves` and `…/posted`: one instance serves an account, others stand by.
+"""`/v1/connectors/lease`, `…/cursor`, `…/moves`, `…/written`, `…/posted`: one instance serves an account.
 
-Next: `app/messages/accounts.py`.
+Next: `app/messages/accounts.py`, `app/messages/drafts.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from fastapi import Depends, Request, Response
 from switchboard.app.access import Principal
 from switchboard.app.messages.accounts import AccountId
 from switchboard.server.contracts.messages import (
+    AccountBody,
     AccountLease,
     AccountLeaseBody,
     ConversationMoveBody,
@@ -24,6 +25,7 @@ from switchboard.server.contracts.messages import (
     PostedSettled,
     Released,
     Word,
+    WrittenTexts,
 )
 from switchboard.server.fastpath import first
 from switchboard.server.http.parameters import router_of
@@ -59,6 +61,12 @@ async def move(caller: Connector, parts: Parts, body: ConversationMoveBody) -> R
     """Approvals follow, and each lease reports it as `moved`. 409 `lease_lost` if the lease has ended."""
     await parts.accounts.move(caller, AccountId(body.channel, body.endpoint), body.lease, body.old, body.new)
     return answer({"status": "saved"})
+
+
+@router.post("/written", **operation("read_written", "Read what butlers are writing", WrittenTexts))
+async def written(caller: Connector, parts: Parts, body: AccountBody) -> Response:
+    """For drafts: what is written so far of answers to people who are alone with the account. Ask once a second."""
+    return answer({"texts": await parts.drafts.written(caller, AccountId(body.channel, body.endpoint))})
 
 
 @router.post("/posted/next", **operation("next_posted_events", "Get events that a platform posted", PostedRows))

@@ -21,6 +21,7 @@ _ENTITIES: Final = frozenset(
     | {"custom_emoji"}
 )
 _MAX_ENTITIES: Final = 100
+_MAX_BUTTONS, _MAX_ROW, _MAX_DATA = 100, 8, 64
 _WEBHOOK_PORTS: Final = (80, 88, 443, 8443)
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{0,256}")
 
@@ -95,6 +96,31 @@ def check_entities(text: str, entities: object) -> list[JsonObject]:
     for one in entities:
         _check_entity(one, utf16(text), inside)
     return list(entities)
+
+
+def check_keyboard(markup: object) -> JsonObject | None:
+    """The buttons below a message: a text and 1 to 64 bytes of data each, at most 8 in a row, and 100 in all."""
+    if markup is None:
+        return None
+    rows = markup.get("inline_keyboard") if isinstance(markup, dict) else None
+    if not isinstance(rows, Sequence) or not all(isinstance(row, Sequence) for row in rows):
+        raise ApiError(400, "Bad Request: can't parse reply keyboard markup JSON object")
+    buttons = [one for row in rows for one in row]
+    if len(buttons) > _MAX_BUTTONS or any(len(row) > _MAX_ROW for row in rows):
+        raise ApiError(400, "Bad Request: reply markup is too long")
+    for one in buttons:
+        _check_button(one)
+    return {"inline_keyboard": [list(row) for row in rows]} if buttons else None
+
+
+def _check_button(button: object) -> None:
+    if not isinstance(button, dict) or not isinstance(button.get("text"), str):
+        raise ApiError(400, 'Bad Request: can\'t parse inline keyboard button: Field "text" must be of type String')
+    if not button["text"].strip():
+        raise ApiError(400, "Bad Request: can't parse inline keyboard button: text of the button must be non-empty")
+    data = button.get("callback_data")
+    if not isinstance(data, str) or not 1 <= len(data.encode()) <= _MAX_DATA:
+        raise ApiError(400, "Bad Request: BUTTON_DATA_INVALID")
 
 
 def check_webhook(url: str, secret: str) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from switchboard.domain.json_values import JsonObject
-from switchboard.testing.bot_api.checks import Params, Upload, check_caption, check_entities, check_text
+from switchboard.testing.bot_api.checks import Params, Upload, check_caption, check_entities, check_keyboard, check_text
 from switchboard.testing.bot_api.faults import ApiError
 from switchboard.testing.bot_api.world import Chat, World
 
@@ -26,6 +26,13 @@ _ACTIONS: Final = frozenset(
 )
 _MEDIA: Final = ("document", "voice", "audio", "video", "animation")
 _PER_GROUP: Final = (20, 60.0)
+_PRESS_S: Final = 30.0
+"""For how long a press can be answered. Telegram does not say; people do not wait for longer."""
+_MAX_TOAST: Final = 200
+_NOT_MODIFIED: Final = (
+    "Bad Request: message is not modified: specified new message content and reply markup are exactly the same as "
+    "a current content and reply markup of the message"
+)
 
 
 class Limits:
@@ -62,7 +69,10 @@ class Methods:
             **{f"send{kind}": partial(self._send_file, kind=kind) for kind in _MEDIA},
             "sendmediagroup": self._send_album,
             "sendchataction": self._send_action,
+            "sendmessagedraft": self._send_draft,
             "editmessagetext": self._edit_text,
+            "editmessagereplymarkup": self._edit_keyboard,
+            "answercallbackquery": self._answer_press,
             "getfile": self._get_file,
         }
 
@@ -79,7 +89,32 @@ class Methods:
             raise ApiError(400, "Bad Request: unsupported parse_mode")
         text = check_text(params.word("text"))
         entities = check_entities(text, params.tree("entities"))
-        return self._post(chat, params, {"text": text, **({"entities": entities} if entities else {})})
+        keyboard = check_keyboard(params.tree("reply_markup"))
+        more = ({"entities": entities} if entities else {}) | ({"reply_markup": keyboard} if keyboard else {})
+        return self._post(chat, params, {"text": text, **more})
+
+    def _send_draft(self, params: Params) -> bool:
+        chat, draft_id = self._chat(params), params.number("draft_id")
+        if chat.about["type"] != "private":
+            raise ApiError(400, "Bad Request: TEXTDRAFT_PEER_INVALID")
+        if not draft_id:
+            raise ApiError(400, "Bad Request: TEXTDRAFT_ID_INVALID")
+        text = check_text(params.word("text"))
+        check_entities(text, params.tree("entities"))
+        self._world.drafts[chat.id] = (draft_id, text)
+        return True
+
+    def _answer_press(self, params: Params) -> bool:
+        """Each press can be answered once, and only soon."""
+        pressed = self._world.presses.get(params.word("callback_query_id") or "")
+        if pressed is None or pressed.toast is not None or self._world.clock() - pressed.at > _PRESS_S:
+            words = "query is too old and response timeout expired or query ID is invalid"
+            raise ApiError(400, f"Bad Request: {words}")
+        text = params.word("text") or ""
+        if len(text) > _MAX_TOAST:
+            raise ApiError(400, "Bad Request: MESSAGE_TOO_LONG")
+        pressed.toast = text
+        return True
 
     def _send_file(self, params: Params, kind: str, most: int = MAX_UPLOAD) -> JsonObject:
         chat = self._chat(params)
@@ -131,17 +166,28 @@ class Methods:
         return True
 
     def _edit_text(self, params: Params) -> JsonObject:
-        chat = self._chat(params)
-        message = chat.messages.get(params.number("message_id"))
+        message = self._to_edit(params)
+        text = check_text(params.word("text"))
+        entities = check_entities(text, params.tree("entities"))
+        if (text, entities) == (message.get("text"), message.get("entities", [])):
+            raise ApiError(400, _NOT_MODIFIED)
+        message |= {"text": text, "edit_date": int(self._world.clock()), **({"entities": entities} if entities else {})}
+        return message
+
+    def _edit_keyboard(self, params: Params) -> JsonObject:
+        message, keyboard = self._to_edit(params), check_keyboard(params.tree("reply_markup"))
+        if keyboard == message.get("reply_markup"):
+            raise ApiError(400, _NOT_MODIFIED)
+        message.pop("reply_markup", None)
+        message |= {"edit_date": int(self._world.clock()), **({"reply_markup": keyboard} if keyboard else {})}
+        return message
+
+    def _to_edit(self, params: Params) -> JsonObject:
+        message = self._chat(params).messages.get(params.number("message_id"))
         if message is None:
             raise ApiError(400, "Bad Request: message to edit not found")
         if message["from"]["id"] != self._world.bot["id"]:
             raise ApiError(400, "Bad Request: message can't be edited")
-        text = check_text(params.word("text"))
-        entities = check_entities(text, params.tree("entities"))
-        if (text, entities) == (message.get("text"), message.get("entities", [])):
-            raise ApiError(400, "Bad Request: message is not modified")
-        message |= {"text": text, "edit_date": int(self._world.clock()), **({"entities": entities} if entities else {})}
         return message
 
     def _get_file(self, params: Params) -> JsonObject:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from switchboard.domain.json_values import JsonObject
-from switchboard.testing.bot_api.world import ANN, Chat, World
+from switchboard.testing.bot_api.world import ANN, Chat, Pressed, World
 
 _OGG: Final = b"OggS" + bytes(28)
 _SERVICE_ID: Final = {"id": 1087968824, "is_bot": True, "first_name": "Group", "username": "GroupAnonymousBot"}
@@ -114,10 +114,12 @@ class People:
         """Make all files sent so far unavailable."""
         self._world.files.clear()
 
-    def press(self, message: JsonObject, data: str, *, user: JsonObject = ANN) -> None:
-        """Press a button below a message of the bot."""
-        query = {"id": f"query-{self._world.next_update}", "from": user, "message": message, "data": data}
-        self._tell("callback_query", {**query, "chat_instance": "1"})
+    def press(self, message: JsonObject, data: str, *, user: JsonObject = ANN) -> Pressed:
+        """Press a button below a message of the bot. As with a forged app, no button needs to have these data."""
+        name = f"query-{self._world.next_update}"
+        pressed = self._world.presses[name] = Pressed(user, self._world.clock())
+        self._tell("callback_query", {"id": name, "from": user, "message": message, "chat_instance": "1", "data": data})
+        return pressed
 
     def block(self, user: JsonObject = ANN) -> None:
         """Block the bot: it may no longer write to this person."""

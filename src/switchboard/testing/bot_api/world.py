@@ -54,6 +54,15 @@ class Chat:
 
 
 @dataclass(slots=True)
+class Pressed:
+    """The press of a button, which the bot can answer once, and only for a while. `toast`: what it has answered."""
+
+    user: JsonObject
+    at: float
+    toast: str | None = None
+
+
+@dataclass(slots=True)
 class World:
     """Everything on the platform that one bot can see."""
 
@@ -65,6 +74,9 @@ class World:
     allowed: frozenset[str] | None = None
     """Kinds of updates that the bot has requested; None: all except those that must be requested."""
     next_update: int = _FIRST_UPDATE
+    presses: dict[str, Pressed] = field(default_factory=dict)
+    drafts: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """By chat, the draft that is shown there, until the bot sends a message: its id and text."""
     _message_ids: dict[int, int] = field(default_factory=dict)
     _file_count: int = 0
 
@@ -93,6 +105,8 @@ class World:
         shown = {key: sender[key] for key in ("id", "is_bot", "first_name", "username") if key in sender}
         message = {"message_id": number, "from": shown, "chat": chat.about, "date": int(self.clock()), **content}
         chat.messages[number] = message
+        if sender["id"] == self.bot["id"]:
+            self.drafts.pop(chat.id, None)
         return message
 
     def stored(self, data: bytes, folder: str = "documents") -> str:

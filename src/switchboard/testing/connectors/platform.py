@@ -34,6 +34,7 @@ from switchboard.ports.connector import (
     Outcome,
     Part,
     Piece,
+    Refused,
     Sent,
     Session,
     SignInRefused,
@@ -73,6 +74,10 @@ class ScriptedPlatform:
     keys: dict[str, str] = field(default_factory=dict)
     outcomes: list[Outcome | Exception] = field(default_factory=list)
     """The outcomes of the next calls of `send`, which send nothing; but an exception is raised after sending."""
+    drafts: list[tuple[int, str]] = field(default_factory=list)
+    """The drafts that the account tried to show: the number of the answer, and its text."""
+    drafting: list[Later | Refused | Exception | None] = field(default_factory=list)
+    """What becomes of the next drafts."""
     typing: list[JsonObject] = field(default_factory=list)
     """The addresses where "typing" was shown."""
     files: dict[int, bytes] = field(default_factory=dict)
@@ -292,6 +297,13 @@ class _Session:
         if raw.isdigit():
             return self._platform.events[int(raw) - 1]
         return Unreadable("still", raw, "still no event")
+
+    async def draft(self, part: Part, number: int) -> Later | Refused | None:
+        self._platform.drafts.append((number, part.text))
+        outcome = self._platform.drafting.pop(0) if self._platform.drafting else None
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     async def confirm(self, cursor: str) -> None:
         self._platform.confirmed = max(self._platform.confirmed, self._at(cursor))

@@ -56,6 +56,9 @@ class ScriptedSwitchboard:
     heard: int | None = None
     """How many messages of a group butlers hear; None: a server of a release that does not know it."""
 
+    writing: Mapping[str, tuple[int, str]] | None = None
+    """What is written so far, by conversation: the answer's number, and its text. None: a server of an older release."""
+
     def __init__(self, clock: Callable[[], float], ttl_s: float = 15.0) -> None:
         self.accepted: list[JsonObject] = []
         self.duplicates = 0
@@ -112,8 +115,17 @@ class ScriptedSwitchboard:
         """A client of this switchboard; once `dead` is set, its requests no longer arrive."""
         return httpx2.AsyncClient(transport=_Wire(self, dead or asyncio.Event()), base_url="http://switchboard.test")
 
-    def reply(self, envelope: JsonObject, text: str, files: Sequence[tuple[str, bytes]] = ()) -> str:
-        """Let a butler answer an accepted message, with named files; returns the reply's id."""
+    def reply(
+        self,
+        envelope: JsonObject,
+        text: str,
+        files: Sequence[tuple[str, bytes]] = (),
+        choices: Sequence[tuple[str, str]] | None = None,
+    ) -> str:
+        """Let a butler answer an accepted message, with named files; returns the reply's id.
+
+        `choices`: label and token of the buttons below.
+        """
         event, sender = envelope["event"], envelope["sender"]["identity"]
         outbox_id = str(uuid4())
         self._outbox[outbox_id] = _Outgoing(
@@ -126,6 +138,7 @@ class ScriptedSwitchboard:
                 "text": text,
                 "address": event.get("reply_address"),
                 "files": [_described(name, data) for name, data in files],
+                "choices": None if choices is None else [{"label": one, "token": token} for one, token in choices],
             },
             self._clock(),
             [data for _, data in files],
@@ -239,6 +252,8 @@ class ScriptedSwitchboard:
                 answer = self._released(asked.get("lease"))
             case "PUT", "cursor":
                 answer = self._saved(body)
+            case "POST", "written" if self.writing is not None:
+                answer = 200, {"texts": [self._written(name, *what) for name, what in self.writing.items()]}
             case "POST", "moves":
                 answer = self._moves(body)
             case "DELETE", "posted":
@@ -312,6 +327,10 @@ class ScriptedSwitchboard:
             return 409, _error("lease_lost")
         self.cursor = body["cursor"]
         return 200, {"status": "saved"}
+
+    def _written(self, conversation: str, number: int, text: str) -> JsonObject:
+        address = self.answering.get(conversation, {})
+        return {"conversation": conversation, "number": number, "text": text, "address": address}
 
     def _moves(self, body: JsonObject) -> Answer:
         if body["lease"] != self._lease:

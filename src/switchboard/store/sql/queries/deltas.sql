@@ -12,6 +12,26 @@ from delta d left join unnest($2::text[], $3::bigint[], $4::bigint[]) as s (syst
 where d.request_id = $1 and (s.system_id is null or (d.epoch, d.n) > (s.epoch, s.n))
 order by d.system_id, d.epoch, d.n limit 1000;
 
+-- name: writing
+-- The turns that run for people who write to this account alone, the newest of each conversation.
+select distinct on (l.conversation) c.name as conversation, m.envelope #> '{event,reply_address}' as address,
+       d.request_id, d.system_id, l.epoch
+from lane l
+join delivery d on d.lane = l.key and d.seq = l.next_seq and d.state = 'pending'
+join message_inbox m on m.request_id = d.request_id
+join conversation c on c.conversation = l.conversation
+where l.state = 'running' and l.owner is not null and l.kind = 'turn' and m.channel = $1 and m.endpoint = $2
+  and json_typeof(m.envelope #> '{event,reply_address}') = 'object' and m.envelope #>> '{sender,chat_type}' = 'private'
+order by l.conversation, d.request_id desc limit $3;
+
+-- name: written
+-- What these attempts have written beyond the given pieces.
+select d.request_id, d.system_id, d.epoch, d.n, d.step, d.kept, d.text, d.tool as doing
+from unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[]) as s (request_id, system_id, epoch, n)
+join delta d using (request_id, system_id, epoch)
+where d.n > s.n
+order by d.request_id, d.system_id, d.n limit 2000;
+
 -- name: look
 -- Turns that wait for another attempt, with why the one before has failed, and those that wait for people, with what they ask.
 select message_state($1) as state, (select count(*) from outbox o where o.request_id = $1) as replies,
