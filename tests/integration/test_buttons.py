@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 import httpx2
 import pytest
@@ -48,6 +47,7 @@ pytestmark = pytest.mark.filterwarnings(  # a connector that is killed within th
 )
 BEN: Final[JsonObject] = {"id": 41, "is_bot": False, "first_name": "Ben"}
 RULES: Final = (rule(ROOT, [to("System1/clerk")]),)
+GRANTS: Final = {"groups": ["ask_user"]}
 ENDPOINT: Final = "bot:123456"
 MARKS: Final = {one["id"]: mark_of(person_named("telegram", ENDPOINT, str(one["id"]))) for one in (ANN, BEN)}
 
@@ -129,19 +129,18 @@ class House:
         await asyncio.wait_for(self.api.until(lambda: list(buttons(message)) == list(labels)), 60)
 
     async def decisions(self) -> list[str]:
-        return [
-            row["action"]
-            for row in await self.server.lab.database.rows("select action from audit where action like '%approval%' order by at, audit_id")
-        ]
+        """What the audit log says of decisions, in order."""
+        rows = await self.server.lab.database.rows(
+            "select action from audit where action like '%approval%' order by at"
+        )
+        return [row["action"] for row in rows]
 
     async def process_ended(self) -> None:
         """What was leased is free, as after the time of the leases."""
         self.wire.process_ended()
         database = self.server.lab.database
         await database.run("update connector_account set lease_until = clock_timestamp()")
-        await database.run(
-            "update lane set lease_until = clock_timestamp() where state = 'running' and owner is null and pool like 'pull:%'"
-        )
+        await database.run("update lane set lease_until = clock_timestamp() where pool like 'pull:%' and owner is null")
         await expire_leases(database)
 
 
@@ -157,7 +156,7 @@ def token(message: JsonObject, label: str) -> str:
 
 @asynccontextmanager
 async def a_house(database_url: str, tmp_path: Path, *owners: str) -> AsyncIterator[House]:
-    clerk = butler("clerk", "model", owners=list(owners) or [f"telegram:{ANN['id']}"], approve=["pay"])
+    clerk = butler("clerk", "model", owners=list(owners) or [f"telegram:{ANN['id']}"], approve=["pay"], grants=GRANTS)
     tree = (Team(ROOT, None, members=(clerk,)),), RULES
     pay = Noting("pay", "effectful")
     async with (
@@ -203,3 +202,129 @@ async def test_a_press_decides_like_the_command_and_only_once(database_url: str,
         assert [said for _, said in house.pay.calls] == [{"text": "7"}]
         assert await house.decisions() == ["approval:approved"]
         assert len(house.api.sent) == answered + 1, "presses are answered by no messages"
+
+
+async def test_a_question_in_a_group_is_answered_by_whoever_was_asked_and_nobody_else(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with a_house(database_url, tmp_path) as house, connector(house.configured, house.wire):
+        group = house.api.people.group()
+        asked = await house.asked("ask_user Which colour?", group)
+        assert list(buttons(asked)) == ["1. red", "2. blue"]
+        forged = token(asked, "1. red").replace(MARKS[ANN["id"]], MARKS[BEN["id"]])
+        assert await house.press(asked, "1. red", BEN) == "Somebody else was asked that."
+        pressed = house.api.people.press(asked, forged, user=BEN)
+        assert await house.toast(pressed) == "Only who was asked can answer that."
+        assert list(buttons(asked)) == ["1. red", "2. blue"]
+        assert await house.decisions() == ["refused:approvals"] * 2
+        answered = len(house.api.sent)
+        assert (await house.press(asked, "2. blue")).startswith("Answered: blue (")
+        await house.shows(asked, "Answered: blue by Ann")
+        assert "blue" in (await house._next(answered))["text"]
+        assert await house.press(asked, "Answered: blue by Ann", BEN) == "Somebody else was asked that."
+        assert list(buttons(asked)) == ["Answered: blue by Ann"]
+
+
+async def test_a_token_that_is_guessed_or_of_elsewhere_decides_nothing(database_url: str, tmp_path: Path) -> None:
+    """An app can send any data: of another chat, another person, another account, or made up."""
+    owners = [f"telegram:{one['id']}" for one in (ANN, BEN)]
+    async with a_house(database_url, tmp_path, *owners) as house, connector(house.configured, house.wire):
+        asked = await house.asked("pay 7")
+        here = token(asked, "Approve")
+        known = len(house.api.sent)
+        house.api.people.say("hello", user=BEN)
+        bens = await house._next(known)
+        group = house.api.people.group()
+        house.api.people.say("hello", group)
+        shared = await house._next(known + 1)
+        mine = here.replace(MARKS[ANN["id"]], MARKS[BEN["id"]])
+        unknown = f"choice:{'A' * 22}.a.{MARKS[ANN['id']]}"
+        other = here.replace(MARKS[ANN["id"]], mark_of(person_named("telegram", "bot:7", str(ANN["id"]))))
+        for message, data, user, said in (
+            (bens, here, BEN, "Nothing here waits for that any more."),
+            (bens, mine, BEN, "Nothing here waits for that any more."),
+            (shared, here, ANN, "Nothing here waits for that any more."),
+            (shared, mine, BEN, "Nothing here waits for that any more."),
+            (asked, unknown, ANN, "Nothing here waits for that any more."),
+            (asked, other, ANN, "Somebody else was asked that."),
+            (asked, here.replace(".a.", ".1."), ANN, "That is not a question: write /approve"),
+        ):
+            assert (await house.toast(house.api.people.press(message, data, user=user))).startswith(said), (data, user)
+        for data in ("", "choice:", f"/approve {press_of(here)}", here + "x", here.upper(), "x" * 64):
+            assert house.api.people.press(asked, data).toast is None
+        assert list(buttons(asked)) == ["Approve", "Refuse"]
+        assert "approval:approved" not in await house.decisions()
+        assert house.pay.calls == []
+        assert (await house.press(asked, "Refuse")).startswith("Refused: pay (")
+        await house.shows(asked, "Refused by Ann")
+
+
+async def test_what_others_decide_and_what_comes_too_late_is_said(database_url: str, tmp_path: Path) -> None:
+    async with a_house(database_url, tmp_path) as house:
+        async with connector(house.configured, house.wire):
+            asked = await house.asked("pay 7")
+            approval = press_of(token(asked, "Approve"))
+            assert approval is not None
+            known = len(house.api.sent)
+            await house.server.http.post(f"/v1/approvals/{approval.approval_id}/approve")
+            await house._next(known)
+            decider = (await house.server.http.get(f"/v1/approvals/{approval.approval_id}")).json()["decided_by"]
+            assert (await house.press(asked, "Refuse")).startswith("Nothing is changed: pay was approved already, by")
+            await house.shows(asked, f"Approved by {decider}")
+            second = await house.asked("pay 8")
+        late, early = (house.api.people.press(second, token(second, one)) for one in ("Approve", "Refuse"))
+        late.at -= 3600
+        early.at -= 3600
+        await house.process_ended()
+        known = len(house.api.sent)
+        async with connector(house.configured, house.wire):
+            await house.shows(second, "Approved by Ann")
+            said = [one["text"] for one in (await house._next(known), await house._next(known + 1))]
+        assert (late.toast, early.toast) == (None, None)
+        assert sum("Nothing is changed" in one for one in said) == 0, "the buttons tell it"
+
+
+DEATHS: Final = (
+    *(one for one in RECEIVING_DEATHS if one.at not in {"/connectors/lease"}),
+    Death("connector_fetched"),
+    Death("connector_intended"),
+    Death("connector_sent"),
+    Death("connector_recorded"),
+    Death("connector_unreported"),
+    Death("connector_reported"),
+    *(one for one in SENDING_DEATHS if one.at in {"/outbox/next", "/parts", "/receipt"}),
+)
+
+
+async def test_a_press_whose_connector_is_killed_decides_once(database_url: str, tmp_path: Path) -> None:
+    async with a_house(database_url, tmp_path) as house:
+        for n, death in enumerate(DEATHS):
+            async with connector(house.configured, house.wire):
+                asked = await house.asked(f"pay {n}")
+                await eventually(lambda: all_is_sent(house))
+            await house.process_ended()
+            pressed = house.api.people.press(asked, token(asked, "Approve"))
+            async with connector(house.configured, house.wire, death) as running:
+                await asyncio.wait_for(running.dead.wait(), 30)
+                await running.killed()
+            await house.process_ended()
+            async with connector(house.configured, house.wire):
+                await house.shows(asked, "Approved by Ann")
+                await eventually(lambda: nothing_is_on_its_way(house))
+            await house.process_ended()
+            assert pressed.toast is not None, death
+        assert await house.decisions() == ["approval:approved"] * len(DEATHS)
+        assert [said["text"] for _, said in house.pay.calls] == [str(n) for n in range(len(DEATHS))]
+        pays = [one["text"] for one in house.api.sent if one["text"].startswith("pay:")]
+        assert len(set(pays)) == len(DEATHS)
+
+
+async def all_is_sent(house: House) -> bool:
+    """Whether no reply is on its way."""
+    return not await house.server.lab.count("select count(*) from outbox where state not in ('sent', 'failed')")
+
+
+async def nothing_is_on_its_way(house: House) -> bool:
+    """Whether all messages are answered, and all replies sent."""
+    waiting = await house.server.lab.count("select count(*) from delivery where state = 'pending'")
+    return not waiting and await all_is_sent(house)
