@@ -265,6 +265,82 @@ async def test_actions_and_edits() -> None:
         assert "can't be edited" in (await bot("editMessageText", **which, text="no"))["description"]
 
 
+def row(*buttons: JsonObject) -> JsonObject:
+    return {"inline_keyboard": [list(buttons)]}
+
+
+def button(text: object = "Yes", data: object = "y") -> JsonObject:
+    return {"text": text, "callback_data": data}
+
+
+@pytest.mark.parametrize(
+    ("markup", "words"),
+    [
+        (row(button(data="x" * 65)), "BUTTON_DATA_INVALID"),
+        (row(button(data="ä" * 33)), "BUTTON_DATA_INVALID"),
+        (row(button(data="")), "BUTTON_DATA_INVALID"),
+        (row(button(text="")), "must be non-empty"),
+        (row(button(text=7)), "must be of type String"),
+        (row(*[button()] * 9), "reply markup is too long"),
+        ({"inline_keyboard": [[button()]] * 101}, "reply markup is too long"),
+        ({"inline_keyboard": "no"}, "can't parse reply keyboard markup"),
+    ],
+)
+async def test_buttons_that_telegram_refuses_are_refused(markup: JsonObject, words: str) -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        api.people.say("hello")
+        refused = await bot("sendMessage", chat_id=ANNS, text="Well?", reply_markup=markup)
+    assert words in refused["description"]
+    assert api.sent == []
+
+
+async def test_a_press_is_answered_once_and_soon_and_buttons_are_edited() -> None:
+    now = [1000.0]
+    async with BotApi(clock=lambda: now[0]) as api, bot_of(api) as bot:
+        said = api.people.say("hello")
+        sent = (await bot("sendMessage", chat_id=ANNS, text="Well?", reply_markup=row(button(data="y" * 64))))["result"]
+        early, late = (api.people.press(api.sent[0], "y" * 64) for _ in range(2))
+        [one, other] = [found["callback_query"] for found in (await bot.updates(offset=-2))]
+        assert (one["data"], one["message"]["reply_markup"]) == ("y" * 64, row(button(data="y" * 64)))
+        long = await bot("answerCallbackQuery", callback_query_id=one["id"], text="x" * 201)
+        assert "MESSAGE_TOO_LONG" in long["description"]
+        assert (await bot("answerCallbackQuery", callback_query_id=one["id"], text="Done"))["result"] is True
+        again = await bot("answerCallbackQuery", callback_query_id=one["id"])
+        now[0] += 3600
+        old = await bot("answerCallbackQuery", callback_query_id=other["id"])
+        unknown = await bot("answerCallbackQuery", callback_query_id="nobody's")
+        assert all("query is too old" in refused["description"] for refused in (again, old, unknown))
+        assert (early.toast, late.toast) == ("Done", None)
+        which = {"chat_id": ANNS, "message_id": sent["message_id"]}
+        edited = (await bot("editMessageReplyMarkup", **which, reply_markup=row(button("Done"))))["result"]
+        assert (edited["reply_markup"], edited["text"]) == (row(button("Done")), "Well?")
+        same = await bot("editMessageReplyMarkup", **which, reply_markup=row(button("Done")))
+        assert "not modified" in same["description"]
+        assert "reply_markup" not in (await bot("editMessageReplyMarkup", **which))["result"]
+        foreign = await bot("editMessageReplyMarkup", chat_id=ANNS, message_id=said["message_id"])
+        gone = await bot("editMessageReplyMarkup", chat_id=ANNS, message_id=99)
+        assert "can't be edited" in foreign["description"]
+        assert "not found" in gone["description"]
+
+
+async def test_drafts_are_shown_in_private_chats_until_a_message_comes() -> None:
+    async with BotApi() as api, bot_of(api) as bot:
+        api.people.say("hello")
+        group = api.people.group()
+        for params, words in (
+            ({"chat_id": group.id, "draft_id": 7, "text": "no"}, "TEXTDRAFT_PEER_INVALID"),
+            ({"chat_id": ANNS, "text": "no"}, "TEXTDRAFT_ID_INVALID"),
+            ({"chat_id": ANNS, "draft_id": 7, "text": "x" * 4097}, "too long"),
+        ):
+            assert words in (await bot("sendMessageDraft", **params))["description"]
+        for text in ("", "On", "On Tuesday"):
+            assert (await bot("sendMessageDraft", chat_id=ANNS, draft_id=7, text=text))["result"] is True
+            assert api.world.drafts == {ANNS: (7, text)}
+        assert api.sent == []
+        await bot("sendMessage", chat_id=ANNS, text="On Tuesday.")
+        assert (api.world.drafts, api.texts) == ({}, ["On Tuesday."])
+
+
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
@@ -361,6 +437,10 @@ async def test_python_telegram_bot_understands_all_of_it(monkeypatch: pytest.Mon
         sent = await bot.send_message(forum.id, "hi", message_thread_id=thread, reply_to_message_id=said["message_id"])
         api.people.press(sent.to_dict(), "yes")
         await bot.send_chat_action(ANNS, "typing")
+        assert await bot.send_message_draft(ANNS, 7, "so far")
+        assert await bot.answer_callback_query(next(iter(api.world.presses)), "yes!")
+        keyboard = telegram.InlineKeyboardMarkup([[telegram.InlineKeyboardButton("yes", callback_data="y")]])
+        assert (await bot.edit_message_reply_markup(forum.id, sent.message_id, reply_markup=keyboard)) is not True
         assert (await bot.edit_message_text("hi!", forum.id, sent.message_id)) is not True
         got = await bot.get_file(voice["voice"]["file_id"])
         assert bytes(await got.download_as_bytearray()) == b"OggS-voice"

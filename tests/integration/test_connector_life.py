@@ -18,7 +18,7 @@ from switchboard.connectors.kernel.runner import SILENT
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.policy.tiers import LATE, TIERS, tier_of
 from switchboard.domain.json_values import JsonObject
-from switchboard.ports.connector import Batch, Later, Session, Uncertain
+from switchboard.ports.connector import Batch, Later, Refused, Session, Uncertain
 from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard, in_no_time, passes
 from switchboard.testing.connectors.platform import CAPABILITIES
 from switchboard.testing.connectors.running import connector, listening, scripted, texts, until
@@ -52,6 +52,78 @@ def test_typing_is_shown_while_a_turn_runs_renewed_in_time_and_ends_with_the_rep
             switchboard.answering = {}
             await passes(60.0)
             assert len(platform.typing) == shown, "it ends with the reply"
+
+    in_no_time(main())
+
+
+def test_what_is_written_is_shown_once_a_second_until_the_reply_comes_and_where_it_is_refused_no_more() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(replace(CAPABILITIES, draft_s=1.0)), scripted()
+        async with connector(platform.configured, switchboard):
+            await platform.says("t", "hello")
+            await until(lambda: bool(switchboard.accepted), "the message is accepted")
+            await passes(30.0)
+            assert not any("written" in one for one in switchboard.requests), "an idle account asks for nothing"
+            switchboard.answering = {"t": {"thread": "t"}, "u": {"thread": "u"}}
+            switchboard.writing = {"t": (7, ""), "u": (8, "")}
+            await passes(10.0)
+            assert platform.drafts == []
+            began = len(switchboard.requests)
+            for n in range(1, 101):
+                switchboard.writing = {"t": (7, "word " * n), "u": (8, "**still**")}
+                await passes(0.1)
+            asked = sum("written" in one for one in switchboard.requests[began:])
+            assert 9 <= asked <= 11
+            assert platform.drafts.count((8, "still")) + platform.drafts.count((8, "**still**")) == 1
+            assert 9 <= sum(number == 7 for number, _ in platform.drafts) <= 11
+            platform.drafting = [OSError("away"), Later(20.0)]
+            for n in range(3):
+                switchboard.writing = {"t": (7, f"{n}")}
+                await passes(1.0)
+            before = len(platform.drafts)
+            switchboard.writing = {"t": (7, "during the pause")}
+            await passes(15.0)
+            assert len(platform.drafts) == before
+            await passes(10.0)
+            platform.drafting = [Refused("not here", "blocked")]
+            switchboard.writing = {"t": (7, "refused")}
+            await passes(2.0)
+            switchboard.writing = {"t": (7, "not tried"), "u": (8, "welcome")}
+            await passes(2.0)
+            assert platform.drafts[before:] == [(7, "during the pause"), (7, "refused"), (8, "welcome")]
+            outbox_id = switchboard.reply(switchboard.accepted[0], "hi")
+            await until(lambda: switchboard.outcome(outbox_id) == "sent", "the reply is sent")
+            assert [part.text for part in platform.posts] == ["hi"]
+            platform.drafting = [Refused("no drafts")]
+            for n in range(5):
+                switchboard.writing = {"u": (8, f"more {n}")}
+                await passes(1.0)
+            ended = len(switchboard.requests)
+            assert platform.drafts[-1] == (8, "more 0")
+            await passes(30.0)
+            assert not any("written" in one for one in switchboard.requests[ended:])
+
+    in_no_time(main())
+
+
+@pytest.mark.parametrize("server", ["an earlier release", "a broken one", "one that is away"])
+def test_drafts_that_cannot_be_had_harm_nobody(server: str) -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(replace(CAPABILITIES, draft_s=1.0)), scripted()
+        switchboard.answering = {"t": {"thread": "t"}}
+        if server == "one that is away":
+            switchboard.closed = {"/v1/connectors/written"}
+        if server == "a broken one":
+            switchboard.writing, switchboard.closed, switchboard.outage = {}, {"/v1/connectors/written"}, 422
+        async with connector(platform.configured, switchboard):
+            await passes(60.0)
+            asked = sum("written" in one for one in switchboard.requests)
+            assert (asked > 30) is (server == "one that is away")
+            await platform.says("t", "hello")
+            await until(lambda: bool(switchboard.accepted), "the message is accepted")
+            outbox_id = switchboard.reply(switchboard.accepted[0], "hi")
+            await until(lambda: switchboard.outcome(outbox_id) == "sent", "the reply is sent")
+        assert platform.opened == 1
 
     in_no_time(main())
 

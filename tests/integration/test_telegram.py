@@ -19,6 +19,7 @@ from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.telegram import api as telegram_api
 from switchboard.connectors.telegram.manifest import MANIFEST
 from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import ReplyChoice
 from switchboard.ports.connector import (
     Account,
     Batch,
@@ -484,6 +485,88 @@ async def test_files_that_are_too_large_are_refused() -> None:
         api.people.say("hello")
         api.spoil("sendDocument", Status(413, "Request Entity Too Large"))
         assert isinstance(await session.send(text_of(files=(a_file(b"data"),)), "k"), Refused)
+
+
+CHOICES: Final = (ReplyChoice("Approve", "t1"), ReplyChoice("Refuse", "t2"), ReplyChoice("1. a longer label", "t3"))
+
+
+async def test_choices_are_buttons_and_a_part_whose_buttons_are_refused_says_so() -> None:
+    async with BotApi() as api, session_of(api) as session:
+        api.people.say("hello")
+        assert isinstance(await session.send(text_of(choices=CHOICES), "k"), Sent)
+        rows = api.sent[0]["reply_markup"]["inline_keyboard"]
+        assert [[one["text"] for one in some] for some in rows] == [["Approve", "Refuse"], ["1. a longer label"]]
+        refused = await session.send(text_of(choices=(ReplyChoice("x", "y" * 65),)), "k")
+        assert isinstance(refused, Refused)
+        assert refused.because == "markup", "it is sent without them"
+
+
+@pytest.mark.parametrize("choices", [None, CHOICES[:1]])
+async def test_a_press_is_answered_and_its_answer_can_be_sent_again(choices: tuple[ReplyChoice, ...] | None) -> None:
+    """Whatever part of it Telegram has done before; a message is sent only if nobody learns the outcome otherwise."""
+    async with BotApi() as api, session_of(api) as session:
+        api.people.say("hello")
+        await session.send(text_of(choices=CHOICES), "k")
+        [asked] = api.sent
+        pressed = api.people.press(asked, "t1")
+        event = (await first(session.receive(None))).events[-1]
+        assert isinstance(event, Inbound)
+        about = event.envelope
+        assert (about.event.kind, about.payload.normalized_text, about.sender.identity) == ("button", "t1", "42")
+        assert about.control.idempotency_key == f"press:{next(iter(api.world.presses))}"
+        part = text_of("Approved. " + "x" * 300, address=about.event.reply_address, choices=choices)
+        api.spoil(
+            "answerCallbackQuery", Status(429, "Too Many Requests: retry after 3", {"retry_after": 3}), Cut(taken=False)
+        )
+        assert await session.send(part, "k") == Later(3.0, "429 Too Many Requests: retry after 3")
+        assert isinstance(await session.send(part, "k"), Later)
+        sent = await session.send(part, "k")
+        assert sent == Sent(str(asked["message_id"]))
+        assert pressed.toast is not None
+        assert (len(pressed.toast), pressed.toast[:9]) == (200, "Approved.")
+        assert (len(asked["reply_markup"]["inline_keyboard"]) == 1) is (choices is not None)
+        again = await session.send(part, "k")
+        assert isinstance(again, Sent)
+        assert len(api.sent) == (1 if choices else 2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [
+        (None, None),
+        (Status(404, "Not Found"), Refused("this Bot API has no drafts: 404 Not Found")),
+        (
+            Status(400, "Bad Request: TEXTDRAFT_PEER_INVALID"),
+            Refused("400 Bad Request: TEXTDRAFT_PEER_INVALID", "blocked"),
+        ),
+        (Status(403, "Forbidden: blocked"), Refused("403 Forbidden: blocked", "blocked")),
+        (Status(429, "Too Many", {"retry_after": 9}), Later(9.0, "429 Too Many")),
+        (Status(500, "Internal"), OSError),
+        (Cut(taken=False), OSError),
+        (Page(502), OSError),
+    ],
+)
+async def test_a_draft_is_shown_or_it_is_said_where_there_are_none(
+    fault: Fault | None, outcome: Later | Refused | type[OSError] | None
+) -> None:
+    async with BotApi() as api, session_of(api) as session:
+        api.people.say("hello")
+        if fault is not None:
+            api.spoil("sendMessageDraft", fault)
+        part = text_of("so far", rendered={"entities": [{"type": "bold", "offset": 0, "length": 2}]})
+        if isinstance(outcome, type):
+            with pytest.raises(outcome):
+                await session.draft(part, 7)
+        else:
+            assert await session.draft(part, 7) == outcome
+            assert api.world.drafts == ({} if fault else {42: (7, "so far")})
+        assert api.sent == []
+
+
+async def test_drafts_can_be_switched_off() -> None:
+    async with BotApi() as api, session_of(api, drafts=False) as session:
+        assert isinstance(await session.draft(text_of(), 7), Refused)
+        assert not api.called("sendMessageDraft")
 
 
 async def test_typing_is_shown_and_never_fails() -> None:

@@ -63,7 +63,7 @@ MAX_CHOICES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ReplyChoice:
     """A button below a reply. `token`: what a press of it brings back, at most 48 bytes of ASCII."""
 
     label: str

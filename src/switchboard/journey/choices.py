@@ -15,10 +15,10 @@ from msgspec import Struct
 from switchboard.core.owners import owns
 from switchboard.core.readers import directory_of_person, person_named
 from switchboard.core.turns.choices import Press, choices_of, mark_of, press_of
-from switchboard.domain.ledger import Choice, LeasedRow
+from switchboard.domain.ledger import LeasedRow, ReplyChoice
 from switchboard.domain.routing import SWITCHBOARD, Member, Owner, SystemId
 from switchboard.store import approvals as store
-from switchboard.store.approvals import Replied, Told
+from switchboard.store.approvals import PressedReply, Told
 from switchboard.store.database import Database
 
 
@@ -28,7 +28,7 @@ class Choices(Struct, frozen=True):
     database: Database
     members: Callable[[], Mapping[SystemId, Member]]
 
-    async def below(self, replies: Sequence[LeasedRow]) -> dict[UUID, tuple[Choice, ...]]:
+    async def below(self, replies: Sequence[LeasedRow]) -> dict[UUID, tuple[ReplyChoice, ...]]:
         """The choices by reply. One without an entry has none, and changes none."""
         ours = {one.outbox_id: one for one in replies if one.system_id == SWITCHBOARD}
         if not ours:
@@ -47,7 +47,7 @@ class Choices(Struct, frozen=True):
                 found[reply.outbox_id] = choices
         return found
 
-    def _choices(self, row: LeasedRow, reply: Replied, told: Sequence[Told]) -> tuple[Choice, ...]:
+    def _choices(self, row: LeasedRow, reply: PressedReply, told: Sequence[Told]) -> tuple[ReplyChoice, ...]:
         person = person_named(row.channel, row.endpoint, row.recipient)
         mine = [one.asked for one in told if self._may_choose(one, row, person)]
         return choices_of(mine, mark_of(person), reply.name)
@@ -59,8 +59,10 @@ class Choices(Struct, frozen=True):
             return False
         if asked.kind == "question":
             return True
-        person_asked = Owner(asked.channel, asked.endpoint, asked.sender)
-        return owns(person_asked, self.members().get(SystemId(asked.system_id))) and told.readers == directory_of_person(person)
+        owner = Owner(asked.channel, asked.endpoint, asked.sender)
+        return owns(owner, self.members().get(SystemId(asked.system_id))) and told.readers == directory_of_person(
+            person
+        )
 
 
 def _pressed(row: LeasedRow, press: Press, told: Mapping[UUID, Sequence[Told]]) -> Sequence[Told]:

@@ -25,7 +25,7 @@ from switchboard.core.policy.retry import backoff
 from switchboard.core.storable import storable_text
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Conflict, Unavailable
-from switchboard.domain.ledger import Choice, Item, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
+from switchboard.domain.ledger import Item, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyChoice
 from switchboard.domain.routing import Member, SystemId
 from switchboard.journey.choices import Choices
 from switchboard.lanes.faults import point
@@ -193,7 +193,7 @@ class ReplyService:
         self._notifier = notifier
         self._choices = Choices(database, members)
 
-    async def choices(self, replies: Sequence[LeasedRow]) -> Mapping[UUID, Sequence[Choice]]:
+    async def choices(self, replies: Sequence[LeasedRow]) -> Mapping[UUID, Sequence[ReplyChoice]]:
         """The buttons below these replies, by reply; none if they cannot be looked up, as their texts say the same."""
         try:
             return await self._choices.below(replies)

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import SwitchboardError
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import Choice
+from switchboard.domain.ledger import ReplyChoice
 
 TextUnit = Literal["bytes", "code_points", "utf16"]
 Markup = Literal["plain", "entities", "html", "markdown", "mrkdwn"]
@@ -191,7 +191,7 @@ class Part(Struct, frozen=True, kw_only=True):
     reply_to: str | None = None
     """The platform's id of the message being answered."""
     subject: str | None = None
-    choices: tuple[Choice, ...] | None = None
+    choices: tuple[ReplyChoice, ...] | None = None
     """Buttons below it, which say what its text says, too. Where `address` has a `press` that the part answers, they
     replace those that were pressed, and the text is for whoever pressed; None: those stay."""
 

@@ -70,7 +70,7 @@ async def untold(database: Database, item: Item) -> list[ShownApproval]:
     return rows_as(ShownApproval, await database.rows(query("approvals.untold"), item.lane, item.seq))
 
 
-class Replied(Struct, frozen=True):
+class PressedReply(Struct, frozen=True):
     """A reply of Switchboard: `token` is that of the button whose press it answers, None if it answers a message.
 
     `name`: what the person is called to whom it goes; may be empty.
@@ -90,9 +90,9 @@ class Told(Struct, frozen=True):
     asked: ShownApproval
 
 
-async def pressed(database: Database, replies: Sequence[UUID]) -> list[Replied]:
+async def pressed(database: Database, replies: Sequence[UUID]) -> list[PressedReply]:
     """What these replies answer."""
-    return rows_as(Replied, await database.rows(query("approvals.pressed"), list(replies)))
+    return rows_as(PressedReply, await database.rows(query("approvals.pressed"), list(replies)))
 
 
 async def told_together(database: Database, replies: Sequence[UUID], requests: Sequence[UUID]) -> list[Told]:

@@ -14,7 +14,7 @@ from uuid import UUID
 from switchboard.app.access import Access, Principal, owns_endpoint
 from switchboard.domain.errors import Conflict
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import Choice, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyFile
+from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyChoice, ReplyFile
 from switchboard.journey.reply import PullRequest, ReplyService
 from switchboard.ports.channel import Receipt
 from switchboard.store import connectors, outbox
@@ -60,7 +60,7 @@ class LeasedReply:
     address: JsonObject | None
     parts: Sequence[OutboxPart]
     unreachable: bool
-    choices: Sequence[Choice] | None = None
+    choices: Sequence[ReplyChoice] | None = None
 
 
 class ConnectorService:
@@ -119,7 +119,7 @@ async def own_reply(database: Database, access: Access, caller: Principal, outbo
     return reply
 
 
-def _leased(row: LeasedRow, choices: Sequence[Choice] | None) -> LeasedReply:
+def _leased(row: LeasedRow, choices: Sequence[ReplyChoice] | None) -> LeasedReply:
     # A reply that is sent twice has the same key: its own id.
     return LeasedReply(
         *(row.outbox_id, row.lease, row.conversation, row.thread, row.recipient, row.reply_to, row.text, row.files),

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.ledger import Choice, ReplyFile
+from switchboard.domain.ledger import ReplyChoice, ReplyFile
 
 _AGAIN: Final = frozenset({"overloaded", "sender_over_rate", "unavailable"})
 _BUG: Final = "internal_error"
@@ -129,7 +129,7 @@ class ReplyToSend(Struct, frozen=True):
     parts: Mapping[int, JsonMapping]
     files: Sequence[ReplyFile] = ()
     unreachable: bool = False
-    choices: tuple[Choice, ...] | None = None
+    choices: tuple[ReplyChoice, ...] | None = None
 
 
 class WrittenText(Struct, frozen=True):
@@ -182,7 +182,7 @@ def reply_of(some: JsonMapping) -> ReplyToSend:
         parts={int(part["part"]): part for part in some.get("parts") or ()},
         files=msgspec.convert(some.get("files") or (), tuple[ReplyFile, ...]),
         unreachable=some.get("unreachable", False),
-        choices=msgspec.convert(some.get("choices"), tuple[Choice, ...] | None),
+        choices=msgspec.convert(some.get("choices"), tuple[ReplyChoice, ...] | None),
     )
 
 

@@ -15,7 +15,7 @@ from switchboard.connectors.kernel.chunking import length, split
 from switchboard.connectors.kernel.rendering import Rendered, render
 from switchboard.core.reply_files import instead
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import Choice
+from switchboard.domain.ledger import ReplyChoice
 from switchboard.ports.connector import Capabilities, FileOut, Part
 
 REPEAT_NOTE: Final = "(This may be a repeat.)"
@@ -30,7 +30,7 @@ class ReplyDestination(Struct, frozen=True):
     address: JsonObject
     reply_to: str | None = None
     platform: str = "this platform"
-    choices: tuple[Choice, ...] | None = None
+    choices: tuple[ReplyChoice, ...] | None = None
 
 
 def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: ReplyDestination) -> tuple[Part, ...]:

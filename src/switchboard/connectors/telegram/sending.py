@@ -7,7 +7,7 @@ from typing import Final
 
 from switchboard.connectors.telegram.api import BotApiError, NotAnswered, NotWritten
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import Choice
+from switchboard.domain.ledger import ReplyChoice
 from switchboard.ports.connector import FileOut, Later, Outcome, Part, Refused, Uncertain, Why
 
 _SOON_S: Final = 2.0
@@ -61,7 +61,7 @@ def words(part: Part) -> JsonObject:
     return found | ({f"{prefix}entities": entities} if entities else {}) | markup
 
 
-def keyboard(choices: Sequence[Choice]) -> JsonObject:
+def keyboard(choices: Sequence[ReplyChoice]) -> JsonObject:
     """The choices as buttons: each in a row of its own, but for two short ones that stand side by side."""
     buttons = [{"text": one.label, "callback_data": one.token} for one in choices]
     rows = list[list[JsonObject]]()

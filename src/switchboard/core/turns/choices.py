@@ -20,7 +20,7 @@ from switchboard.core.routing.facts import facts
 from switchboard.core.turns.asking import ChatCommand, Verb, fits_chat, options_of, short
 from switchboard.core.visible import visible
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.ledger import MAX_CHOICES, Choice
+from switchboard.domain.ledger import MAX_CHOICES, ReplyChoice
 from switchboard.domain.shown import ShownApproval
 from switchboard.ports.channel import Channel
 
@@ -79,18 +79,18 @@ def is_press(envelope: Envelope, channel: Channel) -> bool:
     )
 
 
-def choices_of(asked: Sequence[ShownApproval], recipient: str, name: str) -> tuple[Choice, ...]:
+def choices_of(asked: Sequence[ShownApproval], recipient: str, name: str) -> tuple[ReplyChoice, ...]:
     """The buttons below a message about these requests: what can be chosen, or how it was decided.
 
     `recipient`: the mark of who may choose; `name`: what this person is called. Requests for whose choices there is no
     room have none.
     """
-    found: list[Choice] = []
+    found: list[ReplyChoice] = []
     for one in asked:
         labels = _labels(one, name)
         if labels and len(found) + len(labels) <= MAX_CHOICES:
             about = f" ({short(one)})" if len(asked) > 1 else ""
-            found += [Choice(_label(label, about), _token(one, choice, recipient)) for choice, label in labels]
+            found += [ReplyChoice(_label(label, about), _token(one, choice, recipient)) for choice, label in labels]
     return tuple(found)
 
 

@@ -103,7 +103,7 @@ def check_keyboard(markup: object) -> JsonObject | None:
     if markup is None:
         return None
     rows = markup.get("inline_keyboard") if isinstance(markup, dict) else None
-    if not isinstance(rows, Sequence) or not all(isinstance(row, Sequence) for row in rows):
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
         raise ApiError(400, "Bad Request: can't parse reply keyboard markup JSON object")
     buttons = [one for row in rows for one in row]
     if len(buttons) > _MAX_BUTTONS or any(len(row) > _MAX_ROW for row in rows):

@@ -99,8 +99,8 @@ class Methods:
             raise ApiError(400, "Bad Request: TEXTDRAFT_PEER_INVALID")
         if not draft_id:
             raise ApiError(400, "Bad Request: TEXTDRAFT_ID_INVALID")
-        text = check_text(params.word("text"))
-        check_entities(text, params.tree("entities"))
+        text = params.word("text") or ""  # without one, it says that the bot thinks
+        check_entities(check_text(text or "x"), params.tree("entities"))
         self._world.drafts[chat.id] = (draft_id, text)
         return True
 

@@ -57,7 +57,7 @@ class ScriptedSwitchboard:
     """How many messages of a group butlers hear; None: a server of a release that does not know it."""
 
     writing: Mapping[str, tuple[int, str]] | None = None
-    """What is written so far, by conversation: the answer's number, and its text. None: a server of an older release."""
+    """What is written so far, by conversation: the number of the answer, and its text. None: an earlier release."""
 
     def __init__(self, clock: Callable[[], float], ttl_s: float = 15.0) -> None:
         self.accepted: list[JsonObject] = []
