@@ -23,6 +23,7 @@ from switchboard.core.readers import person_named
 from switchboard.core.turns.choices import mark_of, press_of
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import Team
+from switchboard.lanes import faults
 from switchboard.ports.connector import Account
 from switchboard.store.approvals import StoredApprovals
 from switchboard.store.history import StoredHistory, StoredReaders
@@ -204,6 +205,31 @@ async def test_a_press_decides_like_the_command_and_only_once(database_url: str,
         assert len(house.api.sent) == answered + 1, "presses are answered by no messages"
 
 
+async def test_several_requests_have_their_buttons_below_one_message(database_url: str, tmp_path: Path) -> None:
+    async with a_house(database_url, tmp_path) as house, connector(house.configured, house.wire):
+        asked = await house.asked("pay 7 and ask_user Which? and pay 8")
+        first, red, blue, second = (id_in(label) for label in list(buttons(asked))[::2][:1] + list(buttons(asked))[2:5])
+        assert list(buttons(asked)) == [
+            *(f"{what} ({first})" for what in ("Approve", "Refuse")),
+            *(f"{what} ({red})" for what in ("1. red", "2. blue")),
+            *(f"{what} ({second})" for what in ("Approve", "Refuse")),
+        ]
+        assert red == blue
+        await house.press(asked, f"2. blue ({red})")
+        await house.press(asked, f"Refuse ({first})")
+        ends = [f"Refused by Ann ({first})", f"Answered: blue by Ann ({red})"]
+        await house.shows(asked, *ends, f"Approve ({second})", f"Refuse ({second})")
+        await house.press(asked, f"Approve ({second})")
+        await house.shows(asked, *ends, f"Approved by Ann ({second})")
+        await eventually(lambda: nothing_is_on_its_way(house))
+        assert [said for _, said in house.pay.calls] == [{"text": "8"}]
+
+
+def id_in(label: str) -> str:
+    """The beginning of a request's id in the label of a button."""
+    return label.rpartition("(")[2].rstrip(")")
+
+
 async def test_a_question_in_a_group_is_answered_by_whoever_was_asked_and_nobody_else(
     database_url: str, tmp_path: Path
 ) -> None:
@@ -317,6 +343,26 @@ async def test_a_press_whose_connector_is_killed_decides_once(database_url: str,
         assert [said["text"] for _, said in house.pay.calls] == [str(n) for n in range(len(DEATHS))]
         pays = [one["text"] for one in house.api.sent if one["text"].startswith("pay:")]
         assert len(set(pays)) == len(DEATHS)
+
+
+@pytest.mark.parametrize("at", ["after_receive", "after_commit", "after_claim", "after_resume", "before_complete"])
+async def test_a_server_that_fails_at_a_press_decides_once(at: str, database_url: str, tmp_path: Path) -> None:
+    failed = asyncio.Event()
+
+    def fail() -> None:
+        failed.set()
+        raise RuntimeError(f"planted at {at}")
+
+    async with a_house(database_url, tmp_path) as house, connector(house.configured, house.wire):
+        asked = await house.asked("pay 7")
+        await eventually(lambda: all_is_sent(house))
+        faults.arm(f"{at}:1", fail)
+        assert (await house.press(asked, "Approve")).startswith("Approved: pay (")
+        assert failed.is_set()
+        await house.shows(asked, "Approved by Ann")
+        await eventually(lambda: nothing_is_on_its_way(house))
+        assert await house.decisions() == ["approval:approved"]
+        assert len(house.pay.calls) == 1
 
 
 async def all_is_sent(house: House) -> bool:

@@ -62,7 +62,7 @@ class Around:
 
     def __init__(self, platform: Planted, session: Session) -> None:
         self.platform, self.session, self.identity = platform, session, session.identity
-        self.find, self.typing = session.find, session.typing
+        self.find, self.typing, self.draft = session.find, session.typing, session.draft
         self.latest, self.confirm = session.latest, session.confirm
 
     def fetch(self, file: FileIn) -> AsyncIterator[bytes]:

@@ -79,7 +79,7 @@ where o.outbox_id = any ($1::uuid[]);
 -- What was asked in these replies ($1), or in the same reply as one of these requests ($2), and the lane of that reply.
 select t.outbox_id as told_in, t.lane as told_lane, p.readers, {{shown}}
 join outbox t on t.outbox_id = p.told_in
-where p.told_in = any ($1::uuid[]) or p.told_in in (select q.told_in from approval q where q.approval_id = any ($2::uuid[]))
+where p.told_in = any ($1::uuid[] || array(select q.told_in from approval q where q.approval_id = any ($2::uuid[])))
 order by p.asked_at, p.approval_id;
 
 -- name: tell

@@ -10,6 +10,7 @@ select s.at, s.author, false as ours, s.text from (
       and i.request_id > coalesce(
         (select c.since from switchboard.conversation_start c where c.conversation = switchboard.conversation_key($1)),
         '00000000-0000-0000-0000-000000000000')
+      and coalesce(i.envelope #>> '{event,kind}', 'message') <> 'button'  -- nobody's words
     order by i.request_id desc limit $4
 ) s where s.so_far - length(s.text) < $5 order by s.request_id desc;
 
