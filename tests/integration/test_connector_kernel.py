@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
@@ -53,6 +53,35 @@ async def test_markup_that_is_refused_is_sent_plain_and_a_target_that_is_gone_is
     _, outcome = await answer(platform, "**hi**")
     [part] = platform.posts
     assert (outcome, part.rendered, part.reply_to, part.text) == ("sent", None, None, "hi")
+
+
+TWO: Final = (("Approve", "t1"), ("Refuse", "t2"))
+
+
+@pytest.mark.parametrize(
+    ("buttons", "text", "refused", "shown"),
+    [
+        (8, "**pay?**", False, [TWO]),
+        (8, "x" * 150, False, [None, TWO]),
+        (8, "**pay?**", True, [None]),
+        (8, "pay?", True, [None]),
+        (1, "pay?", False, [None]),
+        (0, "pay?", False, [None]),
+    ],
+)
+async def test_choices_are_buttons_below_the_last_text_where_all_of_them_can_be_shown(
+    buttons: int, text: str, refused: bool, shown: list[object]
+) -> None:
+    """Where they cannot, or are refused, the text goes as it is: it says the same."""
+    platform, switchboard = ScriptedPlatform(replace(CAPABILITIES, markup="entities", buttons=buttons)), scripted()
+    platform.outcomes = [Refused("BUTTON_DATA_INVALID", "markup")] if refused else []
+    await platform.says("t", "hello")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[0], text, choices=TWO)
+        await until(lambda: switchboard.outcome(outbox_id) == "sent", "the reply is sent")
+    found = [one.choices and tuple((some.label, some.token) for some in one.choices) for one in platform.posts]
+    assert found == shown
 
 
 async def test_a_reply_that_is_refused_has_failed_and_the_next_one_goes() -> None:

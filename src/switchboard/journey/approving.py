@@ -110,7 +110,7 @@ class ChatDecisions:
         """
         pressed = press_in(whole)
         if pressed is not None:
-            return Answer(await self._pressed(turn, pressed))
+            return Answer(await self._carry_out_press(turn, pressed))
         command = command_in(command_text(whole))
         if command is not None:
             return Answer(await self._commanded(turn, command))
@@ -127,7 +127,7 @@ class ChatDecisions:
         told = await self._carried_out(turn, asked[0], command)
         return NoReply(reason=f"handed on: it answers {short(asked[0])}") if told is None else Answer(told)
 
-    async def _pressed(self, turn: Turn, pressed: Press) -> str:
+    async def _carry_out_press(self, turn: Turn, pressed: Press) -> str:
         """Carry out what the button says, if whoever pressed it was asked; the response is for this person alone."""
         reader = await self._conversations.reader(turn)
         ids = pressed.approval_id, pressed.approval_id

@@ -33,16 +33,16 @@ class Choices(Struct, frozen=True):
         ours = {one.outbox_id: one for one in replies if one.system_id == SWITCHBOARD}
         if not ours:
             return {}
-        answered = await store.pressed(self.database, list(ours))
+        answered = await store.presses_of(self.database, list(ours))
         presses = {one.outbox_id: press_of(one.token) for one in answered if one.token is not None}
         wanted = [press.approval_id for press in presses.values() if press is not None]
         told = defaultdict[UUID, list[Told]](list)
-        for one in await store.told_together(self.database, list(ours), wanted):
+        for one in await store.told_with(self.database, list(ours), wanted):
             told[one.told_in].append(one)
         found = {}
         for reply in answered:
             row, press = ours[reply.outbox_id], presses.get(reply.outbox_id)
-            asked = told.get(reply.outbox_id, []) if press is None else _pressed(row, press, told)
+            asked = told.get(reply.outbox_id, []) if press is None else _asked_below(row, press, told)
             if choices := self._choices(row, reply, asked):
                 found[reply.outbox_id] = choices
         return found
@@ -65,7 +65,7 @@ class Choices(Struct, frozen=True):
         )
 
 
-def _pressed(row: LeasedRow, press: Press, told: Mapping[UUID, Sequence[Told]]) -> Sequence[Told]:
+def _asked_below(row: LeasedRow, press: Press, told: Mapping[UUID, Sequence[Told]]) -> Sequence[Told]:
     """What the message under the button tells of, if it is one of the conversation of the press."""
     found = next(
         (some for some in told.values() if any(one.asked.approval_id == press.approval_id for one in some)), ()

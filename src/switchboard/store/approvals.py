@@ -90,14 +90,14 @@ class Told(Struct, frozen=True):
     asked: ShownApproval
 
 
-async def pressed(database: Database, replies: Sequence[UUID]) -> list[PressedReply]:
+async def presses_of(database: Database, replies: Sequence[UUID]) -> list[PressedReply]:
     """What these replies answer."""
-    return rows_as(PressedReply, await database.rows(query("approvals.pressed"), list(replies)))
+    return rows_as(PressedReply, await database.rows(query("approvals.presses_of"), list(replies)))
 
 
-async def told_together(database: Database, replies: Sequence[UUID], requests: Sequence[UUID]) -> list[Told]:
+async def told_with(database: Database, replies: Sequence[UUID], requests: Sequence[UUID]) -> list[Told]:
     """What these replies tell of, and what was told together with these requests."""
-    rows = await database.rows(query("approvals.told_together"), list(replies), list(requests))
+    rows = await database.rows(query("approvals.told_with"), list(replies), list(requests))
     return [Told(row["told_in"], row["told_lane"], row["readers"], part_as(ShownApproval, row)) for row in rows]
 
 

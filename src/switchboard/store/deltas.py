@@ -137,14 +137,14 @@ async def read(database: Database, request_id: UUID, positions: dict[str, Positi
     return rows_as(ReplyPiece, await database.rows(query("deltas.read"), request_id, *arrays(seen, 3)))
 
 
-async def writing(database: Database, channel: str, endpoint: str, limit: int) -> list[WritingTurn]:
+async def writing_turns(database: Database, channel: str, endpoint: str, limit: int) -> list[WritingTurn]:
     """The turns of an account that may be writing, at most one in each conversation."""
-    return rows_as(WritingTurn, await database.rows(query("deltas.writing"), channel, endpoint, limit))
+    return rows_as(WritingTurn, await database.rows(query("deltas.writing_turns"), channel, endpoint, limit))
 
 
-async def written(database: Database, read_to: Mapping[Writer, int]) -> list[tuple[Writer, ReplyPiece]]:
+async def new_pieces(database: Database, read_to: Mapping[Writer, int]) -> list[tuple[Writer, ReplyPiece]]:
     """At most 2,000 pieces of these attempts beyond the given numbers; those of one in order."""
-    rows = await database.rows(query("deltas.written"), *arrays([(*writer, n) for writer, n in read_to.items()], 4))
+    rows = await database.rows(query("deltas.new_pieces"), *arrays([(*writer, n) for writer, n in read_to.items()], 4))
     return [(Writer(row["request_id"], row["system_id"], row["epoch"]), part_as(ReplyPiece, row)) for row in rows]
 
 

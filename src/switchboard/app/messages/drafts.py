@@ -55,15 +55,15 @@ class DraftService:
         self._access = access
         self._read: dict[AccountId, Mapping[Writer, _Read]] = {}
 
-    async def written(self, caller: Principal, account: AccountId) -> list[WrittenSoFar]:
+    async def texts(self, caller: Principal, account: AccountId) -> list[WrittenSoFar]:
         """The texts that are not empty. Raises Forbidden."""
         await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)
-        turns = await store.writing(self._database, account.channel, account.endpoint, _MOST_TURNS)
+        turns = await store.writing_turns(self._database, account.channel, account.endpoint, _MOST_TURNS)
         before = self._read.pop(account, {})
         read = {turn.writer: before.get(turn.writer, _Read()) for turn in turns}
         if not read:
             return []
-        for writer, piece in await store.written(self._database, {writer: one.n for writer, one in read.items()}):
+        for writer, piece in await store.new_pieces(self._database, {writer: one.n for writer, one in read.items()}):
             read[writer] = _Read(piece.n, piece.upon(read[writer].text)[:_MOST])
         self._keep(account, read)
         return [_shown(turn, read[turn.writer].text) for turn in turns if read[turn.writer].text]

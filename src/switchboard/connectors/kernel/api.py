@@ -234,7 +234,7 @@ class Api:
         self._missed = False
         return [reply_of(some) for some in got["replies"]]
 
-    async def written(self) -> list[WrittenText] | None:
+    async def written_texts(self) -> list[WrittenText] | None:
         """What butlers have written so far in direct chats; None: the server does not tell. Raises Unreachable."""
         got = await self._unless_gone("POST", "/v1/connectors/written", self.place.body())
         return None if got is None else msgspec.convert(got["texts"], list[WrittenText])

@@ -20,6 +20,7 @@ from switchboard.connectors.kernel.parts import ReplyDestination, plan
 from switchboard.domain.errors import SwitchboardError
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Capabilities, Later, Refused, Session
+from switchboard.tasks import cancelled
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +28,7 @@ _REQUEST_S: Final = 5.0
 _AT_ONCE: Final = 4
 """How many drafts are sent at a time: each takes a connection, which replies need more urgently."""
 _MOST: Final = 4000
-"""Characters of an answer that are shown: a draft is rendered within a tenth of a second."""
+"""Characters of an answer that are shown: the most hostile take about a tenth of a second to render."""
 _MOST_OFF: Final = 1000
 
 
@@ -87,7 +88,7 @@ class Drafter:
     async def _show_all(self, asked: float) -> None:
         self._pause_s = 0.0
         try:
-            written = await self.api.written()
+            written = await self.api.written_texts()
         except (Unreachable, Overtaken):  # the lease tells of both
             return
         except SwitchboardError as error:
@@ -98,10 +99,14 @@ class Drafter:
             return
         new = [one for one in written if self._is_new(one, asked)]
         self._shown = {one.number: self._shown.get(one.number, "") for one in written}
-        self._showing = {one.conversation: asyncio.create_task(self._show(one)) for one in new}
-        if self._showing:
-            await asyncio.wait(self._showing.values())
-        self._showing.clear()
+        showing = {one.conversation: asyncio.create_task(self._show(one)) for one in new}
+        self._showing = dict(showing)
+        try:
+            if showing:
+                await asyncio.wait(showing.values())
+        finally:
+            self._showing.clear()
+            await cancelled(*showing.values())
 
     def _is_new(self, one: WrittenText, asked: float) -> bool:
         late = self._ended.get(one.conversation, asked - 1.0) >= asked
@@ -114,9 +119,9 @@ class Drafter:
         with suppress(Exception):
             part, *_ = plan(words, (), self.capabilities, ReplyDestination(one.address))
             async with self._turns, asyncio.timeout(_REQUEST_S):
-                self._heard(one, words, await self.session.draft(part, one.number))
+                self._note(one, words, await self.session.draft(part, one.number))
 
-    def _heard(self, one: WrittenText, words: str, outcome: Later | Refused | None) -> None:
+    def _note(self, one: WrittenText, words: str, outcome: Later | Refused | None) -> None:
         match outcome:
             case None:
                 self._shown[one.number] = words

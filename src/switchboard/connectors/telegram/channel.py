@@ -191,23 +191,23 @@ class TelegramSession(Session):
         if "chat" not in part.address:
             return Refused("the message that is answered names no chat")
         press = word(part.address.get(PRESS))
-        return await self._posted_part(part) if press is None else await self._answered(part, press)
+        return await self._send_message(part) if press is None else await self._answer_press(part, press)
 
-    async def _answered(self, part: Part, press: str) -> Outcome:
+    async def _answer_press(self, part: Part, press: str) -> Outcome:
         """Answer whoever pressed a button, and show its message's new buttons; harmless if done again.
 
         What came too late for that is a message.
         """
         try:
-            heard = await self._carried_out("answerCallbackQuery", toast_of(part, press))
-            shown = part.choices is not None and await self._carried_out("editMessageReplyMarkup", new_buttons(part))
+            heard = await self._try_call("answerCallbackQuery", toast_of(part, press))
+            shown = part.choices is not None and await self._try_call("editMessageReplyMarkup", new_buttons(part))
         except NotAnswered as error:
             return outcome_of(NotWritten(str(error)))
         except (BotApiError, NotWritten) as error:
             return outcome_of(error)
-        return Sent(str(part.address.get("message"))) if heard or shown else await self._posted_part(part)
+        return Sent(str(part.address.get("message"))) if heard or shown else await self._send_message(part)
 
-    async def _carried_out(self, method: str, params: JsonObject) -> bool:
+    async def _try_call(self, method: str, params: JsonObject) -> bool:
         """Whether Telegram has done it, now or before; False if it will not. Raises BotApiError, OSError."""
         try:
             await self._api.call(method, params)
@@ -217,7 +217,7 @@ class TelegramSession(Session):
             return is_done_already(error)
         return True
 
-    async def _posted_part(self, part: Part) -> Outcome:
+    async def _send_message(self, part: Part) -> Outcome:
         params = where(part, self._settings.quote) | words(part)
         for _ in range(3):
             try:

@@ -64,9 +64,9 @@ async def move(caller: Connector, parts: Parts, body: ConversationMoveBody) -> R
 
 
 @router.post("/written", **operation("read_written", "Read what butlers are writing", WrittenTexts))
-async def written(caller: Connector, parts: Parts, body: AccountBody) -> Response:
+async def read_written(caller: Connector, parts: Parts, body: AccountBody) -> Response:
     """For drafts: what is written so far of answers to people who are alone with the account. Ask once a second."""
-    return answer({"texts": await parts.drafts.written(caller, AccountId(body.channel, body.endpoint))})
+    return answer({"texts": await parts.drafts.texts(caller, AccountId(body.channel, body.endpoint))})
 
 
 @router.post("/posted/next", **operation("next_posted_events", "Get events that a platform posted", PostedRows))

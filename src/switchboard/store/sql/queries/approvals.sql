@@ -68,14 +68,14 @@ select {{shown}}
 where a.lane = $1 and a.seq = $2 and a.decided_at is null and p.told_in is null
 order by p.asked_at, p.approval_id;
 
--- name: pressed
+-- name: presses_of
 -- Which of these replies answer the press of a button, what the button says, and what the person is called to whom each goes.
 select o.outbox_id, case when m.envelope #>> '{event,kind}' = 'button' then m.envelope #>> '{payload,normalized_text}' end as token,
        coalesce(m.envelope #>> '{sender,display_name}', '') as name
 from outbox o join message_inbox m on m.request_id = o.request_id
 where o.outbox_id = any ($1::uuid[]);
 
--- name: told_together
+-- name: told_with
 -- What was asked in these replies ($1), or in the same reply as one of these requests ($2), and the lane of that reply.
 select t.outbox_id as told_in, t.lane as told_lane, p.readers, {{shown}}
 join outbox t on t.outbox_id = p.told_in

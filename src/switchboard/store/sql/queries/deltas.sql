@@ -12,7 +12,7 @@ from delta d left join unnest($2::text[], $3::bigint[], $4::bigint[]) as s (syst
 where d.request_id = $1 and (s.system_id is null or (d.epoch, d.n) > (s.epoch, s.n))
 order by d.system_id, d.epoch, d.n limit 1000;
 
--- name: writing
+-- name: writing_turns
 -- The turns that run for people who write to this account alone, the newest of each conversation.
 select distinct on (l.conversation) c.name as conversation, m.envelope #> '{event,reply_address}' as address,
        d.request_id, d.system_id, l.epoch
@@ -24,7 +24,7 @@ where l.state = 'running' and l.owner is not null and l.kind = 'turn' and m.chan
   and json_typeof(m.envelope #> '{event,reply_address}') = 'object' and m.envelope #>> '{sender,chat_type}' = 'private'
 order by l.conversation, d.request_id desc limit $3;
 
--- name: written
+-- name: new_pieces
 -- What these attempts have written beyond the given pieces.
 select d.request_id, d.system_id, d.epoch, d.n, d.step, d.kept, d.text, d.tool as doing
 from unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[]) as s (request_id, system_id, epoch, n)
