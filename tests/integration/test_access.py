@@ -248,6 +248,7 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", "/v1/connectors/lease", {**_ACCOUNT, "instance_id": "i"}, "connector"),
     ("PUT", "/v1/connectors/cursor", {**_ACCOUNT, "lease": 1, "cursor": "7"}, "connector"),
     ("POST", "/v1/connectors/moves", {**_ACCOUNT, "lease": 1, "old": "-5", "new": "-100"}, "connector"),
+    ("POST", "/v1/connectors/written", _ACCOUNT, "connector"),
     ("POST", "/v1/connectors/posted/next", _ACCOUNT, "connector"),
     ("DELETE", "/v1/connectors/posted?channel=telegram&endpoint=bot%3Ahouse&lease=1&upto=7", None, "connector"),
     ("DELETE", "/v1/connectors/lease?channel=telegram&endpoint=bot%3Ahouse&lease=1", None, "connector"),
@@ -412,6 +413,7 @@ async def test_a_connector_reaches_only_its_own_endpoint(server: Opened) -> None
         ("PUT", "/v1/connectors/cursor", {**foreign_account, "lease": 1, "cursor": "7"}),
         ("DELETE", "/v1/connectors/lease?channel=telegram&endpoint=bot%3Aother&lease=1", None),
         ("POST", "/v1/connectors/moves", {**foreign_account, "lease": 1, "old": "-5", "new": "-100"}),
+        ("POST", "/v1/connectors/written", foreign_account),
         ("POST", "/v1/connectors/posted/next", foreign_account),
         ("DELETE", "/v1/connectors/posted?channel=telegram&endpoint=bot%3Aother&lease=1&upto=7", None),
     ):
@@ -426,7 +428,7 @@ async def test_a_connector_reaches_only_its_own_endpoint(server: Opened) -> None
     assert {m["endpoint"] for m in seen} == {"bot:house"}
     assert (await server.http.get("/v1/messages?endpoint=bot:other", headers=header)).status_code == 403
     refused = [e for e in await audit.list_entries(server.lab.database) if e.action.startswith("refused")]
-    assert len(refused) == 1 + 1 + 3 + 6 + 4 + 1
+    assert len(refused) == 1 + 1 + 3 + 7 + 4 + 1
     assert {"foreign_envelopes": 2, "role": "connector"} in [e.detail for e in refused]
 
 

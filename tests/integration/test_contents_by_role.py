@@ -162,6 +162,7 @@ def posts(ids: Mapping[str, str]) -> Iterator[tuple[str, Mapping[str, object]]]:
     mine = {"team_id": OURS, "name": "n", "channel": "telegram", "targets": [{"system_id": f"System1/{OURS}"}]}
     facts = {"channel": "telegram", "telegram_chat_id": CHATS[THEIRS]}
     yield "/v1/outbox/next", account
+    yield "/v1/connectors/written", account
     yield "/v1/connectors/posted/next", account
     yield "/v1/connectors/lease", {**account, "instance_id": "i", "answering": True, "recent_s": 3600}
     yield "/v1/rules", {**mine, "reason": "r", "rule_id": ids["rule_id"], "dry_run": True}
