@@ -135,10 +135,11 @@ class ChatDecisions:
         asked = _meant(found)
         if asked is None:
             return "Nothing here waits for that any more."
-        if pressed.recipient != mark_of(person_of(turn.envelope)):
-            await self._refused(turn, asked, pressed.choice)
-            return "Somebody else was asked that."
         command = pressed.command
+        if pressed.recipient != mark_of(person_of(turn.envelope)):
+            if command is not None:
+                await self._refused(turn, asked, command.verb)
+            return "Somebody else was asked that."
         if command is None:
             return f"{standing(asked, turn.envelope.sender.display_name or '')}."
         what = one_line(chosen(asked, command.text)) if command.verb == "answer" else asked.tool
