@@ -19,32 +19,29 @@ def is_owner(member: Member, owners: Collection[str], envelope: Envelope) -> boo
 
     The option names a channel and a sender, such as `telegram:5488`; a code counts at its endpoint alone.
     """
-    person = Owner(envelope.source.channel, envelope.source.endpoint_identity, envelope.sender.identity)
-    return _is_among(person, member, owners)
+    return _is_among(_sender(envelope), member, owners)
 
 
 def owns_any(members: Iterable[Member], envelope: Envelope) -> bool:
     """Whether the sender owns a butler that is switched on."""
-    return any(member.active and member.number == 1 and is_owner(member, envelope) for member in members)
+    sender = _sender(envelope)
+    return any(member.active and member.number == 1 and owns(sender, member) for member in members)
 
 
 def owns(person: Owner, member: Member | None) -> bool:
     """Whether the person owns the butler, by its option `owners` or by a code."""
-    return member is not None and _is_among(person, member, owners_of(member))
-
-
-def owners_of(member: Member) -> Collection[str]:
-    """The owners that the option of this butler names."""
-    owners = member.options.get("owners")
-    return owners if isinstance(owners, list | tuple) else ()
-
-
-def _is_among(person: Owner, member: Member, owners: Collection[str]) -> bool:
-    return person in member.owners or f"{person.channel}:{person.identity}" in owners
+    owners = None if member is None else member.options.get("owners")
+    return member is not None and _is_among(person, member, owners if isinstance(owners, list | tuple) else ())
 
 
 def decides_in_chat(member: Member | None, envelope: Envelope, reader: Reader) -> bool:
     """Whether an owner of this butler certainly wrote the message, where nobody else reads."""
-    if member is None:
-        return False
-    return is_owner(member, owners_of(member), envelope) and reader.private and reader.authentic
+    return owns(_sender(envelope), member) and reader.private and reader.authentic
+
+
+def _sender(envelope: Envelope) -> Owner:
+    return Owner(envelope.source.channel, envelope.source.endpoint_identity, envelope.sender.identity)
+
+
+def _is_among(person: Owner, member: Member, owners: Collection[str]) -> bool:
+    return person in member.owners or f"{person.channel}:{person.identity}" in owners
