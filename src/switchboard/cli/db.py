@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from switchboard.app.logs import set_up_logs
-from switchboard.app.ops.backup import Progress, back_up, migrate_database, restore
+from switchboard.app.ops.backup import back_up, migrate_database, restore
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.output import errors, show
+from switchboard.cli.output import show
+from switchboard.cli.sizes import bytes_in_words, shown_progress
 
 app = typer.Typer(help="Migrate, back up and restore the database.", no_args_is_help=True)
 
@@ -34,9 +33,9 @@ def backup(
 ) -> None:
     """Write a backup, even while Switchboard is running. It is a pg_dump in the custom format."""
     started = time.monotonic()
-    with _progress("backing up") as progress:
+    with shown_progress("backing up") as progress:
         size = asyncio.run(back_up(_settings(), file, progress))
-    said = f"{file}: {_size(size)} in {time.monotonic() - started:.1f} s"
+    said = f"{file}: {bytes_in_words(size)} in {time.monotonic() - started:.1f} s"
     show({"file": str(file), "size_bytes": size}, said)
 
 
@@ -47,7 +46,7 @@ def restore_backup(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a database that is not empty.")] = False,
 ) -> None:
     """Restore a backup, in one transaction. Switchboard must be stopped."""
-    with _progress("restoring") as progress:
+    with shown_progress("restoring") as progress:
         applied = [m.name for m in asyncio.run(restore(_settings(), file, progress, force=force))]
     show({"file": str(file), "migrated": applied}, f"restored from {file}")
 
@@ -56,18 +55,3 @@ def _settings() -> Settings:
     settings = load_settings()
     set_up_logs(settings.log_level)  # log that a migration runs, but not into the answer
     return settings
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Progress]:
-    """On a terminal a line with the size so far; elsewhere nothing."""
-    console = errors()
-    if not console.is_terminal:
-        yield lambda _: None
-        return
-    with console.status(what) as status:
-        yield lambda size: status.update(f"{what}: {_size(size)}")
-
-
-def _size(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size} bytes"

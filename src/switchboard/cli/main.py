@@ -88,6 +88,8 @@ COMMANDS: Final = (
     CommandEntry("tokens", "tokens:app", "Create, list and revoke tokens.", _KEEP),
     CommandEntry("audit", "audit:app", "Refused requests and administrative actions.", _KEEP),
     CommandEntry("doctor", "doctor:doctor", "Check the installation and say how to fix it.", _KEEP),
+    CommandEntry("backup", "backup:backup", "Save the whole installation in one file, even while it works.", _KEEP),
+    CommandEntry("restore", "backup:restore", "Restore a whole installation into an empty directory.", _KEEP),
     CommandEntry("db", "db:app", "Migrate, back up and restore the database.", _KEEP),
     CommandEntry("bench", "bench:app", "Run benchmarks, as ratios to a baseline of the same run.", _KEEP),
     CommandEntry("version", "version:version", "Show the version.", _KEEP),

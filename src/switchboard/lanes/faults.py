@@ -47,6 +47,10 @@ Point = Literal[
     "connector_recorded",
     "connector_unreported",
     "connector_reported",
+    "backup_dumped",
+    "backup_written",
+    "restore_begun",
+    "restore_written",
 ]
 
 

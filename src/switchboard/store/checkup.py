@@ -27,6 +27,13 @@ class SchemaFacts(Struct, frozen=True):
     migration: int
 
 
+class OpenWork(Struct, frozen=True):
+    """Messages that have not been answered yet, and replies that have not been sent."""
+
+    messages: int
+    replies: int
+
+
 async def server_facts(database: Database) -> ServerFacts:
     """Facts about the server."""
     [found] = rows_as(ServerFacts, await database.rows(query("checkup.server")))
@@ -38,6 +45,17 @@ async def schema_facts(database: Database) -> SchemaFacts:
     [row] = await database.rows(query("checkup.schema"))
     migration = int(await database.value(query("checkup.migration"))) if row["migrated"] else 0
     return SchemaFacts(row["tables"], migration)
+
+
+async def schema_bytes(database: Database) -> int:
+    """What our tables take on the disk, with their indexes."""
+    return int(await database.value(query("checkup.size")))
+
+
+async def open_work(database: Database) -> OpenWork:
+    """What is waiting or running."""
+    [found] = rows_as(OpenWork, await database.rows(query("checkup.open_work")))
+    return found
 
 
 async def others_connected(database: Database) -> int:

@@ -1,19 +1,22 @@
 """Backups: the whole schema into one file and back, by PostgreSQL's own programs.
 
-Called by `switchboard db`. In: settings and a file; out: a finished backup (never half a one), or a restored database
-(never half a one: it is one transaction). Passwords go by the environment, not by the command line, which all can see.
+Called by `switchboard db`, and by `installation/` for the database of a whole installation. In: settings and a file;
+out: a finished backup (never half a one), or a restored database (never half a one: it is one transaction). Passwords
+go by the environment, not by the command line, which all can see.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import glob
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
@@ -35,6 +38,12 @@ Progress = Callable[[int], None]
 _EVERY: Final = 0.1
 _ALL_FACTS: Final = "-c switchboard.facts=open"
 """See the policy of the table `fact`."""
+_DUMP: Final = (
+    *("--format=custom", f"--schema={SCHEMA}", "--no-owner", "--no-acl"),
+    f"--exclude-table-data={SCHEMA}.process",  # none of them will be alive after a restore
+    "--enable-row-security",  # facts are under it, and _ALL_FACTS lets all of them through
+)
+_PIECE: Final = 1 << 20
 
 
 class _Tools(Struct, frozen=True):
@@ -60,33 +69,61 @@ async def back_up(settings: Settings, file: Path, progress: Progress) -> int:
         if (await schema_facts(database)).migration == 0:
             raise Conflict("there is nothing to back up: the database is empty")
         tools = await _tools(settings, (await server_facts(database)).major)
-        partial = _beside(file)
-        try:
-            options = ["--format=custom", f"--schema={SCHEMA}", "--no-owner", "--no-acl", f"--file={partial}"]
-            options.append(f"--exclude-table-data={SCHEMA}.process")  # none of them will be alive after a restore
-            options.append("--enable-row-security")  # facts are under it, and _ALL_FACTS lets all of them through
+        with partial_file(file) as partial:
+            options = [*_DUMP, f"--file={partial}"]
             await _run(tools, "pg_dump", options, database.url, lambda: progress(partial.stat().st_size))
-            return _keep(partial, file)
-        finally:
-            partial.unlink(missing_ok=True)
+            size = partial.stat().st_size
+    return size
 
 
-def _beside(file: Path) -> Path:
-    """An empty private file next to `file`: on the same disk, so that it can replace it at once."""
+async def dump(settings: Settings, write: Callable[[bytes], None]) -> int:
+    """Write the same as `back_up`, piece by piece; returns the number of the newest migration in it.
+
+    Raises ConfigurationError, Conflict, Unavailable, and what `write` raises.
+    """
+    async with existing_database(settings) as database:
+        schema = (await schema_facts(database)).migration
+        if schema == 0:
+            raise Conflict("there is nothing to back up: the database is empty")
+        tools = await _tools(settings, (await server_facts(database)).major)
+        process = await _start(tools, "pg_dump", _DUMP, database.url)
+        await _end(process, "pg_dump", write)
+    return schema
+
+
+@contextmanager
+def partial_file(file: Path) -> Iterator[Path]:
+    """An empty private file next to `file`, which replaces it when the block ends well; otherwise it is removed.
+
+    What was left behind by backups that were killed is removed, too. Raises ConfigurationError.
+    """
     partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
     try:
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        _remove_abandoned(file)
+        lock = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ConfigurationError(f"no backup can be written to {file}: {error.strerror}") from error
-    return partial
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield partial
+        _sync(partial)
+        partial.replace(file)
+        _sync(file.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+        os.close(lock)
 
 
-def _keep(partial: Path, file: Path) -> int:
-    """Replace `file` by `partial` once it is on the disk; returns its size."""
-    _sync(partial)
-    partial.replace(file)
-    _sync(file.parent)
-    return file.stat().st_size
+def _remove_abandoned(file: Path) -> None:
+    """Remove partial files that nobody writes: who writes one holds its lock."""
+    for one in file.parent.glob(f".{glob.escape(file.name)}.*.partial"):
+        with suppress(OSError):
+            descriptor = os.open(one, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                one.unlink()
+            finally:
+                os.close(descriptor)
 
 
 def _sync(path: Path) -> None:
@@ -180,27 +217,45 @@ async def _look(place: Path, environment: Mapping[str, str]) -> _Tools | None:
     return _Tools(place, int(version[0]), environment) if version else None
 
 
-async def _run(tools: _Tools, name: str, options: list[str], url: str | None, watch: Callable[[], None]) -> None:
+async def _run(tools: _Tools, name: str, options: Sequence[str], url: str | None, watch: Callable[[], None]) -> None:
     """Run one program to its end. Raises ConfigurationError with its error message."""
+    process = await _start(tools, name, options, url)
+    watching = asyncio.create_task(_watch(watch))
+    try:
+        await _end(process, name)
+    finally:
+        watching.cancel()
+
+
+async def _start(tools: _Tools, name: str, options: Sequence[str], url: str | None) -> asyncio.subprocess.Process:
     target, secrets = _without_password(url) if url else ("", {})
-    process = await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(
         tools.directory / name,
         *([f"--dbname={target}"] if target else []),
         *options,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**tools.environment, **secrets},
     )
-    watching = asyncio.create_task(_watch(watch))
+
+
+async def _end(process: asyncio.subprocess.Process, name: str, write: Callable[[bytes], None] = lambda _: None) -> None:
+    """Let a program end, and `write` what it prints. Raises ConfigurationError with its error message."""
+    if process.stdout is None or process.stderr is None:
+        raise ValueError("the program was started without pipes")
+    errors = asyncio.create_task(process.stderr.read())
     try:
-        _, said = await process.communicate()
+        while piece := await process.stdout.read(_PIECE):
+            write(piece)
+        said = await errors
+        await process.wait()
     except BaseException:
-        process.terminate()
+        errors.cancel()
+        with suppress(ProcessLookupError):
+            process.terminate()
         await process.wait()
         raise
-    finally:
-        watching.cancel()
     if process.returncode:
         raise ConfigurationError(f"{name} failed: {said.decode(errors='replace').strip()}")
 

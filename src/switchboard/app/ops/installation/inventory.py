@@ -1,0 +1,304 @@
+"""What an installation consists of, found from its settings: files, directories, secrets, and what lies elsewhere.
+
+Called by `saving.py`. In: settings and the directory where Switchboard is started; out: an `Inventory`. Files are
+found by the names of the options that lead to them, those of engines of others too: `prompt_file`, `workspace`, every
+other `…_file`, `secret_files`, and `file` below `secrets`. Variables are found the same way: `…_env`, `pass_env`.
+Next: `saving.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from switchboard.app.ops.engines import WORKSPACES
+from switchboard.app.ops.installation.archive import Contents, Reference
+from switchboard.app.ownership import read_ours
+from switchboard.app.settings import Settings
+from switchboard.app.settings_file import FILE_NAME, PREFIX, SettingsFile
+from switchboard.app.whereabouts import OPERATOR_FILE
+from switchboard.domain.errors import ConfigurationError
+
+DIRECTORIES: Final[Mapping[str, str]] = {"teams_dir": "teams", "channels_dir": "channels.d", "data_dir": "data"}
+"""Settings of directories, and where those go that lie outside of the installation."""
+_PLAIN_ACCOUNT_FILES: Final = frozenset({".toml", ".paused"})
+_NOT_GIVEN_AGAIN: Final = frozenset(
+    {f"{PREFIX}URL", f"{PREFIX}TOKEN", *(f"{PREFIX}{name.upper()}" for name in DIRECTORIES)}
+)
+"""Variables of clients, and of directories, which the restored settings name."""
+
+
+class Piece(Struct, frozen=True):
+    """A file or a directory: where it is, and its path in the backup. `kind` is what people call it."""
+
+    kind: str
+    source: Path
+    path: str
+    tree: bool = False
+    secret: bool = False
+
+
+class Inventory(Struct, frozen=True):
+    """All pieces, no two with the same source, and what the manifest says of them."""
+
+    pieces: tuple[Piece, ...]
+    directories: Mapping[str, str]
+    references: tuple[Reference, ...]
+    variables: tuple[str, ...]
+    logins: tuple[str, ...]
+    missing: tuple[str, ...]
+    excluded: frozenset[Path]
+    """What no tree takes along: pieces of their own, the data directory, workspaces that are not wanted."""
+
+    def is_secret(self, piece: Piece, path: str) -> bool:
+        """Whether a file of a piece is a secret."""
+        return piece.secret or (piece.kind == "accounts" and Path(path).suffix not in _PLAIN_ACCOUNT_FILES)
+
+    def contents(self, contents: Contents) -> Contents:
+        """The manifest's contents with what is known here."""
+        return Contents(
+            release=contents.release,
+            schema=contents.schema,
+            made_at=contents.made_at,
+            root=contents.root,
+            directories=self.directories,
+            references=self.references,
+            secrets=contents.secrets,
+            variables=self.variables,
+            logins=self.logins,
+            left_out=(*self.missing, *contents.left_out),
+            workspaces=contents.workspaces,
+        )
+
+
+def take_inventory(settings: Settings, file: SettingsFile, root: Path, *, workspaces: bool) -> Inventory:
+    """Find everything. Raises ConfigurationError for files that cannot be read."""
+    finding = _Finding(root, workspaces=workspaces)
+    places = {"teams_dir": settings.teams_dir, "channels_dir": settings.channels_dir, "data_dir": settings.data_dir}
+    for name, place in places.items():
+        if place is not None:
+            finding.name_directory(name, place)
+    finding.add_settings(file)
+    finding.add_teams(settings.teams_dir)
+    finding.add_accounts(settings.channels_dir)
+    finding.add_data(settings.data_dir)
+    return finding.finish()
+
+
+class _Option(Struct, frozen=True):
+    """An option of a document: its name, its value, and the key before it in the text."""
+
+    name: str
+    value: str
+    key: str
+
+
+def _options(document: object, name: str = "", key: str = "") -> Iterator[_Option]:
+    """All options with text below a document; those in `secret_files` are under that name."""
+    if isinstance(document, str):
+        yield _Option(name, document, key)
+    elif isinstance(document, list):
+        for one in document:
+            yield from _options(one, name, key)
+    elif isinstance(document, dict):
+        for inner, value in document.items():
+            yield from _options(value, name if name == "secret_files" else str(inner), str(inner))
+        if document.get("login") is True:
+            yield _Option("login", str(document.get("name", document.get("kind", ""))), "login")
+
+
+class _Document(Struct, frozen=True):
+    """A file with options: its path in the backup, its values, and what paths in it are relative to, by option.
+
+    Only an account has secrets named `file` and `env`.
+    """
+
+    path: str
+    values: object
+    base: Callable[[str], Path]
+    account: bool = False
+
+
+@dataclass(slots=True)
+class _Finding:
+    """The pieces found so far."""
+
+    root: Path
+    workspaces: bool
+    pieces: dict[Path, Piece] = field(default_factory=dict)
+    directories: dict[str, str] = field(default_factory=dict)
+    references: list[Reference] = field(default_factory=list)
+    variables: set[str] = field(default_factory=set)
+    logins: set[str] = field(default_factory=set)
+    missing: list[str] = field(default_factory=list)
+    excluded: set[Path] = field(default_factory=set)
+    bases: dict[Path, str] = field(default_factory=dict)
+
+    def name_directory(self, name: str, place: Path) -> None:
+        """Where a directory of the settings goes: to the same place in the installation, or to its usual one."""
+        path = self._inside(place)
+        taken = {*self.directories.values(), FILE_NAME}
+        self.directories[name] = path if path and path not in taken else _free(DIRECTORIES[name], taken)
+
+    def add_settings(self, file: SettingsFile) -> None:
+        """The settings, and what they and the environment name."""
+        if file.path is not None:
+            self._add(Piece("settings", _place_of_file(file.path), FILE_NAME))
+        values = tomllib.loads(file.text)
+        self._follow(_Document(FILE_NAME, values, lambda _: self.root))
+        self.variables |= {
+            name for name in os.environ if name.startswith(PREFIX) and name not in _NOT_GIVEN_AGAIN and os.environ[name]
+        }
+
+    def add_teams(self, place: Path | None) -> None:
+        """The directory of the team files with all that is in it, and what they name.
+
+        Of one with the whole installation in it, only the team files.
+        """
+        if place is None:
+            return
+        place = place.resolve()
+        self.bases[place] = self.directories["teams_dir"]
+        if not self.root.is_relative_to(place):
+            self._add(Piece("team files", place, self.directories["teams_dir"], tree=True))
+        for file in sorted(place.glob("*.json")):
+            path = f"{self.directories['teams_dir']}/{file.name}"
+            if self.root.is_relative_to(place):
+                self._add(Piece("team files", file, path))
+            members = _members(_parsed(file, json.loads))
+            self._follow(_Document(path, members, lambda name: self._base(name, place)))
+
+    def add_accounts(self, place: Path) -> None:
+        """The files of accounts, and the secrets that they name."""
+        if not place.is_dir():
+            return
+        place = place.resolve()
+        self.bases[place] = self.directories["channels_dir"]
+        whole = not self.root.is_relative_to(place)
+        if whole:
+            self._add(Piece("accounts", place, self.directories["channels_dir"], tree=True))
+        for file in sorted(place.glob("*.toml")):
+            if not whole and file.name == FILE_NAME:
+                continue
+            path = f"{self.directories['channels_dir']}/{file.name}"
+            if not whole:
+                self._add(Piece("account files", file, path))
+            self._follow(_Document(path, _parsed(file, tomllib.loads), lambda _: place, account=True))
+
+    def add_data(self, place: Path) -> None:
+        """The tokens and the workspaces in the data directory; the database is dumped."""
+        data, place = self.directories["data_dir"], place.resolve()
+        self.excluded.add(place)
+        for file in (place / OPERATOR_FILE, *sorted(place.glob("connectors/*.token"))):
+            if file.is_file():
+                path = f"{data}/{file.relative_to(place)}"
+                self._add(Piece("tokens", file, path, secret=True))
+        if self.workspaces and (place / WORKSPACES).is_dir():
+            self._add(Piece("workspaces", (place / WORKSPACES).resolve(), f"{data}/{WORKSPACES}", tree=True))
+
+    def finish(self) -> Inventory:
+        """Everything found."""
+        return Inventory(
+            tuple(self.pieces.values()),
+            self.directories,
+            tuple(self.references),
+            tuple(sorted(self.variables)),
+            tuple(sorted(self.logins)),
+            tuple(self.missing),
+            frozenset(self.excluded | self.pieces.keys()),
+        )
+
+    def _base(self, name: str, place: Path) -> Path:
+        return place if name in {"prompt_file", "workspace"} else self.root
+
+    def _follow(self, document: _Document) -> None:
+        """Note the variables that a document names, and add the files."""
+        for option in _options(document.values):
+            match option.name:
+                case name if name.endswith("_env") or (name == "env" and document.account):
+                    self.variables.add(option.value)
+                case "login":
+                    self.logins.add(option.value)
+                case "workspace":
+                    self._refer(document, option, "workspaces")
+                case "prompt_file":
+                    self._refer(document, option, "team files")
+                case name if name.endswith("_file") or name == "secret_files" or (name == "file" and document.account):
+                    self._refer(document, option, "secrets")
+                case _:
+                    pass
+
+    def _refer(self, document: _Document, option: _Option, kind: str) -> None:
+        """Add the file or the workspace that an option names."""
+        base = document.base(option.name)
+        tree = kind == "workspaces"
+        place = (base / option.value).resolve() if tree else _place_of_file(base / option.value)
+        if not (place.is_dir() if tree else place.is_file()):
+            if not tree:  # a workspace is made when it is needed
+                self.missing.append(f"{place}, which {document.path} names, is not there")
+            path = self._inside(place)
+        else:
+            path = self._path_of(place, kind)
+            if not tree or self.workspaces:
+                self._add(Piece(kind, place, path, tree=tree, secret=kind == "secrets"))
+            else:
+                self.excluded.add(place)
+        path = path or f"{kind.replace(' ', '-')}/{place.name}"
+        self.references.append(Reference(document.path, option.key, option.value, self._path_of_base(base), path))
+
+    def _path_of_base(self, base: Path) -> str:
+        """Where the directory that a path is relative to lies in the restored installation."""
+        return self.bases.get(base, "")
+
+    def _path_of(self, place: Path, kind: str) -> str:
+        """Where a file goes: to the same place in the installation, or to a directory for such files."""
+        if place in self.pieces:
+            return self.pieces[place].path
+        for tree in (one for one in self.pieces.values() if one.tree and place.is_relative_to(one.source)):
+            return f"{tree.path}/{place.relative_to(tree.source)}"
+        taken = {one.path for one in self.pieces.values()}
+        return self._inside(place) or _free(f"{kind.replace(' ', '-')}/{place.name}", taken)
+
+    def _inside(self, place: Path) -> str:
+        """The path of a place relative to the installation; empty if it is not in it."""
+        place = place.resolve()
+        return str(place.relative_to(self.root)) if place != self.root and place.is_relative_to(self.root) else ""
+
+    def _add(self, piece: Piece) -> None:
+        self.pieces.setdefault(piece.source, piece)
+
+
+def _free(path: str, taken: set[str]) -> str:
+    """The path, or one like it that is not taken."""
+    number = 1
+    while (path if number == 1 else f"{path}-{number}") in taken:
+        number += 1
+    return path if number == 1 else f"{path}-{number}"
+
+
+def _place_of_file(file: Path) -> Path:
+    """The place of a file, which may itself be a link; every directory has one name only."""
+    return file.parent.resolve() / file.name
+
+
+def _members(team: object) -> list[object]:
+    """The options of the members of a team file."""
+    systems = team.get("systems") if isinstance(team, dict) else None
+    return [one.get("config") for one in systems if isinstance(one, dict)] if isinstance(systems, list) else []
+
+
+def _parsed(file: Path, parse: Callable[[str], object]) -> object:
+    """The values of a file; one that is not valid is saved as it is, and names nothing."""
+    try:
+        return parse(read_ours(file))
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError):
+        return {}
