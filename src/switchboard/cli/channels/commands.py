@@ -100,7 +100,8 @@ def add(  # noqa: PLR0913 - the options of a command
     name: Annotated[str | None, typer.Argument(help="What to call the account; by default as the channel.")] = None,
     *,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the channel as NAME=VALUE; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", help="A setting of the channel as NAME=VALUE, such as imap.port=993; may be repeated."),
     ] = None,
     secret_file: Annotated[
         list[str] | None, typer.Option(help="A file with the secret, `-` for stdin; NAME=FILE where there are several.")

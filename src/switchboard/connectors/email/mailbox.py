@@ -23,6 +23,7 @@ from imap_tools.errors import ImapToolsError, MailboxLoginError
 from imap_tools.imap_utf7 import utf7_encode
 from msgspec import Struct
 
+from switchboard.connectors.email.encryption import explain
 from switchboard.connectors.email.settings import Server
 from switchboard.ports.connector import SignInRefused
 
@@ -72,8 +73,12 @@ class Mailbox:
     def __init__(self, server: Server, sign_in: SignIn) -> None:
         # imaplib does not check certificates by default.
         verified: dict[str, Any] = {} if server.tls == "none" else {"ssl_context": ssl.create_default_context()}
-        with _as_os_error():
-            self._box: BaseMailBox = _KINDS[server.tls](server.host, server.port, timeout=COMMAND_S, **verified)
+        try:
+            with _as_os_error():
+                self._box: BaseMailBox = _KINDS[server.tls](server.host, server.port, timeout=COMMAND_S, **verified)
+        except ssl.SSLError as error:
+            told = f"the IMAP server {server.host}:{server.port}: {explain(error, 'imap', server)}"
+            raise OSError(told) from error
         _keep_alive(self._client.sock)
         try:
             with _as_os_error():

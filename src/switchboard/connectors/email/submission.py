@@ -16,6 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from switchboard.connectors.email.encryption import explain
 from switchboard.connectors.email.mailbox import SignIn
 from switchboard.connectors.email.settings import Server
 from switchboard.ports.connector import Later, Outcome, Refused, Sent, SignInRefused, Uncertain, Why
@@ -47,7 +48,7 @@ def submit(server: Server, sign_in: SignIn, outgoing: OutgoingMail) -> Outcome:
     except smtplib.SMTPResponseException as error:
         return Later(_BUSY_S, _said(error.smtp_code, error.smtp_error))
     except (OSError, smtplib.SMTPException) as error:
-        return Later(_UNREACHED_S, f"the SMTP server is not reached: {error}"[:200])
+        return Later(_UNREACHED_S, f"the SMTP server {server.host}:{server.port} is not reached: {error}"[:200])
     try:
         return _handed_in(client, sign_in, outgoing)
     finally:
@@ -74,6 +75,13 @@ def try_sign_in(server: Server, sign_in: SignIn, seconds: float) -> None:
 
 
 def _connected(server: Server, by: float) -> smtplib.SMTP:
+    try:
+        return _open(server, by)
+    except ssl.SSLError as error:
+        raise OSError(explain(error, "smtp", server)) from error
+
+
+def _open(server: Server, by: float) -> smtplib.SMTP:
     context = None if server.tls == "none" else ssl.create_default_context()  # which takes 20 ms
     if server.tls == "tls":
         return smtplib.SMTP_SSL(server.host, server.port, _NAME, timeout=_left(by), context=context)
