@@ -259,7 +259,7 @@ def test_a_newer_release_is_refused(house: House, release: str, schema: int) -> 
     with house.file.open("w+b") as file:
         writer = ArchiveWriter(file)
         writer.add(ArchiveEntry("database.dump"), b"PGDMP")
-        writer.close(Contents(release, schema, "2026-01-01", "/srv/house", {"data_dir": "data"}))
+        writer.close(Contents(release, schema, "2026-01-01", "/srv/house", {"data_dir": "d", "channels_dir": "c"}))
     assert "install that release or a newer one" in house.restore(code=1)["error"]["message"]
 
 

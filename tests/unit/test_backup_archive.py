@@ -30,7 +30,7 @@ from switchboard.app.ops.installation.sealing import seal, unseal
 from switchboard.app.settings_file import SettingsFile
 from switchboard.domain.errors import ConfigurationError, InvalidInput
 
-CONTENTS = Contents("0.1.0", 1, "2026-01-01T00:00:00+00:00", "/srv/house", {"data_dir": "data"})
+CONTENTS = Contents("0.1.0", 1, "2026-01-01T00:00:00+00:00", "/srv/house", {"data_dir": "data", "channels_dir": "c"})
 Named = tuple[str, bytes]
 
 _letters = st.characters(exclude_categories=["Cs"], exclude_characters="/\0")
@@ -181,6 +181,17 @@ def _enormous(tar: tarfile.TarFile) -> Sequence[ArchiveEntry]:
 def test_what_was_forged_is_refused(change: Callable[[tarfile.TarFile], Sequence[ArchiveEntry]]) -> None:
     with pytest.raises(InvalidInput):
         read(forged(change))
+
+
+@pytest.mark.parametrize(
+    "directories",
+    [{}, {"data_dir": "data"}, *({"channels_dir": "c", "data_dir": path} for path in ("../x", "/x", "", "."))],
+)
+def test_directories_elsewhere_are_refused(directories: dict[str, str]) -> None:
+    out = io.BytesIO()
+    ArchiveWriter(out).close(replace(CONTENTS, directories=directories))
+    with pytest.raises(InvalidInput):
+        read(out.getvalue())
 
 
 def test_a_tar_of_others_is_refused() -> None:

@@ -27,6 +27,8 @@ DUMP: Final = "database.dump"
 SEALED: Final = "secrets.age"
 FILES: Final = "files/"
 """Before the paths of the installation's files."""
+DIRECTORIES: Final = frozenset({"teams_dir", "channels_dir", "data_dir"})
+"""The settings that name directories of an installation."""
 _MANIFEST: Final = "manifest.json"
 _CHECK: Final = "manifest.sha256"
 _PIECE: Final = 1 << 20
@@ -215,7 +217,17 @@ def _matching(found: dict[str, ArchiveEntry], kept: Mapping[str, bytes]) -> Mani
         if listed.get(path) != found.get(path):
             raise _damaged(f"{path!r} is not what the manifest says")
     _check_tree(found)
+    _check_places(manifest.contents)
     return manifest
+
+
+def _check_places(contents: Contents) -> None:
+    """Whatever the contents place somewhere lies in the installation."""
+    if not {"channels_dir", "data_dir"} <= contents.directories.keys() <= DIRECTORIES:
+        raise _damaged("it does not say where its directories go")
+    for path in (*contents.directories.values(), *(one.path for one in contents.references)):
+        if not is_safe(path):
+            raise _damaged(f"{path!r} is not a path in an installation")
 
 
 def _check_tree(entries: Mapping[str, ArchiveEntry]) -> None:

@@ -250,7 +250,7 @@ class _Finding:
                 self._add(Piece(kind, place, path, tree=tree, secret=kind == "secrets"))
             else:
                 self.excluded.add(place)
-        path = path or f"{kind.replace(' ', '-')}/{place.name}"
+        path = path or f"{kind.replace(' ', '-')}/{place.name or 'root'}"
         self.references.append(Reference(document.path, option.key, option.value, self._path_of_base(base), path))
 
     def _path_of_base(self, base: Path) -> str:
@@ -264,7 +264,7 @@ class _Finding:
         for tree in (one for one in self.pieces.values() if one.tree and place.is_relative_to(one.source)):
             return f"{tree.path}/{place.relative_to(tree.source)}"
         taken = {one.path for one in self.pieces.values()}
-        return self._inside(place) or _free(f"{kind.replace(' ', '-')}/{place.name}", taken)
+        return self._inside(place) or _free(f"{kind.replace(' ', '-')}/{place.name or 'root'}", taken)
 
     def _inside(self, place: Path) -> str:
         """The path of a place relative to the installation; empty if it is not in it."""

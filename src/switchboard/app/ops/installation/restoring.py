@@ -253,9 +253,9 @@ class _Restoring:
             if entry.path == DUMP:
                 _write(self.directory / _DUMP_FILE, ArchiveEntry(DUMP), pieces)
             elif entry.path == FILES + FILE_NAME:
-                text, mode = b"".join(pieces).decode(), entry.mode
+                text, mode = _text(b"".join(pieces)), entry.mode
         if (secret := self.secrets.get(FILES + FILE_NAME)) is not None:
-            text = secret[1].decode()
+            text = _text(secret[1])
         text = self._with_directories(self._with_new_paths(FILE_NAME, text))
         _write(self.directory / _DRAFT, ArchiveEntry(FILE_NAME, mode=mode), iter((text.encode(),)))
 
@@ -399,6 +399,14 @@ def _quote(text: str) -> str:
 def _quoted(written: str) -> tuple[str, ...]:
     """How JSON and TOML may write a string."""
     return json.dumps(written), json.dumps(written, ensure_ascii=False), f"'{written}'"
+
+
+def _text(data: bytes) -> str:
+    """The text of settings. Raises InvalidInput."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{FILE_NAME} in the backup is not text: {error}") from error
 
 
 def _verified(known: ArchiveEntry, pieces: Iterator[bytes]) -> Iterator[bytes]:

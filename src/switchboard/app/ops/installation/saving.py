@@ -36,6 +36,7 @@ from switchboard.app.ops.installation.archive import (
     Contents,
     Kind,
     is_safe,
+    read_manifest,
 )
 from switchboard.app.ops.installation.inventory import Inventory, Piece
 from switchboard.app.ops.installation.passphrases import require_sealing
@@ -129,13 +130,15 @@ def require_space(file: Path, sizes: Sequence[PartSize]) -> None:
 async def save_installation(settings: Settings, wanted: SaveRequest, progress: Progress) -> Saved:
     """Write the backup, whole or not at all, readable by its owner only.
 
-    Raises ConfigurationError, Conflict if there is no database yet, Unavailable.
+    Raises ConfigurationError, Conflict if there is no database yet, Unavailable, and InvalidInput if what was written
+    cannot be read back.
     """
     _check(wanted)
     try:
         with partial_file(wanted.file) as partial, partial.open("r+b") as out:
             saved = await _written(settings, wanted, out, progress)
             out.flush()
+            read_manifest(out)  # as a restore will; a disk that lies is noticed while the older backup is still there
     except OSError as error:
         named = error.filename or wanted.file
         raise ConfigurationError(f"the backup was not written: {named}: {error.strerror or error}") from error
