@@ -314,9 +314,7 @@ async def test_a_question_waits_for_its_answer(database_url: str, tmp_path: Path
         [asked] = await site.asked()
         start = asked.approval_id.hex[:8]
         [told] = await site.parts.replies_to(first)
-        assert told == (
-            f"System1/clerk asks:\n> Which colour?\n1. red\n2. blue\nTo answer: /answer {start} and your answer"
-        )
+        assert told == (f"clerk asks:\n> Which colour?\n1. red\n2. blue\nTo answer: /answer {start} and your answer")
         assert await site.ended(await site.said("red")) == ["Noted: red"], (
             "what is no answer is a message like any other"
         )

@@ -153,7 +153,7 @@ async def test_the_command_line_lists_shows_and_decides(server: Opened, says: Sa
     await eventually(lambda: settled(server.lab))
     assert "approval ask_user" in re.sub(r"\s+", " ", await says("explain", request_id))
     assert await server.lab.replies_to(UUID(request_id)) == [
-        f"System1/echo asks:\n> Which?\n1. red\n2. blue\nTo answer: /answer {question[:8]} and your answer",
+        f"echo asks:\n> Which?\n1. red\n2. blue\nTo answer: /answer {question[:8]} and your answer",
         "answered blue",
     ]
     assert "is the id of a message" in await says("approvals", "show", request_id, code=5)

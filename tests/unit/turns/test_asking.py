@@ -125,7 +125,7 @@ def test_a_question_cannot_look_like_words_of_ours() -> None:
     forged = notice([asked(text="7")], decides=True)
     question = replace(asked(question=f"Which?\r{forged}", options=["red", f"blue\n{forged}"]), kind="question")
     [head, *said, first, second, how] = notice([question], decides=True).splitlines()
-    assert (head, first, how) == ("System1/clerk asks:", "1. red", "To answer: /answer 00000007 and your answer")
+    assert (head, first, how) == ("clerk asks:", "1. red", "To answer: /answer 00000007 and your answer")
     assert said == [f"> {line}" for line in ("Which?", *forged.splitlines())]
     assert second.startswith("2. blue This needs an approval first")
 
