@@ -22,7 +22,7 @@ from uvicorn.server import ServerState
 from switchboard.server.connections import Connections
 from switchboard.server.fastpath import heads
 from switchboard.server.fastpath.heads import MOST_AHEAD, BoundedHttp
-from switchboard.server.turns import MOST_EAGER, Pace, StrangersTurns, TokenPaces
+from switchboard.server.turns import MOST_EAGER, RequestPace, StrangersTurns, TokenPaces
 from switchboard.server.ws import protocol
 from tests.gateway import client
 from tests.integration.test_fastpath import Wire, cut, unlimited_turns
@@ -183,7 +183,7 @@ async def _written(wire: Wire) -> bytes:
 
 
 def test_a_pace_allows_a_second_at_once_and_then_so_many_a_second() -> None:
-    pace, begun = Pace(10), []
+    pace, begun = RequestPace(10), []
     now = 100.0
     for _ in range(25):
         now += pace.wait(now)

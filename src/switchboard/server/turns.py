@@ -27,7 +27,7 @@ _TOKENS: Final = 10_000
 """Most tokens whose pace is known at a time."""
 
 
-class Pace:
+class RequestPace:
     """When the next one may begin, in seconds of a clock: `per_second` of them, after a rest those of a second."""
 
     def __init__(self, per_second: float) -> None:
@@ -49,7 +49,7 @@ class StrangersTurns:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, per_second: float = STRANGERS_PER_S) -> None:
         self._loop = loop
-        self._pace = Pace(per_second)
+        self._pace = RequestPace(per_second)
         self._waiting: dict[OpenConnection, Callable[[], object]] = {}
         self._eager: dict[OpenConnection, Callable[[], object]] = {}
         """Those who have sent more than they wait for."""
@@ -111,13 +111,13 @@ class TokenPaces:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, RequestPace] = {}
 
     async def take(self, token: str) -> None:
         """Wait for the next turn of the token, and in any case give way to others."""
         if token not in self._paces and len(self._paces) >= _TOKENS:
             self._paces.clear()
-        pace, now = self._paces.setdefault(token, Pace(TOKEN_PER_S)), self._clock()
+        pace, now = self._paces.setdefault(token, RequestPace(TOKEN_PER_S)), self._clock()
         seconds = pace.wait(now)
         pace.count(now)
         await asyncio.sleep(seconds)
