@@ -46,7 +46,8 @@ _TEST: Final = "PYTEST_CURRENT_TEST"
 _PRELOADED: Final = [
     *(__name__, "tests.chaos.node", "tests.acceptance.model_node", "switchboard.cli.working"),
     # What is imported only when it is needed: a process that is killed would do so in each of its lives.
-    *("switchboard.server.serve", "switchboard.app.models", "switchboard.agents.loop.toolbox", "anthropic", "openai"),
+    *("switchboard.server.app", "switchboard.app.models", "switchboard.agents.loop.toolbox", "anthropic"),
+    "switchboard.server.serve",
     *("switchboard.connectors.telegram.channel", "switchboard.connectors.email.channel"),
     *("tests.chaos.turns_node", "tests.chaos.plans_node", "tests.pymap_server", "tests.remote_butler"),
     *(f"switchboard.cli.{entry.place.partition(':')[0]}" for entry in COMMANDS),

@@ -128,6 +128,24 @@ def test_drafts_that_cannot_be_had_harm_nobody(server: str) -> None:
     in_no_time(main())
 
 
+def test_typing_is_shown_soon_after_a_start_where_turns_of_before_run_or_begin_again() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(TYPING), scripted()
+        switchboard.answering = {"running": {"thread": "running"}}
+        async with connector(platform.configured, switchboard):
+            await until(lambda: bool(platform.typing), "it is shown")
+            assert switchboard.requests.count(LEASE) == 1, "the first lease tells"
+            switchboard.answering |= {"again": {"thread": "again"}}
+            await passes(2.0)
+            assert {"thread": "again"} in platform.typing
+            await passes(10.0)
+            before = switchboard.requests.count(LEASE)
+            await passes(60.0)
+            assert switchboard.requests.count(LEASE) - before <= 13, "later it is asked no more often than before"
+
+    in_no_time(main())
+
+
 def test_typing_in_many_conversations_takes_few_connections() -> None:
     busy = list[int]()
 

@@ -85,9 +85,9 @@ async def measure(plan: ChannelsWorkload) -> ChannelsResult:
             telegram_account(place, api)
             began = perf_counter()
             channels = {"SWITCHBOARD_CHANNELS_DIR": str(place / "channels.d")}
+            polling = asyncio.create_task(polled_s(api, began))
             async with lab.switchboard(place, "up", more=channels) as up:
-                await asyncio.wait_for(api.until(lambda: api.polling), _WITHIN_S)
-                polled = perf_counter() - began
+                polled = await polling
                 telegram = await one_by_one(api, plan.messages)
                 if mail is not None:
                     await _receives(up, "email")
@@ -98,6 +98,12 @@ async def measure(plan: ChannelsWorkload) -> ChannelsResult:
                 memory = {name: (before[name], lab.resident_mb(pid)) for name, pid in connectors.items()}
     ready |= {"with accounts": up.ready_s, "with accounts, until Telegram is polled": polled}
     return ChannelsResult(bare, telegram, burst, mails, missing, memory, ready)
+
+
+async def polled_s(api: BotApi, began: float) -> float:
+    """Seconds from `began` until the connector polls, which may be before the server is ready."""
+    await asyncio.wait_for(api.until(lambda: api.polling), _WITHIN_S)
+    return perf_counter() - began
 
 
 async def _without_accounts(place: Path) -> dict[str, float]:
@@ -116,7 +122,7 @@ async def _bare(messages: int) -> list[float]:
 
 
 def telegram_account(place: Path, api: BotApi) -> None:
-    """The file of an account at this server, open to everybody."""
+    """Write the account of the bot, open to everybody, into `channels.d`."""
     settings = f'settings = {{api_url = "{api.url}"}}'
     _account(place, "telegram", f"telegram/bot:{api.world.bot['id']}", "token", TOKEN, settings)
 

@@ -1,4 +1,4 @@
-"""Measures the time until messages are accepted, for a new and for a stopped installation; and the memory.
+"""Measures the time until messages are accepted, and until a connector polls, and the memory; for `switchboard up`.
 
 Called by `switchboard bench start`. The database is included in the time but not in the memory, as in the goals.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 from msgspec import Struct
 
 from switchboard.bench import lab
+from switchboard.bench.channels import polled_s, telegram_account
+from switchboard.testing.bot_api import BotApi
 
 
 class StartResult(Struct, frozen=True):
@@ -23,6 +26,8 @@ class StartResult(Struct, frozen=True):
     imports_s: float
     """The baseline: a Python that only imports FastAPI, uvicorn and asyncpg."""
     memory_mb: float | None
+    polled_s: float
+    """From a later start until the connector of a Telegram account polls."""
 
 
 async def measure(rounds: int = 3) -> StartResult:
@@ -31,6 +36,7 @@ async def measure(rounds: int = 3) -> StartResult:
     warm: list[float] = []
     imports: list[float] = []
     memory: list[float] = []
+    polled: list[float] = []
     for _ in range(rounds):
         imports.append(await _imports())
         with lab.home() as place:
@@ -39,7 +45,21 @@ async def measure(rounds: int = 3) -> StartResult:
             async with lab.switchboard(place, "up") as second:
                 warm.append(second.ready_s)
                 memory.append(lab.resident_mb(second.pid) or 0.0)
-    return StartResult(median(cold), median(warm), median(imports), median(memory) or None)
+            polled.append(await _polled(place))
+    return StartResult(median(cold), median(warm), median(imports), median(memory) or None, median(polled))
+
+
+async def _polled(place: Path) -> float:
+    """With an account whose token was made by an earlier start."""
+    more, took = {"SWITCHBOARD_CHANNELS_DIR": str(place / "channels.d")}, 0.0
+    async with BotApi() as api:
+        telegram_account(place, api)
+        for _ in range(2):
+            polling = asyncio.create_task(polled_s(api, perf_counter()))
+            async with lab.switchboard(place, "up", more=more):
+                took = await polling
+            await api.until(lambda: not api.polling)
+    return took
 
 
 async def _imports() -> float:

@@ -165,6 +165,7 @@ def start(*, rounds: Rounds = 3) -> None:
     rows = [
         ("first start until ready", f"{result.cold_s:.2f} s", result.cold_s / result.imports_s),
         ("later start until ready", f"{result.warm_s:.2f} s", result.warm_s / result.imports_s),
+        ("later start until Telegram is polled", f"{result.polled_s:.2f} s", result.polled_s / result.imports_s),
         ("a Python process that imports FastAPI, uvicorn, asyncpg", f"{result.imports_s:.2f} s", 1.0),
         ("resident memory of server and worker", f"{result.memory_mb or 0:.0f} MB", None),
     ]

@@ -26,6 +26,7 @@ from switchboard.connectors.kernel.answers import TokenRefused
 from switchboard.connectors.kernel.runner import Runner
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import Identity
+from switchboard.tasks import first_of
 
 
 def connect(
@@ -61,7 +62,7 @@ async def _until_told(settings: Settings, account: Configured, *, while_stdin: b
     if while_stdin:
         stop_with_stdin(stop, begin)
     if when_told:
-        await begin.wait()
+        await first_of(begin.wait(), stop.wait())
     return await connect_account(settings, account, stop)
 
 

@@ -15,7 +15,7 @@ from switchboard.store.database import Database
 class OpenedProcess(Struct, frozen=True):
     """`listener`: the server's socket, if there is a server. `stop` is set when the process must end.
 
-    `connectors`: the processes of accounts, if there are any; it ends after `stop`.
+    `connectors`: the processes of accounts, if this process has them; it ends after `stop`. They wait for `begin`.
     """
 
     checked: CheckedSettings
@@ -23,4 +23,5 @@ class OpenedProcess(Struct, frozen=True):
     database: Database
     listener: socket.socket | None
     stop: asyncio.Event
-    connectors: asyncio.Task[None] | None = None
+    connectors: asyncio.Task[None] | None
+    begin: asyncio.Event

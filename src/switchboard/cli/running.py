@@ -78,8 +78,8 @@ async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event) -> 
         run_server = asyncio.create_task(_import_server_after(work)) if parts.server else None
         opening = open_database(checked.settings, workers=1 + parts.extra_workers)
         database = await stack.enter_async_context(opening)
-        begin.set()
-        await (await work)(OpenedProcess(checked, parts, database, listener, stop, connectors), run_server)
+        opened = OpenedProcess(checked, parts, database, listener, stop, connectors, begin)
+        await (await work)(opened, run_server)
 
 
 def _at(settings: Settings, listener: socket.socket | None) -> Settings:

@@ -17,7 +17,7 @@ from pathlib import Path
 from shlex import quote
 
 from switchboard import __version__
-from switchboard.app.access import remember_address
+from switchboard.app.access import ensure_operator_token, remember_address
 from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import Settings
 from switchboard.app.settings_file import FILE_NAME
@@ -44,6 +44,9 @@ async def work(opened: OpenedProcess, run_server: Awaitable[RunServer] | None) -
     """
     parts, listener, stop = opened.parts, opened.listener, opened.stop
     async with AsyncExitStack() as stack:
+        if opened.connectors is not None:
+            await ensure_operator_token(opened.database, opened.checked.settings.data_dir)  # it makes their tokens
+            opened.begin.set()
         runtime = await stack.enter_async_context(runtime_on(opened.database, opened.checked))
         # Before any work starts: a wrong option or a missing secret ends the start here.
         worker = make_worker(runtime, concurrency=parts.concurrency) if parts.worker else None

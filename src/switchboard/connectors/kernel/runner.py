@@ -42,6 +42,8 @@ SILENT: Final = 75
 _RENEW_S: Final = 5.0
 _BEAT_S: Final = 120.0
 _LOOK_S: Final = 1.0
+_SETTLES_S: Final = 10.0
+"""For so long after the start, it is asked every second where turns run."""
 _BEHIND_S: Final = 60.0
 """How far behind the platform is worth a heartbeat of its own."""
 _WINDOWS: Final = 3
@@ -190,6 +192,7 @@ class Runner:
         typist = Typist(session, capabilities.typing_s, self.clock)
         drafter = Drafter(session, api, capabilities, self.clock)
         shown = _AtWork(typist, drafter)
+        shown.told(lease.answering, self.clock())
         await first_of(
             receiver.run(cursor),
             replayer.run(),
@@ -211,7 +214,8 @@ class Runner:
     async def _leased(self, api: Api, brake: Brake | None, stop: asyncio.Event) -> Lease | None:
         """Wait for the account's lease; None if told to stop."""
         while not stop.is_set():
-            asked = api.lease(opening=True, recent_s=brake.remembers_s if brake else None)
+            typing = self.configured.manifest.capabilities.typing_s > 0
+            asked = api.lease(opening=True, answering=typing, recent_s=brake.remembers_s if brake else None)
             lease = await unless(stop.wait(), asked)  # a server that starts, or fails to, may not answer for long
             if lease is None:
                 return None
@@ -248,11 +252,14 @@ class Runner:
         return cursor
 
     async def _keep_lease(self, api: Api, receiver: Receiver, replayer: Replayer, shown: _AtWork) -> None:
-        """Renew the lease every 5 s, and soon after accepting a message, to show that a butler works on it."""
-        asked = self.clock()
+        """Renew the lease every 5 s, and soon after accepting a message, to show that a butler works on it.
+
+        Also soon after the start: turns that were interrupted before begin again about now.
+        """
+        began = asked = self.clock()
         while True:
             await asyncio.sleep(_LOOK_S)
-            soon = shown.wanted and receiver.accepted_at >= asked
+            soon = shown.wanted and (receiver.accepted_at >= asked or asked - began < _SETTLES_S)
             if self.clock() - asked < _RENEW_S - _LOOK_S / 2 and not soon:
                 continue
             asked = self.clock()
