@@ -24,7 +24,7 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.rules.seed import read_seed
 from switchboard.app.settings import load_settings
 from switchboard.connectors.kernel.accounts import declared
-from tests.commands import Cli, served
+from tests.commands import Cli, ask, envelope, served
 from tests.postgres import Postgres
 from tests.processes import DEADLINE, EXECUTABLE, Server, butler, until
 
@@ -123,7 +123,6 @@ def test_everything_comes_back_elsewhere_and_leads_there(house: House) -> None:
     sizes = {part["kind"]: part["files"] for part in said["parts"]}
     assert sizes == {"database": 1, "settings": 1, "team files": 2, "accounts": 1, "secrets": 3, "workspaces": 2}
     restored = house.restore("--passphrase-file", house.passphrase, "--paused")
-    assert restored["open"] == {"messages": 0, "replies": 0}
     assert "environment variable HOOK_SECRET" in restored["give_again"]
     before, after = content(house.root), content(house.new)
     paths = (
@@ -224,6 +223,16 @@ def test_passwords_in_the_settings_are_secrets(house: House) -> None:
     assert "switchboard.toml: the password in database_url" in said["give_again"]
     house.restore()
     assert "postgresql://u@127.0.0.1:9/d" in (house.new / "switchboard.toml").read_text()
+
+
+def test_what_was_open_is_counted(house: House, server: Server) -> None:
+    """A reply that no connector has fetched: it will be sent, even if that has happened since."""
+    with house.patch.context() as patch:
+        patch.setenv("SWITCHBOARD_DATA_DIR", server.environment["SWITCHBOARD_DATA_DIR"])
+        ask(lambda client: client.post("/v1/ingest", envelope("waits")))
+        until(lambda: bool(house.cli.json("outbox", "list", "--state", "pending")["replies"]))
+    house.save()
+    assert house.restore()["open"] == {"messages": 0, "replies": 1}
 
 
 def test_workspaces_can_be_left_out(house: House) -> None:
