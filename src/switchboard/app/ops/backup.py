@@ -139,18 +139,21 @@ def _require_file(file: Path) -> None:
         raise NotFound(f"there is no backup {file}")
 
 
-async def restore(settings: Settings, file: Path, progress: Progress, *, force: bool) -> tuple[Migration, ...]:
+async def restore(
+    settings: Settings, file: Path, progress: Progress, *, force: bool, scratch: Path | None = None
+) -> tuple[Migration, ...]:
     """Restore the backup `file` into an empty database or, with `force`, over a full one; one transaction.
 
     Whatever the full one has forgotten is noted in that transaction, and forgotten by the following migration or, if
-    that fails, at the next start. Returns the migrations that the backup still needed. Raises NotFound, InvalidInput
-    for a file that is not a backup, Conflict if the database is not empty or is in use.
+    that fails, at the next start. The backup is unpacked in `scratch`, by default the system's. Returns the migrations
+    that the backup still needed. Raises NotFound, InvalidInput for a file that is not a backup, Conflict if the
+    database is not empty or is in use.
     """
     _require_file(file)
     async with existing_database(settings, create=True) as database:
         await _require_free(database, force=force)
         tools = await _tools(settings, (await server_facts(database)).major)
-        with tempfile.TemporaryDirectory(prefix="switchboard-restore-") as directory:
+        with tempfile.TemporaryDirectory(prefix="switchboard-restore-", dir=scratch) as directory:
             script, forgotten = Path(directory, "backup.sql"), Path(directory, "forgotten.sql")
             await asyncio.to_thread(forgotten.write_text, await _forgotten(database))
             await _unpack(tools, file, script, lambda: progress(script.stat().st_size if script.exists() else 0))

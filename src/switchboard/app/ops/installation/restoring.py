@@ -195,7 +195,8 @@ async def _require_empty_database(settings: Settings) -> None:
 
 async def _restore_database(settings: Settings, dump: Path, progress: Progress) -> tuple[tuple[str, ...], OpenWork]:
     """Returns the migrations that were applied, and what is open."""
-    migrated = await restore(settings, dump, progress, force=False)
+    # Unpacked beside it: there is room, and a restore that is killed leaves nothing elsewhere.
+    migrated = await restore(settings, dump, progress, force=False, scratch=dump.parent)
     dump.unlink()  # noqa: ASYNC240 - of a file at hand
     async with existing_database(settings) as database:
         return tuple(one.name for one in migrated), await open_work(database)
