@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from switchboard.app.ops.installation.archive import (
     ArchiveEntry,
     ArchiveWriter,
+    BackupManifest,
     Contents,
-    Manifest,
     _header,
     is_safe,
     members,
@@ -53,7 +53,7 @@ def written(files: Sequence[Named], *more: ArchiveEntry) -> bytes:
     return out.getvalue()
 
 
-def read(data: bytes) -> tuple[Manifest, dict[str, bytes]]:
+def read(data: bytes) -> tuple[BackupManifest, dict[str, bytes]]:
     """The manifest, and the content of all members that it lists."""
     file = io.BytesIO(data)
     manifest = read_manifest(file)

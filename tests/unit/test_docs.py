@@ -29,7 +29,7 @@ from switchboard.core.routing.check import check_rule
 from switchboard.core.routing.teamfile import TeamFile, parse_team_file
 from switchboard.domain.routing import DeadLetterCategory, Rule, RuleDraft, Team
 from switchboard.lanes.faults import Point
-from switchboard.server.http.gate import LINKS, PUBLIC
+from switchboard.server.http.gate import LINKS, PUBLIC, SCHEMAS
 from switchboard.server.mcp.tools import Tools
 from switchboard.testing.engines import CHECKS, EngineCheck
 from switchboard.transport.signed_post import sign
@@ -289,7 +289,7 @@ def test_the_table_of_routes_is_the_openapi(openapi: Mapping[str, Any]) -> None:
 
 def test_what_the_table_calls_public_needs_no_token(openapi: Mapping[str, Any]) -> None:
     public = {codes(path)[0] for _, path, roles, _ in rows(API, "method") if roles == "public"}
-    assert public == {path for path in openapi["paths"] if path in PUBLIC or path.startswith(LINKS)}
+    assert public == {path for path in openapi["paths"] if path in PUBLIC or path.startswith((LINKS, SCHEMAS))}
 
 
 def test_every_path_of_the_documents_exists(openapi: Mapping[str, Any]) -> None:

@@ -28,7 +28,16 @@ FILE_NAME: Final = "switchboard.toml"
 PREFIX: Final = "SWITCHBOARD_"
 NAMES: Final = frozenset(
     (
-        *("host", "port", "public_names", "public_url", "trusted_proxies", "database_url", "database_direct_url"),
+        *(
+            "host",
+            "port",
+            "public_names",
+            "public_url",
+            "trusted_proxies",
+            "database",
+            "database_url",
+            "database_direct_url",
+        ),
         *("data_dir", "postgres_binaries", "teams_dir", "channels_dir", "teams", "program_user", "log_level", "accept"),
         *("blobs", "gateway", "worker", "turn", "liveness", "dead_letters", "callbacks", "models", "classify"),
         *(

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from switchboard.bench import lab
 from switchboard.bench.channels import one_by_one, telegram_account
-from switchboard.bench.processes import Usage, cpu_s, proportional_mb, tree, usage
+from switchboard.bench.processes import ProcessUsage, cpu_s, proportional_mb, tree, usage
 from switchboard.domain.json_values import JsonMapping
 from switchboard.embedded.postmaster import LOG, live_postmaster
 from switchboard.testing.bot_api import BotApi
@@ -56,8 +56,8 @@ class FootprintResult(Struct, frozen=True):
     `statements`: how often each was executed in `counted_s`. `baseline_mb`: a Python that only imports.
     """
 
-    idle: Mapping[str, Usage]
-    used: Mapping[str, Usage]
+    idle: Mapping[str, ProcessUsage]
+    used: Mapping[str, ProcessUsage]
     baseline_mb: float
     cpu_s_a_minute: float
     statements: Mapping[str, int]
@@ -93,7 +93,7 @@ def _roots(place: Path, pid: int) -> tuple[int, ...]:
     return (pid,) if postmaster is None else (pid, postmaster)
 
 
-def _usage(place: Path, pid: int) -> Mapping[str, Usage]:
+def _usage(place: Path, pid: int) -> Mapping[str, ProcessUsage]:
     return usage(tree(*_roots(place, pid)))
 
 

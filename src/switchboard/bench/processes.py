@@ -17,7 +17,7 @@ _PROC: Final = Path("/proc")
 _GONE: Final = (FileNotFoundError, ProcessLookupError)
 
 
-class Usage(Struct, frozen=True):
+class ProcessUsage(Struct, frozen=True):
     """Of processes of a kind: how many, and their memory (PSS) in 10^6 bytes."""
 
     processes: int
@@ -38,14 +38,14 @@ def tree(*roots: int) -> set[int]:
     return found
 
 
-def usage(pids: Iterable[int]) -> Mapping[str, Usage]:
+def usage(pids: Iterable[int]) -> Mapping[str, ProcessUsage]:
     """By kind of process, the largest first."""
-    kinds: dict[str, Usage] = {}
+    kinds: dict[str, ProcessUsage] = {}
     for pid in pids:
         with suppress(*_GONE):
             kind, size = _kind(pid), proportional_mb(pid)
-            before = kinds.get(kind, Usage(0, 0.0))
-            kinds[kind] = Usage(before.processes + 1, before.memory_mb + size)
+            before = kinds.get(kind, ProcessUsage(0, 0.0))
+            kinds[kind] = ProcessUsage(before.processes + 1, before.memory_mb + size)
     return dict(sorted(kinds.items(), key=lambda one: -one[1].memory_mb))
 
 

@@ -16,7 +16,7 @@ import typer
 from msgspec.structs import asdict
 
 from switchboard.app.logs import set_up_logs
-from switchboard.app.ops.installation.archive import Manifest
+from switchboard.app.ops.installation.archive import BackupManifest
 from switchboard.app.ops.installation.inventory import take_inventory
 from switchboard.app.ops.installation.passphrases import REMEDY, can_seal, require_sealing
 from switchboard.app.ops.installation.restoring import (
@@ -146,7 +146,7 @@ def _new_passphrase(file: Path | None) -> str | None:
     return typed or None
 
 
-def _known_passphrase(manifest: Manifest, file: Path | None) -> str | None:
+def _known_passphrase(manifest: BackupManifest, file: Path | None) -> str | None:
     if not manifest.sealed:
         return None
     require_sealing()

@@ -64,10 +64,10 @@ MAX_CHOICES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ReplyChoice:
-    """A button below a reply. `token`: what a press of it brings back, at most 48 bytes of ASCII."""
+    """A button below a reply. `value`: what a press of it brings back, at most 48 bytes of ASCII."""
 
     label: str
-    token: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class Choices(Struct, frozen=True):
         if not ours:
             return {}
         answered = await store.presses_of(self.database, list(ours))
-        presses = {one.outbox_id: press_of(one.token) for one in answered if one.token is not None}
+        presses = {one.outbox_id: press_of(one.pressed) for one in answered if one.pressed is not None}
         wanted = [press.approval_id for press in presses.values() if press is not None]
         told = defaultdict[UUID, list[Told]](list)
         for one in await store.told_with(self.database, list(ours), wanted):

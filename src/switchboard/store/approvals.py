@@ -71,13 +71,13 @@ async def untold(database: Database, item: Item) -> list[ShownApproval]:
 
 
 class PressedReply(Struct, frozen=True):
-    """A reply of Switchboard: `token` is that of the button whose press it answers, None if it answers a message.
+    """A reply of Switchboard: `pressed` is the value of the button whose press it answers, None if it answers a message.
 
     `name`: what the person is called to whom it goes; may be empty.
     """
 
     outbox_id: UUID
-    token: str | None
+    pressed: str | None
     name: str
 
 

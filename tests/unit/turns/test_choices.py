@@ -51,8 +51,8 @@ def test_labels_are_one_visible_line_and_tokens_name_request_choice_and_person(
         assert "\n" not in one.label
         assert visible(one.label) == one.label
         assert len(one.label) <= 60
-        assert len(one.token.encode()) <= 48
-        press = press_of(one.token)
+        assert len(one.value.encode()) <= 48
+        press = press_of(one.value)
         assert press is not None
         assert press.recipient == mark_of("telegram/bot%3A1/42")
         [request] = [some for some in requests if some.approval_id == press.approval_id]

@@ -31,7 +31,7 @@ _INSIDE: Final = re.compile(r"[ \t]")
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+.!|<>~&-])")
 
 
-class Block(Struct, frozen=True):
+class RenderedBlock(Struct, frozen=True):
     """Markdown as lines without spaces behind them, as people copy them.
 
     `tail`: only the last lines, as many as fit on the screen, since lines that have left it cannot be drawn again.
@@ -51,8 +51,8 @@ class Block(Struct, frozen=True):
             yield Segment.line()
 
 
-def markdown(text: str, speaker: str = "", *, tail: bool = False) -> Block:
-    """The text as Rich prints it, after the name of who speaks, if one is given. `tail`: see `Block`."""
+def markdown(text: str, speaker: str = "", *, tail: bool = False) -> RenderedBlock:
+    """The text as Rich prints it, after the name of who speaks, if one is given. `tail`: see `RenderedBlock`."""
     tokens = _PARSER.parse(text)
     if speaker:
         name = "**" + _SPECIAL.sub(r"\\\1", speaker) + ":**"
@@ -61,7 +61,7 @@ def markdown(text: str, speaker: str = "", *, tail: bool = False) -> Block:
         )
     made = Markdown("", code_theme=_CODE_THEME, hyperlinks=False)
     made.parsed = list(_plain(tokens))
-    return Block(made, tail)
+    return RenderedBlock(made, tail)
 
 
 def finished(text: str) -> int:

@@ -13,7 +13,7 @@ from typing import Final
 from rich.live_render import LiveRender
 from rich.text import Text
 
-from switchboard.cli.messages.markdown import Block, finished, markdown
+from switchboard.cli.messages.markdown import RenderedBlock, finished, markdown
 from switchboard.cli.messages.talk import Take, show_files, show_reply
 from switchboard.cli.output import Json, clean, errors, one_line, out, wants_json
 
@@ -113,7 +113,7 @@ class LiveScreen:
         self._console.control(self._drawn.position_cursor())
         self._drawn = LiveRender("", vertical_overflow="visible")
 
-    def _block(self, text: str, *, tail: bool = False) -> Block:
+    def _block(self, text: str, *, tail: bool = False) -> RenderedBlock:
         """The text, after the name of the butler if it is the beginning."""
         return markdown(text, "" if self._settled else clean(self._system_id), tail=tail)
 

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 import httpx2
 import structlog
+from msgspec import Struct
 
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.answers import Lease, Overtaken, Unreachable
@@ -60,8 +61,7 @@ class _Silent(OSError):
     """The connection is open, but nothing arrives."""
 
 
-@dataclass(frozen=True, slots=True)
-class _AtWork:
+class _AtWork(Struct, frozen=True):
     """What shows people that a butler works: it is typing, and what it has written."""
 
     typist: Typist

@@ -63,7 +63,7 @@ def words(part: Part) -> JsonObject:
 
 def keyboard(choices: Sequence[ReplyChoice]) -> JsonObject:
     """The choices as buttons: each in a row of its own, but for two short ones that stand side by side."""
-    buttons = [{"text": one.label, "callback_data": one.token} for one in choices]
+    buttons = [{"text": one.label, "callback_data": one.value} for one in choices]
     rows = list[list[JsonObject]]()
     for button in buttons:
         if rows and len(rows[-1]) == 1 and all(len(one["text"]) <= _SHORT_LABEL for one in (*rows[-1], button)):

@@ -138,7 +138,7 @@ class ScriptedSwitchboard:
                 "text": text,
                 "address": event.get("reply_address"),
                 "files": [_described(name, data) for name, data in files],
-                "choices": None if choices is None else [{"label": one, "token": token} for one, token in choices],
+                "choices": None if choices is None else [{"label": one, "value": value} for one, value in choices],
             },
             self._clock(),
             [data for _, data in files],

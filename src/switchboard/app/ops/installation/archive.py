@@ -1,7 +1,8 @@
 """The file of a backup: a plain tar whose last members list all others with their hashes.
 
 Called by `saving.py`, which writes it, and `restoring.py`, which reads it. In: an open file; out: members and a
-`Manifest`. What was cut off has no manifest, and what was changed does not match it, so neither is taken for a backup.
+`BackupManifest`. What was cut off has no manifest, and what was changed does not match it, so neither is taken for a
+backup.
 The hashes protect against accidents, not against people: who can write to a backup can also change its manifest.
 Next: `inventory.py`.
 """
@@ -97,7 +98,7 @@ class Contents(Struct, frozen=True):
     workspaces: bool = True
 
 
-class Manifest(Struct, frozen=True):
+class BackupManifest(Struct, frozen=True):
     """The contents and every other member."""
 
     contents: Contents
@@ -181,7 +182,7 @@ def _header(entry: ArchiveEntry) -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
 
 
-def read_manifest(file: IO[bytes]) -> Manifest:
+def read_manifest(file: IO[bytes]) -> BackupManifest:
     """Read the whole file and compare everything in it with its manifest. Raises InvalidInput."""
     found: dict[str, ArchiveEntry] = {}
     kept: dict[str, bytes] = {}
@@ -205,11 +206,11 @@ def _with_hash(entry: ArchiveEntry, pieces: Iterable[bytes]) -> ArchiveEntry:
     return msgspec.structs.replace(entry, sha256=digest.hexdigest()) if entry.kind == "file" else entry
 
 
-def _matching(found: dict[str, ArchiveEntry], kept: Mapping[str, bytes]) -> Manifest:
+def _matching(found: dict[str, ArchiveEntry], kept: Mapping[str, bytes]) -> BackupManifest:
     if _MANIFEST not in kept or kept.get(_CHECK) != _check_line(kept[_MANIFEST]):
         raise _damaged("its end is missing or was changed, so it was cut off or is none")
     try:
-        manifest = msgspec.convert(json.loads(kept[_MANIFEST]), Manifest)
+        manifest = msgspec.convert(json.loads(kept[_MANIFEST]), BackupManifest)
     except (ValueError, RecursionError) as error:
         raise _damaged(f"its manifest cannot be read: {error}") from error
     listed = {entry.path: entry for entry in manifest.entries}

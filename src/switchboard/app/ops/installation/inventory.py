@@ -35,7 +35,7 @@ _NOT_GIVEN_AGAIN: Final = frozenset(
 """Variables of clients, and of directories, which the restored settings name."""
 
 
-class Piece(Struct, frozen=True):
+class BackupPiece(Struct, frozen=True):
     """A file or a directory: where it is, and its path in the backup. `kind` is what people call it."""
 
     kind: str
@@ -48,7 +48,7 @@ class Piece(Struct, frozen=True):
 class Inventory(Struct, frozen=True):
     """All pieces, no two with the same source, and what the manifest says of them."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BackupPiece, ...]
     directories: Mapping[str, str]
     references: tuple[Reference, ...]
     variables: tuple[str, ...]
@@ -57,7 +57,7 @@ class Inventory(Struct, frozen=True):
     excluded: frozenset[Path]
     """What no tree takes along: pieces of their own, the data directory, workspaces that are not wanted."""
 
-    def is_secret(self, piece: Piece, path: str) -> bool:
+    def is_secret(self, piece: BackupPiece, path: str) -> bool:
         """Whether a file of a piece is a secret."""
         return piece.secret or (piece.kind == "accounts" and Path(path).suffix not in _PLAIN_ACCOUNT_FILES)
 
@@ -132,7 +132,7 @@ class _Finding:
 
     root: Path
     workspaces: bool
-    pieces: dict[Path, Piece] = field(default_factory=dict)
+    pieces: dict[Path, BackupPiece] = field(default_factory=dict)
     directories: dict[str, str] = field(default_factory=dict)
     references: list[Reference] = field(default_factory=list)
     variables: set[str] = field(default_factory=set)
@@ -150,7 +150,7 @@ class _Finding:
     def add_settings(self, file: SettingsFile) -> None:
         """The settings, and what they and the environment name."""
         if file.path is not None:
-            self._add(Piece("settings", _place_of_file(file.path), FILE_NAME))
+            self._add(BackupPiece("settings", _place_of_file(file.path), FILE_NAME))
         values = tomllib.loads(file.text)
         self._follow(_Document(FILE_NAME, values, lambda _: self.root))
         self.variables |= {
@@ -167,11 +167,11 @@ class _Finding:
         place = place.resolve()
         self.bases[place] = self.directories["teams_dir"]
         if not self.root.is_relative_to(place):
-            self._add(Piece("team files", place, self.directories["teams_dir"], tree=True))
+            self._add(BackupPiece("team files", place, self.directories["teams_dir"], tree=True))
         for file in sorted(place.glob("*.json")):
             path = f"{self.directories['teams_dir']}/{file.name}"
             if self.root.is_relative_to(place):
-                self._add(Piece("team files", file, path))
+                self._add(BackupPiece("team files", file, path))
             members = _members(_parsed(file, json.loads))
             self._follow(_Document(path, members, lambda name: self._base(name, place)))
 
@@ -183,13 +183,13 @@ class _Finding:
         self.bases[place] = self.directories["channels_dir"]
         whole = not self.root.is_relative_to(place)
         if whole:
-            self._add(Piece("accounts", place, self.directories["channels_dir"], tree=True))
+            self._add(BackupPiece("accounts", place, self.directories["channels_dir"], tree=True))
         for file in sorted(place.glob("*.toml")):
             if not whole and file.name == FILE_NAME:
                 continue
             path = f"{self.directories['channels_dir']}/{file.name}"
             if not whole:
-                self._add(Piece("account files", file, path))
+                self._add(BackupPiece("account files", file, path))
             self._follow(_Document(path, _parsed(file, tomllib.loads), lambda _: place, account=True))
 
     def add_data(self, place: Path) -> None:
@@ -199,9 +199,9 @@ class _Finding:
         for file in (place / OPERATOR_FILE, *sorted(place.glob("connectors/*.token"))):
             if file.is_file():
                 path = f"{data}/{file.relative_to(place)}"
-                self._add(Piece("tokens", file, path, secret=True))
+                self._add(BackupPiece("tokens", file, path, secret=True))
         if self.workspaces and (place / WORKSPACES).is_dir():
-            self._add(Piece("workspaces", (place / WORKSPACES).resolve(), f"{data}/{WORKSPACES}", tree=True))
+            self._add(BackupPiece("workspaces", (place / WORKSPACES).resolve(), f"{data}/{WORKSPACES}", tree=True))
 
     def finish(self) -> Inventory:
         """Everything found."""
@@ -247,7 +247,7 @@ class _Finding:
         else:
             path = self._path_of(place, kind)
             if not tree or self.workspaces:
-                self._add(Piece(kind, place, path, tree=tree, secret=kind == "secrets"))
+                self._add(BackupPiece(kind, place, path, tree=tree, secret=kind == "secrets"))
             else:
                 self.excluded.add(place)
         path = path or f"{kind.replace(' ', '-')}/{place.name or 'root'}"
@@ -271,7 +271,7 @@ class _Finding:
         place = place.resolve()
         return str(place.relative_to(self.root)) if place != self.root and place.is_relative_to(self.root) else ""
 
-    def _add(self, piece: Piece) -> None:
+    def _add(self, piece: BackupPiece) -> None:
         self.pieces.setdefault(piece.source, piece)
 
 

@@ -33,7 +33,7 @@ from switchboard.app.ops.installation.archive import (
     FILES,
     SEALED,
     ArchiveEntry,
-    Manifest,
+    BackupManifest,
     Reference,
     members,
     read_manifest,
@@ -72,7 +72,7 @@ class Restored(Struct, frozen=True):
     `open_work` was waiting or running when the backup was made, and is done again.
     """
 
-    manifest: Manifest
+    manifest: BackupManifest
     migrated: tuple[str, ...]
     edited: tuple[str, ...]
     to_give: tuple[str, ...]
@@ -81,7 +81,7 @@ class Restored(Struct, frozen=True):
 
 
 @contextmanager
-def opened_backup(file: Path) -> Iterator[tuple[IO[bytes], Manifest]]:
+def opened_backup(file: Path) -> Iterator[tuple[IO[bytes], BackupManifest]]:
     """The file and its manifest, everything in it checked. Raises NotFound, InvalidInput."""
     if not file.is_file():
         raise NotFound(f"there is no backup {file}")
@@ -94,7 +94,7 @@ def opened_backup(file: Path) -> Iterator[tuple[IO[bytes], Manifest]]:
         raise ConfigurationError(f"{error.filename or file} cannot be read: {error.strerror}") from error
 
 
-def check_restore(manifest: Manifest, wanted: RestoreRequest) -> None:
+def check_restore(manifest: BackupManifest, wanted: RestoreRequest) -> None:
     """Raise ConfigurationError or Conflict if this backup cannot be restored here, before anything is written."""
     contents = manifest.contents
     if _version(contents.release) > _version(__version__) or contents.schema > known_schema():
@@ -126,7 +126,7 @@ def _require_empty(directory: Path) -> None:
         raise Conflict(f"{directory} is not empty (it has {min(there)!r}); a restore needs an empty or new directory")
 
 
-def _require_space(manifest: Manifest, directory: Path) -> None:
+def _require_space(manifest: BackupManifest, directory: Path) -> None:
     place = directory.absolute()
     while not place.exists():
         place = place.parent
@@ -149,7 +149,7 @@ def open_secrets(file: IO[bytes], passphrase: str) -> Mapping[str, tuple[Archive
 
 
 async def restore_installation(
-    file: IO[bytes], manifest: Manifest, wanted: RestoreRequest, progress: Progress
+    file: IO[bytes], manifest: BackupManifest, wanted: RestoreRequest, progress: Progress
 ) -> Restored:
     """Restore a checked backup; if that fails, the directory is empty again.
 
@@ -237,7 +237,7 @@ class _Restoring:
     """Writes the members of a backup below `directory`."""
 
     file: IO[bytes]
-    manifest: Manifest
+    manifest: BackupManifest
     directory: Path
     secrets: Mapping[str, tuple[ArchiveEntry, bytes]]
     edited: list[str] = field(default_factory=list)

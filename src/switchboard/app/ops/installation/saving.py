@@ -38,7 +38,7 @@ from switchboard.app.ops.installation.archive import (
     is_safe,
     read_manifest,
 )
-from switchboard.app.ops.installation.inventory import Inventory, Piece
+from switchboard.app.ops.installation.inventory import BackupPiece, Inventory
 from switchboard.app.ops.installation.passphrases import require_sealing
 from switchboard.app.settings import Settings
 from switchboard.app.settings_file import FILE_NAME, SettingsFile
@@ -101,7 +101,7 @@ async def measure(settings: Settings, inventory: Inventory) -> list[PartSize]:
     return list(sizes.values())
 
 
-def _statuses(piece: Piece, inventory: Inventory) -> Iterator[os.stat_result]:
+def _statuses(piece: BackupPiece, inventory: Inventory) -> Iterator[os.stat_result]:
     if not piece.tree:
         yield _status(piece)
         return
@@ -109,7 +109,7 @@ def _statuses(piece: Piece, inventory: Inventory) -> Iterator[os.stat_result]:
         yield found.status
 
 
-def _status(piece: Piece) -> os.stat_result:
+def _status(piece: BackupPiece) -> os.stat_result:
     try:
         return piece.source.stat()
     except OSError as error:
@@ -215,7 +215,7 @@ class _Saving:
         self.writer.add(ArchiveEntry(SEALED), seal(inner.getvalue(), self.wanted.passphrase))
         return True
 
-    def _write_piece(self, piece: Piece) -> None:
+    def _write_piece(self, piece: BackupPiece) -> None:
         """A file that the settings name, so it may be a link. Raises ConfigurationError if it cannot be read."""
         entry = _entry(FILES + piece.path, _status(piece))
         try:
@@ -227,7 +227,7 @@ class _Saving:
         except PermissionError as error:
             raise ConfigurationError(f"{piece.source} cannot be read: {error.strerror}") from error
 
-    def _write_opened(self, piece: Piece, entry: ArchiveEntry, opened: int) -> None:
+    def _write_opened(self, piece: BackupPiece, entry: ArchiveEntry, opened: int) -> None:
         if piece.kind == "settings":
             self._write_settings(entry)
         elif self.wanted.inventory.is_secret(piece, entry.path):
@@ -244,7 +244,7 @@ class _Saving:
             self.named.extend(f"{FILE_NAME}: the password in {name}" for name in passwords)
             self.secrets.append((entry, text.encode()))
 
-    def _keep_secret(self, piece: Piece, entry: ArchiveEntry, opened: int) -> None:
+    def _keep_secret(self, piece: BackupPiece, entry: ArchiveEntry, opened: int) -> None:
         path = entry.path.removeprefix(FILES)
         data = os.read(opened, _LARGEST_SECRET + 1)
         if len(data) > _LARGEST_SECRET:
@@ -254,7 +254,7 @@ class _Saving:
         if piece.kind != "tokens":  # a server and its connectors make new ones
             self.named.append(path)
 
-    async def _write_tree(self, piece: Piece, progress: Callable[[], None]) -> None:
+    async def _write_tree(self, piece: BackupPiece, progress: Callable[[], None]) -> None:
         self.writer.add(_entry(FILES + piece.path, _status(piece)))
         for found in _Walk(self.wanted.inventory.excluded, self.left_out).below(piece.source):
             path = f"{FILES}{piece.path}/{found.path}"
@@ -265,7 +265,7 @@ class _Saving:
             progress()
             await asyncio.sleep(0)
 
-    def _write_found(self, piece: Piece, path: str, found: _Found) -> None:
+    def _write_found(self, piece: BackupPiece, path: str, found: _Found) -> None:
         entry = _entry(path, found.status)
         if stat.S_ISDIR(found.status.st_mode):
             self.writer.add(entry)
@@ -280,7 +280,7 @@ class _Saving:
         else:
             self.left_out.append(f"{path.removeprefix(FILES)} is neither a file, a directory nor a link")
 
-    def _write_regular(self, piece: Piece, entry: ArchiveEntry, found: _Found) -> None:
+    def _write_regular(self, piece: BackupPiece, entry: ArchiveEntry, found: _Found) -> None:
         try:
             opened = os.open(found.name, os.O_RDONLY | _UNFOLLOWED, dir_fd=found.at)
         except OSError as error:

@@ -70,7 +70,7 @@ order by p.asked_at, p.approval_id;
 
 -- name: presses_of
 -- Which of these replies answer the press of a button, what the button says, and what the person is called to whom each goes.
-select o.outbox_id, case when m.envelope #>> '{event,kind}' = 'button' then m.envelope #>> '{payload,normalized_text}' end as token,
+select o.outbox_id, case when m.envelope #>> '{event,kind}' = 'button' then m.envelope #>> '{payload,normalized_text}' end as pressed,
        coalesce(m.envelope #>> '{sender,display_name}', '') as name
 from outbox o join message_inbox m on m.request_id = o.request_id
 where o.outbox_id = any ($1::uuid[]);
