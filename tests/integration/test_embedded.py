@@ -28,6 +28,7 @@ import uvloop
 from switchboard.domain.errors import ConfigurationError
 from switchboard.embedded.binaries import account_for, find_programs
 from switchboard.embedded.postmaster import EmbeddedServer, stop
+from switchboard.embedded.sizes import settings_of, size_for
 from switchboard.embedded.supervisor import embedded_postgres
 from tests.clusters import copied_clusters
 from tests.places import passable
@@ -168,6 +169,20 @@ async def _main(data_dir: Path, user: str, binaries: str) -> None:
 
 
 # Life
+
+
+@copies
+async def test_a_small_server_can_still_be_copied_and_a_large_one_has_its_buffers(place: Path) -> None:
+    async with embedded_postgres(place / "data", settings=settings_of(size_for(workers=1))) as small:
+        assert await ask(small, "show shared_buffers") == "16MB"
+        assert await ask(small, "show wal_level") == "replica"
+        assert await ask(small, "show max_wal_senders") == "2"
+        launchers = (
+            "select count(*) from pg_stat_activity where backend_type like 'logical%' or backend_type like 'io%'"
+        )
+        assert await ask(small, launchers) == 0
+    async with embedded_postgres(place / "data", settings=settings_of("large")) as large:
+        assert await ask(large, "show shared_buffers") == "256MB"
 
 
 async def test_it_starts_from_nothing_is_attached_to_and_starts_again(place: Path) -> None:
