@@ -81,7 +81,7 @@ async def test_choices_are_buttons_below_the_last_text_where_all_of_them_can_be_
         outbox_id = switchboard.reply(switchboard.accepted[0], text, choices=TWO)
         await until(lambda: switchboard.outcome(outbox_id) == "sent", "the reply is sent")
     found = [
-        None if one.choices is None else [(some.label, some.token) for some in one.choices] for one in platform.posts
+        None if one.choices is None else [(some.label, some.value) for some in one.choices] for one in platform.posts
     ]
     assert found == shown
 

@@ -28,30 +28,11 @@ FILE_NAME: Final = "switchboard.toml"
 PREFIX: Final = "SWITCHBOARD_"
 NAMES: Final = frozenset(
     (
-        *(
-            "host",
-            "port",
-            "public_names",
-            "public_url",
-            "trusted_proxies",
-            "database",
-            "database_url",
-            "database_direct_url",
-        ),
-        *("data_dir", "postgres_binaries", "teams_dir", "channels_dir", "teams", "program_user", "log_level", "accept"),
-        *("blobs", "gateway", "worker", "turn", "liveness", "dead_letters", "callbacks", "models", "classify"),
-        *(
-            "spending",
-            "memory",
-            "trio",
-            "sandbox",
-            "search",
-            "mcp_servers",
-            "email",
-            "endpoints",
-            "schedules",
-            "channels",
-        ),
+        *("host", "port", "public_names", "public_url", "trusted_proxies"),
+        *("database", "database_url", "database_direct_url", "data_dir", "postgres_binaries", "teams_dir"),
+        *("channels_dir", "teams", "program_user", "log_level", "accept", "blobs", "gateway", "worker", "turn"),
+        *("liveness", "dead_letters", "callbacks", "models", "classify", "spending", "memory", "trio", "sandbox"),
+        *("search", "mcp_servers", "email", "endpoints", "schedules", "channels"),
     )
 )
 """Of the settings, known here so that a command that asks the server does without what they take."""

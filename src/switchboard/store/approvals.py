@@ -71,7 +71,7 @@ async def untold(database: Database, item: Item) -> list[ShownApproval]:
 
 
 class PressedReply(Struct, frozen=True):
-    """A reply of Switchboard: `pressed` is the value of the button whose press it answers, None if it answers a message.
+    """A reply of Switchboard. `pressed`: the value of the button whose press it answers; None: it answers a message.
 
     `name`: what the person is called to whom it goes; may be empty.
     """
