@@ -111,7 +111,7 @@ def test_growth_is_shown_per_table_and_as_the_ratio_of_times(
     assert shown.err == "filling 0.5\n"
 
 
-@pytest.mark.parametrize(("missing", "extras"), [("openai", "bench"), ("aiohttp", "bench")])
+@pytest.mark.parametrize(("missing", "extras"), [("anthropic", "bench,models"), ("openai", "bench")])
 def test_what_is_missing_is_named_with_its_extra(
     missing: str, extras: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
