@@ -19,7 +19,7 @@ import structlog
 from switchboard.app.messages import hook_accounts, hooks
 from switchboard.app.messages.arriving import Seldom
 from switchboard.app.messages.hook_accounts import HookAccounts
-from switchboard.connectors.webhook import manifest
+from switchboard.connectors.webhook import bodies
 from switchboard.core.posted import is_packed, unpacked
 from switchboard.domain.errors import NotFound, Unavailable
 from switchboard.ports.connector import Posted
@@ -230,7 +230,7 @@ async def test_what_cannot_be_made_into_a_message_is_set_aside_and_replayed(serv
 
 async def test_quarantine_holds_nothing_that_proves_who_sent_it(server: Opened) -> None:
     proofs = dict.fromkeys(("cookie", "x-api-key", "x-apikey", "x-auth", "proxy-authorization", "x-password"), "sweet")
-    sent = Request(b"no json", {**proofs, "authorization": "Bearer a-long-token", "x-kind": "a"})
+    sent = Request(b'""', {**proofs, "authorization": "Bearer a-long-token", "x-kind": "a"})
     answer = (await post(server, "script", sent)).json()
     event = (await server.http.get(f"/v1/quarantine/{answer['quarantine_id']}")).json()
     kept = b64decode(event["raw"])
@@ -240,11 +240,38 @@ async def test_quarantine_holds_nothing_that_proves_who_sent_it(server: Opened) 
     assert b"sweet" not in kept
 
 
-async def test_the_same_id_is_the_same_event_whatever_it_holds(server: Opened) -> None:
-    await post(server, "orders", standard(BODY))
-    other = (await post(server, "orders", standard(b'{"type":"order.lost","order":7}'))).json()
-    assert other["status"] == "duplicate"
-    assert len(await stored(server)) == 1
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status", "text"),
+    [
+        (b"payload=%7B%22id%22%3A1%7D", FORM, 200, '{"id":1}'),
+        (b"from=Noor&text=hello+you&from=Eve", f"{FORM}; charset=utf-8", 200, '{"from":"Noor","text":"hello you"}'),
+        (b'{"id":2}', FORM, 200, '{"id":2}'),
+        (b'{"id":3}', "text/plain", 200, '{"id":3}'),
+        (b'""', "application/json", 200, None),
+        (b"<order/>", "application/xml", 422, "'application/xml'"),
+        (b"payload=%7B", FORM, 422, "payload"),
+        (b"", FORM, 422, "without fields"),
+        (b"%ff=\xff", FORM, 422, "not a form"),
+        (b"&".join([b"a=1"] * 1001), FORM, 422, "not a form"),
+    ],
+)
+async def test_forms_are_read_and_what_no_mapping_can_read_is_refused_and_not_kept(
+    server: Opened, body: bytes, kind: str, status: int, text: str | None
+) -> None:
+    sent = Request(body, {"authorization": "Bearer a-long-token", "content-type": kind})
+    answer = await post(server, "script", sent)
+    assert answer.status_code == status, answer.text
+    if status == 422:
+        assert str(text) in answer.json()["error"]["message"]
+        assert await stored(server) == []
+        assert (await server.http.get("/v1/quarantine")).json()["events"] == []
+    elif text is None:
+        assert answer.json()["status"] == "quarantined"
+    else:
+        assert [one["text"] for one in await stored(server)] == [text]
 
 
 async def test_json_too_deep_for_a_message_goes_without_its_original(server: Opened) -> None:
@@ -354,7 +381,7 @@ async def test_nobody_waits_while_a_large_body_is_read(server: Opened, monkeypat
         go_on.wait(20)
         return json.loads(body)
 
-    monkeypatch.setattr(manifest, "_json", slowly)
+    monkeypatch.setattr(bodies, "_json", slowly)
     large = Request(b'{"order": "%b"}' % (b"7" * 100_000), {"authorization": "Bearer a-long-token"})
     posted = asyncio.create_task(post(server, "script", large))
     assert await asyncio.to_thread(begun.wait, 20)

@@ -31,6 +31,8 @@ class Metrics:
         self._registry = CollectorRegistry()
         self.accepted = self._counter("accepted", "Messages stored.", "channel")
         self.duplicates = self._counter("duplicates", "Messages that had been stored before.")
+        what = "Messages stored although their id belonged to another one, with another content."
+        self.same_ids = self._counter("same_ids", what)
         self.refused = self._counter("refused", "Messages refused, by error code.", "code")
         what = "Seconds from the complete request body to the commit, per message or batch."
         self.seconds = Histogram("switchboard_ingest_seconds", what, buckets=_BUCKETS, registry=self._registry)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.message import Message
 
 _encode = msgspec.json.Encoder().encode
@@ -21,7 +22,12 @@ def compared_content(message: Message) -> bytes:
     """
     if message.content is not None:
         return _encode(message.content)
-    envelope, payload = message.envelope, message.envelope.payload
+    return envelope_content(message.envelope)
+
+
+def envelope_content(envelope: Envelope) -> bytes:
+    """The same where the channel has no comparison of its own."""
+    payload = envelope.payload
     text, sender = payload.normalized_text, envelope.sender.identity
     files = [one.source_attachment_id or one for one in payload.attachments]
     return _encode((text, sender, envelope.event.external_thread_id, files))

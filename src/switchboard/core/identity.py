@@ -40,6 +40,11 @@ def dedupe_key(envelope: Envelope, channel: Channel) -> str:
     return event_key(channel.event_id(envelope) or envelope.event.external_event_id)
 
 
+def hash_of_body(body: bytes) -> str:
+    """The id of an event that has none: equal bodies have equal ids."""
+    return f"sha256:{sha256(body).hexdigest()}"
+
+
 def event_key(event_id: str) -> str:
     """The key of an event that is known by its id alone, such as the other photos of an album."""
     return _key("event", event_id)

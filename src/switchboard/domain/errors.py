@@ -20,6 +20,8 @@ Expected outcomes are values (a duplicate, a dead letter, a fenced turn); except
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from switchboard.domain.json_values import JsonMapping
 
 
@@ -54,6 +56,21 @@ class NotJson(InvalidInput):
 
     status = 400
     code = "invalid_json"
+
+
+class EventMismatch(InvalidInput):
+    """The id of the event belongs to another message, `first`; nothing was stored."""
+
+    code = "event_mismatch"
+
+    def __init__(self, first: UUID) -> None:
+        super().__init__(
+            f"this event id belongs to message {first}, whose text, sender or thread differ; "
+            "give a new event an id of its own",
+            field="event.external_event_id",
+        )
+        self.first = first
+        self.details = {"request_id": str(first)}
 
 
 class IdempotencyMismatch(InvalidInput):

@@ -6,7 +6,7 @@ Made by `journey/accept.py`, read by every later leg. Next: `domain/routing.py`.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NewType
+from typing import Literal, NewType
 from uuid import UUID
 
 from msgspec import Struct
@@ -18,11 +18,16 @@ RequestId = NewType("RequestId", UUID)
 Conversation = NewType("Conversation", str)
 """(channel, endpoint, thread or sender) as one key, within which order matters: `telegram/bot%3Ahouse/5488423581`."""
 
+OtherContent = Literal["duplicate", "event", "refused"]
+"""What another content under a known key is: nothing new, as platforms change what they deliver again; an event of its
+own; or a mistake of its caller."""
+
 
 class Message(Struct, frozen=True, gc=False):
     """One inbound event, stored once. `thread`: where it was written, unless to us alone; replies go there.
 
     `content` distinguishes it from a message with the same key and another content, where that is a message of its own.
+    `other` says the same of all that `core/content.py` compares, where the submitter and not the channel decides it.
     `raw` holds the bytes exactly as submitted; `media_type` says what they are (an envelope's JSON, or a mail).
     """
 
@@ -35,6 +40,7 @@ class Message(Struct, frozen=True, gc=False):
     received_at: datetime
     thread: str | None = None
     content: str | None = None
+    other: OtherContent = "duplicate"
 
 
 class Named(Struct, frozen=True):

@@ -8,15 +8,16 @@ where a worker has claimed a delivery, or `classify.py` for messages that are no
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal, Protocol
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from switchboard.core.blobs import named_blobs, unknown_blob
 from switchboard.core.channels.registry import Channels
+from switchboard.core.content import compared_content
 from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
 from switchboard.core.strangers import Contact
 from switchboard.core.turns.asking import is_answer, is_command
@@ -25,13 +26,14 @@ from switchboard.core.turns.house import house_command
 from switchboard.core.turns.stop import is_stop
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import (
+    EventMismatch,
     Forbidden,
     IdempotencyMismatch,
     Overloaded,
     SwitchboardError,
     Unavailable,
 )
-from switchboard.domain.message import Conversation, Message, Named, RequestId
+from switchboard.domain.message import Conversation, Message, Named, OtherContent, RequestId
 from switchboard.domain.routing import SWITCHBOARD, Decision, SystemId
 from switchboard.journey.admission import AcceptLimits, Admission
 from switchboard.journey.stopping import announce
@@ -56,13 +58,16 @@ class Submission(Struct, frozen=True, gc=False):
     """A validated envelope with the original bytes, which `GET …/raw` returns.
 
     `by_operator`: accepted even when the backlog is too full for others; `pinned_target` may be any butler, not only
-    one that has written in the conversation.
+    one that has written in the conversation. `other`: what another content under a known id is, where the channel does
+    not decide it. `id_for`: how long its id counts, from its first arrival; None: as long as that message is kept.
     """
 
     envelope: Envelope
     raw: bytes
     media_type: str = "application/json"
     by_operator: bool = True
+    other: OtherContent = "duplicate"
+    id_for: timedelta | None = None
 
 
 class _Ask(Struct, frozen=True):
@@ -71,7 +76,7 @@ class _Ask(Struct, frozen=True):
     `named`: its conversation must still be found. `refused`: there is no room for it, but it may be a duplicate.
     `command`: it is for Switchboard itself; `stops`: it is the command that ends its sender's running turns; `renews`:
     it is the one with which its conversation begins anew. `late`: it came too late to be answered. `blobs`: those that
-    it names.
+    it names. `forgets`: an older message with its id is forgotten.
     """
 
     message: Message
@@ -84,6 +89,7 @@ class _Ask(Struct, frozen=True):
     renews: bool = False
     late: bool = False
     blobs: Collection[bytes] = ()
+    forgets: datetime | None = None
 
 
 NoFiles = Literal["known", "history", "stranger"]
@@ -155,6 +161,8 @@ class AcceptLeg:
         left = await self._admitted(submissions, given)
         answers = iter(await self._batch.put_all([ask for ask in left if isinstance(ask, _Ask)]))
         outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in left]
+        if any(isinstance(outcome, EventMismatch) for outcome in outcomes):
+            outcomes = await self._without_changed_files(submissions, outcomes)
         point("after_commit")
         self._give_back_unused(submissions, given, outcomes)
         return outcomes
@@ -175,6 +183,26 @@ class AcceptLeg:
         if contact is None or self._strangers is None or contact in await self._strangers.let_in([contact]):
             return None
         return "stranger"
+
+    async def _without_changed_files(
+        self, submissions: Sequence[Submission], outcomes: Sequence[Acceptance | SwitchboardError]
+    ) -> list[Acceptance | SwitchboardError]:
+        """What differs from the first message in its files alone is a duplicate: links change with each delivery."""
+        return [
+            await self._compared(one, outcome)
+            if isinstance(outcome, EventMismatch) and one.envelope.payload.attachments
+            else outcome
+            for one, outcome in zip(submissions, outcomes, strict=True)
+        ]
+
+    async def _compared(self, one: Submission, refusal: EventMismatch) -> Acceptance | SwitchboardError:
+        try:
+            first = await store.get_message(self._database, refusal.first)
+        except Unavailable as error:
+            return error
+        if first is None or _words(convert(first.envelope, Envelope)) != _words(one.envelope):
+            return refusal
+        return Acceptance(first.request_id, duplicate=True)
 
     def _give_back_unused(
         self,
@@ -214,7 +242,8 @@ class AcceptLeg:
         except Overloaded as refused:
             return _Ask(message, answers, named, None, refused, command, stops, renews, late)
         ready = None if answers or named or command or late else self._ready(message)
-        return _Ask(message, answers, named, ready, None, command, stops, renews, late)
+        forgets = None if submission.id_for is None else now - submission.id_for
+        return _Ask(message, answers, named, ready, None, command, stops, renews, late, forgets=forgets)
 
     async def _admitted(
         self, submissions: Sequence[Submission], given: list[_Ask | SwitchboardError]
@@ -305,7 +334,8 @@ class AcceptLeg:
             taken = await strangers.hold(arrival, contact, ask.blobs)
             if taken and taken.differs and (own := _apart(ask.message)):
                 arrival = store.prepare(self._arrival(own, author, command=ask.command))
-                taken = await strangers.hold(arrival, contact, ask.blobs)
+                again = await strangers.hold(arrival, contact, ask.blobs)
+                taken = None if again is None else replace(again, same_id=not again.duplicate)
         except Exception as error:
             return _refusal(error)
         return ask if taken is None else _outcome(ask, taken)
@@ -344,9 +374,9 @@ class AcceptLeg:
         if apart:
             # Strangers choose the ids of this channel, so an id in use must not hide another message.
             log.warning("messages of one id and different contents; all are kept", messages=len(apart))
-            again = [replace(asks[n], message=own, ready=None) for n, own in apart.items()]
+            again = [replace(asks[n], message=own, ready=None, forgets=None) for n, own in apart.items()]
             for n, answer in zip(apart, await self._put(again, authors), strict=True):
-                answers[n] = answer
+                answers[n] = replace(answer, same_id=not answer.duplicate)
         return answers
 
     async def _put(self, asks: Sequence[_Ask], authors: Mapping[RequestId, SystemId | None]) -> list[Acceptance]:
@@ -366,9 +396,12 @@ class AcceptLeg:
         stops = [ask.message.request_id for ask in asks if ask.stops]
         renews = [ask.message.request_id for ask in asks if ask.renews]
         named = [(blob, ask.message.request_id) for ask in asks for blob in ask.blobs]
-        if not stops and not renews and not named:
+        forgotten = [(ask.message, ask.forgets) for ask in asks if ask.forgets is not None]
+        if not stops and not renews and not named and not forgotten:
             return await self._commit(self._database, batch)
         async with self._database.transaction() as one:
+            if forgotten:
+                await store.forget_events(one, forgotten)
             answers = await self._commit(one, batch)
             stopped = await stop_earlier(one, stops) if stops else []
             if renews:
@@ -427,6 +460,7 @@ def _message(submission: Submission, channel: Channel, request_id: RequestId, no
         received_at=now,
         thread=thread_of(envelope, channel),
         content=content_of(envelope, channel),
+        other=submission.other,
     )
 
 
@@ -461,10 +495,18 @@ def _moved(ask: _Ask, to: Conversation) -> _Ask:
 
 
 def _apart(message: Message) -> Message | None:
-    """The same message under a separate key, if its channel requires that."""
-    if message.content is None:
+    """The same message under a separate key, if its channel or its submitter requires that."""
+    if message.content is not None:
+        content = message.content
+    elif message.other == "event":
+        content = compared_content(message).decode()
+    else:
         return None
-    return replace(message, dedupe_key=key_of_its_own(message.dedupe_key, message.content))
+    return replace(message, dedupe_key=key_of_its_own(message.dedupe_key, content))
+
+
+def _words(envelope: Envelope) -> tuple[str, str, str | None]:
+    return envelope.payload.normalized_text, envelope.sender.identity, envelope.event.external_thread_id
 
 
 def _conversation(ask: _Ask) -> Conversation:
@@ -473,8 +515,11 @@ def _conversation(ask: _Ask) -> Conversation:
 
 def _outcome(ask: _Ask, answer: Acceptance | BaseException) -> Acceptance | SwitchboardError:
     if isinstance(answer, Acceptance):
-        mismatch = answer.differs and ask.message.envelope.control.idempotency_key is not None
-        return IdempotencyMismatch(answer.request_id) if mismatch else answer
+        if not answer.differs:
+            return answer
+        if ask.message.envelope.control.idempotency_key is not None:
+            return IdempotencyMismatch(answer.request_id)
+        return EventMismatch(answer.request_id) if ask.message.other == "refused" else answer
     if not isinstance(answer, Exception):
         raise answer
     return _refusal(answer)

@@ -152,17 +152,21 @@ class Inbound(Struct, frozen=True, kw_only=True):
     """If the conversation has moved: its old thread and its new one."""
     unknown: str | None = None
     """The platform's name of its kind, if the package does not know it: such events are counted, and cause no turn."""
+    id_for_s: float | None = None
+    """For events posted to the server: seconds from its first arrival for which its id counts, as for one that was made
+    of its body; None: as long as the message is kept."""
 
 
 class Unreadable(Struct, frozen=True):
     """An event that could not be made into an envelope: it goes to quarantine, and the next one is read.
 
-    `raw` is that of an `Inbound`.
+    `raw` is that of an `Inbound`. `refusal`: the answer to one that was posted, if no change of the account could help.
     """
 
     event_id: str
     raw: bytes
     reason: str
+    refusal: SwitchboardError | None = None
 
 
 class Batch(Struct, frozen=True):

@@ -23,6 +23,7 @@ from switchboard.core.envelope.stored import stored_json
 from switchboard.core.identity import event_key
 from switchboard.core.policy.tiers import tier_of
 from switchboard.core.storable import storable_text
+from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import Conversation, Message, Named, RequestId
@@ -45,7 +46,8 @@ class Acceptance(Struct, frozen=True, gc=False):
 
     `decision` is the decision about a new message; None for a duplicate, and while it `waits`: to be classified, or
     behind such a message of its conversation. A duplicate `differs` if the first one has another text, sender, thread
-    or attachments. It is `held` if its sender has not been approved, or has just been, by this message.
+    or attachments. A new message has the `same_id` if its id belongs to another one. It is `held` if its sender has not
+    been approved, or has just been, by this message.
     """
 
     request_id: RequestId
@@ -54,6 +56,7 @@ class Acceptance(Struct, frozen=True, gc=False):
     waits: bool = False
     differs: bool = False
     held: bool = False
+    same_id: bool = False
 
 
 class ToClassify(Struct, frozen=True):
@@ -316,7 +319,7 @@ def _placed(named: Named, row: Row, home: str) -> Conversation:
 async def are_known(database: Database, messages: Sequence[Message]) -> list[bool]:
     """Whether accepting each would store nothing because its event is known.
 
-    Where the channel accepts different contents under one key, the content must be known too.
+    Where different contents are accepted under one key, the content must be known too.
     """
     keys = await database.keys()
     events = [
@@ -325,9 +328,23 @@ async def are_known(database: Database, messages: Sequence[Message]) -> list[boo
     rows = await database.rows(query("inbox.known_events"), events)
     known = {row["key"].hex: row["body"].hex for row in rows}
     return [
-        event in known and (m.content is None or known[event] == keys.of("body", compared_content(m)))
+        event in known
+        and ((m.content is None and m.other != "event") or known[event] == keys.of("body", compared_content(m)))
         for event, m in zip(events, messages, strict=True)
     ]
+
+
+async def forget_events(transaction: Database, given: Sequence[tuple[Message, datetime]]) -> None:
+    """Free the keys of messages whose first arrival was before the time given with each; call it before `accept`.
+
+    Whoever accepts the same event meanwhile waits for the transaction, and then has a duplicate.
+    """
+    keys = await transaction.keys()
+    rows = [
+        (keys.event(m.envelope.source.channel, m.envelope.source.endpoint_identity, m.dedupe_key), first_uuid7(before))
+        for m, before in given
+    ]
+    await transaction.run(query("inbox.forget_events"), *arrays(rows, 2))
 
 
 async def first_of_event(database: Database, channel: str, endpoint: str, key: str) -> RequestId | None:

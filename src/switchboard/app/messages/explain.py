@@ -17,9 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from switchboard.app.messages.planned import plans_of
+from switchboard.app.messages.same_ids import find_same_id
 from switchboard.app.messages.views import MessageView, message_view
 from switchboard.app.runtime import Runtime
-from switchboard.core.identity import EMBEDDED, content_of, dedupe_key, named_in
+from switchboard.core.identity import EMBEDDED, named_in
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.explain import Considered, Survey, TieBreak
 from switchboard.core.routing.facts import facts, shown_fact, shown_facts
@@ -255,11 +256,9 @@ async def _notes(runtime: Runtime, message: StoredMessage) -> tuple[str, ...]:
     if envelope is None:
         return tuple(notes)
     channel = runtime.channels[message.channel]
-    if content_of(envelope, channel) is not None:
-        key = dedupe_key(envelope, channel)
-        first = await inbox.first_of_event(runtime.database, message.channel, message.endpoint, key)
-        if first is not None and first != message.request_id:
-            notes.append(f"message {first} has the same id, but another sender or text; both are kept")
+    first = await find_same_id(runtime, message, envelope)
+    if first is not None:
+        notes.append(f"message {first} has the same id, but another sender or text; both are kept")
     named = named_in(envelope, channel)
     if named is not None and message.conversation == named.apart:
         notes.append("its sender is not known in the thread that it refers to, so it is in a separate conversation")

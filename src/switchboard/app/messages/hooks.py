@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 from uuid import UUID
 
@@ -22,7 +22,7 @@ from switchboard.app.access import Principal
 from switchboard.app.messages.accounts import AccountId
 from switchboard.app.messages.arriving import Arriving, Seldom
 from switchboard.app.messages.hook_accounts import HookAccount, HookAccounts
-from switchboard.app.messages.intake import Accepted, Intake
+from switchboard.app.messages.intake import Accepted, Intake, Terms
 from switchboard.app.messages.posted import PostedService
 from switchboard.app.messages.quarantine import MAX_RAW, BadEvent, QuarantineService
 from switchboard.connectors.kernel.intake import Handling, LeftOut, prepared
@@ -129,7 +129,11 @@ class HookService:
         if account.hook.read is None:
             return
         handling = account.configured.handling.model_copy(update={"on_stale": "answer"})
-        if (await self._settle(account, posted, handling)).status != "quarantined":
+        try:
+            settled = await self._settle(account, posted, handling)
+        except InvalidInput:  # it was quarantined by an earlier release, and stays for an operator
+            return
+        if settled.status != "quarantined":
             await self._quarantine.discard(caller, quarantine_id)
 
     async def _verified(self, account: HookAccount, posted: Posted, peer: str, end: float) -> Posted:
@@ -165,28 +169,32 @@ class HookService:
     async def _settle(self, account: HookAccount, posted: Posted, handling: Handling) -> HookResult:
         read = await _read(account, posted)
         if isinstance(read, Unreadable):
+            if read.refusal is not None:
+                log.warning("a webhook cannot be read", account=account.name, why=read.reason)
+                raise read.refusal
             return await self._set_aside(account, posted, read.event_id, read.reason)
         envelope = prepared(read, handling, datetime.now(UTC))
         if isinstance(envelope, LeftOut):
             return HookResult("ignored")
         try:
-            accepted = await self._submitted(account.caller, envelope)
+            id_for = None if read.id_for_s is None else timedelta(seconds=read.id_for_s)
+            accepted = await self._submitted(account.caller, envelope, Terms("event", id_for))
         except (InvalidInput, TooLarge) as error:
             return await self._set_aside(account, posted, envelope.event.external_event_id, error.message)
         except Overloaded as error:
             raise HookBusy(error.message, retry_after=error.retry_after) from error
         return HookResult("duplicate" if accepted.duplicate else "accepted", accepted.request_id)
 
-    async def _submitted(self, caller: Principal, envelope: Envelope) -> Accepted:
+    async def _submitted(self, caller: Principal, envelope: Envelope, terms: Terms) -> Accepted:
         """The submitted message, without original JSON that is too large or too deep for it."""
         whole = msgspec.json.encode(envelope)
         if len(whole) <= self._message_bytes:
             try:
-                return await self._intake.message(caller, whole)
+                return await self._intake.message(caller, whole, terms=terms)
             except InvalidInput as error:
                 if error.code != "too_deep":
                     raise
-        return await self._intake.message(caller, msgspec.json.encode(_without_raw(envelope)))
+        return await self._intake.message(caller, msgspec.json.encode(_without_raw(envelope)), terms=terms)
 
     async def _set_aside(self, account: HookAccount, posted: Posted, event_id: str, reason: str) -> HookResult:
         channel, raw = account.configured.manifest.channel, recorded(account.name, posted)

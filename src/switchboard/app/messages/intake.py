@@ -11,7 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, cast
 from uuid import UUID
 
@@ -34,6 +34,7 @@ from switchboard.domain.errors import (
     Unavailable,
 )
 from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.message import OtherContent
 from switchboard.domain.routing import Decision
 from switchboard.journey.accept import AcceptLeg, NoFiles, Submission
 from switchboard.store.inbox import Acceptance
@@ -56,6 +57,13 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
     triage_decision: Literal["routed", "dead_letter", "pending", "held", "history"] | msgspec.UnsetType = msgspec.UNSET
     triage_target: str | msgspec.UnsetType = msgspec.UNSET
     """The butlers that get it, or the team whose dead letter it is; several are joined by commas."""
+
+
+class Terms(msgspec.Struct, frozen=True):
+    """When a submitted event is the same as another one; see `Submission`."""
+
+    other: OtherContent
+    id_for: timedelta | None = None
 
 
 class ErrorDetail(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -93,8 +101,12 @@ class Intake:
         self._blobs = blobs
         self._metrics = metrics
 
-    async def message(self, caller: Principal, raw: bytes, key: str | None = None) -> Accepted:
+    async def message(
+        self, caller: Principal, raw: bytes, key: str | None = None, terms: Terms | None = None
+    ) -> Accepted:
         """One `ingest.v1` envelope as received; `key` fills `control.idempotency_key`.
+
+        `terms`: when it is the same event as another one; by default as suits the role of the caller.
 
         Raises the errors of `accept`.
         """
@@ -102,7 +114,7 @@ class Intake:
         try:
             envelope = _with_key(wire.read_envelope(raw), key)
             wire.check_envelope(envelope, datetime.now(UTC))
-            submission = Submission(envelope, raw, by_operator=caller.role == "operator")
+            submission = _submission(caller, envelope, raw, terms)
             return await self._take(caller, submission, started)
         except SwitchboardError as error:
             self._metrics.refused.labels(error.code).inc()
@@ -187,6 +199,8 @@ class Intake:
             self._metrics.duplicates.inc()
         else:
             self._metrics.accepted_from(source.channel).inc()
+        if acceptance.same_id:
+            self._metrics.same_ids.inc()
         return _accepted(acceptance)
 
     def _count(
@@ -203,6 +217,8 @@ class Intake:
                 duplicates += 1
             elif isinstance(one, Submission):
                 accepted[one.envelope.source.channel] += 1
+        if same_ids := sum(isinstance(outcome, Acceptance) and outcome.same_id for outcome in outcomes):
+            self._metrics.same_ids.inc(same_ids)
         for channel, count in accepted.items():
             self._metrics.accepted_from(channel).inc(count)
         for code, count in errors.items():
@@ -262,7 +278,15 @@ def _parse(caller: Principal, raw: bytes, now: datetime) -> Submission | Switchb
         return error
     if not owns_endpoint(caller, envelope.source.channel, envelope.source.endpoint_identity):
         return foreign_endpoint(caller)
-    return Submission(envelope, raw, by_operator=caller.role == "operator")
+    return _submission(caller, envelope, raw, None)
+
+
+def _submission(caller: Principal, envelope: Envelope, raw: bytes, terms: Terms | None) -> Submission:
+    """Connectors deliver again what their platform has changed since; another program that reuses an id errs."""
+    by_operator = caller.role == "operator"
+    if terms is None:
+        return Submission(envelope, raw, by_operator=by_operator, other="refused" if by_operator else "duplicate")
+    return Submission(envelope, raw, by_operator=by_operator, other=terms.other, id_for=terms.id_for)
 
 
 def _with_key(envelope: Envelope, key: str | None) -> Envelope:

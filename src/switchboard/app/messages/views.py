@@ -16,10 +16,12 @@ from uuid import UUID
 
 from switchboard.app.access import Access, Principal, owns_endpoint
 from switchboard.app.cursors import CursorText, LongRows, Number, cursor_after, key_of
+from switchboard.app.messages.same_ids import find_same_id
 from switchboard.app.reach import Reach
 from switchboard.app.remote_agents import shown_endpoint
 from switchboard.app.runtime import Runtime
 from switchboard.core.envelope.stored import with_texts
+from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.facts import shown_facts
 from switchboard.core.routing.rulefile import target_json
 from switchboard.core.words import offer
@@ -104,6 +106,8 @@ class MessageDetail(MessageView):
     dead_letters: Sequence[ShownDeadLetter]
     classifications: Sequence[Logged]
     """What models chose, for operators; nobody else is shown any."""
+    same_id: UUID | None = None
+    """The first message with its id, which has another content; both are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +245,13 @@ class Views:
             replies=await self.replies_so_far(request_id),
             dead_letters=await dead_letters.dead_letters_of(self._database, request_id),
             classifications=tried,
+            same_id=await self._same_id(stored),
         )
+
+    async def _same_id(self, stored: StoredMessage) -> UUID | None:
+        kept = await inbox.get_raw(self._database, stored.request_id)
+        envelope = None if kept is None else whole_envelope(Original(*kept, stored.envelope))
+        return None if envelope is None else await find_same_id(self._runtime, stored, envelope)
 
     async def raw(self, caller: Principal, request_id: UUID) -> tuple[bytes, str]:
         """The original bytes, and their media type. Raises NotFound.

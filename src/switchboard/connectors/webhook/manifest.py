@@ -6,17 +6,16 @@ in the outbox of the endpoint. Next: `signatures.py`, `mapping.py`.
 
 from __future__ import annotations
 
-import hashlib
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Literal
 
-import msgspec
+from msgspec.structs import replace
 from pydantic import BaseModel, Field
 
+from switchboard.connectors.webhook.bodies import read_body
 from switchboard.connectors.webhook.mapping import MessageMap, TemplateContext
 from switchboard.connectors.webhook.signatures import Scheme, stripe_fields, verify
-from switchboard.core.json_size import check_containers
-from switchboard.core.lenient import clean
+from switchboard.core.identity import hash_of_body
 from switchboard.core.passages.own import has_others_words, joined
 from switchboard.domain.envelope import MAX_TEXT, Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.errors import InvalidInput
@@ -37,11 +36,17 @@ from switchboard.ports.raw import integer, word
 
 
 class WebhookAccountSettings(BaseModel, extra="forbid", frozen=True):
-    """Settings for one sender of webhooks. `endpoint`: its name in rules and tokens, by default the account's name."""
+    """Settings for one sender of webhooks. `endpoint`: its name in rules and tokens, by default the account's name.
+
+    `repeats`: whether the same content again under a known id is a duplicate, or an event. `body_id_hours`: how long an
+    event without an id is the same as another one with the same body, counted from the first; 0: never.
+    """
 
     verify: Scheme
     endpoint: str | None = Field(default=None, min_length=1, max_length=512)
     map: MessageMap = MessageMap()
+    repeats: Literal["duplicates", "events"] = "duplicates"
+    body_id_hours: float = Field(default=24.0, ge=0, le=10_000)
 
 
 _PROVIDER: Final[dict[Scheme, str]] = {"standard": "http", "github": "github", "stripe": "stripe", "bearer": "http"}
@@ -76,23 +81,23 @@ def _verify(account: Account, posted: Posted, now: datetime) -> str | None:
 
 def read(account: Account, posted: Posted, now: datetime) -> Inbound | Unreadable:
     """The message that an account makes of a posted request."""
-    digest = f"sha256:{hashlib.sha256(posted.body).hexdigest()}"
+    digest = hash_of_body(posted.body)
     try:
-        body = _json(posted.body)
-    except (ValueError, RecursionError, InvalidInput) as error:  # msgspec's own errors are ValueErrors
-        seen = TemplateContext(None, posted.headers)
-        why = error.message if isinstance(error, InvalidInput) else f"the body is not JSON: {error}"
-        return Unreadable(_event_id(account, seen) or digest, posted.body, why)
-    seen = TemplateContext(body, posted.headers)
-    envelope = _envelope(account, seen, now, _event_id(account, seen) or digest)
-    return Inbound(envelope=envelope, raw=posted.body, direct=True)
+        body = read_body(posted)
+    except InvalidInput as error:
+        return Unreadable(_event_id(account, seen) or digest, posted.body, error.message, error)
+    seen, settings = TemplateContext(body, posted.headers), settings_of(account)
+    event_id = _event_id(account, seen)
+    envelope = _envelope(account, seen, now, event_id or digest)
+    if settings.repeats == "events" or not (event_id or settings.body_id_hours):
+        envelope = _by_itself(envelope, f"{now.isoformat()} {digest}")
+    seconds = None if event_id else settings.body_id_hours * 3600
+    return Inbound(envelope=envelope, raw=posted.body, direct=True, id_for_s=seconds)
 
 
-def _json(body: bytes) -> object:
-    """Parse JSON so that its strings can be stored: NUL is removed, and texts without NUL are not scanned."""
-    check_containers(body)
-    value: object = msgspec.json.decode(body)
-    return clean(value) if b"\\u0000" in body else value
+def _by_itself(envelope: Envelope, key: str) -> Envelope:
+    """The event under a key that no other one has, whatever its id."""
+    return replace(envelope, control=replace(envelope.control, idempotency_key=key))
 
 
 def _event_id(account: Account, seen: TemplateContext) -> str:
@@ -165,7 +170,7 @@ MANIFEST: Final = Manifest(
     strangers="open",  # a valid signature is a permission to write
     steps=(
         "Set public_url in switchboard.toml to the address at which the world reaches your server.",
-        "Enter that address and /hooks/NAME at the sender of the webhooks, with JSON as the type.",
+        "Enter that address and /hooks/NAME at the sender of the webhooks.",
         "The sender shows you a secret, or asks for one: copy it.",
     ),
     capabilities=Capabilities(text_limit=MAX_TEXT),

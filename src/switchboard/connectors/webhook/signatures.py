@@ -19,6 +19,7 @@ Scheme = Literal["standard", "github", "stripe", "bearer"]
 TOLERANCE_S: Final = 300
 """How far the time of a signature may be from ours."""
 _SECONDS: Final = re.compile(r"[0-9]{1,12}")
+_LIKE_A_TIME: Final = re.compile(r"\.[0-9]{1,12}(?:\.|$)")
 _MOST_SIGNATURES: Final = 20
 
 
@@ -50,6 +51,8 @@ def _standard(raw: bytes, headers: Mapping[str, str], secrets: Sequence[str], no
     event_id, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not event_id:
         return "the header webhook-id is missing"
+    if _LIKE_A_TIME.search(event_id):  # what was signed could be another id, another time and another body
+        return "the header webhook-id has a number after a dot, which makes its signature ambiguous"
     if wrong := _time_is_wrong(sent, now):
         return wrong
     keys = [key for secret in secrets if (key := _key(secret)) is not None]

@@ -72,6 +72,14 @@ from place_in_correspondence($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5:
 -- name: first_of_event
 select request_id from dedupe where key = $1::uuid;
 
+-- name: forget_events
+-- In the order of keys, as all that write them.
+with old as (
+    select d.key from dedupe d join unnest($1::uuid[], $2::uuid[]) as g (key, since) using (key)
+    where d.request_id < g.since order by d.key for update of d
+)
+delete from dedupe d using old where d.key = old.key;
+
 -- name: known_events
 select key, body from dedupe where key = any($1::uuid[]);
 

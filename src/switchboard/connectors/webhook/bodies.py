@@ -1,0 +1,66 @@
+"""The body of a webhook as a JSON value: JSON itself, or a form. Pure; linear in the size of the body.
+
+`manifest.py` calls `read_body` for what was verified. In: what was posted; out: the value that templates see, or
+InvalidInput. Next: `mapping.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from switchboard.core.json_size import check_containers
+from switchboard.core.lenient import clean
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import Posted
+
+_FORM: Final = "application/x-www-form-urlencoded"
+_MOST_FIELDS: Final = 1000
+
+
+def read_body(posted: Posted) -> object:
+    """The JSON; of a form the JSON in its field `payload`, else an object of its fields. Raises InvalidInput."""
+    kind = _kind(posted)
+    starts_as_json = posted.body.lstrip()[:1] in (b"{", b"[")  # curl -d calls JSON a form
+    if kind == _FORM and not starts_as_json:
+        return _form(posted.body)
+    try:
+        return _json(posted.body)
+    except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
+        said = f", and Content-Type says {kind[:100]!r}" if kind and not kind.endswith("json") else ""
+        raise InvalidInput(
+            f"the body is not JSON{said}: {error}; send application/json or {_FORM}", code="invalid_json"
+        ) from None
+
+
+def _kind(posted: Posted) -> str:
+    return posted.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _form(body: bytes) -> object:
+    try:
+        pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+    except ValueError as error:
+        raise InvalidInput(f"the body is not a form: {error}", code="invalid_value") from None
+    fields: JsonObject = {}
+    for name, value in pairs:
+        fields.setdefault(name.replace("\0", ""), value.replace("\0", ""))  # of several, the first counts
+    if not fields:
+        raise InvalidInput("the body is a form without fields", code="invalid_value")
+    payload = fields.get("payload")
+    if not isinstance(payload, str) or payload.lstrip()[:1] not in ("{", "["):
+        return fields
+    try:
+        return _json(payload.encode())
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"the field payload of the form is not JSON: {error}", code="invalid_json") from None
+
+
+def _json(body: bytes) -> object:
+    """Parse JSON so that its strings can be stored: NUL is removed, and texts without NUL are not scanned."""
+    check_containers(body)
+    value: object = msgspec.json.decode(body)
+    return clean(value) if b"\\u0000" in body else value
