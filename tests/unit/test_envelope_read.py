@@ -19,6 +19,7 @@ from switchboard.core.envelope.read import MAX_BATCH, json_schema, parse_envelop
 from switchboard.core.envelope.stored import stored_envelope, stored_json
 from switchboard.domain.envelope import MAX_ADDRESS, MAX_TEXT
 from switchboard.domain.errors import InvalidInput
+from tests.lab import envelope_json
 from tests.strategies import NOW, broken_envelope_dicts, envelope_dicts
 
 
@@ -397,3 +398,14 @@ def test_what_is_refused_is_refused_by_the_schema_as_far_as_it_can_say_so(one: d
 def test_the_schema_refuses_what_the_model_refuses(changes: dict[str, Any]) -> None:
     assert not VALIDATOR.is_valid(fields(**changes))
     assert refusal(fields(**changes)).code
+
+
+@pytest.mark.parametrize(
+    "identity", [" bob", "bob\n", "\u3000bob", "   ", "b\tob", "b\x1fob", "b\x85ob", "b\x00ob", "bob\x00"]
+)
+def test_a_sender_id_that_could_be_taken_for_another_is_refused(identity: str) -> None:
+    sent = envelope_json()
+    sent["sender"]["identity"] = identity
+    with pytest.raises(InvalidInput) as caught:
+        parse_envelope(json.dumps(sent).encode(), now=NOW)
+    assert caught.value.field == "sender.identity"

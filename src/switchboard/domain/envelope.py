@@ -38,6 +38,8 @@ whole message by somebody else; `between` stands unmarked below or between other
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 Identity = Annotated[str, Meta(min_length=1, max_length=512)]
+SenderId = Annotated[str, Meta(min_length=1, max_length=512, extra={"as_it_is": True})]
+"""Not stripped: two ids that differ in a blank may be two people."""
 DisplayName = Annotated[str, Meta(max_length=512)]
 Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Timestamp = Annotated[datetime, Meta(tz=True)]
@@ -89,7 +91,7 @@ class Event(_Wire, frozen=True, kw_only=True):
 class Sender(_Wire, frozen=True, kw_only=True):
     """Who wrote it. `participants` maps sender ids to names if several people wrote one message."""
 
-    identity: Identity
+    identity: SenderId
     display_name: DisplayName | None = None
     chat_type: ChatType | None = None
     participants: Annotated[dict[Identity, Identity], Meta(max_length=1000)] | None = None

@@ -85,7 +85,8 @@ def read(account: Account, posted: Posted, now: datetime) -> Inbound | Unreadabl
     try:
         body = read_body(posted)
     except InvalidInput as error:
-        return Unreadable(_event_id(account, seen) or digest, posted.body, error.message, error)
+        event_id = _event_id(account, TemplateContext(None, posted.headers))
+        return Unreadable(event_id or digest, posted.body, error.message, error)
     seen, settings = TemplateContext(body, posted.headers), settings_of(account)
     event_id = _event_id(account, seen)
     envelope = _envelope(account, seen, now, event_id or digest)

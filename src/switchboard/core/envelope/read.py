@@ -8,6 +8,7 @@ expected. Next: `core/identity.py` names the event, `journey/accept.py` stores i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -32,6 +33,7 @@ Items: Final = msgspec.defstruct(
 """The items of a JSON array, up to the first one that is too many: decoding millions would take seconds."""
 _TOLERANCE: Final = timedelta(days=1)
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PLACEHOLDERS: Final = frozenset({"unknown", "none", "null", "undefined", "placeholder"})
 
 
@@ -49,9 +51,10 @@ def parse_envelope(raw: bytes | Mapping[str, object], *, now: datetime) -> Envel
 
 
 def check_envelope(envelope: Envelope, now: datetime) -> None:
-    """Check that its time is plausible and its event has an id of its own. Raises InvalidInput."""
+    """Check that its time is plausible, and its event and its sender have ids of their own. Raises InvalidInput."""
     _check_time(envelope, now)
     _check_event_id(envelope)
+    _check_sender(envelope.sender.identity)
 
 
 def read_envelope(data: bytes) -> Envelope:
@@ -157,6 +160,19 @@ def _check_time(envelope: Envelope, now: datetime) -> None:
             field=field,
         )
     raise InvalidInput(f"{field} must not lie before 1970", code="past_timestamp", field=field)
+
+
+def _check_sender(identity: str) -> None:
+    """Without its blanks and control characters, an id may be that of somebody else."""
+    if identity.isprintable() and identity.strip() is identity:
+        return
+    if identity.strip() != identity or _CONTROL.search(identity):
+        raise InvalidInput(
+            "sender.identity must be the platform's own id of the sender, without blanks around it and without "
+            "control characters",
+            code="invalid_value",
+            field="sender.identity",
+        )
 
 
 def _check_event_id(envelope: Envelope) -> None:

@@ -233,7 +233,8 @@ def _ruled(kind: Any) -> Any:
 def _limit(kind: object, limit: Meta) -> object:
     if kind is str:
         low, high = limit.min_length, limit.max_length
-        return StringConstraints(strip_whitespace=True, min_length=low, max_length=high, pattern=_NO_NUL)
+        strip = not (limit.extra or {}).get("as_it_is")
+        return StringConstraints(strip_whitespace=strip, min_length=low, max_length=high, pattern=_NO_NUL)
     return Field(strict=True, ge=limit.ge, le=limit.le) if kind is int else Field(max_length=limit.max_length)
 
 
@@ -255,6 +256,9 @@ def _without_nul(data: bytes) -> bytes:
         # Both must match: a name may have become `payload` or `raw` only by losing its NUL.
         case {"payload": {"raw": raw}}, {"payload": dict(payload)}:
             payload["raw"] = raw
+    match envelope, cleaned:
+        case {"sender": {"identity": identity}}, {"sender": dict(sender)}:
+            sender["identity"] = identity  # it would become somebody else's
     return json.dumps(cleaned).encode()
 
 
