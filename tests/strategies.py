@@ -24,6 +24,11 @@ _PLACEHOLDERS: Final = frozenset({"unknown", "none", "null", "undefined", "place
 
 
 @cache
+def bare(identity: str) -> str:
+    """An id as senders may have it: without blanks around it, and without control characters."""
+    return "".join(one for one in identity if one.isprintable()).strip() or "x"
+
+
 def words(max_size: int = 40) -> st.SearchStrategy[str]:
     """Non-empty text without blanks at its ends, of any script."""
     return st.text(_CHARACTERS, min_size=1, max_size=max_size).map(str.strip).filter(bool)
@@ -128,7 +133,7 @@ def senders() -> st.SearchStrategy[dict[str, Any]]:
     kinds = st.sampled_from(["private", "group", "supergroup", "channel"])
     people = st.dictionaries(identities(), words(), max_size=3)
     return _object(
-        {"identity": identities()},
+        {"identity": identities().map(bare)},
         {"display_name": words() | st.none(), "chat_type": kinds | st.none(), "participants": people | st.none()},
     )
 

@@ -6,7 +6,7 @@ import json
 import time
 import tracemalloc
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import Any
 
@@ -407,5 +407,5 @@ def test_a_sender_id_that_could_be_taken_for_another_is_refused(identity: str) -
     sent = envelope_json()
     sent["sender"]["identity"] = identity
     with pytest.raises(InvalidInput) as caught:
-        parse_envelope(json.dumps(sent).encode(), now=NOW)
+        parse_envelope(json.dumps(sent).encode(), now=datetime.now(UTC))
     assert caught.value.field == "sender.identity"

@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -51,10 +51,13 @@ def settings_of(manifest: Manifest, given: Sequence[str], *, ask: bool) -> BaseM
                 f"{one!r}: write NAME=VALUE, such as imap.host=imap.example.org", param_hint="--set"
             )
         _put(values, name.split("."), _value(value))
-    for path, setting in _required(manifest.settings):
+    for path, setting in _fields(manifest.settings, FieldInfo.is_required):
         values = _with_usual(manifest, values)
         if ask and not _has(values, path):
             _put(values, path, _asked_setting(path, setting))
+    for path, setting in _fields(manifest.settings, _is_worth_asking) if ask else ():
+        if not _has(values, path) and (value := _asked_setting(path, setting, default="")):
+            _put(values, path, value)
     try:
         return manifest.settings.model_validate(values)
     except ValidationError as error:
@@ -182,10 +185,12 @@ def _with_usual(manifest: Manifest, values: JsonObject) -> JsonObject:
     return {**usual, **values}
 
 
-def _asked_setting(path: Sequence[str], setting: FieldInfo) -> object:
-    """Ask until the typed value is valid."""
+def _asked_setting(path: Sequence[str], setting: FieldInfo, default: str | None = None) -> object:
+    """Ask until the typed value is valid. `default`: what Enter alone stands for."""
     right = create_model("Typed", value=(setting.annotation or str, setting))
     hint = hint_of(setting)
+    if default == "":
+        hint = f"{setting.description}; Enter: as usual"
     question = f"{'.'.join(path)} ({hint})" if hint else ".".join(path)
 
     def checked(typed: str) -> object:
@@ -195,19 +200,26 @@ def _asked_setting(path: Sequence[str], setting: FieldInfo) -> object:
             raise typer.BadParameter(wrong(error.errors(include_url=False)[0])) from error
         return _value(typed.strip())
 
-    value: object = typer.prompt(question, value_proc=checked, err=True)
+    value: object = typer.prompt(question, default=default, show_default=False, value_proc=checked, err=True)
     return value
 
 
-def _required(settings: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+def _fields(
+    settings: type[BaseModel], wanted: Callable[[FieldInfo], bool], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    """The settings that are wanted, also those of groups; of a group that may be left out none is required."""
     for name, setting in settings.model_fields.items():
         kind = setting.annotation
-        if not setting.is_required():
-            continue
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            yield from _required(kind, (*above, name))
-        else:
+            if wanted is not FieldInfo.is_required or setting.is_required():
+                yield from _fields(kind, wanted, (*above, name))
+        elif wanted(setting):
             yield (*above, name), setting
+
+
+def _is_worth_asking(setting: FieldInfo) -> bool:
+    """Whether it should be thought of, though it can be left out."""
+    return isinstance(setting.json_schema_extra, dict) and bool(setting.json_schema_extra.get("ask"))
 
 
 def _named(manifest: Manifest, given: Sequence[str], option: str) -> Iterator[tuple[str, str]]:

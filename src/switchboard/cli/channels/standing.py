@@ -209,7 +209,7 @@ def _print_forms(added: Json, account: str) -> None:
 
 def _print_address(added: Json) -> None:
     console, path = out(), f"/hooks/{added['name']}"
-    console.print("Configure the sender with this URL, and JSON as the content type:")
+    console.print("Configure the sender with this URL, and JSON or a form as the content type:")
     console.print(f"  {added['hook_url'] or f'PUBLIC_URL{path}'}", style="bold", soft_wrap=True)
     if not added["hook_url"]:
         console.print("PUBLIC_URL is the public address of your server; set it as public_url in the settings.")

@@ -66,7 +66,11 @@ class MessageMap(BaseModel, extra="forbid", frozen=True):
     sender: Template = ""
     sender_name: Template = ""
     thread: Template = ""
-    event_id: Template = ""
+    event_id: Template = Field(
+        default="",
+        description="what names the event, and not the thing that it is about, such as {body.id}",
+        json_schema_extra={"ask": True},
+    )
     only: dict[Template, tuple[str, ...]] = {}
     """What a template must give for the event to be answered; others are kept as history."""
 

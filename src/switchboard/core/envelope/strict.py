@@ -161,6 +161,7 @@ def _consistent(envelope: Any) -> Any:
 
 # NUL cannot be stored. `strict_envelope` removes it from input on the wire; in a part it is refused.
 _NO_NUL: Final = r"^[^\x00]*$"
+_NOT_BLANK: Final = r"^[^\x00]*[^\x00\s][^\x00]*$"
 _RULES: Final[Mapping[Any, Any]] = {
     bool: StrictBool,
     Timestamp: Annotated[AwareDatetime, BeforeValidator(_rfc3339)],
@@ -233,8 +234,9 @@ def _ruled(kind: Any) -> Any:
 def _limit(kind: object, limit: Meta) -> object:
     if kind is str:
         low, high = limit.min_length, limit.max_length
-        strip = not (limit.extra or {}).get("as_it_is")
-        return StringConstraints(strip_whitespace=strip, min_length=low, max_length=high, pattern=_NO_NUL)
+        if (limit.extra or {}).get("as_it_is"):
+            return StringConstraints(min_length=low, max_length=high, pattern=_NOT_BLANK)
+        return StringConstraints(strip_whitespace=True, min_length=low, max_length=high, pattern=_NO_NUL)
     return Field(strict=True, ge=limit.ge, le=limit.le) if kind is int else Field(max_length=limit.max_length)
 
 
