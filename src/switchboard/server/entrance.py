@@ -25,6 +25,8 @@ from switchboard.server.http.errors import response_to
 from switchboard.server.http.gate import RequestGate, limits_of
 from switchboard.server.http.hosts import Hosts, names_of
 from switchboard.server.services import Services
+from switchboard.server.turns import StrangersTurns
+from switchboard.server.ws.protocol import Refusals
 
 if TYPE_CHECKING:
     from switchboard.server.app import SwitchboardApi
@@ -65,7 +67,12 @@ class Entrance:
     @asynccontextmanager
     async def _live(self, _: object) -> AsyncIterator[dict[str, object]]:
         async with self._closing:
-            yield {"connections": Connections(connection_limit())}
+            loop = asyncio.get_running_loop()
+            yield {
+                "connections": Connections(connection_limit()),
+                "turns": StrangersTurns(loop),
+                "refusals": Refusals(loop.time),
+            }
 
     async def _later(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What the API answers to a request that the gate has admitted."""
