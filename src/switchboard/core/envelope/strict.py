@@ -72,6 +72,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "metadata_raw_must_be_null": "must be null when control.ingestion_tier is 'metadata'",
     "empty_message": "must not be empty when there are no attachments",
     "passages_differ": "must be the texts of payload.passages, joined by blank lines, or be left out",
+    "empty_value": "must not be blank",
     "address_too_long": f"must not be longer than {MAX_ADDRESS} bytes",
 }
 """Our own codes, and what each says about the field."""
@@ -161,7 +162,6 @@ def _consistent(envelope: Any) -> Any:
 
 # NUL cannot be stored. `strict_envelope` removes it from input on the wire; in a part it is refused.
 _NO_NUL: Final = r"^[^\x00]*$"
-_NOT_BLANK: Final = r"^[^\x00]*[^\x00\s][^\x00]*$"
 _RULES: Final[Mapping[Any, Any]] = {
     bool: StrictBool,
     Timestamp: Annotated[AwareDatetime, BeforeValidator(_rfc3339)],
@@ -225,18 +225,28 @@ def _ruled(kind: Any) -> Any:
         return model_of(kind)
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return Annotated[_ruled(args[0]), _limit(*args)]
+        ruled = Annotated[_ruled(args[0]), _limit(*args)]
+        return Annotated[ruled, AfterValidator(_not_blank)] if _is_as_it_is(args[1]) else ruled
     if origin in (Union, UnionType):
         return Union[tuple(_ruled(arg) for arg in args)]  # noqa: UP007 - its members are known only here
     return origin[tuple(_ruled(arg) for arg in args)] if origin in (tuple, dict) else kind
 
 
+def _is_as_it_is(limit: Meta) -> bool:
+    return limit.extra is not None and bool(limit.extra.get("as_it_is"))
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise _wrong("empty_value")
+    return text
+
+
 def _limit(kind: object, limit: Meta) -> object:
     if kind is str:
         low, high = limit.min_length, limit.max_length
-        if (limit.extra or {}).get("as_it_is"):
-            return StringConstraints(min_length=low, max_length=high, pattern=_NOT_BLANK)
-        return StringConstraints(strip_whitespace=True, min_length=low, max_length=high, pattern=_NO_NUL)
+        strip = not _is_as_it_is(limit)
+        return StringConstraints(strip_whitespace=strip, min_length=low, max_length=high, pattern=_NO_NUL)
     return Field(strict=True, ge=limit.ge, le=limit.le) if kind is int else Field(max_length=limit.max_length)
 
 
