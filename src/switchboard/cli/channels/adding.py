@@ -56,8 +56,8 @@ def settings_of(manifest: Manifest, given: Sequence[str], *, ask: bool) -> BaseM
         if ask and not _has(values, path):
             _put(values, path, _asked_setting(path, setting))
     for path, setting in _fields(manifest.settings, _is_worth_asking) if ask else ():
-        if not _has(values, path) and (value := _asked_setting(path, setting, default="")):
-            _put(values, path, value)
+        if not _has(values, path) and (typed := _asked_setting(path, setting, default="")):
+            _put(values, path, typed)
     try:
         return manifest.settings.model_validate(values)
     except ValidationError as error:
