@@ -225,8 +225,9 @@ def _ruled(kind: Any) -> Any:
         return model_of(kind)
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        ruled = Annotated[_ruled(args[0]), _limit(*args)]
-        return Annotated[ruled, AfterValidator(_not_blank)] if _is_as_it_is(args[1]) else ruled
+        if _is_as_it_is(args[1]):
+            return Annotated[_ruled(args[0]), _limit(*args), AfterValidator(_not_blank)]
+        return Annotated[_ruled(args[0]), _limit(*args)]
     if origin in (Union, UnionType):
         return Union[tuple(_ruled(arg) for arg in args)]  # noqa: UP007 - its members are known only here
     return origin[tuple(_ruled(arg) for arg in args)] if origin in (tuple, dict) else kind
