@@ -166,7 +166,7 @@ def test_what_a_terminal_cannot_show_is_escaped_and_a_width_of_0_is_none(tmp_pat
 
 _STARTS: Final = {
     *("init", "up", "serve", "work", "connect", "demo", "bench"),
-    *("channels", "webhooks", "doctor", "db"),
+    *("channels", "webhooks", "doctor", "db", "backup", "restore"),
 }
 """Commands that need all settings; the others ask the server."""
 
@@ -379,8 +379,8 @@ from switchboard.cli import working
 from switchboard.cli.main import main
 
 async def look(work, stop):
-    for part in work:
-        part.close()
+    for part in work:  # tasks that run already, or coroutines
+        part.cancel() if hasattr(part, "cancel") else part.close()
     print(gc.isenabled(), gc.get_freeze_count() > 10_000)
 
 working._together = look

@@ -26,11 +26,11 @@ async def run(env: Mapping[str, str], place: Path, *arguments: str | Path, given
     return said
 
 
-async def answer(api: BotApi, text: str) -> str:
-    """What is answered in Telegram."""
+async def answer(api: BotApi, text: str, *, parts: int = 1) -> str:
+    """What is answered in Telegram, in so many messages; the last of them."""
     before = len(api.texts)
     api.people.say(text, user=BEN)
-    await asyncio.wait_for(api.until(lambda: len(api.texts) > before), 60)
+    await asyncio.wait_for(api.until(lambda: len(api.texts) >= before + parts), 60)
     return api.texts[-1]
 
 
@@ -56,7 +56,8 @@ async def test_an_installation_moves(place: Path) -> None:
             added = await run(client, old, "channels", "add", "telegram", "bot", *options, given=TOKEN)
             await asyncio.wait_for(api.until(lambda: api.polling), 60)
             assert "operator must approve" in await answer(api, "The heron is in the pond")
-            assert (await answer(api, f"/start {added['pairing']['code']}")).startswith("Filed")
+            code = f"/start {added['pairing']['code']}"
+            assert (await answer(api, code, parts=2)).startswith("Filed"), "the code is confirmed, then what waited"
             assert "The heron is in the pond" in await answer(api, "Where is the heron?")
             note = old / "data/workspaces/butler/note.txt"
             note.parent.mkdir(parents=True)

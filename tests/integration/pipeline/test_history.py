@@ -141,6 +141,7 @@ async def test_of_other_conversations_nothing_is_shown(house: Lab, pool: asyncpg
 FILL = """
 insert into conversation
 select conversation_key('telegram/bot/' || n), 'telegram/bot/' || n from generate_series(0, 999) n;
+insert into conversation_start select conversation, AN_ID from conversation cross join generate_series(1, 1) n;
 insert into message_inbox
 select AN_ID, conversation_key('telegram/bot/' || n % 1000), 'telegram', 'bot', 's', null,
        '{"payload": {"normalized_text": "hello"}}', 'application/json', now() from generate_series(1, 10000) n;

@@ -105,7 +105,7 @@ class World:
         shown = {key: sender[key] for key in ("id", "is_bot", "first_name", "username") if key in sender}
         message = {"message_id": number, "from": shown, "chat": chat.about, "date": int(self.clock()), **content}
         chat.messages[number] = message
-        if sender["id"] == self.bot["id"]:
+        if sender.get("id") == self.bot["id"]:
             self.drafts.pop(chat.id, None)
         return message
 
