@@ -23,12 +23,12 @@ _CHARACTERS = st.characters(codec="utf-8", exclude_characters="\x00")
 _PLACEHOLDERS: Final = frozenset({"unknown", "none", "null", "undefined", "placeholder"})
 
 
-@cache
 def bare(identity: str) -> str:
     """An id as senders may have it: without blanks around it, and without control characters."""
     return "".join(one for one in identity if one.isprintable()).strip() or "x"
 
 
+@cache
 def words(max_size: int = 40) -> st.SearchStrategy[str]:
     """Non-empty text without blanks at its ends, of any script."""
     return st.text(_CHARACTERS, min_size=1, max_size=max_size).map(str.strip).filter(bool)

@@ -24,6 +24,7 @@ BEARER: Mapping[str, str] = {"authorization": "Bearer a-long-token", "content-ty
 def directory(tmp_path: Path) -> Path:
     directory = tmp_path / "channels.d"
     account(directory, "orders", 'verify = "standard"' + MAPPED)
+    account(directory, "whole", 'verify = "standard"')
     account(directory, "each", 'verify = "standard"\nrepeats = "events"' + MAPPED)
     account(directory, "bodies", 'verify = "bearer"' + MAPPED, "a-long-token")
     account(directory, "all", 'verify = "bearer"\nbody_id_hours = 0' + MAPPED, "a-long-token")
@@ -55,6 +56,13 @@ async def test_another_content_under_an_id_is_an_event_with_a_mark_and_the_same_
     assert (await server.http.get("/v1/books")).json()["problems"] == []
 
 
+async def test_counts_and_times_of_the_delivery_are_not_compared(server: Opened) -> None:
+    bodies = (b'{"is":"%b","pending_webhooks":%d}' % (kind, n) for kind in (b"paid", b"lost") for n in (3, 2))
+    sent = [standard(body, "msg_1") for body in bodies]
+    assert await statuses(server, "whole", *sent) == ["accepted", "duplicate", "accepted", "duplicate"]
+    assert "switchboard_same_ids_total 1.0" in (await server.http.get("/metrics")).text
+
+
 async def test_all_that_is_posted_is_an_event_if_the_account_says_so(server: Opened) -> None:
     assert await statuses(server, "each", *[standard(PAID, "msg_1")] * 3) == ["accepted"] * 3
 
@@ -67,6 +75,16 @@ async def test_without_an_id_equal_bodies_are_one_event_for_a_day_from_the_first
     await aged(server, timedelta(hours=2))
     assert await statuses(server, "bodies", one, one) == ["accepted", "duplicate"]
     assert await statuses(server, "all", one, one) == ["accepted", "accepted"]
+
+
+async def test_a_full_backlog_does_not_take_an_event_for_one_whose_time_is_over(
+    database_url: str, tmp_path: Path, directory: Path
+) -> None:
+    more, one = {"channels_dir": directory}, Request(PAID, BEARER)
+    async with open_server(database_url, tmp_path / "data", tree=TREE, more=more, backlog=1) as server:
+        assert await statuses(server, "bodies", one, one) == ["accepted", "duplicate"]
+        await aged(server, timedelta(hours=25))
+        assert (await post(server, "bodies", one, **one.headers)).status_code == 503
 
 
 async def aged(server: Opened, by: timedelta) -> None:

@@ -52,6 +52,14 @@ def test_a_webhook_signed_by_the_reference_library_is_verified() -> None:
     assert verify("standard", BODY, signed(), ["not base64!"], NOW) == "the secret is not base64 after whsec_"
 
 
+def test_a_signature_cannot_be_used_for_another_id_time_and_body() -> None:
+    at = str(int(NOW.timestamp()))
+    elsewhere = {**signed(f"{at}.{{}}".encode()), "webhook-id": f"msg_1.{at}"}  # the same bytes, divided elsewhere
+    assert "ambiguous" in (verify("standard", b"{}", elsewhere, [SECRET], NOW) or "")
+    plain = {**signed(), "webhook-id": "order.paid.v2"}  # a dot alone is none
+    assert verify("standard", BODY, plain, [SECRET], NOW) == "the header webhook-signature does not fit"
+
+
 def test_one_of_several_signatures_and_one_of_two_secrets_is_enough() -> None:
     several = {**signed(), "webhook-signature": f"v1a,xyz v1,AAAA {signed()['webhook-signature']}"}
     assert verify("standard", BODY, several, [SECRET], NOW) is None

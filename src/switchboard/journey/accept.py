@@ -177,7 +177,7 @@ class AcceptLeg:
         message = _message(submission, self._channels.of(envelope), RequestId(new), now)
         if envelope.kept_as_history:
             return "history"
-        if (await store.are_known(self._database, [message]))[0]:
+        if (await store.are_known(self._database, [(message, None)]))[0]:
             return "known"
         contact = self._strangers.contact(message) if self._strangers is not None else None
         if contact is None or self._strangers is None or contact in await self._strangers.let_in([contact]):
@@ -237,12 +237,12 @@ class AcceptLeg:
             renews = command and house is not None and house.name == "new"
         except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages
             return _refusal(error)
+        forgets = None if submission.id_for is None else now - submission.id_for
         try:
             self._admission.check(envelope, by_operator=submission.by_operator, now=now.timestamp())
         except Overloaded as refused:
-            return _Ask(message, answers, named, None, refused, command, stops, renews, late)
+            return _Ask(message, answers, named, None, refused, command, stops, renews, late, forgets=forgets)
         ready = None if answers or named or command or late else self._ready(message)
-        forgets = None if submission.id_for is None else now - submission.id_for
         return _Ask(message, answers, named, ready, None, command, stops, renews, late, forgets=forgets)
 
     async def _admitted(
@@ -260,11 +260,11 @@ class AcceptLeg:
 
     async def _with_room(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
         """Refuse messages for which there is no space, except duplicates: their sender may have missed our response."""
-        refused = {n: (ask.message, ask.refused) for n, ask in enumerate(asks) if isinstance(ask, _Ask) and ask.refused}
+        refused = {n: (ask, ask.refused) for n, ask in enumerate(asks) if isinstance(ask, _Ask) and ask.refused}
         if not refused:
             return asks
         try:
-            known = await store.are_known(self._database, [message for message, _ in refused.values()])
+            known = await store.are_known(self._database, [(ask.message, ask.forgets) for ask, _ in refused.values()])
         except Unavailable as error:
             return _with_refusals(dict.fromkeys(refused, error), asks)
         unknown = {n: why for (n, (_, why)), one in zip(refused.items(), known, strict=True) if not one}

@@ -316,22 +316,29 @@ def _placed(named: Named, row: Row, home: str) -> Conversation:
     return named.apart if row["name"] is None else Conversation(row["name"])
 
 
-async def are_known(database: Database, messages: Sequence[Message]) -> list[bool]:
-    """Whether accepting each would store nothing because its event is known.
+async def are_known(database: Database, given: Sequence[tuple[Message, datetime | None]]) -> list[bool]:
+    """Whether accepting each would store nothing because its event is known, and not from before the time given.
 
     Where different contents are accepted under one key, the content must be known too.
     """
     keys = await database.keys()
     events = [
-        keys.event(m.envelope.source.channel, m.envelope.source.endpoint_identity, m.dedupe_key) for m in messages
+        keys.event(m.envelope.source.channel, m.envelope.source.endpoint_identity, m.dedupe_key) for m, _ in given
     ]
     rows = await database.rows(query("inbox.known_events"), events)
-    known = {row["key"].hex: row["body"].hex for row in rows}
+    known = {row["key"].hex: (row["body"].hex, row["request_id"]) for row in rows}
     return [
-        event in known
-        and ((m.content is None and m.other != "event") or known[event] == keys.of("body", compared_content(m)))
-        for event, m in zip(events, messages, strict=True)
+        event in known and _is_same(keys, m, known[event], since)
+        for event, (m, since) in zip(events, given, strict=True)
     ]
+
+
+def _is_same(keys: Keys, message: Message, known: tuple[str, UUID], since: datetime | None) -> bool:
+    body, first = known
+    if since is not None and first < first_uuid7(since):
+        return False
+    keeps_both = message.content is not None or message.other == "event"
+    return not keeps_both or body == keys.of("body", compared_content(message))
 
 
 async def forget_events(transaction: Database, given: Sequence[tuple[Message, datetime]]) -> None:

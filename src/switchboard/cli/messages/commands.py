@@ -82,6 +82,8 @@ def show_message(request_id: RequestId) -> None:
     rows: list[tuple[object, object]] = [("id", message["request_id"]), ("state", state(message["state"]))]
     rows.append(("received", when(message["received_at"])))
     rows += [(name, message.get(name)) for name in ("channel", "endpoint", "sender", "thread", "conversation")]
+    if message.get("same_id"):
+        rows.append(("same id", f"as message {message['same_id']}, which has another content"))
     rows.append(("facts", pairs_of(message["facts"] or {})))
     attached = message["envelope"]["payload"]["attachments"]
     rows += [(f"file {n}", attachment_line(one)) for n, one in enumerate(attached, 1)]

@@ -91,7 +91,8 @@ def read(account: Account, posted: Posted, now: datetime) -> Inbound | Unreadabl
     event_id = _event_id(account, seen)
     envelope = _envelope(account, seen, now, event_id or digest)
     if settings.repeats == "events" or not (event_id or settings.body_id_hours):
-        envelope = _by_itself(envelope, f"{now.isoformat()} {digest}")
+        apart = _by_itself(envelope, f"{now.isoformat()} {digest}")
+        return Inbound(envelope=apart, raw=posted.body, direct=True)
     seconds = None if event_id else settings.body_id_hours * 3600
     return Inbound(envelope=envelope, raw=posted.body, direct=True, id_for_s=seconds)
 

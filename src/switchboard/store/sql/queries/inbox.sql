@@ -81,7 +81,7 @@ with old as (
 delete from dedupe d using old where d.key = old.key;
 
 -- name: known_events
-select key, body from dedupe where key = any($1::uuid[]);
+select key, body, request_id from dedupe where key = any($1::uuid[]);
 
 -- part: shown
 select m.request_id, c.name as conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope, m.media_type, m.received_at,
