@@ -17,7 +17,6 @@ _PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = {
     "spotify": ("spotify",),
     "spotify_user_client": ("spotify",),
     "voice": ("live-listener",),
-    "webhook": ("http", "github", "gitlab", "stripe"),
     "wellness": ("google_health", "home_assistant"),
 }
 CHANNELS: Final = tuple(Channel(name=name, providers=frozenset(given)) for name, given in _PROVIDERS.items())

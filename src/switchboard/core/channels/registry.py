@@ -25,6 +25,7 @@ from switchboard.core.channels import (
     slack,
     sms,
     telegram,
+    webhook,
     whatsapp,
     xmpp,
 )
@@ -123,6 +124,7 @@ CHANNELS: Final = Channels(
             email,
             slack,
             discord,
+            webhook,
             whatsapp,
             matrix,
             xmpp,
