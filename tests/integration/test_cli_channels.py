@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from typer import BadParameter
+from typer.testing import CliRunner
 
 from switchboard.app.ops.doctor import check_machine
 from switchboard.app.ownership import read_ours
@@ -320,6 +321,22 @@ def test_what_a_webhook_needs_is_said_and_its_only_needed_secret_needs_no_name(t
     given = (str(tmp_path / "new"), f"second={tmp_path / 'old'}")
     found = secrets_of(manifest_of("webhook"), given, (), ask=False)
     assert {name: one.value for name, one in found.items()} == {"secret": "new one", "second": "old one"}
+
+
+@pytest.mark.parametrize(
+    ("given", "typed", "event_id"),
+    [
+        (("verify=standard",), "{body.order\n{body.order}-{body.type}\n", "{body.order}-{body.type}"),
+        (("verify=standard",), "\n", ""),
+        (("verify=standard", "map.event_id={body.id}"), "", "{body.id}"),
+    ],
+)
+def test_adding_a_webhook_asks_what_names_the_event(given: tuple[str, ...], typed: str, event_id: str) -> None:
+    with CliRunner().isolation(input=typed) as (_, asked, _):
+        settings = settings_of(manifest_of("webhook"), given, ask=True).model_dump()
+        questions = asked.getvalue().decode()
+    assert settings["map"]["event_id"] == event_id
+    assert ("what names the event" in questions) is bool(typed)
 
 
 def test_the_servers_of_usual_providers_are_known_and_what_is_given_goes_first() -> None:
