@@ -73,7 +73,8 @@ async def test_without_an_id_equal_bodies_are_one_event_for_a_day_from_the_first
     await aged(server, timedelta(hours=23))
     assert await statuses(server, "bodies", one) == ["duplicate"]
     await aged(server, timedelta(hours=2))
-    assert await statuses(server, "bodies", one, one) == ["accepted", "duplicate"]
+    assert await statuses(server, "bodies", one, one, other) == ["accepted", "duplicate", "accepted"]
+    assert (await server.http.get("/v1/books")).json()["problems"] == []
     assert await statuses(server, "all", one, one) == ["accepted", "accepted"]
 
 
@@ -137,3 +138,11 @@ async def test_a_file_whose_link_has_changed_is_the_same_event(server: Opened) -
         made["payload"]["attachments"] = [{"media_type": "text/plain", "size_bytes": size}]
         assert (await server.http.post("/v1/ingest", json=made)).status_code == status
     assert len(await stored(server)) == 1
+
+
+async def test_what_another_message_stands_for_is_a_duplicate_whatever_it_says(server: Opened) -> None:
+    made = envelope_json("all of it", event="e1", channel="api")
+    made["event"]["also"] = ["e2"]
+    first = (await server.http.post("/v1/ingest", json=made)).json()
+    second = await server.http.post("/v1/ingest", json=envelope_json("the rest", event="e2", channel="api"))
+    assert (second.status_code, second.json()["request_id"]) == (202, first["request_id"])

@@ -162,7 +162,7 @@ class AcceptLeg:
         answers = iter(await self._batch.put_all([ask for ask in left if isinstance(ask, _Ask)]))
         outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in left]
         if any(isinstance(outcome, EventMismatch) for outcome in outcomes):
-            outcomes = await self._without_changed_files(submissions, outcomes)
+            outcomes = await self._without_repeats(submissions, outcomes)
         point("after_commit")
         self._give_back_unused(submissions, given, outcomes)
         return outcomes
@@ -184,14 +184,12 @@ class AcceptLeg:
             return None
         return "stranger"
 
-    async def _without_changed_files(
+    async def _without_repeats(
         self, submissions: Sequence[Submission], outcomes: Sequence[Acceptance | SwitchboardError]
     ) -> list[Acceptance | SwitchboardError]:
-        """What differs from the first message in its files alone is a duplicate: links change with each delivery."""
+        """What differs in its files alone is a duplicate, as links change, and so is what the first one stands for."""
         return [
-            await self._compared(one, outcome)
-            if isinstance(outcome, EventMismatch) and one.envelope.payload.attachments
-            else outcome
+            await self._compared(one, outcome) if isinstance(outcome, EventMismatch) else outcome
             for one, outcome in zip(submissions, outcomes, strict=True)
         ]
 
@@ -200,9 +198,11 @@ class AcceptLeg:
             first = await store.get_message(self._database, refusal.first)
         except Unavailable as error:
             return error
-        if first is None or _words(convert(first.envelope, Envelope)) != _words(one.envelope):
+        if first is None:
             return refusal
-        return Acceptance(first.request_id, duplicate=True)
+        known = convert(first.envelope, Envelope)
+        is_repeat = one.envelope.event.external_event_id in known.event.also or _words(known) == _words(one.envelope)
+        return Acceptance(first.request_id, duplicate=True) if is_repeat else refusal
 
     def _give_back_unused(
         self,
