@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -86,6 +87,18 @@ async def test_a_full_backlog_does_not_take_an_event_for_one_whose_time_is_over(
         assert await statuses(server, "bodies", one, one) == ["accepted", "duplicate"]
         await aged(server, timedelta(hours=25))
         assert (await post(server, "bodies", one, **one.headers)).status_code == 503
+
+
+async def test_of_many_that_come_at_once_after_the_time_two_servers_store_one(
+    server: Opened, database_url: str, tmp_path: Path, directory: Path
+) -> None:
+    one, more = Request(PAID, BEARER), {"channels_dir": directory}
+    assert await statuses(server, "bodies", one) == ["accepted"]
+    await aged(server, timedelta(hours=25))
+    async with open_server(database_url, tmp_path / "second", tree=TREE, more=more) as second:
+        answers = await asyncio.gather(*[statuses(where, "bodies", one) for where in (server, second) * 15])
+    assert sorted(status for [status] in answers) == ["accepted", *["duplicate"] * 29]
+    assert len(await stored(server)) == 2
 
 
 async def aged(server: Opened, by: timedelta) -> None:
