@@ -72,12 +72,12 @@ def test_send_and_wait(cli: Cli) -> None:
 def test_send_is_idempotent_by_its_id(cli: Cli) -> None:
     event = str(uuid4())
     first = cli.json("send", "once", "--id", event, "--thread", "t", "--sender", "s", "--endpoint", "e")
-    again = cli.json("send", "once", "--id", event, "--thread", "t", "--sender", "s", "--endpoint", "e")
-    assert (first["duplicate"], again["duplicate"]) == (False, True)
-    assert first["request_id"] == again["request_id"]
-    assert "it was stored before" in cli.says(
-        "send", "o", "--id", event, "--thread", "t", "--sender", "s", "--endpoint", "e"
-    )
+    second = cli.json("send", "once", "--id", event, "--thread", "t", "--sender", "s", "--endpoint", "e")
+    assert (first["duplicate"], second["duplicate"]) == (False, True)
+    assert first["request_id"] == second["request_id"]
+    again = ("send", "once", "--id", event, "--thread", "t", "--sender", "s", "--endpoint", "e")
+    assert "it was stored before" in cli.says(*again)
+    assert f"belongs to message {first['request_id']}" in cli.run(*again[:1], "other", *again[2:])[2]
 
 
 def test_a_message_that_got_no_answer_can_be_sent_again_by_its_id(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
