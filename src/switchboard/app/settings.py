@@ -20,6 +20,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from switchboard.app.settings_file import PREFIX, read_settings_file
 from switchboard.app.whereabouts import HOST, PORT, Host, Port, Whereabouts, default_data_dir
+from switchboard.core.notices import ADDRESS
 from switchboard.core.policy.budget import Cap, SenderCaps
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.problems import shown, wrong
@@ -420,6 +421,10 @@ class Settings(BaseSettings):
     search: SearchSettings = SearchSettings()
     mcp_servers: tuple[McpServerSettings, ...] = ()
     email: EmailSettings = EmailSettings()
+    notify: tuple[Annotated[str, Field(pattern=ADDRESS)], ...] = ()
+    """Chats of operators, who are told there what needs them: the first that can be written to, as in
+    `telegram/bot:123456/41`.
+    """
     endpoints: dict[Annotated[str, Field(pattern=r"^[^/]+/.+$")], EndpointSettings] = Field(default_factory=dict)
     """By channel and endpoint, as in `telegram/bot:house`."""
     schedules: dict[ScheduleName, ScheduleSettings] = Field(default_factory=dict)
@@ -457,6 +462,11 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _servers_have_names(self) -> Self:
         _check_unique("mcp_servers", [server.name for server in self.mcp_servers])
+        return self
+
+    @model_validator(mode="after")
+    def _addresses_are_listed_once(self) -> Self:
+        _check_unique("notify", self.notify)
         return self
 
     @model_validator(mode="after")

@@ -19,6 +19,7 @@ from switchboard.app.checked import CheckedSettings, check_settings
 from switchboard.app.database import open_database
 from switchboard.app.dead_letters.replies import ReplyNotices
 from switchboard.app.mcp_servers import unknown_names
+from switchboard.app.notices import OperatorNotices
 from switchboard.app.ops.engines import (
     WORKSPACES,
     check_options,
@@ -159,6 +160,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     maintenance += retention_tasks(runtime.database, settings.classify.keep_days, settings.memory.keep_days)
     notices = ReplyNotices(runtime.database, runtime.notifier, runtime.rule_book)
     maintenance += (MaintenanceTask("tell_of_replies", 2.0, notices.tell),)
+    maintenance += _notify_tasks(runtime)
     maintenance += _compaction_tasks(runtime, models)
     maintenance += (_results_task(runtime),)
     group = settings.worker
@@ -181,6 +183,15 @@ def _results_task(runtime: Runtime) -> MaintenanceTask:
     settings = runtime.settings
     results, days = settings.data_dir / WORKSPACES / DIRECTORY, settings.memory.results_keep_days
     return MaintenanceTask("erase_results", 3600.0, lambda: erase_results(runtime.database, results, days), local=True)
+
+
+def _notify_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
+    """Operators are told nothing in chats if no address is named."""
+    addresses, book = runtime.settings.notify, runtime.rule_book
+    if not addresses:
+        return ()
+    notices = OperatorNotices(runtime.database, runtime.notifier, lambda: book.rules.index, addresses)
+    return (MaintenanceTask("notify", 2.0, notices.tell),)
 
 
 def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask, ...]:

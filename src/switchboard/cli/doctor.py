@@ -18,13 +18,14 @@ from switchboard.domain.errors import ConfigurationError, Forbidden, Switchboard
 Full = Annotated[
     bool, typer.Option("--full", help="Check the books of every day, not of the last 24 hours and one past day.")
 ]
+Notify = Annotated[bool, typer.Option("--notify", help="Send a notice to each address of the setting `notify`.")]
 
 _MARKS = {"ok": ("✓", "green"), "error": ("✗", "bold red"), "warning": ("!", "yellow")}
 
 
-def doctor(*, full: Full = False) -> None:
+def doctor(*, full: Full = False, notify: Notify = False) -> None:
     """Check the installation, and say how to fix what is wrong. Exit code 1: there are errors."""
-    findings = asyncio.run(_examine(_tell if full else None))
+    findings = asyncio.run(_examine(_tell if full else None, notify=notify))
     bad = sum(finding.status == "error" for finding in findings)
     if wants_json():
         print_json({"healthy": bad == 0, "findings": [asdict(finding) for finding in findings]})
@@ -42,13 +43,13 @@ def summary(errors: int, warnings: int) -> str:
     return said[0].upper() + said[1:]
 
 
-async def _examine(told: Told | None) -> list[CheckResult]:
+async def _examine(told: Told | None, *, notify: bool) -> list[CheckResult]:
     try:
         settings = load_settings()
     except ConfigurationError as error:
         return [CheckResult("settings", "error", error.message, "correct it first; nothing else can be checked")]
     seen = [*check_machine(settings), await check_sandbox(settings), await _server(settings)]
-    return [*seen, *await check_database(settings, told)]
+    return [*seen, *await check_database(settings, told, notify=notify)]
 
 
 async def _server(settings: Settings) -> CheckResult:

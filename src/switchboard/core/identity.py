@@ -85,6 +85,11 @@ def thread_of(envelope: Envelope, channel: Channel) -> str | None:
     return envelope.event.external_thread_id or channel.chat(envelope)
 
 
+def chat_conversation(channel: str, endpoint: str, chat: str) -> Conversation:
+    """The conversation in a chat of an account, as `conversation` names it."""
+    return _joined(channel, endpoint, chat)
+
+
 def own_conversation(envelope: Envelope) -> Conversation:
     """The private conversation of this sender: what `conversation` returns if neither thread nor chat is named."""
     return _conversation(envelope, None)

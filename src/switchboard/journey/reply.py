@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.identity import EMBEDDED
+from switchboard.core.notices import NOTICE, account_in
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.policy.retry import backoff
 from switchboard.core.storable import storable_text
@@ -79,6 +80,8 @@ class ReplyWays:
     def pool(self, work: Work) -> str | None:
         """The pool in which the reply waits; None for the mailbox that is read over the API, or by a program."""
         source = work.envelope.source
+        if source.channel == NOTICE:
+            return pull_pool(*account_in(source.endpoint_identity))
         return pool_of(self._channels[source.channel], source.endpoint_identity, self._callbacks)
 
     async def withheld(self, work: Work, *, allowed: bool = False) -> str | None:

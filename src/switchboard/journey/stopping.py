@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from switchboard.core.notices import NOTICE
 from switchboard.core.turns.asking import command_in
 from switchboard.core.turns.command import command_text
 from switchboard.core.turns.house import HouseCommand, command_of
@@ -46,7 +47,7 @@ def built_in(system_id: SystemId, team_id: TeamId) -> Member | None:
 
 
 class StopEngine:
-    """The engine that answers commands.
+    """The engine that answers commands; of a notice to operators, the text itself is the answer.
 
     `ends` says which butlers can stop in the middle of a turn; `decide` carries out what is decided in chat, and is
     given the message as `replies` returns it: with its `payload.raw`, by which commands were told when it was accepted.
@@ -65,6 +66,8 @@ class StopEngine:
         self._replies = replies
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:  # noqa: ARG002
+        if turn.envelope.source.channel == NOTICE:
+            return Answer(turn.envelope.payload.normalized_text)
         whole = await self._replies.whole(turn)
         said = command_text(whole)
         if said.lower().partition("@")[0] != COMMAND:

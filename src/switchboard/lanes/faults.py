@@ -24,6 +24,8 @@ Point = Literal[
     "before_complete",
     "after_complete",
     "during_send",
+    "notice_taken",
+    "notice_made",
     "before_route",
     "after_route",
     "after_expect",

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
+from uuid import UUID
 
 import asyncpg
 from msgspec import Struct
@@ -25,6 +26,7 @@ from switchboard.app.channels import known_channels
 from switchboard.app.classification.spending import CapView, DayTotals, reads_less, standing
 from switchboard.app.database import connect_pooled, existing_database
 from switchboard.app.mcp_servers import McpServerCheck, looked_at, unknown_names
+from switchboard.app.notices import OperatorNotices, unusable
 from switchboard.app.ops.engines import (
     blamed,
     engine_context,
@@ -48,6 +50,8 @@ from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Member, Rule, Team
 from switchboard.domain.shown import Connector
+from switchboard.journey.rulebook import RuleBook
+from switchboard.lanes.notifier import Notifier
 from switchboard.llm.build import flaw
 from switchboard.ports.engine import ChecksMachine
 from switchboard.ports.search import SearchFailure
@@ -245,14 +249,17 @@ def _token_file(data_dir: Path) -> CheckResult:
     return _ok("operator's token", f"{file} (mode {mode:04o})")
 
 
-async def check_database(settings: Settings, told: Told | None = None) -> list[CheckResult]:
+async def check_database(settings: Settings, told: Told | None = None, *, notify: bool = False) -> list[CheckResult]:
     """Checks of the database; the first finding is whether it is reachable.
+
+    `notify`: also send a notice to each address of operators.
 
     With `told`, the books of every day are checked, and it is called after each day.
     """
     try:
         async with existing_database(settings) as database:
-            return [finding async for finding in _look(database, settings, told)]
+            found = [finding async for finding in _look(database, settings, told)]
+            return found + (await _notified(database, settings) if notify else [])
     except (SwitchboardError, OSError, asyncpg.PostgresError) as error:
         return [_error("database", str(error), "start it, or correct database_url or data_dir")]
 
@@ -276,6 +283,7 @@ async def _look(database: Database, settings: Settings, told: Told | None) -> As
         _connectors,
         _processes,
         _maintenance,
+        _notify,
         _calls,
         _books if told is None else partial(_all_books, told),
         _balancing,
@@ -594,6 +602,36 @@ async def _processes(database: Database, _: Settings) -> list[CheckResult]:
         _alive(workers, _error("workers", lost, "switchboard up, or switchboard work")),
         _alive(servers, _warning("servers", "none is registered", "switchboard up, or switchboard serve")),
     ]
+
+
+async def _notify(database: Database, settings: Settings) -> list[CheckResult]:
+    """Where operators are told, and where nobody can be."""
+    found = await unusable(database, settings.notify)
+    if good := [name for name in settings.notify if name not in found]:
+        return [_ok("notify", f"operators are told at {good[0]}"), *map(_silent, found.items())]
+    return [*map(_silent, found.items())]
+
+
+def _silent(found: tuple[str, str]) -> CheckResult:
+    address, why = found
+    return _warning("notify", f"nobody is told at {address}: {why}", "switchboard doctor --notify sends a notice")
+
+
+async def _notified(database: Database, settings: Settings) -> list[CheckResult]:
+    """Send a notice to each address; a worker and the connector of the account deliver it."""
+    if not settings.notify:
+        remedy = f'name a chat in {FILE_NAME}: notify = ["telegram/bot:123456/41"], see docs/operations.md'
+        return [_error("notice", "there is no address of operators", remedy)]
+    notifier = Notifier(database)
+    book = await RuleBook.open(database, notifier)
+    notices = OperatorNotices(database, notifier, lambda: book.rules.index, settings.notify)
+    return [_notice(address, await notices.test(address)) for address in settings.notify]
+
+
+def _notice(address: str, made: UUID | str) -> CheckResult:
+    if isinstance(made, str):
+        return _error("notice", f"none was sent to {address}", made)
+    return _ok("notice", f"one is on its way to {address}; switchboard explain {made}")
 
 
 async def _calls(database: Database, settings: Settings) -> list[CheckResult]:

@@ -29,6 +29,7 @@ from switchboard.core.channels import (
     whatsapp,
     xmpp,
 )
+from switchboard.core.notices import NOTICE
 from switchboard.core.schedules import Schedule, schedules_at
 from switchboard.core.words import near, or_list
 from switchboard.domain.envelope import Envelope
@@ -98,13 +99,20 @@ class Channels(dict[str, Channel]):
     def adding(self, plug_ins: Iterable[Channel], providers: Mapping[str, Iterable[str]]) -> Channels:
         """These channels plus those of plug-ins and of the settings, which are names with their `providers`.
 
-        Raises ConfigurationError for a plug-in that takes a name or the key of a fact from another channel.
+        Raises ConfigurationError for a plug-in that takes a name or the key of a fact from another channel, and for the
+        name of the channel of notices.
         """
         table = Channels(self.values(), self._schedules)
         for one in plug_ins:
-            if one.name in table or any(table._every_key.get(key, kind) != kind for key, kind in one.keys.items()):
+            if one.name in (NOTICE, *table) or any(
+                table._every_key.get(key, kind) != kind for key, kind in one.keys.items()
+            ):
                 raise ConfigurationError(f"the channel {one.name!r} of a plug-in has the name or a fact of another")
             table = Channels((*table.values(), one), self._schedules)
+        if NOTICE in providers:
+            raise ConfigurationError(
+                f"channels: {NOTICE!r} is the channel of notices to operators; nobody else writes there"
+            )
         named = (replace(table[name], providers=frozenset(given)) for name, given in providers.items())
         return Channels((*table.values(), *named), self._schedules)
 

@@ -120,7 +120,8 @@ begin
         state = _state, error = _error,
         platform_message_id = coalesce(_platform_message_id, o.platform_message_id),
         settled_at = case when _state <> 'pending' then clock_timestamp() end,
-        untold = case when o.system_id = 'switchboard' then null when _state = 'uncertain' then 'uncertain'
+        untold = case when is_notice(o) then case when _state = 'uncertain' then _state when _state in ('failed', 'dead') then 'blocked' end
+                      when o.system_id = 'switchboard' then null when _state = 'uncertain' then 'uncertain'
                       when _state = 'failed' and (_because <> 'blocked' or _reachable) then _because end
         where o.lane = _lane and o.seq = _seq;
     if _state = 'sent' and not _reachable or _state = 'failed' and _because = 'blocked' then
@@ -190,6 +191,13 @@ begin
     return true;
 end $$;
 
+-- Whether a reply is a notice to operators, whose every failure they are told of elsewhere.
+create or replace function is_notice(_one outbox) returns boolean
+language sql stable as $$
+    select _one.system_id = 'switchboard'
+       and exists (select from message_inbox m where m.request_id = _one.request_id and m.channel = 'notice');
+$$;
+
 -- Make a dead letter of a reply that was not sent, or may not have been. That a conversation gets no more replies is told once,
 -- until somebody has handled it. False: it was told, or the reply is being sent again.
 create or replace function tell_of_reply(
@@ -206,7 +214,7 @@ begin
                            array[_conversation], array['work']);
     end if;
     update outbox o set untold = null where o.outbox_id = _outbox_id and o.untold = _why returning o.lane into _lane;
-    if not found or exists (
+    if not found or not exists (select from outbox o where o.outbox_id = _outbox_id and is_notice(o)) and exists (
         select from dead_letter x
         where x.lane = _lane and x.category = _category and x.status = 'pending' and x.category in ('reply_braked', 'reply_unreachable')
     ) then

@@ -81,7 +81,10 @@ begin
             into _reply_seq from unnest(_ended) as e (ord) join unnest(_given) with ordinality i on i.ordinality = e.ord;
         insert into outbox (lane, seq, outbox_id, request_id, system_id, channel, endpoint, thread, recipient,
                             reply_to, text, files, state, created_at, settled_at)
-            select _send_lane[e.ord], e.seq, i.outbox_id, e.request_id, e.system_id, m.channel, m.endpoint,
+            select _send_lane[e.ord], e.seq, i.outbox_id, e.request_id, e.system_id,
+                   -- a notice names the account through which it goes: core/notices.py
+                   case when m.channel = 'notice' then split_part(m.endpoint, '/', 1) else m.channel end,
+                   case when m.channel = 'notice' then substr(m.endpoint, strpos(m.endpoint, '/') + 1) else m.endpoint end,
                    m.thread, m.sender, m.envelope #>> '{event,external_event_id}', i.text, i.files::json,
                    case when i.pool is null then 'sent' else 'pending' end, clock_timestamp(),
                    case when i.pool is null then clock_timestamp() end

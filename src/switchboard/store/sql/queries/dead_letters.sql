@@ -96,6 +96,7 @@ from dead_letter x
 join message_inbox m on m.request_id = x.request_id
 join message_raw w on w.request_id = x.request_id
 where x.dead_letter_id >= $1 and x.status = 'pending' and x.sender_told_at is null and not x.sender_spared
+  and x.channel <> 'notice'
   and not exists (
       select from dead_letter y
       where y.request_id = x.request_id
