@@ -1,9 +1,9 @@
 """Tells operators in chats (setting `notify`) what needs them: dead letters, strangers, decisions, failed accounts.
 
 `app/wiring.py` has one of the workers call `OperatorNotices.tell` every few seconds; `doctor` calls `unusable`, and
-with `--notify` `test`. In: what nobody was told of yet; out: notices, which are messages of the house. An event is marked in the
-transaction that stores its notice, at most one a minute for each kind and address, so that what comes meanwhile is
-counted in the next. Next: `journey/turn.py`, where the notice becomes a reply.
+with `--notify` `test`. In: what nobody was told of yet; out: notices, which are messages of the house. An event is
+marked in the transaction that stores its notice, at most one a minute for each kind and address, so that what comes
+meanwhile is counted in the next. Next: `journey/turn.py`, where the notice becomes a reply.
 """
 
 from __future__ import annotations

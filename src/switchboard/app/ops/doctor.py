@@ -608,11 +608,11 @@ async def _notify(database: Database, settings: Settings) -> list[CheckResult]:
     """Where operators are told, and where nobody can be."""
     found = await unusable(database, settings.notify)
     if good := [name for name in settings.notify if name not in found]:
-        return [_ok("notify", f"operators are told at {good[0]}"), *map(_silent, found.items())]
-    return [*map(_silent, found.items())]
+        return [_ok("notify", f"operators are told at {good[0]}"), *map(_untold, found.items())]
+    return [*map(_untold, found.items())]
 
 
-def _silent(found: tuple[str, str]) -> CheckResult:
+def _untold(found: tuple[str, str]) -> CheckResult:
     address, why = found
     return _warning("notify", f"nobody is told at {address}: {why}", "switchboard doctor --notify sends a notice")
 
