@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,11 @@ pytestmark = pytest.mark.slow
 POINTS: Final[tuple[Point, ...]] = ("notice_taken", "notice_made", "after_claim", "before_complete", "after_complete")
 
 
+async def start(env: Mapping[str, str]) -> ForkedCommand[bytes]:
+    """A worker, in a process of its own."""
+    return await asyncio.to_thread(ForkedCommand, [EXECUTABLE, "work"], env=dict(env))
+
+
 async def test_a_dead_letter_and_a_stranger_are_one_notice_each_wherever_workers_are_killed(
     database_url: str, place: Path
 ) -> None:
@@ -37,11 +43,9 @@ async def test_a_dead_letter_and_a_stranger_are_one_notice_each_wherever_workers
             sent = submission(sender=str(who), thread=str(who), chat_type="private", of_event=address)
             await parts.accept.accept(sent)
         for point in POINTS:
-            killed = await asyncio.to_thread(
-                ForkedCommand, [EXECUTABLE, "work"], env={**env, "SWITCHBOARD_CRASH_AT": point}
-            )
+            killed = await start({**env, "SWITCHBOARD_CRASH_AT": point})
             assert await asyncio.to_thread(killed.wait, 60) == -signal.SIGKILL, point
-        working = await asyncio.to_thread(ForkedCommand, [EXECUTABLE, "work"], env=env)
+        working = await start(env)
         texts = list[str]()
         while len([text for text in texts if text.startswith("Switchboard: ")]) < 2:
             for reply in await parts.replies.pull(PullRequest("telegram", "bot:house", wait_s=1.0)):
