@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from switchboard.core.strangers import Contact
+from switchboard.core.strangers import Contact, Policy
 from switchboard.domain.routing import Team
 from switchboard.journey.reply import PullRequest
 from switchboard.lanes.faults import Point
@@ -35,7 +35,7 @@ async def test_a_dead_letter_and_a_stranger_are_one_notice_each_wherever_workers
     database_url: str, place: Path
 ) -> None:
     env = environment(place / "data", DATABASE_URL=database_url, NOTIFY=json.dumps(["telegram/bot:house/41"]))
-    policies = {("telegram", "bot:house"): "pair"}
+    policies: dict[tuple[str, str], Policy] = {("telegram", "bot:house"): "pair"}
     async with asyncio.timeout(200), lab(database_url, [Team(ROOT, None)], (), policies=policies) as parts:
         await strangers.add(parts.database, Contact("telegram", "bot:house", "person", "41"), "test")
         for who in (41, 42):
