@@ -7,55 +7,99 @@ import json
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from switchboard.core.strangers import Contact, Policy
-from switchboard.domain.routing import Team
-from switchboard.journey.reply import PullRequest
 from switchboard.lanes.faults import Point
-from switchboard.ports.channel import Receipt
-from switchboard.store import strangers
+from switchboard.testing.bot_api import TOKEN, BotApi
 from tests.forked import ForkedCommand
-from tests.hands import assert_balanced
-from tests.lab import ROOT, lab, submission
-from tests.processes import EXECUTABLE, environment
+from tests.processes import EXECUTABLE, butler, environment, running, told, write_teams
 
 pytestmark = pytest.mark.slow
 POINTS: Final[tuple[Point, ...]] = ("notice_taken", "notice_made", "after_claim", "before_complete", "after_complete")
+EXAMINED: Final = ("notify", "notice", "books")
+OPERATOR, PERSON, STRANGER = 41, 42, 43
+ACCOUNT: Final = "telegram/bot:123456"
+TEAM: Final[dict[str, Any]] = {
+    "team": {"name": "root"},
+    "systems": [butler("clerk", ["sh", "-c", "echo Hello"])],
+    "routing_rules": [
+        {
+            "name": "of the operator",
+            "channel": "telegram",
+            "filters": {"sender": str(OPERATOR)},
+            "targets": [{"system_id": "System1/clerk"}],
+        }
+    ],
+}
 
 
-async def start(env: Mapping[str, str]) -> ForkedCommand[bytes]:
-    """A worker, in a process of its own."""
-    return await asyncio.to_thread(ForkedCommand, [EXECUTABLE, "work"], env=dict(env))
+def person(number: int) -> dict[str, Any]:
+    return {"id": number, "is_bot": False, "first_name": f"Person {number}"}
 
 
-async def test_a_dead_letter_and_a_stranger_are_one_notice_each_wherever_workers_are_killed(
-    database_url: str, place: Path
-) -> None:
-    env = environment(place / "data", DATABASE_URL=database_url, NOTIFY=json.dumps(["telegram/bot:house/41"]))
-    policies: dict[tuple[str, str], Policy] = {("telegram", "bot:house"): "pair"}
-    async with asyncio.timeout(200), lab(database_url, [Team(ROOT, None)], (), policies=policies) as parts:
-        await strangers.add(parts.database, Contact("telegram", "bot:house", "person", "41"), "test")
-        for who in (41, 42):
-            address = {"reply_address": {"chat": who}}
-            sent = submission(sender=str(who), thread=str(who), chat_type="private", of_event=address)
-            await parts.accept.accept(sent)
-        for point in POINTS:
-            killed = await start({**env, "SWITCHBOARD_CRASH_AT": point})
-            assert await asyncio.to_thread(killed.wait, 60) == -signal.SIGKILL, point
-        working = await start(env)
-        texts = list[str]()
-        while len([text for text in texts if text.startswith("Switchboard: ")]) < 2:
-            for reply in await parts.replies.pull(PullRequest("telegram", "bot:house", wait_s=1.0)):
-                await parts.replies.receipt(reply.outbox_id, reply.lease, Receipt("sent"))
-                texts.append(reply.text)
-        working.terminate()
-        assert await asyncio.to_thread(working.wait, 60) == 0
-        assert await parts.replies.pull(PullRequest("telegram", "bot:house")) == []
-        assert sorted(text for text in texts if text.startswith("Switchboard: ")) == [
-            "Switchboard: 1 dead letter (no_route). See: switchboard dlq list",
-            "Switchboard: 1 stranger who is not let in yet (telegram/bot:house). See: switchboard pairing list",
+async def start(env: Mapping[str, str], *command: str, **more: str) -> ForkedCommand[bytes]:
+    return await asyncio.to_thread(ForkedCommand, [EXECUTABLE, *command], env={**env, **more})
+
+
+async def ended(process: ForkedCommand[bytes]) -> int:
+    return await asyncio.to_thread(process.wait, 60)
+
+
+async def end(process: ForkedCommand[bytes]) -> None:
+    process.terminate()
+    assert await ended(process) == 0
+
+
+async def test_a_dead_letter_and_a_stranger_are_one_notice_each_wherever_workers_are_killed(place: Path) -> None:
+    channels = place / "channels.d"
+    channels.mkdir()
+    async with BotApi() as api, asyncio.timeout(120):
+        (channels / "token").touch(mode=0o600)
+        (channels / "token").write_text(TOKEN)
+        (channels / "house.toml").write_text(
+            f'channel = "telegram"\nsettings = {{api_url = "{api.url}", poll_s = 1}}\nsecrets.token.file = "token"\n'
+        )
+        given = {"TEAMS_DIR": str(write_teams(place / "teams", TEAM)), "CHANNELS_DIR": str(channels)}
+        given |= {"ENDPOINTS": json.dumps({ACCOUNT: {"strangers": "pair"}}), "LOG_LEVEL": "error"}
+        env = environment(place / "data", NOTIFY=json.dumps([f"{ACCOUNT}/{OPERATOR}"]), **given)
+        serving = running(env, "serve")
+        server = await asyncio.to_thread(serving.__enter__)
+
+        try:
+
+            async def run(*arguments: str) -> dict[str, Any]:
+                return await asyncio.to_thread(lambda: told(server.environment, *arguments))
+
+            connecting = await start(server.environment, "connect", "house")
+            for who in (OPERATOR, PERSON, STRANGER):
+                api.people.say("my secret wish", user=person(who))
+            await api.until(lambda: sum("operator must approve" in text for text in api.texts) == 3)
+            for one in (await run("pairing", "list"))["contacts"]:
+                if one["identity"] != str(STRANGER):
+                    await run("pairing", "approve", one["contact_id"])
+
+            for point in POINTS:
+                assert await ended(await start(env, "work", SWITCHBOARD_CRASH_AT=point)) == -signal.SIGKILL, point
+            working = await start(env, "work")
+            await api.until(lambda: len(notices(api)) == 2)
+            sent = await run("doctor", "--notify")
+            assert [one["status"] for one in sent["findings"] if one["name"].partition(":")[0] in EXAMINED] == [
+                "ok"
+            ] * 4
+            await api.until(lambda: len(notices(api)) == 3)
+            await end(working)
+            await end(connecting)
+        finally:
+            await asyncio.to_thread(serving.__exit__, None, None, None)
+        assert sorted(notices(api)) == [
+            (OPERATOR, "Switchboard: 1 dead letter (no_route). See: switchboard dlq list"),
+            (OPERATOR, f"Switchboard: 1 stranger who is not let in yet ({ACCOUNT}). See: switchboard pairing list"),
+            (OPERATOR, "Switchboard: this is a test. What needs an operator is told here."),
         ]
-        await assert_balanced(parts)
+
+
+def notices(api: BotApi) -> list[tuple[int, str]]:
+    """The notices that were sent, with their chats."""
+    return [(one["chat"]["id"], one["text"]) for one in api.sent if one.get("text", "").startswith("Switchboard: ")]
