@@ -82,7 +82,7 @@ chaos-turns: $(STAMP) ## 300 turns with tools, 30 % of all answers go wrong, a k
 chaos-plans: $(STAMP) ## 200 plans of 5 to 30 steps, a kill -9 every 2 s: no step done again, no effect repeated, no budget exceeded
 	@$(BIN)/python -m tests.chaos.plans_run
 
-chaos-tools: $(STAMP) ## 1000 turns with MCP servers, commands, shells and programs that do what they can to their workers, a kill -9 every 3 s: nothing of them is left; then 50 of one shell
+chaos-tools: $(STAMP) ## 1000 turns with MCP servers, commands, shells and programs that do what they can to their workers, a kill -9 every 3 s: nothing of them is left; then 50 turns with one shell
 	@nice -n 5 $(BIN)/python -m tests.chaos.tools_run
 	@nice -n 5 $(BIN)/python -m tests.chaos.tools_run --shells --turns 50 --seconds 25 --every 4
 
@@ -95,7 +95,7 @@ kit: $(STAMP) ## the laws of connectors: every planted defect against every law,
 words: $(STAMP) ## whose words the parts of 3,300 mails are said to be, by client and by language, in percent
 	@$(BIN)/python -m tests.words
 
-bombs: $(STAMP) ## what wants to use up the machine, in sandboxes, 20 times beside 4 busy loops: never more processes than allowed
+bombs: $(STAMP) ## programs that try to exhaust the machine, in sandboxes, 20 times beside 4 busy loops: never more processes than allowed
 	@nice -n 10 $(BIN)/python -m tests.bombs
 
 bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
@@ -119,10 +119,10 @@ pgbouncer: ## build the PgBouncer that tests put before PostgreSQL, below tests/
 	@mv tests/pgbouncer/src/pgbouncer tests/pgbouncer/bin/ && rm -rf tests/pgbouncer/src tests/pgbouncer/src.tar.gz
 	@tests/pgbouncer/bin/pgbouncer --version | head -n 1
 
-local-model: $(STAMP) ## build llama.cpp's server and join a model with 1.5 billion parameters, below .local-model (1.1 GB; ten minutes; a C++ compiler)
+local-model: $(STAMP) ## build llama.cpp's server and assemble a model with 1.5 billion parameters, below .local-model (1.1 GB; ten minutes; a C++ compiler)
 	@nice -n 10 $(BIN)/python -m tests.local_model.build
 
-local-model-report: $(STAMP) ## what the local model gets done, task by task; goes on where it was; 45 minutes
+local-model-report: $(STAMP) ## what the local model gets done, task by task; continues where it was stopped; 45 minutes
 	@$(BIN)/python -m tests.local_model.report $(REPORT)
 
 statements: $(STAMP) ## at a release: record its SQL statements, which the next release must still understand

@@ -225,7 +225,7 @@ def test_a_part_of_an_id_is_enough_if_only_one_has_it(cli: Cli) -> None:
     assert other[:6] == sent[:6]
     said = cli.json("explain", sent[:6], code=1)["error"]
     assert said["code"] == "ambiguous_id"
-    assert "give a whole id" in said["message"]
+    assert "give more of the id" in said["message"]
     code, _, err = cli.run("explain", "ffff")
     assert (code, err) == (
         5,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from shlex import quote
 from typing import Annotated, Final
@@ -37,7 +38,7 @@ from switchboard.app.ops.installation.saving import (
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import load_settings
 from switchboard.app.settings_file import read_settings_file
-from switchboard.cli.output import clean, errors, program, show, wants_json
+from switchboard.cli.output import clean, errors, program, show, wants_json, when
 from switchboard.cli.sizes import bytes_in_words, shown_progress
 from switchboard.domain.errors import ConfigurationError
 
@@ -103,10 +104,14 @@ def restore(
     Restore only what you trust: an installation names programs that run.
     """
     set_up_logs("info")
-    with shown_progress("checking") as progress, opened_backup(file) as (opened, manifest):
-        check_restore(manifest, RestoreRequest(directory))
+    with ExitStack() as stack:
+        with shown_progress("checking"):
+            opened, manifest = stack.enter_context(opened_backup(file))
+            check_restore(manifest, RestoreRequest(directory))
+        # A progress line would erase the question.
         passphrase = None if without_secrets else _known_passphrase(manifest, passphrase_file)
         wanted = RestoreRequest(directory, passphrase, paused)
+        progress = stack.enter_context(shown_progress("restoring"))
         restored = asyncio.run(restore_installation(opened, manifest, wanted, progress))
     _say_restored(restored)
     found = {
@@ -122,7 +127,7 @@ def restore(
         "open": asdict(restored.open_work),
     }
     into = "" if directory == Path() else f"cd {quote(str(directory))} && "
-    show(found, f"restored from {file}, made {manifest.contents.made_at}; start it: {into}{program()} up")
+    show(found, f"restored from {file}, made {when(manifest.contents.made_at)}; start it: {into}{program()} up")
 
 
 def _at_terminal() -> bool:
@@ -140,9 +145,9 @@ def _new_passphrase(file: Path | None) -> str | None:
         errors().print(f"secrets are left out: to encrypt them, {REMEDY}", style="yellow", soft_wrap=True)
         return None
     asked = "Passphrase for the secrets (empty: leave them out)"
-    typed: str = typer.prompt(
-        asked, default="", show_default=False, hide_input=True, confirmation_prompt=True, err=True
-    )
+    typed: str = typer.prompt(asked, default="", show_default=False, hide_input=True, err=True)
+    if typed and typer.prompt("The same once more", hide_input=True, err=True) != typed:
+        raise typer.BadParameter("the two passphrases differ", param_hint="passphrase")
     return typed or None
 
 

@@ -96,7 +96,7 @@ async def meant(client: Client, kind: Kind, given: str) -> UUID:
     if len(found) > 1:
         ids = ", ".join(str(one["id"]) for one in found)
         what = "the name or a part of the id" if kind == "rule" else "a part of the id"
-        raise InvalidInput(f"{given} is {what} of several: {ids}; give a whole id", code="ambiguous_id")
+        raise InvalidInput(f"{given} is {what} of several, such as {ids}; give more of the id", code="ambiguous_id")
     if not found:
         _say_what_it_is(kind, matches)
         name = f"the name {given}, or " if kind == "rule" else ""

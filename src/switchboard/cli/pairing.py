@@ -106,7 +106,7 @@ def code(
 ) -> None:
     """Print a code; the person who sends it to this endpoint within ten minutes is approved.
 
-    With --owner, also of people who may write already; they must send it in a private chat.
+    With --owner, also for people who may write already; they must send it in a private chat.
     """
     body = {**_parts(account), "owner_of": None if owner is None else butler(owner)}
     found = ask(lambda client: client.post("/v1/pairing/codes", body))

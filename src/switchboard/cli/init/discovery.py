@@ -98,7 +98,8 @@ async def models_at(url: str, key: str | None = None) -> tuple[str, ...]:
     except httpx2.HTTPError as error:
         raise NotFound(f"no server answers at {url}; start it, or correct --url") from error
     if not answer.is_success:
-        raise NotFound(f"{url}/models answered with status {answer.status_code}; correct --url, or name a --model")
+        path = "" if url.rstrip("/").endswith("/v1") else f", perhaps to {url.rstrip('/')}/v1,"
+        raise NotFound(f"{url}/models answered with status {answer.status_code}; correct --url{path} or name a --model")
     return _listed(answer)
 
 
