@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+import httpx2
 import pytest
 from anthropic.types import Message, RawMessageStreamEvent
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -113,6 +114,14 @@ async def test_who_is_not_there_fails_as_with_the_sdk() -> None:
                     await ApiSession(spec("openai", url), "openai", opened).run(ASKED)
                 failures.append(vars(caught.value))
     assert failures[::2] == failures[1::2]
+
+
+async def test_a_failure_is_told_whatever_its_character_set() -> None:
+    answer = httpx2.Response(429, headers={"content-type": "application/json; charset=hex"}, content=b"slow down")
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(lambda _: answer)) as http:
+        with pytest.raises(ModelFailure, match="slow down"):
+            async with opener(http, "openai", "http://127.0.0.1/v1", None)({"model": "m", "messages": []}):
+                pass
 
 
 async def test_the_query_of_a_base_url_stays_at_its_end() -> None:

@@ -19,6 +19,7 @@ from switchboard.llm.spec import ModelSpec
     ("model", "said"),
     [
         (ModelSpec("m", "anthropic", "x"), "models: m: a key is needed"),
+        (ModelSpec("m", "openai", "x", api_key_env="TWO_LINES"), "TWO_LINES holds no key: a key is one line"),
         (
             ModelSpec("m", "anthropic", "x", api_key_env="NO_SUCH_KEY"),
             "NO_SUCH_KEY holds no secret: .* the provider gave you",
@@ -38,7 +39,8 @@ from switchboard.llm.spec import ModelSpec
         ),
     ],
 )
-def test_wrong_models_are_refused_at_the_start(model: ModelSpec, said: str) -> None:
+def test_wrong_models_are_refused_at_the_start(model: ModelSpec, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWO_LINES", "first\nsecond")
     with pytest.raises(ConfigurationError, match=said):
         Sessions([model])
 

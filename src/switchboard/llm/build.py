@@ -135,7 +135,15 @@ def _key(spec: ModelSpec) -> str | None:
         raise ConfigurationError("give either api_key_env or api_key_file, not both")
     if spec.api_key_env is not None or spec.api_key_file is not None:
         hint = ", the key that the provider gave you"
-        return read_secret(spec.api_key_env, spec.api_key_file, hint=hint).decode()
+        return _line(read_secret(spec.api_key_env, spec.api_key_file, hint=hint).decode(), spec)
     if spec.base_url is None and not spec.login:
         raise ConfigurationError("a key is needed: give api_key_env or api_key_file, or the base_url of a server")
     return None
+
+
+def _line(key: str, spec: ModelSpec) -> str:
+    """The key, if it can be sent: otherwise it would be quoted in the error of whoever tries."""
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        place = f"environment variable {spec.api_key_env}" if spec.api_key_env else f"file {spec.api_key_file}"
+        raise ConfigurationError(f"the {place} holds no key: a key is one line of ASCII characters without blanks")
+    return key

@@ -39,8 +39,9 @@ def opener(http: httpx2.AsyncClient, kind: ApiKind, base_url: str, key: str | No
         try:
             async with http.stream("POST", url, json=body, headers=headers) as response:
                 if not response.is_success:
-                    await response.aread()
-                    raise status_failure(response.status_code, response.headers, response.text)
+                    # A server may name a character set that is none of text.
+                    said = (await response.aread()).decode(errors="replace")
+                    raise status_failure(response.status_code, response.headers, said)
                 yield response
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise broken_failure(error) from error

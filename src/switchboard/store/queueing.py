@@ -38,10 +38,11 @@ class ConnectionQueue:
     @asynccontextmanager
     async def take(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[asyncpg.Record]]:
         """A connection of the pool. Raises as the pool does, TimeoutError if there is none within `within_s`."""
-        while self._is_worth_waiting():
+        until = asyncio.get_running_loop().time() + self._within_s
+        while self._is_worth_waiting() and self._left(until) > 0:
             if not await self._called() and not self._opening:
                 break
-        connection = await self._acquire()
+        connection = await self._acquire(self._left(until))
         try:
             yield connection
         finally:
@@ -50,12 +51,15 @@ class ConnectionQueue:
             finally:
                 self._call_next()
 
-    async def _acquire(self) -> asyncpg.pool.PoolConnectionProxy[asyncpg.Record]:
+    def _left(self, until: float) -> float:
+        return max(until - asyncio.get_running_loop().time(), 0.0)
+
+    async def _acquire(self, within_s: float) -> asyncpg.pool.PoolConnectionProxy[asyncpg.Record]:
         opens = not self._is_one_free()
         self._coming += 1
         self._opening += opens
         try:
-            return await self._pool.acquire(timeout=self._within_s)
+            return await self._pool.acquire(timeout=within_s)
         finally:
             self._coming -= 1
             self._opening -= opens
