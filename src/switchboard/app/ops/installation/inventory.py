@@ -204,7 +204,8 @@ class _Finding:
             self._add(BackupPiece("workspaces", (place / WORKSPACES).resolve(), f"{data}/{WORKSPACES}", tree=True))
 
     def finish(self) -> Inventory:
-        """Everything found."""
+        """Everything found. Of a secret that is a link, the file behind it is one, too."""
+        behind = {piece.source.resolve() for piece in self.pieces.values() if piece.secret}
         return Inventory(
             tuple(self.pieces.values()),
             self.directories,
@@ -212,7 +213,7 @@ class _Finding:
             tuple(sorted(self.variables)),
             tuple(sorted(self.logins)),
             tuple(self.missing),
-            frozenset(self.excluded | self.pieces.keys()),
+            frozenset(self.excluded | self.pieces.keys() | behind),
         )
 
     def _base(self, name: str, place: Path) -> Path:
@@ -243,7 +244,7 @@ class _Finding:
         if not (place.is_dir() if tree else place.is_file()):
             if not tree:  # a workspace is made when it is needed
                 self.missing.append(f"{place}, which {document.path} names, is not there")
-            path = self._inside(place)
+            path = self._below_root(place)
         else:
             path = self._path_of(place, kind)
             if not tree or self.workspaces:
@@ -264,11 +265,13 @@ class _Finding:
         for tree in (one for one in self.pieces.values() if one.tree and place.is_relative_to(one.source)):
             return f"{tree.path}/{place.relative_to(tree.source)}"
         taken = {one.path for one in self.pieces.values()}
-        return self._inside(place) or _free(f"{kind.replace(' ', '-')}/{place.name or 'root'}", taken)
+        return self._below_root(place) or _free(f"{kind.replace(' ', '-')}/{place.name or 'root'}", taken)
 
     def _inside(self, place: Path) -> str:
         """The path of a place relative to the installation; empty if it is not in it."""
-        place = place.resolve()
+        return self._below_root(place.resolve())
+
+    def _below_root(self, place: Path) -> str:
         return str(place.relative_to(self.root)) if place != self.root and place.is_relative_to(self.root) else ""
 
     def _add(self, piece: BackupPiece) -> None:
