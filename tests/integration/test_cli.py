@@ -264,7 +264,10 @@ def test_what_explain_is_asked_wrongly(cli: Cli) -> None:
 
 def test_wrong_contacts_events_and_accounts_are_told_where_the_right_ones_are(cli: Cli) -> None:
     assert "'77' is not an id: give the id of a contact, or" in cli.run("pairing", "approve", "77")[2]
-    assert "(at least 4), as `switchboard quarantine list`" in cli.run("quarantine", "show", "nope")[2]
+    assert (
+        "or its first 4 or last 8 characters, or more, as `switchboard quarantine list`"
+        in cli.run("quarantine", "show", "nope")[2]
+    )
     assert "no contact has an id that begins or ends with 0000" in cli.run("pairing", "approve", "0000")[2]
     assert "no event in quarantine has an id that begins or ends with 0000" in cli.run("quarantine", "show", "0000")[2]
     assert "such as telegram/bot:123456, as `switchboard channels`" in cli.run("pairing", "code", "telegram")[2]

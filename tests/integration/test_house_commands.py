@@ -125,6 +125,7 @@ async def begin(parts: Lab, hand: Hand) -> None:
         ("/start K7QM2XWP4B", START),
         ("/hlep", "Did you mean /help? If not, write it without the slash."),
         ("/stop please", "Did you mean /stop? Send it alone, with nothing behind it."),
+        ("/stop!", "Did you mean /stop? Send it alone, with nothing behind it."),
         ("/approve", "To approve something, send /approve and the id that the request names, and nothing else."),
         ("/answer 1a2b3c4d", "To answer a question, send /answer, the id that the question names, and your answer."),
         ("/weather", None),

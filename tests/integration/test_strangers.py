@@ -241,7 +241,23 @@ async def test_an_owner_does_not_let_in_what_an_operator_has_denied(database_url
         with pytest.raises(Forbidden, match="denied"):
             await parts.accept.accept(in_group("/start"))
         await decided(parts, "-100", "stranger")
-        assert not (await parts.accept.accept(in_group("/start"))).held
+        start = in_group("/start")
+        assert not (await parts.accept.accept(start)).held
+        await decided(parts, "-100", "stranger")
+        assert (await parts.accept.accept(start)).duplicate
+        assert (await parts.accept.accept(in_group("hello"))).held, "what comes again lets nobody in again"
+        await parts.accept.accept(submission("hello", sender="42", chat_type="private"))
+        await decided(parts, "42", "denied")
+        assert (await parts.accept.accept(in_group("/start"))).held, "nor does an owner whom an operator has denied"
+
+
+async def test_a_conversation_begins_anew_when_the_command_was_held(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts, at_work(parts.worker()):
+        command = await parts.accept.accept(private("/new"))
+        assert command.held
+        await decided(parts, "alice", "approved")
+        await eventually(lambda: settled(parts))
+        assert await parts.count("select count(*) from conversation_start") == 1
 
 
 async def test_mail_counts_only_for_an_authenticated_sender_and_nobody_is_answered(database_url: str) -> None:
@@ -473,7 +489,7 @@ async def test_a_code_makes_an_owner_in_a_private_chat_alone(
             await parts.accept.accept(submission(f"/start {CODE}", **where))
         assert await owners(parts) == ({"alice"} if becomes else set())
         await parts.accept.accept(private(CODE, "mallory"))
-        locked = becomes or where == {}
+        locked = becomes or where.get("chat_type") != "private"
         assert await owners(parts) == ({"alice"} if becomes else set() if locked else {"mallory"})
 
 

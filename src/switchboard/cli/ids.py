@@ -52,7 +52,7 @@ def check_id(given: str, kind: Kind) -> str:
     if kind != "rule" and not _BEGINNING.fullmatch(given):  # a rule may be named
         words = _WORDS[kind]
         raise typer.BadParameter(
-            f"{given!r} is not an id: give the id of {_a(words)}, or its first or last characters (at least 4), as "
+            f"{given!r} is not an id: give the id of {_a(words)}, or its first 4 or last 8 characters, or more, as "
             f"`switchboard {words.listed}` shows them",
             param_hint="ID",
         )

@@ -374,7 +374,7 @@ class AcceptLeg:
         if apart:
             # Strangers choose the ids of this channel, so an id in use must not hide another message.
             log.warning("messages of one id and different contents; all are kept", messages=len(apart))
-            again = [replace(asks[n], message=own, ready=None, forgets=None) for n, own in apart.items()]
+            again = [replace(asks[n], message=own, ready=None) for n, own in apart.items()]
             for n, answer in zip(apart, await self._put(again, authors), strict=True):
                 answers[n] = replace(answer, same_id=not answer.duplicate)
         return answers

@@ -26,6 +26,7 @@ from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.store import stopping as store
 from switchboard.store.database import Database
+from switchboard.store.history import begin_anew
 from switchboard.tasks import cancelled
 
 STOP: Final = "stop"
@@ -72,7 +73,11 @@ class StopEngine:
         said = command_text(whole)
         if said.lower().partition("@")[0] != COMMAND:
             house = self._house_command(whole, said)
-            return await self._decide(turn, whole) if house is None else Answer(house.answer)
+            if house is None:
+                return await self._decide(turn, whole)
+            if house.name == "new":  # it may have been held when it was stored, so that nothing began
+                await begin_anew(self._database, [turn.request_id])
+            return Answer(house.answer)
         return Answer(answer([self._ends(one) for one in await store.stopped_by(self._database, turn.request_id)]))
 
     def _house_command(self, whole: Envelope, said: str) -> HouseCommand | None:

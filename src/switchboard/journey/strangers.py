@@ -95,7 +95,7 @@ class Strangers:
         """
         envelope = prepared.arrival.message.envelope
         named = self._named(envelope, contact)
-        if self._admits(envelope, contact) and await self._admit(envelope, named):
+        if self._admits(envelope, contact) and await self._admit(prepared, named):
             return None
         code, pairs = self._code(envelope, contact), self._pairs(envelope, contact)
         notice = self._notice(envelope, contact) if pairs or contact.scope == "late" else None
@@ -126,12 +126,12 @@ class Strangers:
         command = house_command(envelope, self._channels[contact.channel])
         return command is not None and command.name == "start" and self._owns(envelope)
 
-    async def _admit(self, envelope: Envelope, group: NamedContact) -> bool:
+    async def _admit(self, prepared: Prepared, group: NamedContact) -> bool:
         """Whether the group may write now; not if an operator has denied it."""
         who = group.contact
-        by = f"owner {who.channel}:{envelope.sender.identity}"
+        by = f"owner {who.channel}:{prepared.arrival.message.envelope.sender.identity}"
         async with self._database.transaction() as one:
-            admitted = await store.admit(one, group, by)
+            admitted = await store.admit(one, prepared, group, by)
             if admitted:
                 detail = {"channel": who.channel, "endpoint": who.endpoint, "identity": who.identity, "by": by}
                 await audit.append(one, "pairing", "group_admitted", detail)
@@ -154,11 +154,15 @@ class Strangers:
 
     def _pairs(self, envelope: Envelope, contact: Contact) -> bool:
         """Whether this may be the message of a person who pairs."""
-        written = envelope.event.kind == "message" and not envelope.edits
-        return written and contact.scope == "person" and self._policy(envelope) == "pair"
+        return contact.scope == "person" and self._is_written(envelope)
+
+    def _is_written(self, envelope: Envelope) -> bool:
+        return envelope.event.kind == "message" and not envelope.edits and self._policy(envelope) == "pair"
 
     def _code(self, envelope: Envelope, contact: Contact) -> str | None:
-        return code_in(command_text(envelope)) if self._pairs(envelope, contact) else None
+        """Where others read it, too: there a code for owners makes nobody an owner, and is locked."""
+        there = contact.scope != "late" and self._is_written(envelope)
+        return code_in(command_text(envelope)) if there else None
 
     def _policy(self, envelope: Envelope) -> Policy | None:
         found = self._policies.get((envelope.source.channel, envelope.source.endpoint_identity))

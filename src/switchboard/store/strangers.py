@@ -148,12 +148,15 @@ async def add(database: Database, contact: Contact, by: str) -> UUID:
     return UUID(contact_id)
 
 
-async def admit(database: Database, group: NamedContact, by: str) -> bool:
-    """Approve a group; False: an operator has denied it."""
+async def admit(database: Database, one: Prepared, group: NamedContact, by: str) -> bool:
+    """Approve a group because of a message; False: an operator has denied it or its sender, or it was stored before."""
     keys, who = await database.keys(), group.contact
+    person = Contact(who.channel, who.endpoint, "person", one.arrival.message.envelope.sender.identity)
     where = account_key(keys, who.channel, who.endpoint), contact_key(keys, who), who.channel, who.endpoint
     name = storable_or_none(group.name)
-    return bool(await database.value(query("strangers.admit_group"), *where, storable_text(who.identity), name, by))
+    event = keys_of(one, keys)[2]
+    of = storable_text(who.identity), name, by, event, contact_key(keys, person)
+    return bool(await database.value(query("strangers.admit_group"), *where, *of))
 
 
 async def move(database: Database, channel: str, endpoint: str, old: str, new: str) -> None:

@@ -62,6 +62,8 @@ from switchboard.tasks import wait_at_most
 
 _LOOK_EVERY_S: Final = 0.25
 """Poll interval, as a notification of another process may be lost."""
+_END: Final = 8
+"""Digits by which an id is known by its end: fewer are common among thousands."""
 _DIGITS: Final = re.compile(r"[0-9a-f]{4,32}")
 _FEW: Final = 5
 """Things of a kind that are told of the beginning of an id: enough to see that it is not unique."""
@@ -313,7 +315,8 @@ class Views:
             return named
         first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
         found = await lookup.find(self._database, first, last, _FEW)
-        return named + (found or await lookup.find_end(self._database, digits, _FEW))
+        by_end = not found and len(digits) >= _END
+        return named + (await lookup.find_end(self._database, digits, _FEW) if by_end else found)
 
     async def own(self, caller: Principal, request_id: UUID) -> StoredMessage:
         """The message, if the caller may read it. Raises NotFound."""

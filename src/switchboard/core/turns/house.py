@@ -72,15 +72,17 @@ def house_command(envelope: Envelope, channel: Channel) -> HouseCommand | None:
 
 def command_of(text: str) -> HouseCommand | None:
     """The command that a text is, or a slip of one."""
-    found = _WORD.fullmatch(text.strip())
+    said = text.strip()
+    bare = said.rstrip(".!?")  # people end a sentence; what they mean is a slip, not the command itself
+    found = _WORD.fullmatch(bare)
     if found is None:
         return None
     word, account, extra = found[1].lower(), found[2], (found[3] or "").strip()
     name = _ALONE.get(word)
-    if name is not None and (not extra or (name == "start" and _PAYLOAD.fullmatch(extra))):
+    if name is not None and bare == said and (not extra or (name == "start" and _PAYLOAD.fullmatch(extra))):
         return HouseCommand(name, account, _ANSWERS[name])
-    said = _slip(word, extra)
-    return HouseCommand("slip", account, said) if said else None
+    answer = _slip(word, extra)
+    return HouseCommand("slip", account, answer) if answer else None
 
 
 def _slip(word: str, extra: str) -> str:

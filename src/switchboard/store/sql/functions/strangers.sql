@@ -41,7 +41,7 @@ begin
         return;
     end if;
     if _code is not null and coalesce(_known.state, 'stranger') = 'stranger' then
-        _used := use_pairing_code(_account, _code, false, _private);
+        _used := use_pairing_code(_account, _code, _scope <> 'person', _private);  -- a group is not paired
     end if;
     if _used is not null then
         _state := 'code';
@@ -101,7 +101,8 @@ begin
     if _found is null then
         update pairing_code c set tries = case when c.key = _code and c.owner_of is not null then 5 else c.tries + 1 end
             where c.account = _account and c.used_at is null and c.tries < 5 and c.expires_at > clock_timestamp()
-              and (c.owner_of is not null or not _owners);
+              and (c.owner_of is not null or not _owners)
+              and (c.key = _code or _private or not _owners);  -- nobody guesses where no guess is taken
     end if;
     return _found;
 end $$;
@@ -267,12 +268,14 @@ end $$;
 
 -- Let a group in, unless an operator has denied it. _name: its title. Returns whether it may write now.
 create or replace function admit_group(
-    _account uuid, _contact uuid, _channel text, _endpoint text, _identity text, _name text, _by text
+    _account uuid, _contact uuid, _channel text, _endpoint text, _identity text, _name text, _by text, _event uuid, _person uuid
 ) returns boolean
 language plpgsql as $$
 begin
     perform lock_contacts(_account);
-    if exists (select from contact c where c.contact_id = _contact and c.state = 'denied') then
+    -- An event that was stored before has let in whom it could; an operator may have decided otherwise since.
+    if exists (select from contact c where c.contact_id in (_contact, _person) and c.state = 'denied')
+       or exists (select from dedupe d where d.key = _event) then
         return false;
     end if;
     insert into contact as c (contact_id, account, channel, endpoint, scope, identity, display_name, state)

@@ -32,7 +32,7 @@ select move_contact($1, $2, $3, $4);
 select messages, changed from let_in($1, $2, $3, $4, $5, $6, $7);
 
 -- name: admit_group
-select admit_group($1, $2, $3, $4, $5, $6, $7);
+select admit_group($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: new_code
 insert into pairing_code (code_id, account, key, expires_at, owner_of)
