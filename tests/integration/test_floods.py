@@ -219,6 +219,23 @@ async def test_strangers_take_turns_and_who_has_sent_more_comes_last() -> None:
     assert begun[len(begun) - 71 :] == [*(n for n in rest if n >= 190), *(n for n in rest if n < 190), 194][-71:]
 
 
+async def test_who_asks_for_the_first_time_does_not_wait_behind_all_who_ask_again() -> None:
+    turns, begun = StrangersTurns(asyncio.get_running_loop(), per_second=100.0), list[str]()
+    callers = [Caller() for _ in range(101)]
+    for n, caller in enumerate(callers):
+        turns.take(caller, partial(begun.append, f"first {n}"))
+    await eventually(partial(_is_empty, turns))
+    for n, caller in enumerate(callers):
+        turns.take(caller, partial(begun.append, f"again {n}"))
+    turns.take(Caller(), partial(begun.append, "a webhook"))
+    await eventually(lambda: _has(begun, "a webhook"))
+    assert len([one for one in begun if one.startswith("again")]) <= 3
+
+
+async def _has(begun: list[str], name: str) -> bool:
+    return name in begun
+
+
 def test_who_shows_a_token_that_was_accepted_lately_is_no_stranger() -> None:
     connections, known, new = Connections(8), Caller(), Caller()
     bearer = [(b"host", b"x"), (b"authorization", b"Bearer sb_c_one")]

@@ -2,9 +2,10 @@
 
 A stranger is a connection that has not shown a token, and shows none now that was accepted lately. However many
 requests strangers send, most of the time is left for those who are known, and those who send one at a time come before
-those who send many. `fastpath/heads.py` calls `StrangersTurns` for each request and each handshake of a WebSocket;
-`ws/connection.py` calls `TokenPaces` for each request of the gateway. Next: `connections.py`, which knows who is a
-stranger.
+those who send many. Of these, who asks for the first time and who has had a turn before come alternately, so that a
+webhook does not wait behind all who keep a connection open and ask again. `fastpath/heads.py` calls `StrangersTurns`
+for each request and each handshake of a WebSocket; `ws/connection.py` calls `TokenPaces` for each request of the
+gateway. Next: `connections.py`, which knows who is a stranger.
 """
 
 from __future__ import annotations
@@ -51,24 +52,29 @@ class StrangersTurns:
         self._loop = loop
         self._pace = RequestPace(per_second)
         self._waiting: dict[OpenConnection, Callable[[], object]] = {}
+        self._again: dict[OpenConnection, Callable[[], object]] = {}
+        """Those who have had a turn before."""
+        self._served: set[OpenConnection] = set()
+        self._was_again = False
         self._eager: dict[OpenConnection, Callable[[], object]] = {}
         """Those who have sent more than they wait for."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._eager)
+        return len(self._waiting) + len(self._again) + len(self._eager)
 
     def __contains__(self, connection: OpenConnection) -> bool:
-        return connection in self._waiting or connection in self._eager
+        return connection in self._waiting or connection in self._again or connection in self._eager
 
     def take(self, connection: OpenConnection, begin: Callable[[], object], *, eager: bool = False) -> None:
         """Call `begin` at the next turn of this connection, which may be now."""
         now = self._loop.time()
         if not len(self) and not self._pace.wait(now):
             self._pace.count(now)
+            self._served.add(connection)
             begin()
             return
-        self._waiting[connection] = begin
+        (self._again if connection in self._served else self._waiting)[connection] = begin
         if eager:
             self.put_behind(connection)
         if self._timer is None:
@@ -76,7 +82,7 @@ class StrangersTurns:
 
     def put_behind(self, connection: OpenConnection) -> None:
         """It has sent more than what it waits for: others come first. If too many do so, the oldest is cut off."""
-        begin = self._waiting.pop(connection, None)
+        begin = self._waiting.pop(connection, None) or self._again.pop(connection, None)
         if begin is None:
             return
         self._eager[connection] = begin
@@ -87,8 +93,9 @@ class StrangersTurns:
 
     def leave(self, connection: OpenConnection) -> None:
         """The connection has gone: what it waits for does not begin."""
-        self._waiting.pop(connection, None)
-        self._eager.pop(connection, None)
+        for waiting in (self._waiting, self._again, self._eager):
+            waiting.pop(connection, None)
+        self._served.discard(connection)
 
     def _await_next(self, now: float) -> None:
         self._timer = self._loop.call_later(self._pace.wait(now), self._begin_next)
@@ -96,14 +103,22 @@ class StrangersTurns:
     def _begin_next(self) -> None:
         """One in each iteration of the loop: others come in between."""
         self._timer, now = None, self._loop.time()
-        waiting, begin = self._waiting or self._eager, None
+        waiting, begin = self._next(), None
         if waiting and not self._pace.wait(now):
             self._pace.count(now)
-            begin = waiting.pop(next(iter(waiting)))
+            self._was_again = waiting is self._again
+            connection = next(iter(waiting))
+            self._served.add(connection)
+            begin = waiting.pop(connection)
         if len(self):
             self._await_next(now)
         if begin is not None:
             begin()
+
+    def _next(self) -> dict[OpenConnection, Callable[[], object]]:
+        """Whose turn it is."""
+        first, second = (self._waiting, self._again) if self._was_again else (self._again, self._waiting)
+        return first or second or self._eager
 
 
 class TokenPaces:

@@ -6,6 +6,7 @@ InvalidInput. Next: `mapping.py`.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -19,6 +20,7 @@ from switchboard.ports.connector import Posted
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _MOST_FIELDS: Final = 1000
+_CHARSET: Final = re.compile(r"charset\s*=\s*\"?([\w.:-]{1,40})", re.ASCII | re.IGNORECASE)
 
 
 def read_body(posted: Posted) -> object:
@@ -26,7 +28,7 @@ def read_body(posted: Posted) -> object:
     kind = _kind(posted)
     starts_as_json = posted.body.lstrip()[:1] in (b"{", b"[")  # curl -d calls JSON a form
     if kind == _FORM and not starts_as_json:
-        return _form(posted.body)
+        return _form(posted.body, _charset(posted))
     try:
         return _json(posted.body)
     except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
@@ -40,10 +42,16 @@ def _kind(posted: Posted) -> str:
     return posted.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _form(body: bytes) -> object:
+def _charset(posted: Posted) -> str:
+    found = _CHARSET.search(posted.headers.get("content-type", ""))
+    return found[1] if found else "utf-8"
+
+
+def _form(body: bytes, charset: str) -> object:
     try:
-        pairs = parse_qsl(body.decode("utf-8"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
-    except ValueError as error:
+        said = body.decode(charset)
+        pairs = parse_qsl(said, True, encoding=charset, errors="strict", max_num_fields=_MOST_FIELDS)
+    except (ValueError, LookupError) as error:
         raise InvalidInput(f"the body is not a form: {error}", code="invalid_value") from None
     fields: JsonObject = {}
     for name, value in pairs:
@@ -55,8 +63,8 @@ def _form(body: bytes) -> object:
         return fields
     try:
         return _json(payload.encode())
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"the field payload of the form is not JSON: {error}", code="invalid_json") from None
+    except (ValueError, RecursionError):
+        return fields  # a field that only begins like JSON
 
 
 def _json(body: bytes) -> object:
