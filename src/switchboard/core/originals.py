@@ -7,6 +7,8 @@ None if this release can no longer read them. Next: `core/routing/facts.py`.
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,8 +39,33 @@ def whole_envelope(original: Original) -> Envelope | None:
 
 def _read(original: Original) -> Envelope:
     if original.media_type != "message/rfc822":
-        return read_envelope(original.raw)
+        return _read_json(original.raw)
     # Its body was read in a separate process, and is not read again here, as that may take any amount of time.
     stored = original.envelope if isinstance(original.envelope, Envelope) else with_texts(original.envelope)
     kept = msgspec.convert(stored, Envelope)
     return replace(kept, payload=replace(kept.payload, raw=raw_of_mail(original.raw)))
+
+
+def _read_json(raw: bytes) -> Envelope:
+    """Earlier releases took blanks and NUL from the id of the sender, which are refused now."""
+    try:
+        envelope = read_envelope(raw)
+    except InvalidInput as error:
+        if error.field != "sender.identity":
+            raise
+        return read_envelope(_with_bare_sender(raw))
+    return (
+        envelope
+        if envelope.sender.identity.strip() == envelope.sender.identity
+        else read_envelope(_with_bare_sender(raw))
+    )
+
+
+def _with_bare_sender(raw: bytes) -> bytes:
+    given = json.loads(raw)
+    match given:
+        case {"sender": {"identity": str(identity)}}:
+            given["sender"]["identity"] = identity.replace("\0", "").strip()
+        case _:
+            pass
+    return json.dumps(given).encode()
