@@ -55,7 +55,7 @@ async def end(process: ForkedCommand[bytes]) -> None:
 async def test_a_dead_letter_and_a_stranger_are_one_notice_each_wherever_workers_are_killed(place: Path) -> None:
     channels = place / "channels.d"
     channels.mkdir()
-    async with BotApi() as api, asyncio.timeout(120):
+    async with BotApi() as api, asyncio.timeout(300):  # six workers start one after the other
         (channels / "token").touch(mode=0o600)
         (channels / "token").write_text(TOKEN)
         (channels / "house.toml").write_text(
