@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, get_args
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,8 +22,9 @@ from uvicorn.server import ServerState
 from switchboard.server.connections import Connections
 from switchboard.server.fastpath import heads
 from switchboard.server.fastpath.heads import MOST_AHEAD, BoundedHttp
-from switchboard.server.turns import MOST_EAGER, RequestPace, StrangersTurns, TokenPaces
+from switchboard.server.turns import MOST_EAGER, RequestPace, StrangerKind, StrangerRequest, StrangersTurns, TokenPaces
 from switchboard.server.ws import protocol
+from switchboard.testing.connectors import in_no_time
 from tests.gateway import client
 from tests.integration.test_fastpath import Wire, cut, unlimited_turns
 from tests.servers import Opened
@@ -206,7 +207,7 @@ async def test_strangers_take_turns_and_who_has_sent_more_comes_last() -> None:
     turns, begun = StrangersTurns(asyncio.get_running_loop(), per_second=100.0), list[int]()
     callers = [Caller() for _ in range(200)]
     for n, caller in enumerate(callers):
-        turns.take(caller, partial(begun.append, n), eager=n < 190)
+        turns.take(caller, partial(begun.append, n), StrangerRequest(eager=n < 190))
     waiting = [n for n in range(200) if n not in begun]
     assert len(turns) == MOST_EAGER + 10
     cut = [n for n, caller in enumerate(callers) if caller.cut]
@@ -219,21 +220,24 @@ async def test_strangers_take_turns_and_who_has_sent_more_comes_last() -> None:
     assert begun[len(begun) - 71 :] == [*(n for n in rest if n >= 190), *(n for n in rest if n < 190), 194][-71:]
 
 
-async def test_who_asks_for_the_first_time_does_not_wait_behind_all_who_ask_again() -> None:
-    turns, begun = StrangersTurns(asyncio.get_running_loop(), per_second=100.0), list[str]()
-    callers = [Caller() for _ in range(101)]
-    for n, caller in enumerate(callers):
-        turns.take(caller, partial(begun.append, f"first {n}"))
-    await eventually(partial(_is_empty, turns))
-    for n, caller in enumerate(callers):
-        turns.take(caller, partial(begun.append, f"again {n}"))
-    turns.take(Caller(), partial(begun.append, "a webhook"))
-    await eventually(lambda: _has(begun, "a webhook"))
-    assert len([one for one in begun if one.startswith("again")]) <= 3
+@given(st.lists(st.tuples(st.sampled_from(get_args(StrangerKind)), st.booleans()), max_size=40))
+def test_a_flood_of_one_kind_holds_up_no_other(flood: list[tuple[StrangerKind, bool]]) -> None:
+    async def main() -> None:
+        loop, begun = asyncio.get_running_loop(), list[str]()
+        turns = StrangersTurns(loop, per_second=100.0)
+        while not len(turns):  # what may begin at once has begun
+            turns.take(Caller(), lambda: None, StrangerRequest())
+        for kind, later in flood:
+            turns.take(Caller(), partial(begun.append, kind), StrangerRequest(kind, later))
+        turns.take(Caller(), partial(begun.append, "mine"), StrangerRequest("webhook"))
+        while len(turns):
+            await asyncio.sleep(0.01)
+        before = begun[: begun.index("mine")]
+        mine = sum((kind, later) == ("webhook", False) for kind, later in flood)
+        assert before.count("webhook") == mine, "only webhooks of connections that ask for the first time"
+        assert all(before.count(kind) <= mine + 1 for kind in ("token", "other"))
 
-
-async def _has(begun: list[str], name: str) -> bool:
-    return name in begun
+    in_no_time(main())
 
 
 def test_who_shows_a_token_that_was_accepted_lately_is_no_stranger() -> None:
@@ -245,6 +249,8 @@ def test_who_shows_a_token_that_was_accepted_lately_is_no_stranger() -> None:
     assert not connections.is_stranger(known, [])
     assert not connections.is_stranger(new, bearer)
     assert connections.is_stranger(new, [(b"authorization", b"Bearer sb_c_two")])
+    connections.refused("Bearer sb_c_one")
+    assert connections.is_stranger(new, bearer)
 
 
 async def _is_empty(turns: StrangersTurns) -> bool:
@@ -265,6 +271,17 @@ async def test_connections_with_one_token_share_its_pace_and_others_do_not_wait(
         await ask("other", "quiet")
         await late
     assert done[-2:] == ["other", "late"]
+
+
+async def test_requests_that_are_given_up_cost_their_token_nothing() -> None:
+    paces = TokenPaces(lambda: 0.0)
+    given_up = [asyncio.create_task(paces.take("busy")) for _ in range(2_000)]
+    await asyncio.sleep(0)
+    for one in given_up:
+        one.cancel()
+    await asyncio.gather(*given_up, return_exceptions=True)
+    async with asyncio.timeout(SOON):
+        await paces.take("busy")
 
 
 # WebSockets ---------------------------------------------------------------------------------------------------------

@@ -136,18 +136,19 @@ def _started(command: list[str], data: Path, settings: Mapping[str, str]) -> Ite
     environment = kept | {f"SWITCHBOARD_{name}": value for name, value in ours.items()}
     with (data / f"{Path(command[0]).name}.log").open("w") as log:
         process = subprocess.Popen(command, cwd=data, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
-    try:
-        assert process.stdout is not None
-        said = json.loads(process.stdout.readline() or "{}")
-        if "url" not in said:
-            raise RuntimeError(f"{command[0]} did not start: {said}; see {log.name}")
-        yield said
-    finally:
-        process.send_signal(signal.SIGTERM)
+    with process:
         try:
-            process.wait(SOON)
-        except subprocess.TimeoutExpired:
-            process.kill()
+            assert process.stdout is not None
+            said = json.loads(process.stdout.readline() or "{}")
+            if "url" not in said:
+                raise RuntimeError(f"{command[0]} did not start: {said}; see {log.name}")
+            yield said
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(SOON)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def _models(places: Places, filler: str) -> list[dict[str, object]]:

@@ -69,6 +69,10 @@ class Connections:
                 self._shown.clear()
             self._shown.add(hash(shown))
 
+    def refused(self, shown: str | None) -> None:
+        """What this Authorization header shows is no token any more."""
+        self._shown.discard(hash(shown))
+
     def is_stranger(self, connection: OpenConnection, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Whether the connection has not shown a token, and shows none now that was accepted lately."""
         if connection in self._known:

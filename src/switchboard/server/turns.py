@@ -1,20 +1,26 @@
 """Requests of strangers take turns: so many a second, and of each connection one at a time.
 
 A stranger is a connection that has not shown a token, and shows none now that was accepted lately. However many
-requests strangers send, most of the time is left for those who are known, and those who send one at a time come before
-those who send many. Of these, who asks for the first time and who has had a turn before come alternately, so that a
-webhook does not wait behind all who keep a connection open and ask again. `fastpath/heads.py` calls `StrangersTurns`
-for each request and each handshake of a WebSocket; `ws/connection.py` calls `TokenPaces` for each request of the
-gateway. Next: `connections.py`, which knows who is a stranger.
+requests strangers send, most of the time is left for those who are known. Webhooks, requests with a token, and all
+others have turns one after the other, so none of them waits behind a flood of another kind. Among those of a kind,
+connections that ask for the first time come first; those that send many requests at once come last of all.
+`fastpath/heads.py` calls `StrangersTurns` for each request and each handshake of a WebSocket; `ws/connection.py` calls
+`TokenPaces` for each request of the gateway. Next: `connections.py`, which knows who is a stranger.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal, get_args
+
+from msgspec import Struct
 
 from switchboard.server.connections import OpenConnection
+
+StrangerKind = Literal["webhook", "token", "other"]
+"""`token`: it shows a token that is not known yet."""
+_Waiting = dict[OpenConnection, Callable[[], object]]
 
 STRANGERS_PER_S: Final = 150.0
 """Requests of all strangers together."""
@@ -44,6 +50,18 @@ class RequestPace:
         """One more begins, or will when it may."""
         self._free = max(self._free, now) + self._each
 
+    def give_back(self) -> None:
+        """One that was counted does not begin."""
+        self._free -= self._each
+
+
+class StrangerRequest(Struct, frozen=True):
+    """What a stranger asks for. `later`: it had a turn before; `eager`: it has sent more than this."""
+
+    kind: StrangerKind = "other"
+    later: bool = False
+    eager: bool = False
+
 
 class StrangersTurns:
     """Begins what strangers ask for, when it is their turn."""
@@ -51,38 +69,34 @@ class StrangersTurns:
     def __init__(self, loop: asyncio.AbstractEventLoop, per_second: float = STRANGERS_PER_S) -> None:
         self._loop = loop
         self._pace = RequestPace(per_second)
-        self._waiting: dict[OpenConnection, Callable[[], object]] = {}
-        self._again: dict[OpenConnection, Callable[[], object]] = {}
-        """Those who have had a turn before."""
-        self._served: set[OpenConnection] = set()
-        self._was_again = False
-        self._eager: dict[OpenConnection, Callable[[], object]] = {}
+        self._lines: dict[StrangerKind, tuple[_Waiting, _Waiting]] = {kind: ({}, {}) for kind in get_args(StrangerKind)}
+        """Of each kind, those who ask for the first time, and the others. The kind that had a turn last is the last."""
+        self._eager: _Waiting = {}
         """Those who have sent more than they wait for."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._again) + len(self._eager)
+        return len(self._eager) + sum(len(first) + len(later) for first, later in self._lines.values())
 
     def __contains__(self, connection: OpenConnection) -> bool:
-        return connection in self._waiting or connection in self._again or connection in self._eager
+        return connection in self._eager or any(connection in one for line in self._lines.values() for one in line)
 
-    def take(self, connection: OpenConnection, begin: Callable[[], object], *, eager: bool = False) -> None:
+    def take(self, connection: OpenConnection, begin: Callable[[], object], asked: StrangerRequest) -> None:
         """Call `begin` at the next turn of this connection, which may be now."""
         now = self._loop.time()
         if not len(self) and not self._pace.wait(now):
             self._pace.count(now)
-            self._served.add(connection)
             begin()
             return
-        (self._again if connection in self._served else self._waiting)[connection] = begin
-        if eager:
+        self._lines[asked.kind][asked.later][connection] = begin
+        if asked.eager:
             self.put_behind(connection)
         if self._timer is None:
             self._await_next(now)
 
     def put_behind(self, connection: OpenConnection) -> None:
         """It has sent more than what it waits for: others come first. If too many do so, the oldest is cut off."""
-        begin = self._waiting.pop(connection, None) or self._again.pop(connection, None)
+        begin = self._removed(connection)
         if begin is None:
             return
         self._eager[connection] = begin
@@ -93,32 +107,38 @@ class StrangersTurns:
 
     def leave(self, connection: OpenConnection) -> None:
         """The connection has gone: what it waits for does not begin."""
-        for waiting in (self._waiting, self._again, self._eager):
-            waiting.pop(connection, None)
-        self._served.discard(connection)
+        self._removed(connection)
+        self._eager.pop(connection, None)
+
+    def _removed(self, connection: OpenConnection) -> Callable[[], object] | None:
+        for line in self._lines.values():
+            for waiting in line:
+                if (begin := waiting.pop(connection, None)) is not None:
+                    return begin
+        return None
 
     def _await_next(self, now: float) -> None:
         self._timer = self._loop.call_later(self._pace.wait(now), self._begin_next)
 
     def _begin_next(self) -> None:
         """One in each iteration of the loop: others come in between."""
-        self._timer, now = None, self._loop.time()
-        waiting, begin = self._next(), None
-        if waiting and not self._pace.wait(now):
+        self._timer, now, begin = None, self._loop.time(), None
+        if len(self) and not self._pace.wait(now):
             self._pace.count(now)
-            self._was_again = waiting is self._again
-            connection = next(iter(waiting))
-            self._served.add(connection)
-            begin = waiting.pop(connection)
+            waiting = self._next_line()
+            begin = waiting.pop(next(iter(waiting)))
         if len(self):
             self._await_next(now)
         if begin is not None:
             begin()
 
-    def _next(self) -> dict[OpenConnection, Callable[[], object]]:
-        """Whose turn it is."""
-        first, second = (self._waiting, self._again) if self._was_again else (self._again, self._waiting)
-        return first or second or self._eager
+    def _next_line(self) -> _Waiting:
+        """Those of whom the oldest has the next turn."""
+        for kind, (first, later) in self._lines.items():
+            if first or later:
+                self._lines[kind] = self._lines.pop(kind)
+                return first or later
+        return self._eager
 
 
 class TokenPaces:
@@ -135,4 +155,8 @@ class TokenPaces:
         pace, now = self._paces.setdefault(token, RequestPace(TOKEN_PER_S)), self._clock()
         seconds = pace.wait(now)
         pace.count(now)
-        await asyncio.sleep(seconds)
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            pace.give_back()
+            raise

@@ -26,7 +26,8 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.server.connections import Connections
 from switchboard.server.fastpath.one_write import OneWrite
 from switchboard.server.fastpath.pieces import piece_end
-from switchboard.server.turns import StrangersTurns
+from switchboard.server.http.gate import HOOKS
+from switchboard.server.turns import StrangerKind, StrangerRequest, StrangersTurns
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
@@ -91,7 +92,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._turns: StrangersTurns = app_state["turns"]
         self._kept = b""
         """What was read and is not parsed yet: at most one read, as no other follows before it is."""
-        self._going_on = self._upgraded = self._refused = False
+        self._going_on = self._upgraded = self._refused = self._had_turn = False
         self._gateway: asyncio.Protocol | None = None
         """Whose the connection is after an upgrade."""
         self._unread = 0
@@ -135,7 +136,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._upgraded = True
         self._in_head = self._in_body = False
         self._unread = 0
-        self._turns.take(self, self._upgrade)
+        self._turns.take(self, self._upgrade, StrangerRequest())
 
     def _upgrade(self) -> None:
         """The new protocol gets what came behind the handshake, although clients should have waited."""
@@ -223,7 +224,9 @@ class BoundedHttp(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         begin = partial(super()._start_asgi_task, cycle, app)
         if self._connections.is_stranger(self, cycle.scope["headers"]):
-            self._turns.take(self, begin, eager=bool(self._kept or self.pipeline))
+            eager, later = bool(self._kept or self.pipeline), self._had_turn
+            self._had_turn = True
+            self._turns.take(self, begin, StrangerRequest(_kind_of(cycle), later, eager))
         else:
             begin()
 
@@ -311,6 +314,12 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _is_answering(self) -> bool:
         return bool(self.cycle) and not self.cycle.response_complete
+
+
+def _kind_of(cycle: RequestResponseCycle) -> StrangerKind:
+    if cycle.scope["path"].startswith(HOOKS):
+        return "webhook"
+    return "token" if any(name == b"authorization" for name, _ in cycle.scope["headers"]) else "other"
 
 
 def _announced(headers: list[tuple[bytes, bytes]]) -> int | None:

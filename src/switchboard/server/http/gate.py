@@ -21,7 +21,7 @@ from structlog.contextvars import bind_contextvars
 from switchboard.app.access import SCOPES, Access, AnyRole, Principal
 from switchboard.app.messages.quarantine import MAX_RAW
 from switchboard.app.settings import Settings
-from switchboard.domain.errors import TooLarge
+from switchboard.domain.errors import TooLarge, Unauthenticated
 from switchboard.server.connections import Connections
 from switchboard.server.http.errors import response_to
 from switchboard.server.http.hosts import Hosts, UnknownHost
@@ -189,13 +189,21 @@ class RequestGate:
                 self._hosts.check(value)
         return authorization, announced, chunked
 
+    async def _authenticated(self, scope: Scope, authorization: str | None) -> Principal:
+        try:
+            return await self._access.authenticate(authorization)
+        except Unauthenticated:
+            connections: Connections = scope["state"]["connections"]
+            connections.refused(authorization)
+            raise
+
     async def _admit(self, scope: Scope) -> tuple[str, int, int | None]:
         """The token's name, otherwise the path; the permitted and the announced number of bytes.
 
         Raises the errors of `authenticate`, UnknownHost and TooLarge.
         """
         authorization, announced, chunked = self._head(scope)
-        principal = None if is_public(scope["path"]) else await self._access.authenticate(authorization)
+        principal = None if is_public(scope["path"]) else await self._authenticated(scope, authorization)
         if principal is not None:
             _count(scope, principal, authorization)
         limit = self._limits.of(scope["path"], principal.role if principal else None)
