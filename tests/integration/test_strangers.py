@@ -531,6 +531,32 @@ async def test_a_code_for_an_owner_is_locked_by_wrong_tries_of_those_who_may_wri
         assert await parts.count("select count(*) from delivery") == 6
 
 
+@pytest.mark.parametrize("revoked", [False, True])
+async def test_owners_change_while_a_butler_is_removed_and_neither_waits_for_the_other(
+    database_url: str, revoked: bool
+) -> None:
+    waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    async with lab(database_url, policies=PAIR) as parts:
+        await keep(parts, owner_of=ECHO)
+        if revoked:
+            await parts.accept.accept(private(CODE))
+
+        async def change() -> None:
+            await (decided(parts, "alice", "stranger") if revoked else parts.accept.accept(private(CODE)))
+
+        async def waits() -> bool:
+            return await parts.count(waiting) == 1
+
+        async with parts.database.transaction() as one:
+            await one.run("lock table rule_set in share row exclusive mode")  # as all that writes rules does first
+            changing = asyncio.create_task(change())
+            await eventually(waits)
+            await one.rows("select from contact_owner for update")
+            await one.rows("select from member for update")
+        await changing
+        assert await owners(parts) == (set() if revoked else {"alice"})
+
+
 async def test_no_code_stands_in_the_database(database_url: str) -> None:
     async with lab(database_url, policies=PAIR) as parts:
         await keep(parts, "bot:house")

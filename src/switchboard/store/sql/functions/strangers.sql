@@ -113,6 +113,10 @@ language plpgsql as $$
 declare
     _owner_of text;
 begin
+    if not exists (select from pairing_code c where c.code_id = _code_id and c.owner_of is not null) then
+        return null;
+    end if;
+    lock table rule_set in share row exclusive mode;  -- before members and owners, as whoever removes a butler does
     insert into contact_owner (contact_id, system_id)
         select _contact, m.system_id from pairing_code c join member m on m.system_id = c.owner_of where c.code_id = _code_id
         on conflict (contact_id, system_id) do update set since = contact_owner.since
@@ -155,6 +159,9 @@ begin
         from contact c where c.contact_id = _contact;
     if _changed is null then
         return;
+    end if;
+    if _state <> 'approved' and exists (select from contact_owner o where o.contact_id = _contact) then
+        lock table rule_set in share row exclusive mode;  -- as in add_owner
     end if;
     if _state = 'approved' then
         _count := release_held(_contact);
