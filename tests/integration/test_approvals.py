@@ -14,6 +14,7 @@ import pytest
 from switchboard.agents.loop.asking import MOST_WAITING
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.mail.parse import envelope_from_mail
+from switchboard.core.turns.house import NEW
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.errors import Conflict
 from switchboard.domain.message import RequestId
@@ -146,6 +147,9 @@ async def test_a_call_waits_for_its_approval_and_the_conversation_goes_on(databa
             assert await site.ended(await site.said(text)) == [f"Noted: {text}"]
         prompt = site.llm.requests[-1].messages[-1].text
         assert 'pay {"text":"7"} for the message "look here and pay 7", which waits for an approval' in prompt
+        assert await site.command("/new") == NEW
+        await site.ended(await site.said("and now?"))
+        assert not any("pay 7" in one.text or "pay {" in one.text for one in site.llm.requests[-1].messages)
         await site.decided(asked)
         [_, reply] = await site.parts.replies_to(first)
         assert reply == "look: {'text': 'here'} | pay: {'text': '7'}"

@@ -47,9 +47,10 @@ where p.kind = 'question'
 order by p.asked_at, p.approval_id;
 
 -- name: pending
--- What earlier messages of this conversation of a butler wait for.
+-- What earlier messages of this conversation of a butler wait for, unless it began anew since.
 select {{shown}}
 where a.lane = lane_key('turn', $1, conversation_key($2)) and a.request_id <> $3 and p.readers = $4 and approval_state(a) = 'pending'
+  and a.request_id > begun_anew(a.lane)
 order by p.asked_at, p.approval_id limit $5;
 
 -- name: count_of
