@@ -15,8 +15,10 @@ from switchboard.app.rules.seed import read_seed, seed_teams
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.strangers import Contact
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import RuleSet
+from switchboard.store import audit, strangers
 from switchboard.store.database import Database
 from switchboard.store.teams import load_with_rules_of, rule_set_version, team_ids
 from tests.hands import a_hand
@@ -78,6 +80,31 @@ async def test_the_built_in_team_makes_room_for_the_first_files_unless_somebody_
     if name == "root":
         await seed_teams(database, read_seed(tmp_path))
         assert names(await stored_rules(database)) == {("root", "Everything to memo", "default")}
+
+
+@pytest.mark.parametrize("butlers", [["memo"], ["clerk"]])
+async def test_owners_by_a_code_stay_when_the_built_in_team_makes_room(
+    database: Database, tmp_path: Path, butlers: list[str]
+) -> None:
+    await seed_teams(database, read_seed(None))
+    ann = Contact("telegram", "bot:house", "person", "ann")
+    contact_id = await strangers.add(database, ann, "boss")
+    for kept in ("System1/memo", "System4/root"):
+        await database.run("insert into contact_owner values ($1, $2, '2026-01-01')", contact_id, kept)
+    files = root(systems=[butler(name) for name in butlers])
+    files["routing_rules"][0]["targets"] = [{"system_id": f"System1/{butlers[0]}"}]
+    write_teams(tmp_path, files)
+    with capture_logs() as logs:
+        assert await seed_teams(database, read_seed(tmp_path))
+    [team] = (await stored_rules(database)).teams
+    owned = {one.system_id: {owner.identity for owner in one.owners} for one in team.members}
+    assert owned == {f"System1/{name}": {"ann"} if name == "memo" else set() for name in butlers}
+    gone = ["System4/root"] if butlers == ["memo"] else ["System1/memo", "System4/root"]
+    assert [entry["butler"] for entry in logs if entry["log_level"] == "warning"] == gone
+    entries = await audit.list_entries(database, action="owner_removed")
+    assert sorted(str(one.detail["owner_of"]) for one in entries) == gone
+    since = await database.rows("select distinct since::date::text as day from contact_owner")
+    assert [row["day"] for row in since] == ["2026-01-01"][: len(since)]
 
 
 async def test_teams_of_files_children_named_first(database: Database, tmp_path: Path) -> None:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
+from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.domain.routing import Member, Owner, Rule, RuleChange, RuleSet, Team, TeamId
+from switchboard.domain.routing import Member, Owner, Rule, RuleChange, RuleSet, SystemId, Team, TeamId
 from switchboard.ports.channel import Implies
-from switchboard.store.database import Database, Row, decoded, part_as, query
+from switchboard.store.database import Database, Row, decoded, part_as, query, rows_as
 from switchboard.store.rules import Authorship, RuleConnection, enter, in_pieces, new_version, rules_in
 
 
@@ -135,25 +137,41 @@ async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule],
         return changed
 
 
-async def make_room(database: Database, placeholder: Team, by: Authorship) -> bool:
+class Ownership(Struct, frozen=True):
+    """A contact that owns a butler by a code."""
+
+    contact_id: UUID
+    system_id: SystemId
+    since: datetime
+
+
+async def make_room(database: Database, placeholder: Team, by: Authorship) -> list[Ownership] | None:
     """Remove the only team if it is the `placeholder` of a new installation, and nobody has changed its rules.
 
-    In the first version it was entered. Returns whether it was removed; then there is a new version, without teams.
+    In the first version it was entered. Returns who owned its members by a code; then there is a new version, without
+    teams. None: it was not removed.
     """
     async with database.connection() as connection, connection.transaction():
         await connection.execute(query("teams.one_at_a_time"))
         [*found] = await _teams(connection)
         if [(one.team_id, _who(one)) for one in found] != [(placeholder.team_id, _who(placeholder))]:
-            return False
+            return None
         rules = await rules_in(connection, [placeholder.team_id])
         if [(rule.version, rule.created_by) for rule in rules] != [(1, by.author)]:
-            return False
+            return None
         version = int(await connection.fetchval(query("teams.version"))) + 1
         await new_version(connection, version, by, teams=True)
         await enter(connection, version, [RuleChange(rule, None) for rule in rules])
+        owned = rows_as(Ownership, await connection.fetch(query("teams.ownership"), placeholder.team_id))
         await connection.execute(query("teams.remove_members"), placeholder.team_id)
         await connection.execute(query("teams.remove_team"), placeholder.team_id)
-        return True
+        return owned
+
+
+async def keep_ownership(database: Database, owned: Sequence[Ownership]) -> list[Ownership]:
+    """Enter these owners of members that exist again; returns the others."""
+    values = [(one, (one.contact_id, one.system_id, one.since)) for one in owned]
+    return [one for one, row in values if not await database.changed(query("teams.keep_ownership"), *row)]
 
 
 def _who(team: Team) -> set[tuple[str, str]]:

@@ -26,10 +26,11 @@ from switchboard.core.routing.draft import Edit, draft_of, gist, new_rule
 from switchboard.core.routing.teamfile import DEFAULT_TEAM, TeamFile, parse_team_file
 from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
+from switchboard.store import audit
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.rules import Authorship, list_rules
-from switchboard.store.teams import make_room, rule_set_version, team_ids
+from switchboard.store.teams import Ownership, keep_ownership, make_room, rule_set_version, team_ids
 from switchboard.store.teams import seed as enter_teams
 from switchboard.transport.plug_ins import plug_ins
 
@@ -80,14 +81,17 @@ def read_seed(
 async def seed_teams(database: Database, seed: Seed | None) -> bool:
     """Write the teams; without any, the default team once. Returns whether there is a new version.
 
-    A known team gets its members from the file and keeps its rules. The default team makes room for the first files.
+    A known team gets its members from the file and keeps its rules. The default team makes room for the first files;
+    who owned its butlers by a code owns those of the same names.
     """
     if seed is not None:
         async with database.transaction() as one:
-            if await make_room(one, DEFAULT_TEAM.team, _BUILT_IN):
+            owned = await make_room(one, DEFAULT_TEAM.team, _BUILT_IN)
+            if owned is not None:
                 log.info("the built-in team made room for the team files", files=seed.origin)
             reason = f"seeded from {seed.origin}"
             changed = await enter_teams(one, seed.teams, seed.rules, author="file", reason=reason)
+            await _keep_owners(one, owned or ())
         await _warn_of_other_rules(database, seed.sources)
         return changed
     if await rule_set_version(database) == 0:
@@ -95,6 +99,19 @@ async def seed_teams(database: Database, seed: Seed | None) -> bool:
         values = {"author": _BUILT_IN.author, "reason": "a new installation"}
         return await enter_teams(database, [DEFAULT_TEAM.team], rules, **values)
     return False
+
+
+async def _keep_owners(database: Database, owned: Sequence[Ownership]) -> None:
+    """Those whose butler is gone own nothing any more, which should not pass unseen."""
+    for one in sorted(await keep_ownership(database, owned), key=lambda one: one.system_id):
+        detail = {"contact_id": str(one.contact_id), "owner_of": one.system_id}
+        await audit.append(database, _BUILT_IN.author, "owner_removed", detail)
+        log.warning(
+            "a person who owned a butler by a code owns it no more, since the team files have no such butler",
+            contact=str(one.contact_id),
+            butler=one.system_id,
+            remedy="switchboard pairing code ACCOUNT --owner BUTLER",
+        )
 
 
 def read_teams(teams_dir: Path) -> list[SeedFile]:

@@ -14,6 +14,13 @@ select system_id, team_id, number, engine, options, description, capabilities, a
 select o.system_id, c.channel, c.endpoint, c.identity from contact_owner o join contact c using (contact_id)
 where c.state = 'approved';
 
+-- name: ownership
+select o.contact_id, o.system_id, o.since from contact_owner o join member m using (system_id) where m.team_id = $1;
+
+-- name: keep_ownership
+insert into contact_owner (contact_id, system_id, since)
+select $1, m.system_id, $3 from member m where m.system_id = $2;
+
 -- name: rules
 select * from rule;
 
