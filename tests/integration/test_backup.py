@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -202,6 +203,35 @@ def test_wherever_files_lie_they_are_restored_inside(house: House, layout: str) 
         assert [one for one in places if not one.resolve().is_relative_to(house.new)] == []
         texts = [(places[0] / "file").read_text(), places[1].read_text(), places[2].read_text(), places[3].read_text()]
     assert texts == ["work", "prompt", f"{CANARY}-3", f"{CANARY}-3\n"]
+
+
+@pytest.mark.parametrize(
+    "directory", ["teams/keys", "channels.d/keys", "data/workspaces/memo/keys", "../elsewhere/keys"]
+)
+def test_a_secret_behind_a_link_is_no_plain_file(house: House, directory: str) -> None:
+    """As Kubernetes places secrets: the name that an option has is a link, through a link, to the file."""
+    place = house.write(f"{directory}/..1/model.key", f"{CANARY}-4").parent.parent
+    (place / "..data").symlink_to("..1")
+    (place / "model.key").symlink_to("..data/model.key")
+    text = (house.root / "switchboard.toml").read_text()
+    house.write("switchboard.toml", text.replace(str(house.root / "keys/model"), f"{directory}/model.key"))
+    house.save("--passphrase-file", house.passphrase)
+    assert CANARY.encode() not in house.file.read_bytes()
+    house.restore("--passphrase-file", house.passphrase)
+    named = tomllib.loads((house.new / "switchboard.toml").read_text())["models"][0]["api_key_file"]
+    restored = house.new / named
+    assert (restored.resolve().is_relative_to(house.new), restored.read_text()) == (True, f"{CANARY}-4")
+
+
+def test_a_secret_in_the_place_of_another_file_is_refused(house: House) -> None:
+    """A secret from elsewhere goes to `secrets`, where this installation has its team files."""
+    (house.root / "teams").rename(house.root / "secrets")
+    text = (house.root / "switchboard.toml").read_text()
+    house.write("switchboard.toml", text.replace('teams_dir = "teams"', 'teams_dir = "secrets"'))
+    house.write("secrets/hook", "no secret")
+    refused = house.cli.json("backup", house.file, code=1)["error"]
+    assert (refused["code"], "secrets/hook" in refused["message"]) == ("configuration", True)
+    assert not house.file.exists()
 
 
 def test_without_a_passphrase_secrets_are_left_out_and_named(house: House) -> None:

@@ -117,6 +117,11 @@ class ArchiveWriter:
         self._file = file
         self._entries: list[ArchiveEntry] = []
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """The paths of all members so far."""
+        return frozenset(entry.path for entry in self._entries)
+
     @contextmanager
     def growing(self, entry: ArchiveEntry) -> Iterator[Callable[[bytes], None]]:
         """A file whose pieces are written in the block; only then its size and hash are known. Raises OSError."""

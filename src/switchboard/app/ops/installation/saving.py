@@ -202,7 +202,11 @@ class _Saving:
         return self.wanted.inventory.contents(told)
 
     def write_secrets(self, contents: Contents) -> bool:
-        """Write the encrypted member, a backup of its own inside; returns whether there is one. Raises OSError."""
+        """Write the encrypted member, a backup of its own inside; returns whether there is one.
+
+        Raises OSError, and ConfigurationError if a secret has the path of another file.
+        """
+        self._require_own_paths()
         if self.wanted.passphrase is None or not self.secrets:
             return False
         from switchboard.app.ops.installation.sealing import seal
@@ -214,6 +218,15 @@ class _Saving:
         writer.close(contents)
         self.writer.add(ArchiveEntry(SEALED), seal(inner.getvalue(), self.wanted.passphrase))
         return True
+
+    def _require_own_paths(self) -> None:
+        """Two files with one path cannot be restored, and one of them may be a secret that is not encrypted."""
+        taken = set(self.writer.paths - {FILES + FILE_NAME})  # the settings are in both, here without passwords
+        for entry, _ in self.secrets:
+            if entry.path in taken:
+                path = entry.path.removeprefix(FILES)
+                raise ConfigurationError(f"the backup would have two files {path}, one of them a secret; rename one")
+            taken.add(entry.path)
 
     def _write_piece(self, piece: BackupPiece) -> None:
         """A file that the settings name, so it may be a link. Raises ConfigurationError if it cannot be read."""
