@@ -302,6 +302,15 @@ def test_a_newer_release_is_refused(house: House, release: str, schema: int) -> 
     assert "install that release or a newer one" in house.restore(code=1)["error"]["message"]
 
 
+def test_pausing_follows_no_link(house: House) -> None:
+    outside = house.root.parent / "outside"
+    (house.root / "channels.d/bot.paused").symlink_to(outside)
+    house.save()
+    assert house.restore("--paused")["paused"] == ["bot"]
+    paused = house.new / "channels.d/bot.paused"
+    assert (outside.exists(), paused.is_symlink(), paused.is_file()) == (False, False, True)
+
+
 def test_links_and_odd_things_in_a_workspace(house: House) -> None:
     place = house.root / "data/workspaces/memo"
     secret = house.root.parent / "outside.txt"

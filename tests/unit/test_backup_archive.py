@@ -194,6 +194,18 @@ def test_directories_elsewhere_are_refused(directories: dict[str, str]) -> None:
         read(out.getvalue())
 
 
+@pytest.mark.parametrize("path", ["files/in/c", "files/in", "files/data"])
+@pytest.mark.parametrize("entry", [ArchiveEntry("", "link", target="/etc"), ArchiveEntry("")])
+def test_directories_that_are_none_are_refused(path: str, entry: ArchiveEntry) -> None:
+    """Nothing of the backup lies below them, but what a restore makes there would."""
+    out = io.BytesIO()
+    writer = ArchiveWriter(out)
+    writer.add(replace(entry, path=path))
+    writer.close(replace(CONTENTS, directories={"channels_dir": "in/c", "data_dir": "data"}))
+    with pytest.raises(InvalidInput, match="which is no directory"):
+        read(out.getvalue())
+
+
 def test_a_tar_of_others_is_refused() -> None:
     for data in (b"", b"\0" * 10240, b"PGDMP" + bytes(5000), forged(_missing)[:512]):
         with pytest.raises(InvalidInput):

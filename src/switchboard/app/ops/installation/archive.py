@@ -223,26 +223,32 @@ def _matching(found: dict[str, ArchiveEntry], kept: Mapping[str, bytes]) -> Back
         if listed.get(path) != found.get(path):
             raise _damaged(f"{path!r} is not what the manifest says")
     _check_tree(found)
-    _check_places(manifest.contents)
+    _check_places(manifest.contents, found)
     return manifest
 
 
-def _check_places(contents: Contents) -> None:
-    """Whatever the contents place somewhere lies in the installation."""
+def _check_places(contents: Contents, entries: Mapping[str, ArchiveEntry]) -> None:
+    """Whatever the contents place somewhere lies in the installation, and no link leads its directories elsewhere."""
     if not {"channels_dir", "data_dir"} <= contents.directories.keys() <= DIRECTORIES:
         raise _damaged("it does not say where its directories go")
     for path in (*contents.directories.values(), *(one.path for one in contents.references)):
         if not is_safe(path):
             raise _damaged(f"{path!r} is not a path in an installation")
+    for path in contents.directories.values():
+        _check_above(f"{FILES}{path}/", entries)
 
 
 def _check_tree(entries: Mapping[str, ArchiveEntry]) -> None:
     """Nothing lies below a file or a link."""
     for path in entries:
-        above = path
-        while above := above.rpartition("/")[0]:
-            if above in entries and entries[above].kind != "directory":
-                raise _damaged(f"{path!r} lies below {above!r}, which is no directory")
+        _check_above(path, entries)
+
+
+def _check_above(path: str, entries: Mapping[str, ArchiveEntry]) -> None:
+    above = path
+    while above := above.rpartition("/")[0]:
+        if above in entries and entries[above].kind != "directory":
+            raise _damaged(f"{path!r} lies below {above!r}, which is no directory")
 
 
 def members(file: IO[bytes]) -> Iterator[tuple[ArchiveEntry, Iterator[bytes]]]:

@@ -291,7 +291,9 @@ class _Restoring:
         """Pause all accounts; returns their names. Raises OSError."""
         files = sorted((self.directory / self.manifest.contents.directories["channels_dir"]).glob("*.toml"))
         for file in files:
-            pause_file(file).touch(mode=0o600)
+            if (paused := pause_file(file)).is_symlink():  # it may lead outside
+                paused.unlink()
+            paused.touch(mode=0o600)
         return tuple(file.stem for file in files)
 
     def finish(self) -> None:
