@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS, Channels
-from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy, code_in
+from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy, code_in, contact_of
 from switchboard.core.turns.house import START
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.routing import SystemId, Team
@@ -258,6 +258,41 @@ async def test_a_conversation_begins_anew_when_the_command_was_held(database_url
         await decided(parts, "alice", "approved")
         await eventually(lambda: settled(parts))
         assert await parts.count("select count(*) from conversation_start") == 1
+
+
+CHANNEL: dict[str, Any] = {"id": -1001, "type": "channel", "title": "News"}
+POSTED: dict[str, Any] = {"sender_chat": CHANNEL, "date": 1, "text": "opening hours"}
+ORIGIN: dict[str, Any] = {"type": "channel", "chat": CHANNEL, "message_id": 5, "date": 1}
+
+
+def posted(where: str) -> Submission:
+    """A post of a channel, or its copy in the group, as Telegram's connector submits them."""
+    if where == "channel":
+        update = {"channel_post": {"message_id": 5, "chat": CHANNEL, **POSTED}}
+    else:
+        copy = {"message_id": 9, "chat": HOUSE, "is_automatic_forward": True, "forward_origin": ORIGIN, **POSTED}
+        update = {"message": copy}
+    about = {"channel": ("-1001", "channel"), "group": ("-100", "supergroup")}[where]
+    raw = {"update_id": next(UPDATES), **update}
+    return submission("opening hours", sender="-1001", thread=about[0], chat_type=about[1], raw=raw)
+
+
+@pytest.mark.parametrize("open_to", ["group", "channel", "both", "neither"])
+@pytest.mark.parametrize("order", [("channel", "group"), ("group", "channel")])
+async def test_a_post_and_its_copy_are_one_message_where_both_may_write_and_else_that_which_may(
+    database_url: str, open_to: str, order: tuple[str, str]
+) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        for where in order:
+            if open_to in {where, "both"}:
+                there = contact_of(posted(where).envelope, CHANNELS["telegram"])
+                assert there is not None
+                await store.add(parts.database, there, "boss")
+        given = [(where, await parts.accept.accept(posted(where))) for where in (*order, *order)]
+        new = [where for where, one in given if not one.duplicate]
+        assert new == ([order[0]] if open_to in {"both", order[0]} else list(order))
+        heard = [where for where, one in given if not one.held and not one.duplicate]
+        assert heard == ([] if open_to == "neither" else [order[0] if open_to == "both" else open_to])
 
 
 async def test_mail_counts_only_for_an_authenticated_sender_and_nobody_is_answered(database_url: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import structlog
 from msgspec import Struct, convert
@@ -52,6 +52,9 @@ from switchboard.store.inbox import Acceptance, Arrival, Prepared, ToClassify
 from switchboard.store.stopping import stop_earlier
 
 log = structlog.get_logger(__name__)
+
+_HEARD_BY_NOBODY: Final = frozenset({"held", "history", "dead", "cancelled"})
+"""States of a message that no butler got."""
 
 
 class Submission(Struct, frozen=True, gc=False):
@@ -336,6 +339,9 @@ class AcceptLeg:
                 arrival = store.prepare(self._arrival(own, author, command=ask.command))
                 again = await strangers.hold(arrival, contact, ask.blobs)
                 taken = None if again is None else replace(again, same_id=not again.duplicate)
+            if taken and (own := await self._unheard(ask.message, taken)) is not None:
+                arrival = store.prepare(self._arrival(own, author, command=ask.command))
+                taken = await strangers.hold(arrival, contact, ask.blobs)
         except Exception as error:
             return _refusal(error)
         return ask if taken is None else _outcome(ask, taken)
@@ -377,7 +383,20 @@ class AcceptLeg:
             again = [replace(asks[n], message=own, ready=None) for n, own in apart.items()]
             for n, answer in zip(apart, await self._put(again, authors), strict=True):
                 answers[n] = replace(answer, same_id=not answer.duplicate)
+        for n, ask in enumerate(asks):
+            if (own := await self._unheard(ask.message, answers[n])) is not None:
+                [answers[n]] = await self._put([replace(ask, message=own, ready=None)], authors)
         return answers
+
+    async def _unheard(self, message: Message, answer: Acceptance) -> Message | None:
+        """The message under a key of its own, if it is a duplicate of one that nobody got, in another conversation."""
+        envelope = message.envelope
+        if not answer.duplicate or not self._channels.of(envelope).comes_twice(envelope):
+            return None
+        first, thread = await store.get_message(self._database, answer.request_id), envelope.event.external_thread_id
+        if first is None or first.thread == thread or first.went_to or first.state not in _HEARD_BY_NOBODY:
+            return None
+        return replace(message, dedupe_key=key_of_its_own(message.dedupe_key, thread or ""))
 
     async def _put(self, asks: Sequence[_Ask], authors: Mapping[RequestId, SystemId | None]) -> list[Acceptance]:
         batch = [

@@ -155,6 +155,8 @@ class Channel(Struct, frozen=True, kw_only=True):
     """The platform's id of this event, preferably from `payload.raw`; None: it is `external_event_id`."""
     content: Callable[[Envelope], str | None] = _nothing
     """What must be equal besides the id for two messages to be the same, where strangers choose ids; None: nothing."""
+    comes_twice: Callable[[Envelope], bool] = _nobody_else
+    """Whether this event may come from another conversation as well: one is a duplicate only if the other was heard."""
     chat: Callable[[Envelope], str | None] = _nothing
     """The chat of a message that names no thread; None: the conversation is that of its sender."""
     title: Callable[[Envelope], str | None] = _nothing

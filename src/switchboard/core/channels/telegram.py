@@ -28,6 +28,8 @@ _ORIGINS: Final = ("sender_user", "sender_chat", "chat")
 """Where the origin of a message has its author, but for one who hides the account and has only a name."""
 _UNTITLED: Final = (*_MEDIA, "sticker", "contact", "location", "venue", "dice", "game", "invoice", "story", "checklist")
 """What a message without a text may be."""
+_POST: Final = "post:"
+"""How the key of a post begins."""
 
 
 def _message(envelope: Envelope) -> Raw:
@@ -52,7 +54,7 @@ def update_key(update: Raw) -> str | None:
     """
     message = _message_in(update)
     if number(update.get("update_id")) and (post := _post(update)):
-        return f"post:{post}"
+        return f"{_POST}{post}"
     when = message.get("edit_date") or message.get("date")
     parts = (update.get("update_id"), at(message, "chat", "id"), message.get("message_id"), when)
     known = [number(part) or "-" for part in parts]
@@ -228,6 +230,7 @@ _TELEGRAM: Final = Channel(
     name="telegram",
     providers=frozenset({"telegram"}),
     event_id=_event_id,
+    comes_twice=lambda envelope: (_event_id(envelope) or "").startswith(_POST),
     chat=_chat,
     title=lambda envelope: word(at(_message(envelope), "chat", "title")),
     replied_to=_replied_to,
