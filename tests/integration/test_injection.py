@@ -38,7 +38,7 @@ from switchboard.llm.build import Sessions
 from switchboard.llm.dispatch import Dispatcher
 from switchboard.llm.port import Kind, ModelSession
 from switchboard.llm.spec import ModelSpec
-from switchboard.server.http.gate import is_public
+from switchboard.server.paths import is_public
 from switchboard.store import audit, classification
 from switchboard.store.classification import NewSession
 from switchboard.store.ids import new_uuid7

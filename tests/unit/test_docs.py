@@ -29,8 +29,8 @@ from switchboard.core.routing.check import check_rule
 from switchboard.core.routing.teamfile import TeamFile, parse_team_file
 from switchboard.domain.routing import DeadLetterCategory, Rule, RuleDraft, Team
 from switchboard.lanes.faults import Point
-from switchboard.server.http.gate import LINKS, PUBLIC, SCHEMAS
 from switchboard.server.mcp.tools import Tools
+from switchboard.server.paths import LINKS, PUBLIC, SCHEMAS
 from switchboard.testing.engines import CHECKS, EngineCheck
 from switchboard.transport.signed_post import sign
 from tests.documents import DOCUMENTS, HOME, all_blocks, anchors, blocks, calls, codes, command_lines, links, rows

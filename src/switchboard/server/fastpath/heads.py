@@ -26,7 +26,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.server.connections import Connections
 from switchboard.server.fastpath.one_write import OneWrite
 from switchboard.server.fastpath.pieces import piece_end
-from switchboard.server.http.gate import HOOKS
+from switchboard.server.paths import HOOKS
 from switchboard.server.turns import StrangerKind, StrangerRequest, StrangersTurns
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from starlette.responses import StreamingResponse
 from switchboard.app.access import Principal
 from switchboard.app.messages.blobs import Download
 from switchboard.server.contracts.messages import Uploaded
-from switchboard.server.http.gate import BLOBS
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, needs, operation
+from switchboard.server.paths import BLOBS
 
 router = router_of("blobs")
 

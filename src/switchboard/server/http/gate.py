@@ -25,17 +25,8 @@ from switchboard.domain.errors import TooLarge, Unauthenticated
 from switchboard.server.connections import Connections
 from switchboard.server.http.errors import response_to
 from switchboard.server.http.hosts import Hosts, UnknownHost
+from switchboard.server.paths import BLOBS, HOOKS, LINKS, is_public
 
-PUBLIC: Final = frozenset({"/", "/health", "/docs", "/docs/", "/openapi.json", "/v1/ws"})
-"""What needs no token."""
-SCHEMAS: Final = "/schemas/"
-"""Below it are documents that are published."""
-LINKS: Final = "/v1/files/"
-"""A link is its own token."""
-HOOKS: Final = "/hooks/"
-"""Below it are webhooks, which are verified in other ways."""
-BLOBS: Final = "/v1/blobs"
-"""Where files are posted."""
 _HEALTH: Final = "/health"
 """What looks here may call us anything: a load balancer does."""
 _PUBLIC_BYTES: Final = 65_536
@@ -98,11 +89,6 @@ def limits_of(settings: Settings) -> GateLimits:
         streamed={BLOBS: settings.blobs.file_bytes},
         links=settings.turn.reply_file_bytes,
     )
-
-
-def is_public(path: str) -> bool:
-    """Whether it needs no token."""
-    return path in PUBLIC or path.startswith((HOOKS, LINKS, SCHEMAS))
 
 
 class LargeBodies:

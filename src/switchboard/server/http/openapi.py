@@ -14,9 +14,9 @@ import msgspec
 
 from switchboard.core.envelope.read import json_schema
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.server.http.gate import is_public
 from switchboard.server.http.schema_names import TAGS, published_name
 from switchboard.server.http.services import SENTENCES
+from switchboard.server.paths import is_public
 
 _REF: Final = "#/components/schemas/"
 _ERROR: Final = {"error": {"code": "missing_field", "message": "source is required (and 3 more)", "field": "source"}}

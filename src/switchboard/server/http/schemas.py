@@ -10,8 +10,8 @@ from switchboard.core.planning.schemas import pipeline_schema, route_decision_sc
 from switchboard.core.remote_agents import response_schema, route_schema
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.contracts.gateway import gateway_schema
-from switchboard.server.http.gate import SCHEMAS
 from switchboard.server.http.parameters import router_of
+from switchboard.server.paths import SCHEMAS
 
 router = router_of("public", prefix=SCHEMAS.rstrip("/"))
 

@@ -1,0 +1,21 @@
+"""Paths that more than one part of the server has to know."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PUBLIC: Final = frozenset({"/", "/health", "/docs", "/docs/", "/openapi.json", "/v1/ws"})
+"""What needs no token."""
+SCHEMAS: Final = "/schemas/"
+"""Below it are documents that are published."""
+LINKS: Final = "/v1/files/"
+"""A link is its own token."""
+HOOKS: Final = "/hooks/"
+"""Below it are webhooks, which are verified in other ways."""
+BLOBS: Final = "/v1/blobs"
+"""Where files are posted."""
+
+
+def is_public(path: str) -> bool:
+    """Whether it needs no token."""
+    return path in PUBLIC or path.startswith((HOOKS, LINKS, SCHEMAS))
