@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check quick random chaos chaos-channels chaos-model chaos-turns chaos-plans chaos-tools runners kit words bombs bench clis pgbouncer plans statements wire lock clean setup local-model local-model-report
+.PHONY: help demo test acceptance coverage up static check quick random chaos chaos-channels peers chaos-model chaos-turns chaos-plans chaos-tools runners kit words bombs bench clis pgbouncer plans statements wire lock clean setup local-model local-model-report
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -72,6 +72,9 @@ chaos: $(STAMP) ## 3000 messages, 12 kill -9, a database crash, a zombie: nothin
 
 chaos-channels: $(STAMP) ## `up` with Telegram and mail, kill -9 of everything twice in the middle of 20 turns, 25 answers in time
 	@$(BIN)/python -m tests.chaos.channels_run
+
+peers: $(STAMP) ## our side of docs/comparison.md, four minutes a run: fails if a row is worse than the recorded; REPORT="--runs 3 --record" records
+	@$(BIN)/python -m tests.chaos.peers_run $(REPORT)
 
 chaos-model: $(STAMP) ## 1000 messages, models that fail in every way, a kill -9 every second: each delivered once, or a dead letter
 	@$(BIN)/python -m tests.chaos.model_run

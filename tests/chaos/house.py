@@ -1,6 +1,7 @@
 """An installation that is killed: `switchboard up` with an account of Telegram and one of mail, and its processes.
 
-`channels_run.py` calls it. A kill is SIGKILL, of everything at once or of one part; nothing is told beforehand.
+`channels_run.py` calls it, and `peers_run.py`, which has a butler with a model instead, and no mail. A kill
+is SIGKILL, of everything at once or of one part; nothing is told beforehand.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import PIPE, Popen
+from subprocess import PIPE, STDOUT, Popen, run
 from typing import Any, Final, Literal
 
 import httpx2
@@ -44,6 +45,8 @@ class House:
 
     place: Path
     environment: Mapping[str, str]
+    workers: int = 1
+    """Processes beside the server, which has a worker itself."""
     _up: Popen[str] | None = None
     _url: str = ""
     killed: dict[Victim, int] = field(default_factory=dict)
@@ -67,6 +70,27 @@ class House:
         _account(place, "email", str(mail["address"]), "password", PASSWORD, mail)
         ours = environment(place / "data", TEAMS_DIR=str(place / "teams"), CHANNELS_DIR=str(place / "channels.d"))
         return cls(place, {**ours, **trusted})
+
+    @classmethod
+    def initialized(cls, place: Path, api_url: str, model_url: str, owners: Sequence[str]) -> House:
+        """As `init` writes it for a model at this URL, which does 16 requests at once; the people own the butler."""
+        arguments = ["--yes", "--no-test", "--url", f"{model_url}/v1", "--model", "scripted-1", "--channel", "none"]
+        ours = environment(place / "data")
+        with (place / "log").open("a") as log:
+            run([EXECUTABLE, "init", ".", *arguments], cwd=place, env=ours, check=True, stdout=log, stderr=STDOUT)
+        settings, team = place / "switchboard.toml", place / "teams/root.json"
+        settings.write_text(settings.read_text() + "concurrency = 16\n")
+        document = json.loads(team.read_text())
+        document["systems"][0]["config"]["owners"] += owners
+        team.write_text(json.dumps(document))
+        _account(place, "telegram", "bot:123456", "token", TOKEN, {"api_url": api_url})
+        return cls(place, ours, workers=0)
+
+    @property
+    def pids(self) -> tuple[int, int]:
+        """Of `up` and of the database, while both run."""
+        assert self._up is not None
+        return self._up.pid, self._database()[0][0]
 
     @property
     def begun(self) -> list[str]:
@@ -128,8 +152,9 @@ class House:
     def _begin(self) -> str:
         """Its first line, which it writes when it is ready."""
         with (self.place / "log").open("a") as log:
-            arguments = ["up", "--workers", "1", "--json"]
-            self._up = Popen([EXECUTABLE, *arguments], env=dict(self.environment), stdout=PIPE, stderr=log, text=True)
+            command = [EXECUTABLE, "up", "--json", *(["--workers", str(self.workers)] if self.workers else [])]
+            env = dict(self.environment)
+            self._up = Popen(command, env=env, cwd=self.place, stdout=PIPE, stderr=log, text=True)
         assert self._up.stdout is not None
         return self._up.stdout.readline()
 
