@@ -34,7 +34,7 @@ NEVER: Final = math.inf
 """The row only informs."""
 _NOISE: Final[Mapping[str, float]] = {"s": 2.0, "ms": 2.0, "CPU s a minute": 3.0, "a second": 1.5, "MB": 1.15}
 """By what factor the best of some runs may be above the largest that is recorded, by unit. CPU time has differed
-fivefold between hours of one machine; memory by the number of connections; counts, which have none, not at all."""
+fivefold between hours of one machine; memory and processes by the number of connections; other counts not at all."""
 
 _SLACK_S: Final = 0.5
 """So much more is no news about a time in seconds, however short it was."""
@@ -75,7 +75,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "down": Row(_AGAIN, "answered, of 5", better="more"),
     "down_s": Row(_AGAIN, "from the restart to the last answer", "s"),
     "again": Row(_AGAIN, "of the first ten, answered again"),
-    "processes": Row(_COST, "processes"),
+    "processes": Row(_COST, "processes", noise=1.25),
     "idle_mb": Row(_COST, "memory (PSS), idle", "MB"),
     "used_mb": Row(_COST, "memory (PSS), after 40 turns", "MB"),
     "statements": Row(_COST, "statements of the database, idle", "a second"),

@@ -280,8 +280,8 @@ async def footprint() -> Rows:
     }
 
 
-async def one_run(place: Path) -> Rows:
-    """All rows, each part in an installation of its own."""
+async def one_run(place: Path, loads: list[float]) -> Rows:
+    """All rows, each part in an installation of its own; the load after each goes to `loads`."""
     rows: Rows = {}
     for name, acts in _PARTS.items():
         directory = place / name
@@ -292,7 +292,8 @@ async def one_run(place: Path) -> Rows:
                 await scene.answered([scene.say(99)])
             for act in acts:
                 rows |= await act(scene)
-                print(f"{act.__name__.replace('_', ' ')}: load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
+                loads.append(os.getloadavg()[0])
+                print(f"{act.__name__.replace('_', ' ')}: load {loads[-1]:.1f}", file=sys.stderr, flush=True)
     return rows | await footprint()
 
 
@@ -309,7 +310,7 @@ def main() -> int:
     runs, loads = [], [os.getloadavg()[0]]
     for n in range(plan.runs):
         (place := directory / str(n)).mkdir(mode=0o711)
-        runs.append(asyncio.run(one_run(place)))
+        runs.append(asyncio.run(one_run(place, loads)))
         loads.append(os.getloadavg()[0])
     now, before = measured_now(runs, loads), read_comparison().ours
     problems = worse(now, before)

@@ -23,7 +23,7 @@ from tests.chaos.comparison import (
 BEFORE: Final = Measured(
     "1", "2026-01-01", "2 cores", (0.0, 1.0), {"lost": (0.0, 0.0), "once": (10.0, 10.0), "last_s": (9.0, 10.0)}
 )
-WELL: Final[Mapping[str, tuple[float, ...]]] = {name: (0.0,) for name in ROWS} | {"once": (10.0,)}
+WELL: Final[Mapping[str, tuple[float, ...]]] = dict.fromkeys(ROWS, (0.0,)) | {"once": (10.0,)}
 
 
 def test_the_page_is_what_is_committed() -> None:
