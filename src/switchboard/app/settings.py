@@ -39,6 +39,13 @@ from switchboard.tools.search_spec import AUTHORIZATION, SearchPlace
 ENGINES: Final = "switchboard.engines"
 """The entry points by which engines are found."""
 
+MOST_INSIDE: Final = 3
+"""Accounts that are served in the server's process with `connectors = "inside"`."""
+TOO_MANY_INSIDE: Final = (
+    f'connectors = "inside" serves at most {MOST_INSIDE} accounts; set connectors = "apart" and restart, or pause or '
+    "remove another account"
+)
+
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Limit = Annotated[int, Field(ge=0)]
@@ -398,6 +405,8 @@ class Settings(BaseSettings):
     teams_dir: Path | None = None
     channels_dir: Path = Path("channels.d")
     """The files of the accounts that `up` connects."""
+    connectors: Literal["apart", "inside"] = "apart"
+    """Whether `up` serves each account in a process of its own, or all in that of the server."""
     teams: tuple[JsonObject, ...] = ()
     """Teams written here instead of in files of their own, each in the same form."""
     program_user: str | None = None

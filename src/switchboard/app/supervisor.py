@@ -1,6 +1,6 @@
-"""Supervises workers and connectors in child processes: starts, restarts and stops them.
+"""Supervises workers and connectors: starts, restarts and stops them. Workers and most connectors are child processes.
 
-Called by `cli/working.py`. In: a program. It runs until `stop` is set, and is then told by the end of its stdin, which
+Called by `cli/working.py`, `cli/channels/serving.py` and `inside.py`. In: a program. It runs until `stop` is set, and is then told by the end of its stdin, which
 also happens if this process is killed. Next: `cli/run.py`, in the child process.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
 from msgspec import Struct, field
@@ -34,18 +34,32 @@ class SupervisedProgram(Struct, frozen=True):
 
 async def supervise(program: SupervisedProgram, stop: asyncio.Event) -> None:
     """Keep one process running until `stop` is set; if it ends before, start another after a growing pause."""
-    delay = 0.1
-    while not stop.is_set() and program.wanted():
-        started = asyncio.get_running_loop().time()
+
+    async def run() -> Mapping[str, object]:
         process = await _spawn(program)
         telling = () if program.begin is None else (_tell(process, program.begin),)
         await first_of(process.wait(), stop.wait(), *telling)
         if stop.is_set():
             await _end(process)
+        return {"name": program.name, "pid": process.pid, "code": process.returncode}
+
+    await keep_running(run, program.wanted, stop)
+
+
+async def keep_running(
+    run: Callable[[], Awaitable[Mapping[str, object]]], wanted: Callable[[], bool], stop: asyncio.Event
+) -> None:
+    """Run it until `stop` is set; if it ends before and is still wanted, run it again after a growing pause.
+
+    The log shows what it returns.
+    """
+    delay = 0.1
+    while not stop.is_set() and wanted():
+        started = asyncio.get_running_loop().time()
+        ended = await run()
+        if stop.is_set() or not wanted():
             return
-        if not program.wanted():
-            return
-        log.warning("process ended; starting another", name=program.name, pid=process.pid, code=process.returncode)
+        log.warning("ended; starting again", **ended)
         lived = asyncio.get_running_loop().time() - started
         delay = 0.1 if lived > 10 else min(delay * 2, 10.0)
         await wait_at_most(delay, stop)

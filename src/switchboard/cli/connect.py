@@ -20,6 +20,7 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.instances import instance_of
 from switchboard.cli.channels.tokens import AccountToken
+from switchboard.cli.client import ServerPlace
 from switchboard.cli.parts import WhenTold, WhileStdin, stop_with_stdin
 from switchboard.connectors.kernel.accounts import Configured, configured, pause_file
 from switchboard.connectors.kernel.answers import TokenRefused
@@ -66,9 +67,14 @@ async def _until_told(settings: Settings, account: Configured, *, while_stdin: b
     return await connect_account(settings, account, stop)
 
 
-async def connect_account(settings: Settings, account: Configured, stop: asyncio.Event) -> int:
-    """Serve the account until `stop`; returns the exit code. Raises ConfigurationError if only a person can help."""
-    token = AccountToken(settings, account)
+async def connect_account(
+    settings: Settings, account: Configured, stop: asyncio.Event, server: ServerPlace | None = None
+) -> int:
+    """Serve the account until `stop`; returns the exit code. Raises ConfigurationError if only a person can help.
+
+    `server`: where it is, with the operator's token; None: where environment and settings say.
+    """
+    token = AccountToken(settings, account, server)
     clock = asyncio.get_running_loop().time
     known = Identity(account.endpoint) if account.endpoint else token.identity()
     try:

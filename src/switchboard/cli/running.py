@@ -71,8 +71,8 @@ async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event) -> 
         checked = check_settings(_at(settings, listener), for_worker=parts.worker)
         begin, connectors = asyncio.Event(), None
         if listener is not None and parts.worker:
-            place = checked.settings.channels_dir, url_of(settings.host, listener.getsockname()[1])
-            connectors = await stack.enter_async_context(open_connectors(*place, begin, stop))
+            url = url_of(settings.host, listener.getsockname()[1])
+            connectors = await stack.enter_async_context(open_connectors(checked.settings, url, begin, stop))
         # The database starts in its own processes; meanwhile, this one imports the modules that use it.
         work = asyncio.create_task(asyncio.to_thread(_import_work, parts))
         run_server = asyncio.create_task(_import_server_after(work)) if parts.server else None

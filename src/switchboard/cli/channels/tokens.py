@@ -19,7 +19,7 @@ import httpx2
 from switchboard.app.ownership import read_ours, write_private
 from switchboard.app.settings import Settings
 from switchboard.cli.channels.watching import is_there
-from switchboard.cli.client import Client, ServerPlace, find_server, http_client, open_client, part
+from switchboard.cli.client import Client, ServerPlace, find_server, http_client, part
 from switchboard.cli.output import Json, NoServer
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.answers import Unreachable
@@ -31,11 +31,15 @@ PREFIX: Final = "connector-"
 
 
 class AccountToken:
-    """The token of one account, and the file that keeps it with the endpoint that it is for."""
+    """The token of one account, and the file that keeps it with the endpoint that it is for.
 
-    def __init__(self, settings: Settings, account: Configured) -> None:
+    `server`: where it is, with the operator's token; None: where environment and settings say.
+    """
+
+    def __init__(self, settings: Settings, account: Configured, server: ServerPlace | None = None) -> None:
         self._settings = settings
         self._account = account
+        self._server = server
         self.file = token_file(settings, account.account.name)
         self._used = ""
 
@@ -46,14 +50,14 @@ class AccountToken:
 
     async def client(self, identity: Identity) -> httpx2.AsyncClient:
         """Connections to the server. Raises Unreachable, SignInRefused, ConfigurationError."""
-        place = find_server(self._settings.whereabouts)
-        if os.environ.get("SWITCHBOARD_TOKEN"):
+        place = self._server or find_server(self._settings.whereabouts)
+        if self._server is None and os.environ.get("SWITCHBOARD_TOKEN"):
             return http_client(place)
         async with alone(self.file):
             self._used, endpoint = self._read()
             if not self._used or endpoint != identity.endpoint:
                 self._require_wanted()
-                self._used = await self._issued(identity)
+                self._used = await self._issued(place, identity)
                 write_private(self.file, f"{self._used}\n{identity.endpoint}\n")
         return http_client(ServerPlace(place.url, self._used, place.hint))
 
@@ -80,12 +84,13 @@ class AccountToken:
         if not is_there(self._settings.channels_dir / f"{name}.toml"):
             raise ConfigurationError(f"the account {name!r} has been paused or removed")
 
-    async def _issued(self, identity: Identity) -> str:
+    async def _issued(self, place: ServerPlace, identity: Identity) -> str:
         """A new token, replacing one of the same name whose secret is lost. Raises Unreachable, SignInRefused."""
         bound = {"channel": self._account.manifest.channel, "endpoint": identity.endpoint}
         name = self._account.account.name
         try:
-            async with open_client(self._settings.whereabouts) as client:
+            async with http_client(place) as http:
+                client = Client(http, place)
                 if await _has_token(client, name, bound):
                     await client.delete(f"/v1/tokens/{part(PREFIX + name)}")
                 made = await client.post("/v1/tokens", {"name": PREFIX + name, "role": "connector", **bound})

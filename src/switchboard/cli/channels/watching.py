@@ -1,7 +1,7 @@
 """Watches the accounts of `channels.d`, which may change while `switchboard up` runs.
 
-`working.py` calls it. In: a directory. One supervised process per account runs, and is restarted when the account's
-file or a file of its secrets changes. An invalid file changes nothing, and the log says why. Next: `app/supervisor.py`.
+`serving.py` calls it. In: a directory. One supervised process or task per account runs, and is restarted when the
+account's file or a file of its secrets changes. An invalid file changes nothing, and the log says why. Next: `app/supervisor.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 import structlog
 
 from switchboard.app.ownership import read_ours
+from switchboard.app.settings import TOO_MANY_INSIDE
 from switchboard.connectors.kernel.accounts import configured, declared, pause_file
 from switchboard.domain.errors import ConfigurationError
 from switchboard.tasks import wait_at_most
@@ -30,11 +31,14 @@ _Seen = tuple[tuple[Path, int, int, int], ...]
 """Identifies a version of files: path, inode, size and time of the last change."""
 
 
-async def supervise_accounts(directory: Path, start: Start, stop: asyncio.Event) -> None:
-    """Serve every account that is valid and not paused, until `stop`."""
+async def supervise_accounts(directory: Path, start: Start, stop: asyncio.Event, most: int | None = None) -> None:
+    """Serve every account that is valid and not paused, until `stop`; `most`: of them only so many at a time.
+
+    Those that run go on; otherwise the first by name are served.
+    """
     accounts: dict[str, _Served] = {}
     while not stop.is_set():
-        _look(directory, accounts, start)
+        _look(directory, accounts, start, most)
         await wait_at_most(LOOK_S, stop)
     for one in accounts.values():
         one.end()
@@ -50,21 +54,26 @@ class _Served:
         self._task: asyncio.Task[None] | None = None
         self._files: tuple[Path, ...] = ()
         self._seen: _Seen = ()
+        self._refused = False
 
-    def look(self, file: Path) -> None:
-        """Serve it as the file says, unless that is already the case."""
+    def look(self, file: Path, *, full: bool) -> None:
+        """Serve it as the file says, unless that is already the case; `full`: no further account may run."""
         seen = _versions((file, *self._files))
-        if seen == self._seen and not self._broken():
+        if seen == self._seen and not self._broken() and (full or not self._refused):
             return
         try:
             files = declared(file, read_ours).secret_files
             connects = configured(file, read_ours).manifest.connects
         except ConfigurationError as error:
             self._seen = seen
-            kept = "it runs on as it was" if self._runs() else "it is not connected"
+            kept = "it runs on as it was" if self.runs() else "it is not connected"
             log.warning("account not valid", account=self._name, why=error.message, so=kept)
             return
         self._files, self._seen = files, _versions((file, *files))
+        self._refused = connects and full and not self.runs()
+        if self._refused:
+            log.error("account not connected", account=self._name, why=TOO_MANY_INSIDE)
+            return
         self.end()
         if not connects:
             return
@@ -77,10 +86,14 @@ class _Served:
 
     def gone(self) -> None:
         """Its file no longer exists, or it is paused."""
-        if self._runs():
+        if self.runs():
             log.info("account disconnected", account=self._name)
         self.end()
         self._files, self._seen = (), ()
+
+    def runs(self) -> bool:
+        """Whether it is served, or will be when its predecessor has ended."""
+        return self._task is not None and not self._stop.is_set()
 
     async def ended(self) -> None:
         """Wait for the end of its process."""
@@ -90,9 +103,6 @@ class _Served:
     def _broken(self) -> bool:
         """Its supervisor ended on its own, as when memory ran out."""
         return self._task is not None and self._task.done() and not self._stop.is_set()
-
-    def _runs(self) -> bool:
-        return self._task is not None and not self._stop.is_set()
 
     async def _serve(self, before: asyncio.Task[None] | None, stop: asyncio.Event) -> None:
         if before is not None:
@@ -106,12 +116,13 @@ def is_there(file: Path) -> bool:
     return file.exists() and not pause_file(file).exists()
 
 
-def _look(directory: Path, accounts: dict[str, _Served], start: Start) -> None:
+def _look(directory: Path, accounts: dict[str, _Served], start: Start, most: int | None) -> None:
     there = {file.stem: file for file in sorted(directory.glob("*.toml")) if is_there(file)}
     for name in accounts.keys() - there.keys():
         accounts[name].gone()
     for name, file in there.items():
-        accounts.setdefault(name, _Served(name, start)).look(file)
+        one = accounts.setdefault(name, _Served(name, start))
+        one.look(file, full=most is not None and sum(other.runs() for other in accounts.values()) >= most)
 
 
 def _versions(files: tuple[Path, ...]) -> _Seen:

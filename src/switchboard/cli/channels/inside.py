@@ -1,0 +1,42 @@
+"""An account as a task in the server's process, with `connectors = "inside"`.
+
+`serving.py` calls it instead of starting a process. In: settings, the file of the account, and where the server is,
+which is asked over HTTP with the token of the account, as by a process. Next: `cli/connect.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+
+from switchboard.app.ownership import read_ours
+from switchboard.app.settings import Settings
+from switchboard.app.supervisor import keep_running
+from switchboard.app.whereabouts import OPERATOR_FILE
+from switchboard.cli.channels.watching import is_there
+from switchboard.cli.client import ServerPlace
+from switchboard.cli.connect import connect_account
+from switchboard.connectors.kernel.accounts import configured
+from switchboard.domain.errors import SwitchboardError
+
+log = structlog.get_logger(__name__)
+
+
+async def serve_inside(settings: Settings, file: Path, url: str, stop: asyncio.Event) -> None:
+    """Serve the account of this file until `stop`; whatever it ends with, it begins again after a growing pause."""
+
+    async def serve() -> int:
+        account = configured(file, read_ours, settings.public_url)
+        token = read_ours(settings.data_dir / OPERATOR_FILE).strip()
+        return await connect_account(settings, account, stop, ServerPlace(url, token, ""))
+
+    async def run() -> Mapping[str, object]:
+        [ended] = await asyncio.gather(serve(), return_exceptions=True)  # its cancellation, too, is not ours
+        if isinstance(ended, Exception) and not isinstance(ended, SwitchboardError):
+            log.error("account failed", account=file.stem, exc_info=ended)
+        return {"name": file.stem, "code" if isinstance(ended, int) else "why": str(ended)}
+
+    await keep_running(run, lambda: is_there(file), stop)
