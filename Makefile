@@ -70,8 +70,9 @@ check: static test acceptance ## all that must be good before a change goes in
 chaos: $(STAMP) ## 3000 messages, 12 kill -9, a database crash, a zombie: nothing lost, doubled or out of order
 	@$(BIN)/python -m tests.chaos.run
 
-chaos-channels: $(STAMP) ## `up` with Telegram and mail, kill -9 of everything twice in the middle of 20 turns, 25 answers in time
+chaos-channels: $(STAMP) ## `up` with Telegram and mail, kill -9 of everything twice in the middle of 20 turns, 25 answers in time; then with connectors = "inside"
 	@$(BIN)/python -m tests.chaos.channels_run
+	@$(BIN)/python -m tests.chaos.channels_run --inside
 
 peers: $(STAMP) ## our side of docs/comparison.md, four minutes a run: fails if a row is worse than the recorded; REPORT="--runs 3 --record" records
 	@$(BIN)/python -m tests.chaos.peers_run $(REPORT)

@@ -64,9 +64,11 @@ class House:
 
 
 @pytest.fixture
-async def house(place: Path, api: BotApi) -> AsyncIterator[House]:
-    """Set up by `init` and started by `up`, both with nothing connected."""
-    async with started(House(place, api), "--model", "none") as made:
+async def house(place: Path, api: BotApi, request: pytest.FixtureRequest) -> AsyncIterator[House]:
+    """Set up by `init` and started by `up`, both with nothing connected; `connectors` is the parameter, if any."""
+    made = House(place, api)
+    made.env["SWITCHBOARD_CONNECTORS"] = getattr(request, "param", "apart")
+    async with started(made, "--model", "none"):
         yield made
 
 
@@ -216,6 +218,7 @@ async def is_open(house: House) -> bool:
     return bool((await house.run("pairing", "code", "telegram/bot:123456"))["strangers"] == "open")
 
 
+@pytest.mark.parametrize("house", ["apart", "inside"], indirect=True)
 async def test_paused_resumed_and_removed_without_a_restart(house: House, api: BotApi) -> None:
     added = await house.add()
     await asyncio.wait_for(api.until(lambda: api.polling), 60)

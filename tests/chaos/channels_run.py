@@ -2,14 +2,16 @@
 
     python -m tests.chaos.channels_run [--chats 10] [--threads 10] [--down 5] [--turn 8] [--kills 2] [--seed N]
     python -m tests.chaos.channels_run --at-random 300 [--every 5] [--seed N]
+    python -m tests.chaos.channels_run --inside     with the accounts in the server's process
 
 People write in so many chats and threads. While all turns run, everything of ours is killed with -9 (server, workers,
 connectors, database, programs of butlers), and started again; so many times. While all is down after the last kill,
 more people write. Every question must be answered once, within the time of a turn and 10 s from the last start.
 
 With `--at-random`, people write for so many seconds, and everything or one part is killed again and again, the embedded
-database alone, too. Prints what it does and a verdict; exit code 0 only if nothing was lost, doubled or out of order.
-A repeat that says so is counted apart, and so is a reply of which the operator is told that it may have been sent.
+database alone, too; accounts in the server's process are killed with it. Prints what it does and a verdict; exit code 0
+only if nothing was lost, doubled or out of order. A repeat that says so is counted apart, and so is a reply of which
+the operator is told that it may have been sent.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ class ChannelsPlan:
     seed: int = 1
     at_random: float = 0.0
     every: float = 5.0
+    inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,8 @@ async def opened(plan: ChannelsPlan, directory: Path) -> AsyncIterator[Run]:
     """The platforms, and the installation, which both accounts receive for."""
     async with BotApi(limits=True) as api:
         with mail_servers() as mail:
-            house = House.built(directory, plan.turn, api.url, mail.settings, mail.environment)
+            more = {**mail.environment, "SWITCHBOARD_CONNECTORS": "inside" if plan.inside else "apart"}
+            house = House.built(directory, plan.turn, api.url, mail.settings, more)
             run = Run(plan, Telegram(api), mail, house)
             print(f"Telegram's Bot API, and {mail.servers}", flush=True)
             await run.start()
@@ -229,7 +233,7 @@ async def _at_random(run: Run) -> None:
     writing = asyncio.create_task(_write(run, random.Random(run.plan.seed + 1), ends))
     while time.monotonic() < ends:
         await asyncio.sleep(dice.uniform(0.5, 1.5) * run.plan.every)
-        victim: Victim = dice.choice(("everything", *ONE_PART))
+        victim: Victim = dice.choice(("everything", *(ONE_PART[:-2] if run.plan.inside else ONE_PART)))
         await run.house.kill(victim)
         print(f"kill -9 of {victim}, {len(run.asked)} questions so far", flush=True)
         if victim in ("everything", "server"):

@@ -9,19 +9,24 @@ from pathlib import Path
 
 import pytest
 import structlog
+from msgspec.structs import replace
 
+from switchboard.app.channels import is_full
+from switchboard.app.ops.doctor import check_machine
 from switchboard.app.ownership import read_ours
 from switchboard.app.policies import Policies
-from switchboard.app.settings import Settings
+from switchboard.app.settings import MOST_INSIDE, TOO_MANY_INSIDE, Settings
 from switchboard.app.supervisor import SupervisedProgram, supervise
+from switchboard.app.whereabouts import OPERATOR_FILE
+from switchboard.cli.channels.inside import serve_inside
 from switchboard.cli.channels.watching import is_there, supervise_accounts
 from switchboard.cli.main import main
 from switchboard.cli.output import NO_SERVER
-from switchboard.connectors.kernel.accounts import configured, pause_file
+from switchboard.connectors.kernel.accounts import Configured, ReadFile, configured, pause_file
 from switchboard.connectors.kernel.intake import Handling, prepared
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError
-from switchboard.ports.connector import Inbound
+from switchboard.ports.connector import Account, Inbound, Session
 from tests.lab import envelope
 from tests.waiting import eventually
 
@@ -69,6 +74,73 @@ async def test_odd_files_keep_no_account_from_running(directory: Path) -> None:
     async with asyncio.timeout(20):
         await supervise_accounts(directory, start, stop)
     assert started == ["good"]
+
+
+async def test_where_three_are_served_a_fourth_waits_until_one_is_gone(tmp_path: Path) -> None:
+    """Also while a file of those that run changes; and `doctor` names the setting."""
+    settings = Settings(channels_dir=tmp_path, data_dir=tmp_path, connectors="inside")
+    (tmp_path / "bot.token").write_text("123456:TEST-TOKEN")
+    for name in "bcd":
+        (tmp_path / f"{name}.toml").write_text(GOOD)
+    stop, started, running = asyncio.Event(), list[str](), set[str]()
+
+    async def start(name: str, end: asyncio.Event) -> None:
+        started.append(name)
+        running.add(name)
+        await end.wait()
+        running.discard(name)
+
+    async def refused() -> bool:
+        return any("connectors" in one.get("why", "") for one in logged)
+
+    async def begun(number: int) -> bool:
+        return len(started) == number
+
+    assert not is_full(settings, more=0)
+    with structlog.testing.capture_logs() as logged:
+        async with asyncio.timeout(20), asyncio.TaskGroup() as both:
+            both.create_task(supervise_accounts(tmp_path, start, stop, MOST_INSIDE))
+            await eventually(lambda: begun(3))
+            (tmp_path / "a.toml").write_text(GOOD)
+            await eventually(refused)
+            (tmp_path / "c.toml").write_text(f"{GOOD}# changed\n")
+            await eventually(lambda: begun(4))
+            assert (started[3], running) == ("c", {"b", "c", "d"})
+            found = [one for one in check_machine(settings) if one.status == "error" and one.name == "accounts"]
+            assert [one.remedy for one in found] == [TOO_MANY_INSIDE]
+            pause_file(tmp_path / "b.toml").touch()
+            await eventually(lambda: begun(5))
+            assert (started[4], running) == ("a", {"a", "c", "d"})
+            stop.set()
+    assert len([one for one in logged if one["event"] == "account not connected"]) == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), ConfigurationError("wrong"), asyncio.CancelledError()])
+async def test_whatever_an_account_inside_raises_it_alone_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    (tmp_path / OPERATOR_FILE).touch(mode=0o600)
+    (tmp_path / "bot.token").write_text("123456:TEST-TOKEN")
+    (tmp_path / "good.toml").write_text(GOOD)
+    stop, begun = asyncio.Event(), list[str]()
+
+    async def fail(account: Account) -> Session:
+        begun.append(account.name)
+        if len(begun) == 3:
+            stop.set()
+        raise error
+
+    def broken(file: Path, read: ReadFile, public_url: str | None = None) -> Configured:
+        found = configured(file, read, public_url)
+        return replace(found, manifest=replace(found.manifest, open=fail))
+
+    monkeypatch.setattr("switchboard.cli.channels.inside.configured", broken)
+    with structlog.testing.capture_logs() as logged:
+        async with asyncio.timeout(20):
+            settings = Settings(channels_dir=tmp_path, data_dir=tmp_path)
+            await serve_inside(settings, tmp_path / "good.toml", "http://127.0.0.1:1", stop)
+    assert len(begun) == 3
+    assert [one["name"] for one in logged if one["event"] == "ended; starting again"] == ["good", "good"]
 
 
 async def test_the_process_of_an_account_that_is_paused_may_end_before_anybody_looks(tmp_path: Path) -> None:

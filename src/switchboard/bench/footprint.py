@@ -42,12 +42,13 @@ _RELOADED_S: Final = 0.5
 
 class FootprintWorkload(Struct, frozen=True):
     """Seconds from the start until the idle house is looked at, seconds for which its statements are counted, and the
-    turns, one after the other.
+    turns, one after the other. `inside`: the account is served in the server's process.
     """
 
     idle_s: float = 60.0
     counted_s: float = 60.0
     turns: int = 40
+    inside: bool = False
 
 
 class FootprintResult(Struct, frozen=True):
@@ -76,6 +77,7 @@ async def measure(workload: FootprintWorkload) -> FootprintResult:
         more = {
             "SWITCHBOARD_CHANNELS_DIR": str(place / "channels.d"),
             "SWITCHBOARD_MODELS": json.dumps([model]),
+            "SWITCHBOARD_CONNECTORS": "inside" if workload.inside else "apart",
         }
         house = await stack.enter_async_context(lab.switchboard(place, "up", more=more))
         await asyncio.wait_for(api.until(lambda: api.polling), _WITHIN_S)

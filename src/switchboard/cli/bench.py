@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
 import typer
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from switchboard.cli.long_running import fast_loop, spare_the_collector
 from switchboard.cli.output import FAILED, OK, done, errors, install_command, out, print_json, table, wants_json
@@ -177,6 +177,7 @@ def footprint(
     *,
     idle: Annotated[float, typer.Option(min=3, max=3600, help="Seconds from the start until it is looked at.")] = 60.0,
     turns: Annotated[int, typer.Option(min=0, max=10_000, help="Turns, one after the other.")] = 40,
+    inside: Annotated[bool, typer.Option(help='Also a house with connectors = "inside", in the same run.')] = False,
 ) -> None:
     """Memory (PSS), processes, statements and CPU of `up` with Telegram, a model and the database: idle, after turns.
 
@@ -184,19 +185,23 @@ def footprint(
     """
     with _extras():
         from switchboard.bench import footprint as module
-    result = asyncio.run(module.measure(module.FootprintWorkload(idle_s=idle, turns=turns)))
-    states = (("idle", result.idle), (f"after {turns} turns", result.used))
+    workload = module.FootprintWorkload(idle_s=idle, turns=turns)
+    result = asyncio.run(module.measure(workload))
+    houses = {"": result}
+    if inside:
+        houses["inside, "] = asyncio.run(module.measure(replace(workload, inside=True)))
     rows: list[tuple[object, ...]] = [
         ("a Python process that imports FastAPI, uvicorn, asyncpg", result.baseline_mb, 1.0, 1)
     ]
-    for state, kinds in states:
-        parts = [*((f"{state}: {kind}", one.memory_mb, one.processes) for kind, one in kinds.items())]
-        parts.append((f"{state}: all", sum(mb for _, mb, _ in parts), sum(count for *_, count in parts)))
-        rows += [(what, mb, mb / result.baseline_mb, count) for what, mb, count in parts]
-    rows += [
-        ("idle: statements a second", result.statements_a_second, None, None),
-        ("idle: CPU seconds a minute", result.cpu_s_a_minute, None, None),
-    ]
+    for house, one in houses.items():
+        for state, kinds in ((f"{house}idle", one.idle), (f"{house}after {turns} turns", one.used)):
+            parts = [*((f"{state}: {kind}", each.memory_mb, each.processes) for kind, each in kinds.items())]
+            parts.append((f"{state}: all", sum(mb for _, mb, _ in parts), sum(count for *_, count in parts)))
+            rows += [(what, mb, mb / one.baseline_mb, count) for what, mb, count in parts]
+        rows += [
+            (f"{house}idle: statements a second", one.statements_a_second, None, None),
+            (f"{house}idle: CPU seconds a minute", one.cpu_s_a_minute, None, None),
+        ]
     _show(("what", "MB or figure", "x imports", "processes"), rows)
     if wants_json():
         return

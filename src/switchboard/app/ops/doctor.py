@@ -22,7 +22,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from switchboard.app.channels import known_channels
+from switchboard.app.channels import is_full, known_channels
 from switchboard.app.classification.spending import CapView, DayTotals, reads_less, standing
 from switchboard.app.database import connect_pooled, existing_database
 from switchboard.app.mcp_servers import McpServerCheck, looked_at, unknown_names
@@ -36,7 +36,7 @@ from switchboard.app.ops.engines import (
 )
 from switchboard.app.ownership import read_ours, require_ours
 from switchboard.app.rules.seed import Seed, read_seed
-from switchboard.app.settings import ENGINES, Settings
+from switchboard.app.settings import ENGINES, TOO_MANY_INSIDE, Settings
 from switchboard.app.settings_file import FILE_NAME
 from switchboard.app.whereabouts import OPERATOR_FILE
 from switchboard.connectors.kernel.accounts import configured, declared, pause_file
@@ -159,6 +159,8 @@ def _accounts(settings: Settings) -> list[CheckResult]:
     """Accounts of channels: wrong files, unknown channels, unreadable secrets, mail nobody vouches for."""
     files = sorted(settings.channels_dir.glob("*.toml"))
     found = [finding for file in files if (finding := _account(file) or _mailbox(file, settings)) is not None]
+    if is_full(settings, more=0):
+        found.insert(0, _error("accounts", f"not all of {len(files)} accounts are connected", TOO_MANY_INSIDE))
     good = _ok("accounts", f"{_many(len(files), 'account')} in {settings.channels_dir}")
     return found[:_MANY] or ([good] if files else [])
 

@@ -13,7 +13,8 @@ from typing import Final
 import typer
 from msgspec import Struct
 
-from switchboard.app.settings import Settings
+from switchboard.app.channels import is_full
+from switchboard.app.settings import TOO_MANY_INSIDE, Settings
 from switchboard.cli.channels.adding import require_single, secrets_of, settings_of, signed_in, write_account
 from switchboard.cli.channels.standing import known_accounts
 from switchboard.cli.channels.tokens import require_free, served_accounts
@@ -55,6 +56,8 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
     """
     manifest, name = manifest_of(wanted.channel), wanted.name or wanted.channel
     file = _new_file(settings, name)
+    if manifest.connects and is_full(settings, more=1):
+        raise ConfigurationError(TOO_MANY_INSIDE)
     if wanted.asking and not (wanted.secret_files or wanted.secret_variables):
         _print_steps(manifest)
     values = settings_of(manifest, wanted.settings, ask=wanted.asking)

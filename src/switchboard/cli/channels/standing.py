@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from switchboard.app.channels import is_full
 from switchboard.app.ownership import read_ours
-from switchboard.app.settings import Settings
+from switchboard.app.settings import TOO_MANY_INSIDE, Settings
 from switchboard.cli.channels.tokens import served_accounts, token_file
 from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Json, NoServer, clean, errors, out, program, when
@@ -79,6 +80,8 @@ def _account(settings: Settings, name: str, known: Json | None) -> Json:
         state = "starting" if state in _AWAY and _changed_after(file, beat) else state
     last_error = beat["error_message"] if beat and state != "paused" else None
     wrong = f"{problem}{_runs_on(beat)}" if problem else None
+    if state in _AWAY and is_full(settings, more=0):
+        wrong = TOO_MANY_INSIDE
     counted = {key: known[key][account] for key in _COUNTED} if known else dict.fromkeys(_COUNTED)
     last = {key: beat[key] for key in _OF_BEAT} if beat else dict.fromkeys(_OF_BEAT)
     said = {"name": name, "channel": channel, "account": account, "state": state, "error": wrong or last_error}

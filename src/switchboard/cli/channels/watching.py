@@ -1,7 +1,8 @@
 """Watches the accounts of `channels.d`, which may change while `switchboard up` runs.
 
 `serving.py` calls it. In: a directory. One supervised process or task per account runs, and is restarted when the
-account's file or a file of its secrets changes. An invalid file changes nothing, and the log says why. Next: `app/supervisor.py`.
+account's file or a file of its secrets changes. An invalid file changes nothing, and the log says why. Next:
+`app/supervisor.py`.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class _Served:
             files = declared(file, read_ours).secret_files
             connects = configured(file, read_ours).manifest.connects
         except ConfigurationError as error:
-            self._seen = seen
+            self._seen, self._refused = seen, False
             kept = "it runs on as it was" if self.runs() else "it is not connected"
             log.warning("account not valid", account=self._name, why=error.message, so=kept)
             return
