@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from switchboard.app.ops.doctor import check_machine
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import EmailSettings, Settings
+from switchboard.cli.channels.account import connect_account
 from switchboard.cli.channels.adding import KeptSecret, secrets_of, settings_of, signed_in, write_account
 from switchboard.cli.channels.commands import remove
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import print_next, standing
 from switchboard.cli.channels.tokens import AccountToken, alone, token_file
-from switchboard.cli.connect import connect_account
 from switchboard.connectors.kernel.accounts import (
     Configured,
     configured,

@@ -14,7 +14,7 @@ import pytest
 from switchboard.app.messages import hook_accounts, hooks, posted
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
-from switchboard.cli.connect import connect_account
+from switchboard.cli.channels.account import connect_account
 from switchboard.connectors.kernel.accounts import configured
 from switchboard.connectors.telegram import channel
 from switchboard.connectors.telegram.posted import secret_word

@@ -1,7 +1,7 @@
 """`switchboard connect`: serves one account of a channel in a process of its own. Called by `main.py`.
 
 In: the account's file; out: only logs. With access to the operator's token, it creates a token valid for this account
-alone, and keeps it in the data directory. Next: `connectors/kernel/runner.py`.
+alone, and keeps it in the data directory. Next: `channels/account.py`.
 """
 
 from __future__ import annotations
@@ -9,24 +9,18 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from contextlib import AsyncExitStack
 from typing import Annotated
 
-import httpx2
 import typer
 
 from switchboard.app.logs import set_up_logs
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.channels.instances import instance_of
-from switchboard.cli.channels.tokens import AccountToken
-from switchboard.cli.client import ServerPlace
+from switchboard.cli.channels.account import connect_account
 from switchboard.cli.parts import WhenTold, WhileStdin, stop_with_stdin
 from switchboard.connectors.kernel.accounts import Configured, configured, pause_file
 from switchboard.connectors.kernel.answers import TokenRefused
-from switchboard.connectors.kernel.runner import Runner
 from switchboard.domain.errors import ConfigurationError
-from switchboard.ports.connector import Identity
 from switchboard.tasks import first_of
 
 
@@ -65,27 +59,3 @@ async def _until_told(settings: Settings, account: Configured, *, while_stdin: b
     if when_told:
         await first_of(begin.wait(), stop.wait())
     return await connect_account(settings, account, stop)
-
-
-async def connect_account(
-    settings: Settings, account: Configured, stop: asyncio.Event, server: ServerPlace | None = None
-) -> int:
-    """Serve the account until `stop`; returns the exit code. Raises ConfigurationError if only a person can help.
-
-    `server`: where it is, with the operator's token; None: where environment and settings say.
-    """
-    token = AccountToken(settings, account, server)
-    clock = asyncio.get_running_loop().time
-    known = Identity(account.endpoint) if account.endpoint else token.identity()
-    try:
-        async with AsyncExitStack() as stack:
-            instance = stack.enter_context(instance_of(token.file.with_suffix(".instance")))
-
-            async def client_for(identity: Identity) -> httpx2.AsyncClient:
-                return await stack.enter_async_context(await token.client(identity))
-
-            runner = Runner(account, client_for, clock, known, instance.instance_id, instance.restarted)
-            return await runner.run(stop)
-    except TokenRefused:
-        await token.forget()  # it was revoked: the next process gets a new one
-        raise

@@ -1,7 +1,7 @@
 """An account as a task in the server's process, with `connectors = "inside"`.
 
 `serving.py` calls it instead of starting a process. In: settings, the file of the account, and where the server is,
-which is asked over HTTP with the token of the account, as by a process. Next: `cli/connect.py`.
+which is asked over HTTP with the token of the account, as by a process. Next: `account.py`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
 from switchboard.app.supervisor import keep_running
 from switchboard.app.whereabouts import OPERATOR_FILE
+from switchboard.cli.channels.account import connect_account
 from switchboard.cli.channels.watching import is_there
 from switchboard.cli.client import ServerPlace
-from switchboard.cli.connect import connect_account
 from switchboard.connectors.kernel.accounts import configured
 from switchboard.domain.errors import SwitchboardError
 

@@ -1,6 +1,6 @@
 """A connector's token for the server: valid for one account, created once, kept in the data directory.
 
-`connect.py` calls it with the account of a file and its identity on the platform; a client of the server leaves. The
+`account.py` calls it with the account of a file and its identity on the platform; a client of the server leaves. The
 server's list of tokens says which account serves which endpoint: no endpoint has two accounts, and no account two.
 """
 
