@@ -7,11 +7,11 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check quick random chaos chaos-channels peers chaos-model chaos-turns chaos-plans chaos-tools runners kit words bombs bench clis pgbouncer plans statements wire lock clean setup local-model local-model-report
+.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly release decisions runners kit words bombs bench clis pgbouncer plans statements wire lock clean setup local-model local-model-report
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
 setup: $(STAMP) ## create .venv with the locked dependencies
 
@@ -25,15 +25,15 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m compileall -q $(BIN)/../lib/*/site-packages src >/dev/null 2>&1 || true
 	@touch $(STAMP)
 
-demo: $(STAMP) ## real input through real interfaces, a killed worker, balanced books; under a minute
+demo: $(STAMP) ## real input, a killed worker, balanced books; under a minute
 	@$(BIN)/switchboard demo
 
 TESTS := $(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal -rs -p tests.once_more -p tests.costs
 
-test: $(STAMP) ## the tests of all parts, with real databases and servers, which they start themselves; ten minutes
+test: $(STAMP) ## the tests of all parts, with real databases and servers; ten minutes
 	@$(TESTS) tests/unit tests/integration
 
-acceptance: $(STAMP) ## the tests of whole installations: commands, demo, manual, benchmarks, kills; five minutes
+acceptance: $(STAMP) ## the tests of whole installations: demo, manual, benchmarks, kills; five minutes
 	@$(TESTS) tests/acceptance tests/chaos
 
 coverage: $(STAMP) ## all tests, and which lines they run; takes half as long again
@@ -44,13 +44,13 @@ coverage: $(STAMP) ## all tests, and which lines they run; takes half as long ag
 # The spine: taking a message, deciding, lanes, turns, replies.
 SPINE := $(addprefix tests/integration/test_,accept.py dispatcher.py http.py lanes.py outbox.py turns.py worker.py)
 
-quick: $(STAMP) ## the tests of units and of the spine, with fewer random examples; two minutes
+quick: $(STAMP) ## the tests of units and of the spine; two minutes
 	@$(IN_MEMORY) HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 3 --dist worksteal -p tests.costs -m "not slow and not chaos" tests/unit $(SPINE)
 
 # Files in which a test has random examples.
 RANDOM = $(shell grep -rlE '@given|stateful|tests.width' tests/unit tests/integration --include=test_*.py)
 
-random: $(STAMP) ## the tests with random examples, with as many as each asks for: up to 2,000 instead of 100
+random: $(STAMP) ## the tests with random examples, up to 2,000 each
 	@$(IN_MEMORY) HYPOTHESIS_PROFILE=asked $(BIN)/python -m pytest -n 4 --dist worksteal $(RANDOM)
 
 plans: $(STAMP) ## the laws of plans on 21,000 random ones, instead of 100
@@ -67,45 +67,52 @@ static: $(STAMP) ## format, lint, types, boundaries
 
 check: static test acceptance ## all that must be good before a change goes in
 
-chaos: $(STAMP) ## 3000 messages, 12 kill -9, a database crash, a zombie: nothing lost, doubled or out of order
-	@$(BIN)/python -m tests.chaos.run
+# What is killed: the engine, `up` with its channels, models that fail, turns with tools, plans, and what tools start.
+CHAOS := engine channels model turns plans tools
+WHAT ?= engine
+chaos_engine = $(BIN)/python -m tests.chaos.run
+chaos_channels = $(BIN)/python -m tests.chaos.channels_run && $(BIN)/python -m tests.chaos.channels_run --inside
+chaos_model = $(BIN)/python -m tests.chaos.model_run
+chaos_turns = $(BIN)/python -m tests.chaos.turns_run
+chaos_plans = $(BIN)/python -m tests.chaos.plans_run
+chaos_tools = nice -n 5 $(BIN)/python -m tests.chaos.tools_run && \
+	nice -n 5 $(BIN)/python -m tests.chaos.tools_run --shells --turns 50 --seconds 25 --every 4
 
-chaos-channels: $(STAMP) ## `up` with Telegram and mail, kill -9 of everything twice in the middle of 20 turns, 25 answers in time; then with connectors = "inside"
-	@$(BIN)/python -m tests.chaos.channels_run
-	@$(BIN)/python -m tests.chaos.channels_run --inside
+chaos: $(STAMP) ## kill -9 for minutes, WHAT=engine|channels|model|turns|plans|tools|all: nothing lost or doubled
+	@$(if $(filter-out $(CHAOS) all,$(WHAT)),$(error WHAT is one or more of: $(CHAOS) all))true
+	@$(foreach what,$(if $(filter all,$(WHAT)),$(CHAOS),$(WHAT)),$(chaos_$(what)) || exit 1;)
 
-peers: $(STAMP) ## our side of docs/comparison.md, four minutes a run: fails if a row is worse than the recorded; REPORT="--runs 3 --record" records
+peers: $(STAMP) ## our rows of docs/comparison.md: none may be worse than recorded
 	@$(BIN)/python -m tests.chaos.peers_run $(REPORT)
 
-chaos-model: $(STAMP) ## 1000 messages, models that fail in every way, a kill -9 every second: each delivered once, or a dead letter
-	@$(BIN)/python -m tests.chaos.model_run
+nightly: $(STAMP) ## what CI leaves out: long chaos, runners, other Pythons, container; two hours
+	@$(MAKE) --no-print-directory random plans kit bombs runners
+	@$(MAKE) --no-print-directory chaos WHAT=all
+	@for what in pythons container; do \
+		if grep -q "^$$what:" Makefile; then $(MAKE) --no-print-directory $$what || exit 1; else echo "there is no make $$what"; fi; done
 
-chaos-turns: $(STAMP) ## 300 turns with tools, 30 % of all answers go wrong, a kill -9 every 5 s: each answered once, or a dead letter
-	@$(BIN)/python -m tests.chaos.turns_run
+release: $(STAMP) ## all checks, notes, wheel, then the annotated tag; DRY=1 only says what it would do
+	@$(BIN)/python -m tests.release $(if $(DRY),--dry-run)
 
-chaos-plans: $(STAMP) ## 200 plans of 5 to 30 steps, a kill -9 every 2 s: no step done again, no effect repeated, no budget exceeded
-	@$(BIN)/python -m tests.chaos.plans_run
+decisions: $(STAMP) ## the index of decisions, made of their pages
+	@$(BIN)/python -m tests.decisions
 
-chaos-tools: $(STAMP) ## 1000 turns with MCP servers, commands, shells and programs that do what they can to their workers, a kill -9 every 3 s: nothing of them is left; then 50 turns with one shell
-	@nice -n 5 $(BIN)/python -m tests.chaos.tools_run
-	@nice -n 5 $(BIN)/python -m tests.chaos.tools_run --shells --turns 50 --seconds 25 --every 4
-
-runners: $(STAMP) ## claude-code and codex do turns, by key and by login, killed at every point, stopped, waiting: nothing twice, nothing left
+runners: $(STAMP) ## claude-code and codex do turns, killed at every point; three minutes
 	@$(IN_MEMORY) RUNNERS=all $(BIN)/python -m pytest -rs tests/acceptance/test_real_runners.py
 
-kit: $(STAMP) ## the laws of connectors: every planted defect against every law, kills at every point of every channel, 10,000 guessed codes
+kit: $(STAMP) ## the laws of connectors, with every planted defect
 	@$(IN_MEMORY) $(BIN)/python -m tests.kit
 
-words: $(STAMP) ## whose words the parts of 3,300 mails are said to be, by client and by language, in percent
+words: $(STAMP) ## whose words the parts of 3,300 mails are said to be, in percent
 	@$(BIN)/python -m tests.words
 
-bombs: $(STAMP) ## programs that try to exhaust the machine, in sandboxes, 20 times beside 4 busy loops: never more processes than allowed
+bombs: $(STAMP) ## programs that try to exhaust the machine, in sandboxes
 	@nice -n 10 $(BIN)/python -m tests.bombs
 
 bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
 	@for what in start ingest route turn fair propagation backtest classify model-turn plan files channels footprint; do $(BIN)/switchboard bench $$what || exit 1; done
 
-clis: ## install the real command lines of models that tests drive, below tests/clis (npm; 1.2 GB)
+clis: ## install the real command lines of models that tests drive (npm; 1.2 GB)
 	@cd tests/clis && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error \
 		--fetch-retries=2 --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=5000
 	@cd tests/clis/node_modules && node @anthropic-ai/claude-code/install.cjs && node opencode-ai/postinstall.mjs
@@ -113,7 +120,7 @@ clis: ## install the real command lines of models that tests drive, below tests/
 PGBOUNCER := 1.24.1
 PGBOUNCER_SHA256 := da72a3aba13072876d055a3e58dd4aba4a5de4ed6148e73033185245598fd3e0
 
-pgbouncer: ## build the PgBouncer that tests put before PostgreSQL, below tests/pgbouncer (needs gcc, pkg-config, libevent-dev)
+pgbouncer: ## build the PgBouncer that tests put before PostgreSQL
 	@rm -rf tests/pgbouncer && mkdir -p tests/pgbouncer/bin tests/pgbouncer/src
 	@curl -sSf --retry 2 --max-time 120 -o tests/pgbouncer/src.tar.gz \
 		http://deb.debian.org/debian/pool/main/p/pgbouncer/pgbouncer_$(PGBOUNCER).orig.tar.gz
@@ -123,16 +130,16 @@ pgbouncer: ## build the PgBouncer that tests put before PostgreSQL, below tests/
 	@mv tests/pgbouncer/src/pgbouncer tests/pgbouncer/bin/ && rm -rf tests/pgbouncer/src tests/pgbouncer/src.tar.gz
 	@tests/pgbouncer/bin/pgbouncer --version | head -n 1
 
-local-model: $(STAMP) ## build llama.cpp's server and assemble a model with 1.5 billion parameters, below .local-model (1.1 GB; ten minutes; a C++ compiler)
+local-model: $(STAMP) ## build llama.cpp and assemble a model (1.1 GB; ten minutes)
 	@nice -n 10 $(BIN)/python -m tests.local_model.build
 
-local-model-report: $(STAMP) ## what the local model gets done, task by task; continues where it was stopped; 45 minutes
+local-model-report: $(STAMP) ## what that model gets done, task by task; 45 minutes
 	@$(BIN)/python -m tests.local_model.report $(REPORT)
 
-statements: $(STAMP) ## at a release: record its SQL statements, which the next release must still understand
+statements: $(STAMP) ## record this release's SQL, which the next must still understand
 	@$(BIN)/python -m tests.statements
 
-wire: $(STAMP) ## record what the SDKs of model providers send and understand, see tests/fixtures/wire
+wire: $(STAMP) ## record what the SDKs of model providers send and understand
 	@$(BIN)/python -m tests.wire
 
 lock: $(STAMP) ## refresh requirements.lock from pyproject.toml

@@ -1,6 +1,6 @@
 """Workers are killed in the middle of plans, at named points, and stand still: nothing that is done is done again.
 
-The wide form is `make chaos-plans`.
+The wide form is `make chaos WHAT=plans`.
 """
 
 from __future__ import annotations

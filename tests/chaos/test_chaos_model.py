@@ -1,4 +1,4 @@
-"""A short chaos run where a model decides, with all that the long one has: `make chaos-model` is the long one."""
+"""A short chaos run where a model decides, with all that the long one has: `make chaos WHAT=model` is the long one."""
 
 from __future__ import annotations
 

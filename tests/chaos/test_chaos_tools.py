@@ -1,4 +1,4 @@
-"""Short chaos runs of tools, with all that the long one has: `make chaos-tools` is the long one."""
+"""Short chaos runs of tools, with all that the long one has: `make chaos WHAT=tools` is the long one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A short chaos run of turns, with all that the long one has: `make chaos-turns` is the long one."""
+"""A short chaos run of turns, with all that the long one has: `make chaos WHAT=turns` is the long one."""
 
 from __future__ import annotations
 
