@@ -28,7 +28,7 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## real input, a killed worker, balanced books; under a minute
 	@$(BIN)/switchboard demo
 
-TESTS := $(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal -rs -p tests.once_more -p tests.costs
+TESTS := $(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal -rs -p tests.once_more -p tests.costs $(if $(JUNIT),--junitxml=$(JUNIT))
 
 test: $(STAMP) ## the tests of all parts, with real databases and servers; ten minutes
 	@$(TESTS) tests/unit tests/integration

@@ -11,7 +11,7 @@ import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import guard
+from tests import guard, no_skips
 from tests.forked import end_forking, forks
 from tests.guard import pytest_cmdline_main
 from tests.logs import logs_as_before
@@ -33,6 +33,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 def pytest_configure(config: pytest.Config) -> None:
     """As a plugin the guard hears of fixtures of the whole session as well, as a conftest it would not."""
     config.pluginmanager.register(guard, "guard")
+    if no_skips.are_refused():
+        config.pluginmanager.register(no_skips, "no_skips")
     gc.disable()
     setattr(httpcore2, "default_ssl_context", _trust)  # noqa: B010 - mypy knows that it is a function
 

@@ -20,6 +20,8 @@ from typing import Final
 
 import pytest
 
+from tests.results import forgive_in
+
 MOST: Final = 5
 """More failures than this are no accident."""
 
@@ -62,6 +64,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]
     tried = [_try_again(session, test, first) for test, first in failures.items() if not _is_of_engine(test)]
     session.config.stash[_FLAKY] = flaky = [one for one in tried if one is not None]
     _forgive(reporter, {one.test for one in flaky})
+    forgive_in(session.config.getoption("xmlpath", None), {one.test for one in flaky})
     if len(flaky) == len(failures):
         session.exitstatus = pytest.ExitCode.OK
 

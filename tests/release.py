@@ -1,0 +1,87 @@
+"""`make release`: what must be true before a version is tagged, and then the tag.
+
+In: the checkout; out: the statements of this release recorded, the wheel by `make dist`, an annotated tag with the notes
+of the changelog. With `--dry-run` it says what it would do, and whether it could. Next: the operator pushes the tag.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Final
+
+HOME: Final = Path(__file__).parent.parent
+CHECKS: Final = (("make", "check"), ("make", "nightly"))
+_HEADING: Final = re.compile(r"^## (?P<heading>.+)\n(?P<notes>(?:(?!## ).*\n?)*)", re.MULTILINE)
+
+
+def notes(changelog: str) -> tuple[str, str]:
+    """The topmost heading of the changelog, and what stands below it. Raises `ValueError` if there is none."""
+    top = _HEADING.search(changelog)
+    if top is None:
+        raise ValueError("CHANGELOG.md has no heading")
+    return top["heading"].strip(), top["notes"].strip()
+
+
+def obstacles(version: str, changelog: str) -> list[str]:
+    """What stands in the way of tagging this version, without the checks."""
+    heading, text = notes(changelog)
+    tag = f"v{version}"
+    return [
+        said
+        for wrong, said in (
+            (bool(_git("status", "--porcelain")), "the tree is not clean: commit what has changed"),
+            (_git("branch", "--show-current") != "main", "this is not the branch main"),
+            (heading != version, f"pyproject.toml says {version}, the topmost heading of CHANGELOG.md {heading}"),
+            (not text, f"CHANGELOG.md says nothing about {heading}"),
+            (bool(_git("tag", "--list", tag)), f"there is a tag {tag} already"),
+        )
+        if wrong
+    ]
+
+
+def release(*, dry: bool) -> int:
+    """Check, record, build, tag; the exit code. Nothing is tagged unless all of it has worked."""
+    version: str = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    changelog = (HOME / "CHANGELOG.md").read_text(encoding="utf-8")
+    found = obstacles(version, changelog)
+    for one in found:
+        _say(f"not yet: {one}")
+    if found and not dry:
+        return 1
+    for command in (*CHECKS, ("make", "statements")):
+        _run(command, dry=dry)
+    if not dry and _git("status", "--porcelain"):
+        _say("the statements of this release are recorded now: commit tests/fixtures/statements.json, and begin again")
+        return 1
+    _run(("make", "dist"), dry=dry)
+    text = notes(changelog)[1]
+    tag = ("git", "tag", "--annotate", "--cleanup=verbatim", f"v{version}", "--message", f"{version}\n\n{text}\n")
+    _run(tag, dry=dry)
+    _say(f"\n{text}" if dry else f"next: git push origin v{version}, and what is in dist/")
+    return 1 if found else 0
+
+
+def _run(command: tuple[str, ...], *, dry: bool) -> None:
+    _say(f"{'would run' if dry else 'running'}: {' '.join(command).partition(chr(10))[0]}")
+    if not dry:
+        subprocess.run(command, cwd=HOME, check=True)
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(("git", *arguments), cwd=HOME, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(release(dry="--dry-run" in sys.argv[1:]))
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"{error.cmd[0]} {error.cmd[1]} has failed: nothing is tagged")
