@@ -42,8 +42,8 @@ def index(directory: Path = DIRECTORY) -> str:
         head = _HEAD.match(page.read_text(encoding="utf-8"))
         if head is None or head["area"] not in AREAS or head["number"] != page.name[:4]:
             raise ValueError(
-                f"docs/decisions/{page.name}: begin with `# {page.name[:4]} Title`, an empty line, and `Area: ` with one "
-                f"of {', '.join(AREAS)}; then `make decisions`"
+                f"docs/decisions/{page.name}: begin with `# {page.name[:4]} Title`, an empty line, and `Area: ` "
+                f"with one of {', '.join(AREAS)}; then `make decisions`"
             )
         replaced = f" (replaced by {head['by']})" if head["by"] else ""
         by_area[head["area"]].append(f"- [{head['number']}]({page.name}) {head['title']}{replaced}\n")
@@ -53,8 +53,8 @@ def index(directory: Path = DIRECTORY) -> str:
 
 _PREFACE: Final = """# Decisions
 
-One short page per decision: what was decided, why, and what it costs. Numbers never change. A superseded decision keeps \
-its page, and says at its top what replaces it. This list is made by `make decisions` from the `Area:` line of each page.
+One short page per decision: what was decided, why, and what it costs. Numbers never change. A superseded decision \
+keeps its page, and says at its top what replaces it. `make decisions` makes this list from the `Area:` line of each.
 """
 
 

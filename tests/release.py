@@ -1,7 +1,8 @@
 """`make release`: what must be true before a version is tagged, and then the tag.
 
-In: the checkout; out: the statements of this release recorded, the wheel by `make dist`, an annotated tag with the notes
-of the changelog. With `--dry-run` it says what it would do, and whether it could. Next: the operator pushes the tag.
+In: the checkout; out: the statements of this release recorded, the wheel by `make dist`, an annotated tag with the
+notes of the changelog. With `--dry-run` it says what it would do, and whether it could.
+Next: the operator pushes the tag.
 """
 
 from __future__ import annotations
@@ -52,11 +53,12 @@ def release(*, dry: bool) -> int:
         _say(f"not yet: {one}")
     if found and not dry:
         return 1
-    for command in (*CHECKS, ("make", "statements")):
-        _run(command, dry=dry)
+    _run(("make", "statements"), dry=dry)
     if not dry and _git("status", "--porcelain"):
         _say("the statements of this release are recorded now: commit tests/fixtures/statements.json, and begin again")
         return 1
+    for command in CHECKS:
+        _run(command, dry=dry)
     _run(("make", "dist"), dry=dry)
     text = notes(changelog)[1]
     tag = ("git", "tag", "--annotate", "--cleanup=verbatim", f"v{version}", "--message", f"{version}\n\n{text}\n")
@@ -72,7 +74,8 @@ def _run(command: tuple[str, ...], *, dry: bool) -> None:
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(("git", *arguments), cwd=HOME, check=True, capture_output=True, text=True).stdout.strip()
+    command = ("/usr/bin/env", "git", *arguments)
+    return subprocess.run(command, cwd=HOME, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _say(line: str) -> None:

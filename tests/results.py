@@ -1,7 +1,7 @@
 """Results of runs of tests, from the files that `pytest --junitxml` writes.
 
 `.ci/run` prints one line about both of its runs; `tests.once_more` marks in such a file what passed at its second
-try, as `flakyFailure` and `flakyError`. In: files; out: a line, or the file changed. Next: whoever reads CI's last line.
+try, as `flakyFailure` and `flakyError`. In: files; out: a line, or the file changed. Next: the last line of CI.
 """
 
 from __future__ import annotations

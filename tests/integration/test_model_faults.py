@@ -1,7 +1,7 @@
 """Each way in which a model fails, singly and through all parts: rules, worker, session, classification, delivery.
 
-The ways are those of the chaos run with models (`make chaos WHAT=model`). Each ends as a dead letter that says why, or, with
-a second model, at the butler; a few are no failure to us at all.
+The ways are those of the chaos run with models (`make chaos WHAT=model`). Each ends as a dead letter that says why, or,
+with a second model, at the butler; a few are no failure to us at all.
 """
 
 from __future__ import annotations
