@@ -468,6 +468,16 @@ async def metric(server: Opened, name: str) -> float:
     return float(line.rpartition(" ")[2])
 
 
+async def test_what_lies_in_quarantine_and_the_oldest_snapshot_are_measured(server: Opened) -> None:
+    event = {"channel": "telegram", "endpoint": "bot:1", "event_id": "1", "reason": "no chat", "raw": "e30="}
+    assert (await server.http.post("/v1/quarantine", json=event)).status_code == 200
+    assert await metric(server, "quarantined_events") == 1
+    async with server.lab.database.transaction() as one:
+        await one.run("set transaction isolation level repeatable read")
+        await one.value("select 1")
+        assert await metric(server, "oldest_snapshot_seconds") > 0
+
+
 async def test_the_oldest_waiting_is_what_waits_for_a_worker(server: Opened) -> None:
     assert await metric(server, "oldest_waiting_seconds") == 0
     await server.submit(envelope_json("a", sender="a"))

@@ -14,7 +14,18 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from switchboard.domain.shown import Connector
-from switchboard.store import approvals, books, connectors, dead_letters, inbox, ledger, model_usage, outbox, processes
+from switchboard.store import (
+    approvals,
+    books,
+    connectors,
+    dead_letters,
+    inbox,
+    ledger,
+    model_usage,
+    outbox,
+    processes,
+    quarantine,
+)
 from switchboard.store.database import Database
 from switchboard.store.outbox import OpenReplies
 
@@ -47,6 +58,7 @@ class Metrics:
         self._waiting = self._gauge("replies_waiting", "Replies not sent yet.")
         self._oldest_reply = self._gauge("oldest_reply_seconds", "Seconds since the oldest of these replies was made.")
         self._unsent = self._gauge("replies_unsent", "Replies that an operator may send again, by state.", "state")
+        self._quarantined = self._gauge("quarantined_events", "Events that could not be made into messages.")
         self._connectors = self._gauge("connectors", "Connectors by state.", "state")
         account = ("channel", "endpoint")
         self._healthy = self._gauge("connector_healthy", "1: its last heartbeat is recent and healthy.", *account)
@@ -61,6 +73,7 @@ class Metrics:
         self._refused_keys = self._gauge("models_paused", "Models whose provider refuses their key.")
         self._difference = self._gauge("books_difference", "Accepted minus accounted for; must be 0.", "kind")
         self._books_age = self._gauge("books_age_seconds", "Since a worker balanced the books; infinite if never.")
+        self._snapshot = self._gauge("oldest_snapshot_seconds", "Age of the oldest snapshot in this database.")
         self.polls = self._gauge("long_polls", "Requests currently waiting for a reply or an outbox.")
         self._by_channel: dict[str, Counter] = {}
 
@@ -90,6 +103,8 @@ class Metrics:
         waiting = await approvals.count(database)
         self._approvals.set(waiting.approvals)
         self._oldest_approval.set(waiting.oldest_s)
+        self._quarantined.set(await quarantine.count(database))
+        self._snapshot.set(await processes.oldest_snapshot_s(database))
         await self._render_replies(database)
         await self._render_models(database)
         await self._render_books(database)

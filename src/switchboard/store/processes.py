@@ -73,6 +73,11 @@ async def list_processes(database: Database, role: Role | None = None) -> list[R
     return rows_as(RunningProcess, await database.rows(query("processes.list"), role))
 
 
+async def oldest_snapshot_s(database: Database) -> float:
+    """Seconds since the oldest transaction that keeps a snapshot began, behind which nothing is cleaned up."""
+    return float(await database.value(query("processes.oldest_snapshot")))
+
+
 async def count_alive(database: Database, role: Role) -> int:
     """How many processes of this role have a recent beat."""
     return sum(process.alive for process in await list_processes(database, role))

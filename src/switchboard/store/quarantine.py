@@ -102,6 +102,11 @@ async def get_event(database: Database, quarantine_id: UUID) -> QuarantinedWhole
     return None if row is None else row_as(QuarantinedWhole, {**row, "raw": unpack_raw(row["raw"])})
 
 
+async def count(database: Database) -> int:
+    """How many events are kept, those to be replayed included."""
+    return int(await database.value(query("quarantine.count")))
+
+
 async def account_of(database: Database, quarantine_id: UUID) -> tuple[str, str] | None:
     """Channel and endpoint of an event."""
     row = await database.row(query("quarantine.account"), quarantine_id)

@@ -30,6 +30,9 @@ order by quarantine_id desc limit $2;
 {{shown}}, raw
 from quarantine where quarantine_id = $1;
 
+-- name: count
+select count(*) from quarantine;
+
 -- name: account
 select channel, endpoint from quarantine where quarantine_id = $1;
 
