@@ -1,4 +1,4 @@
-"""`switchboard monitoring`: alerts for Prometheus and a dashboard for Grafana, as files. Called by `main.py`.
+"""`switchboard monitoring`: alerts for Prometheus and a dashboard for Grafana, as files. Called by `cli/main.py`.
 
 They name metrics of `app/metrics.py`, and nothing else; a test holds one against the other.
 """
