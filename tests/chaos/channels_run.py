@@ -35,7 +35,7 @@ from tests.chaos.house import ONE_PART, House, Victim
 AFTER_S: Final = 10.0
 """How much longer than one turn the answers may take after the last start."""
 LIMIT_S: Final = 180.0
-"""What is not answered so long after the last start is lost."""
+"""What is not answered when no further answer has come for so long is lost."""
 _LOOK_S: Final = 0.1
 _A_PERSONS_MAILS: Final = 3
 """Somebody who gets more within minutes may be a program, and has to wait."""
@@ -120,13 +120,16 @@ class Run:
 
     async def until_answered(self) -> float:
         """Seconds from the last start until everybody has an answer, or is known not to get one."""
-        while (took := time.monotonic() - self.started) < LIMIT_S:
+        known, since = 0, self.started
+        while time.monotonic() - since < LIMIT_S:
             answers = {said(one) for one in await self.got()}
+            if len(answers) > known:
+                known, since = len(answers), time.monotonic()
             missing = [one for one in self.asked if one.text not in answers]
             if not missing or not {one.text for one in missing} - set(await self.uncertain()):
                 break
             await asyncio.sleep(_LOOK_S)
-        return took
+        return time.monotonic() - self.started
 
     async def uncertain(self) -> list[str]:
         """What replies say of which the operator is told that they may have been sent."""
