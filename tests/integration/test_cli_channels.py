@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -438,6 +439,18 @@ def test_only_what_is_posted_to_gets_an_address(capsys: pytest.CaptureFixture[st
     assert "PUBLIC_URL" not in said
     print_next({**added, "strangers": "open", "pairing": None, "hook_url": None, "connects": False})
     assert "PUBLIC_URL/hooks/folder" in capsys.readouterr().out
+
+
+def test_a_mailbox_gets_no_code_for_owners(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    given = replace(wanted("email"), strangers="pair", owner="butler")
+    with pytest.raises(BadParameter, match=re.escape('"owners": ["email:you@example.org"]')):
+        connect_new(settings, given)
+    assert not list(settings.channels_dir.glob("*"))
+    added = {"name": "desk", "channel": "email", "endpoint": OWN, "display_name": "", "files": [], "connects": True}
+    print_next({**added, "strangers": "pair", "pairing": None})
+    said = capsys.readouterr().out
+    assert '"owners": ["email:YOUR-ID"]' in said
+    assert "--owner" not in said
 
 
 @pytest.mark.usefixtures("server")

@@ -528,6 +528,15 @@ async def test_a_code_makes_an_owner_in_a_private_chat_alone(
         assert await owners(parts) == ({"alice"} if becomes else set() if locked else {"mallory"})
 
 
+async def test_no_code_makes_an_owner_by_mail(server: Opened) -> None:
+    asked = {"channel": "email", "endpoint": "me@x.org", "owner_of": ECHO}
+    answer = await server.http.post("/v1/pairing/codes", json=asked)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["field"]) == (422, "owner_of")
+    assert '"owners": ["email:you@example.org"]' in error["message"]
+    assert (await post(server, "/codes", {**asked, "owner_of": None}))["owner_of"] is None
+
+
 async def test_an_owner_by_code_is_told_and_stays_one_until_they_may_not_write(database_url: str) -> None:
     async with lab(database_url, policies=PAIR) as parts:
         await keep(parts)

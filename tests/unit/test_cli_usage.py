@@ -92,6 +92,12 @@ def test_nothing_of_the_help_is_cut_off_at_80_columns(
         (["messages", "list", "--no-such-option"], "No such option: --no-such-option"),
         (["nothing"], "No such command 'nothing'."),
         (["rules", "nothing"], "No such command 'nothing'."),
+        (["chanels"], "No such command 'chanels'. Did you mean 'channels', 'lanes'?"),
+        (["messages", "lst"], "No such command 'lst'. Did you mean 'list'?"),
+        (
+            ["channels", "add", "telegrm"],
+            "Invalid value for CHANNEL: there is no channel 'telegrm' to connect; did you mean telegram?",
+        ),
         (["up", "--port", "many"], "Invalid value for '--port': must be a whole number, not 'many'"),
         (["up", "--port", "99999"], "Invalid value for '--port': must be at most 65535, not '99999'"),
         (["work", "--concurrency", "0"], "Invalid value for '--concurrency': must be at least 1, not '0'"),

@@ -11,6 +11,8 @@ from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.names import butler
 from switchboard.cli.output import Cursor, Json, clean, details, one_of, show, show_page, state, table, when
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.strangers import owner_by_code_mistake
 
 app = typer.Typer(help="Decide who may write: list, approve, deny or revoke senders; make codes.", no_args_is_help=True)
 
@@ -114,7 +116,8 @@ def code(
     if found["owner_of"]:
         told += f"; send it in a private chat: who sends it will own {found['owner_of']}, which uses its tools for them"
     else:
-        told += "; it makes nobody an owner, for whom butlers use their tools: --owner BUTLER does"
+        does = "`owners` in a team file" if owner_by_code_mistake(CHANNELS[found["channel"]]) else "--owner BUTLER"
+        told += f"; it makes nobody an owner, for whom butlers use their tools: {does} does"
     if found["strangers"] != "pair":
         told += f"\nit has no effect yet: strangers is {found['strangers']} for {clean(account)}, not pair"
     show(found, told)

@@ -47,6 +47,19 @@ def require_possible(contact: Contact, channel: Channel) -> None:
         raise InvalidInput(f"nobody has the identity {contact.identity!r}: {why}", field="identity")
 
 
+def owner_by_code_mistake(channel: Channel) -> str | None:
+    """Why no code can make an owner on this channel, and what does; None if one can.
+
+    A code counts in a private chat only, which no mail is.
+    """
+    if _ADDRESS not in channel.keys:
+        return None
+    return (
+        f"on the channel {channel.name!r} a code makes nobody an owner: name the person in the option `owners` of the "
+        f'butler in its team file, such as "owners": ["{channel.name}:you@example.org"]'
+    )
+
+
 def contact_of(envelope: Envelope, channel: Channel) -> Contact:
     """The group if it was written in one: approving a person admits no group, and approving a group no person."""
     known = facts(envelope, channel)

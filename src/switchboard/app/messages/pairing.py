@@ -15,7 +15,14 @@ from uuid import UUID
 from switchboard.app.access import Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
-from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy, require_possible
+from switchboard.core.strangers import (
+    CODE_ALPHABET,
+    CODE_LENGTH,
+    Contact,
+    Policy,
+    owner_by_code_mistake,
+    require_possible,
+)
 from switchboard.core.words import offer
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.routing import SystemId
@@ -82,7 +89,9 @@ class PairingService:
 
     async def code(self, caller: Principal, channel: str, endpoint: str, owner_of: str | None = None) -> PairingCode:
         """A new code for one endpoint, of which only a keyed hash is kept. Raises InvalidInput."""
-        self._runtime.channels.known(channel, "channel")
+        known = self._runtime.channels.known(channel, "channel")
+        if owner_of is not None and (why := owner_by_code_mistake(known)):
+            raise InvalidInput(why, field="owner_of")
         butler = None if owner_of is None else self._butler(owner_of)
         code = "".join(choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
         async with self._database.transaction() as one:

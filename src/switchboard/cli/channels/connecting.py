@@ -21,9 +21,10 @@ from switchboard.cli.channels.tokens import require_free, served_accounts
 from switchboard.cli.client import Client, ask
 from switchboard.cli.names import butlers_with_tools
 from switchboard.cli.output import Json, NoServer, errors
-from switchboard.connectors.kernel.accounts import Configured, handling_of, hook_url, manifest_of
+from switchboard.connectors.kernel.accounts import Configured, connectable, handling_of, hook_url, manifest_of
 from switchboard.connectors.kernel.intake import Handling
-from switchboard.core.strangers import Policy
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.strangers import Policy, owner_by_code_mistake
 from switchboard.core.words import offer
 from switchboard.domain.errors import ConfigurationError, Conflict
 from switchboard.ports.connector import Account, Identity, Manifest
@@ -54,7 +55,10 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
 
     Raises BadParameter, ConfigurationError, Conflict, SignInRefused, Unavailable; then nothing was written.
     """
-    manifest, name = manifest_of(wanted.channel), wanted.name or wanted.channel
+    manifest, name = _manifest(wanted), wanted.name or wanted.channel
+    channel = CHANNELS[manifest.channel]
+    if wanted.owner is not None and (why := owner_by_code_mistake(channel)):
+        raise typer.BadParameter(why, param_hint="--owner")
     file = _new_file(settings, name)
     if manifest.connects and is_full(settings, more=1):
         raise ConfigurationError(TOO_MANY_INSIDE)
@@ -70,7 +74,7 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
         raise typer.BadParameter(_NO_CODE.format(policy=policy), param_hint="--owner")
     identity = asyncio.run(signed_in(manifest, account))
     _require_free(settings, name, manifest, identity)
-    owner_of = _owner_of(wanted) if policy == "pair" else None
+    owner_of = _owner_of(wanted) if policy == "pair" and owner_by_code_mistake(channel) is None else None
     made = Configured(manifest, account, handling_of(manifest, Handling()), identity.endpoint)
     written = write_account(file, made, secrets, policy)
     return {
@@ -85,6 +89,15 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
         "pairing": _code(manifest, identity, owner_of) if policy == "pair" else None,
         "owner_of": owner_of,
     }
+
+
+def _manifest(wanted: ConnectOptions) -> Manifest:
+    """Raises BadParameter for an unknown channel, ConfigurationError for one that cannot be loaded."""
+    installed = connectable()
+    if wanted.channel not in installed:
+        unknown = f"there is no channel {wanted.channel!r} to connect{offer(wanted.channel, installed)}"
+        raise typer.BadParameter(unknown, param_hint="CHANNEL")
+    return manifest_of(wanted.channel)
 
 
 def _new_file(settings: Settings, name: str) -> Path:

@@ -19,6 +19,8 @@ from switchboard.cli.channels.tokens import served_accounts, token_file
 from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Json, NoServer, clean, errors, out, program, when
 from switchboard.connectors.kernel.accounts import Declared, configured, declared, manifest_of, pause_file
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.strangers import owner_by_code_mistake
 from switchboard.domain.errors import ConfigurationError
 
 _RUNS_ON: Final = "; until that is fixed, the account runs on as it was"
@@ -234,7 +236,9 @@ def _print_pairing(added: Json, who: str, account: str) -> None:
         console.print("No switchboard is running. Start it, and create a code to get approved:")
         console.print(f"  {program()} up", style="bold")
     console.print(f"  {program()} pairing code {account}", style="bold", soft_wrap=True)
-    if not (code and owner_of):
+    if owner_by_code_mistake(CHANNELS[added["channel"]]):
+        _print_owners(added)
+    elif not (code and owner_of):
         said = "It makes nobody an owner, and butlers use their tools only for owners. A code that does:"
         console.print(said, soft_wrap=True)
         console.print(

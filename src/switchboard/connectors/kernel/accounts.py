@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.core.problems import after, wrong
 from switchboard.core.strangers import Policy
+from switchboard.core.words import offer
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Account, Manifest
@@ -137,12 +138,16 @@ def _endpoint(manifest: Manifest, named: str | None, file: Path) -> str | None:
     return endpoint or None
 
 
+def connectable() -> frozenset[str]:
+    """The channels for which a package with a connector is installed."""
+    return frozenset(entry.name for entry in plug_ins(GROUP))
+
+
 def manifest_of(name: str) -> Manifest:
     """The manifest that an installed package registers under this name. Raises ConfigurationError."""
     found = {entry.name: entry for entry in plug_ins(GROUP)}
     if name not in found:
-        known = ", ".join(sorted(found)) or "none"
-        raise ConfigurationError(f"there is no channel {name!r} to connect; installed: {known}")
+        raise ConfigurationError(f"there is no channel {name!r} to connect{offer(name, found)}")
     try:
         manifest = found[name].load()
     except ImportError as error:
