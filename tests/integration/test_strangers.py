@@ -528,6 +528,32 @@ async def test_a_code_makes_an_owner_in_a_private_chat_alone(
         assert await owners(parts) == ({"alice"} if becomes else set() if locked else {"mallory"})
 
 
+@pytest.mark.parametrize("approved", [False, True])
+async def test_a_code_for_an_owner_that_others_read_goes_to_no_butler(database_url: str, approved: bool) -> None:
+    """Nor does it later, when the group is let in, or again; it is spent, and whoever sent it is told nothing."""
+    in_group = {"chat_type": "group", "thread": "-1"}
+    async with lab(database_url, policies=PAIR) as parts:
+        await parts.accept.accept(submission("hello", **in_group))
+        if approved:
+            await decided(parts, "-1", "approved")
+        await keep(parts, owner_of=ECHO)
+        code = await parts.accept.accept(submission(f"/start {CODE}", **in_group))
+        await decided(parts, "-1", "approved")
+        again = await parts.accept.accept(submission(CODE, **in_group))
+        known = await parts.accept.accept(private(CODE, "mallory"))
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        assert await states(parts, *(one.request_id for one in (code, again))) == ["cancelled", "cancelled"]
+        assert known.held, "a stranger's place is counted, however spent the code is"
+        assert await parts.count("select held from contact where identity = 'mallory'") == 1
+        assert await parts.count("select count(*) from delivery") == 1, "of the greeting"
+        assert await parts.count("select count(*) from audit where action = 'contact_paired'") == 0
+        assert (
+            await parts.count("select count(*) from outbox where system_id = 'switchboard' and recipient <> 'mallory'")
+            == 0
+        )
+
+
 async def test_no_code_makes_an_owner_by_mail(server: Opened) -> None:
     asked = {"channel": "email", "endpoint": "me@x.org", "owner_of": ECHO}
     answer = await server.http.post("/v1/pairing/codes", json=asked)
@@ -572,7 +598,7 @@ async def test_a_code_for_an_owner_is_locked_by_wrong_tries_of_those_who_may_wri
             await parts.accept.accept(private(f"ABCDEFGHJ{n + 2}"))
         await parts.accept.accept(private(CODE))
         assert await owners(parts) == set()
-        assert await parts.count("select count(*) from delivery") == 6
+        assert await parts.count("select count(*) from delivery") == 5, "of the tries; what was a code goes nowhere"
 
 
 @pytest.mark.parametrize("revoked", [False, True])
@@ -675,6 +701,8 @@ async def test_somebody_is_let_in_before_they_write_and_by_a_code(server: Opened
     issued = await post(server, "/codes", account)
     assert issued["strangers"] == "pair"
     assert await decision_on(server, f"/start {issued['code']}", "ann") == "held"
+    [code, hi] = (await server.http.get("/v1/messages")).json()["messages"]
+    assert (code["is_code"], code["state"], hi["is_code"]) == (True, "cancelled", False)
     assert await decision_on(server, "hi", "ann") != "held"
     listed = (await server.http.get("/v1/pairing", params={"state": "approved", "limit": 1})).json()
     page = (await server.http.get("/v1/pairing", params={"limit": 1, "cursor": listed["next_cursor"]})).json()

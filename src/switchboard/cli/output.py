@@ -67,7 +67,8 @@ _FEW: Final = 8
 
 STATE_STYLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
-        ("answered", "sent", "approved", "delivered", "healthy", "online", "active", "handled", "ok"), "green"
+        ("answered", "sent", "approved", "delivered", "healthy", "online", "active", "handled", "ok", "code used"),
+        "green",
     ),
     **dict.fromkeys(
         ("in_flight", "pending", "running", "sending", "retrying", "ready", "stale", "starting", "standby"), "cyan"

@@ -86,7 +86,10 @@ class Prepared(Struct, frozen=True, gc=False):
 
 
 class StoredMessage(Struct, frozen=True):
-    """A message as the interfaces show it. `went_to`: the butlers that it was delivered to, in order."""
+    """A message as the interfaces show it. `went_to`: the butlers that it was delivered to, in order.
+
+    `is_code`: it was a code for pairing, and went nowhere.
+    """
 
     request_id: RequestId
     conversation: Conversation
@@ -99,6 +102,7 @@ class StoredMessage(Struct, frozen=True):
     received_at: datetime
     state: MessageState
     went_to: Sequence[str]
+    is_code: bool
 
 
 def pack_raw(raw: bytes) -> bytes:

@@ -31,10 +31,11 @@ HELD_PER_ACCOUNT = 1000
 class StrangerOutcome(Struct, frozen=True):
     """The result for a message: `request_id` is null if nothing was stored; `told`: its sender gets a notice.
 
+    `spent`: it was a code for an owner that does nothing, such as one that others have read. It goes nowhere, either.
     `owner_of`: the butler that the sender owns from now on.
     """
 
-    outcome: Literal["let_in", "known", "held", "code", "denied", "sender_full", "account_full"]
+    outcome: Literal["let_in", "known", "held", "code", "spent", "denied", "sender_full", "account_full"]
     request_id: RequestId | None
     differs: bool
     told: bool

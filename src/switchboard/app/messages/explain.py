@@ -221,6 +221,7 @@ async def _saved(database: Database, saved_id: UUID) -> Explanation:
         text=saved.text,
         state="history",
         went_to=(),
+        is_code=False,
         received_at=saved.created_at,
     )
     said = "the person" if saved.role == "user" else "the butler"
@@ -238,8 +239,9 @@ async def _held(database: Database, request_id: UUID) -> list[str]:
         return [f"held until {until}: switchboard pairing approve {held.contact_id}"]
     if held.scope == "late":
         return ["it arrived too late to be answered; forgotten"]
-    by_code = held.state == "code"
-    return ["its sender was approved by this code" if by_code else "its sender was not approved; forgotten"]
+    if held.state == "code":
+        return ["it is a code for pairing, so it went to no butler; the audit says whom it let in, if anybody"]
+    return ["its sender was not approved; forgotten"]
 
 
 async def _late(database: Database, request_id: UUID) -> list[str]:

@@ -85,6 +85,8 @@ class MessageView:
     state: MessageState
     went_to: Sequence[str]
     """The butlers that it was delivered to."""
+    is_code: bool
+    """It was a code for pairing, and went to no butler."""
     received_at: datetime
 
 

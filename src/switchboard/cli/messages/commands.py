@@ -62,7 +62,7 @@ def list_messages(
         (
             m["request_id"],
             when(m["received_at"], short=True),
-            state(m["state"]),
+            state(_state_of(m)),
             m["channel"],
             m["sender"],
             ", ".join(m["went_to"]),
@@ -79,7 +79,7 @@ def list_messages(
 def show_message(request_id: RequestId) -> None:
     """Show one message with its envelope, deliveries, replies and dead letters."""
     message = ask_about("message", request_id, lambda client, found: client.get(f"/v1/messages/{found}"))
-    rows: list[tuple[object, object]] = [("id", message["request_id"]), ("state", state(message["state"]))]
+    rows: list[tuple[object, object]] = [("id", message["request_id"]), ("state", state(_state_of(message)))]
     rows.append(("received", when(message["received_at"])))
     rows += [(name, message.get(name)) for name in ("channel", "endpoint", "sender", "thread", "conversation")]
     if message.get("same_id"):
@@ -95,6 +95,11 @@ def show_message(request_id: RequestId) -> None:
     ]
     rows += [("model", attempt_line(c)) for c in message["classifications"]]
     show(message, table("", "", rows=rows, wrap=True), Text("\n" + clean(_words_in(message))))
+
+
+def _state_of(message: JsonMapping) -> object:
+    """A code has done its work, although the books count its message as cancelled."""
+    return "code used" if message.get("is_code") else message["state"]
 
 
 def _words_in(message: JsonMapping) -> str:

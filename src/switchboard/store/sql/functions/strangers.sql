@@ -9,7 +9,8 @@ $$;
 -- _outbox_id: of the notice to its sender, null: nobody is to be told; _pool as in settle_turns.
 -- _private: whether it comes from a chat with nobody else; only there a code makes an owner, also of who is let in already.
 -- outcome: let_in (nothing is stored: it goes the way of all messages), known (a duplicate; request_id is the first one),
--- held, code (the sender is let in by it, and it goes nowhere), denied, sender_full, account_full (of these nothing is stored).
+-- held, code (the sender is let in by it, and it goes nowhere), spent (a code for an owner that does nothing, such as one that
+-- others have read; it goes nowhere either), denied, sender_full, account_full (of these nothing is stored).
 -- owner_of: the butler that the sender owns now because of the code.
 create or replace function hold_of_stranger(
     _account uuid, _contact uuid, _scope text, _identity text, _display_name text, _code uuid,
@@ -25,13 +26,19 @@ declare
     _state text := 'held';
     _send uuid;
     _used uuid;
+    _spent boolean := false;
     _owner_of text;
 begin
     perform lock_contacts(_account);
     select * into _known from contact c where c.contact_id = _contact;
+    if _code is not null then
+        -- Of strangers, whose places are counted, only the message that spends a code.
+        _spent := exists (select from pairing_code c where c.account = _account and c.key = _code and c.owner_of is not null
+            and (_known.state = 'approved' or c.used_at is null and c.tries < 5 and c.expires_at > clock_timestamp()));
+    end if;
     if _known.state = 'approved' then
         _used := use_pairing_code(_account, _code, true, _private);
-        if _used is null then
+        if _used is null and not _spent then
             return query select 'let_in', null::uuid, false, false, null::text;
             return;
         end if;
@@ -43,7 +50,7 @@ begin
     if _code is not null and coalesce(_known.state, 'stranger') = 'stranger' then
         _used := use_pairing_code(_account, _code, _scope <> 'person', _private);  -- a group is not paired
     end if;
-    if _used is not null then
+    if _used is not null or _spent and coalesce(_known.state, 'stranger') <> 'denied' then
         _state := 'code';
     elsif _scope <> 'late' and (
               _known.state = 'denied' or _known.held >= 20
@@ -82,7 +89,8 @@ begin
     if _send is not null then
         perform say_as_switchboard(_request_id, _send, _outbox_id, _text, _pool);
     end if;
-    return query select _state, _request_id, false, _send is not null, _owner_of;
+    return query select case when _state = 'code' and _used is null then 'spent' else _state end, _request_id, false,
+                        _send is not null, _owner_of;
 end $$;
 
 -- The code with this key, if it is valid at this account; else this was a try of each that is, and the fifth locks it.

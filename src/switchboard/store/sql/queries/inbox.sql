@@ -86,7 +86,8 @@ select key, body, request_id from dedupe where key = any($1::uuid[]);
 -- part: shown
 select m.request_id, c.name as conversation, m.channel, m.endpoint, m.sender, m.thread, m.envelope, m.media_type, m.received_at,
        message_state(m.request_id) as state,
-       array(select d.system_id from delivery d where d.request_id = m.request_id group by d.system_id order by min(d.created_at), 1) as went_to
+       array(select d.system_id from delivery d where d.request_id = m.request_id group by d.system_id order by min(d.created_at), 1) as went_to,
+       exists (select from held h where h.request_id = m.request_id and h.state = 'code') as is_code
 
 -- name: get
 {{shown}}
