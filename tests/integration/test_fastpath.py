@@ -317,6 +317,9 @@ class Wire(asyncio.Transport):
     def close(self) -> None:
         self.closed.set()
 
+    def abort(self) -> None:
+        self.closed.set()
+
     def is_closing(self) -> bool:
         return self.closed.is_set()
 

@@ -68,10 +68,15 @@ class Reading(Wire):
         self.paused = False
 
 
-def connected(house: House, wire: Wire, turns: StrangersTurns | None = None) -> BoundedHttp:
+def connected(
+    house: House, wire: Wire, turns: StrangersTurns | None = None, connections: Connections | None = None
+) -> BoundedHttp:
     config = uvicorn.Config(house, http=BoundedHttp, log_config=None, lifespan="off", server_header=False)
     config.load()
-    state = {"connections": Connections(8), "turns": turns or unlimited_turns()}
+    state = {
+        "connections": Connections(8) if connections is None else connections,
+        "turns": unlimited_turns() if turns is None else turns,
+    }
     connection = BoundedHttp(config, ServerState(), state, asyncio.get_running_loop())
     connection.connection_made(wire)
     return connection
@@ -218,6 +223,19 @@ async def test_strangers_take_turns_and_who_has_sent_more_comes_last() -> None:
     await eventually(partial(_is_empty, turns))
     rest = [n for n in waiting if n not in {*cut, 150, 194, 195}]
     assert begun[len(begun) - 71 :] == [*(n for n in rest if n >= 190), *(n for n in rest if n < 190), 194][-71:]
+
+
+async def test_a_request_that_waits_for_its_turn_is_displaced_by_no_connection_that_asks_for_nothing() -> None:
+    turns, connections = StrangersTurns(asyncio.get_running_loop(), per_second=1e-3), Connections(8)
+    wires = [Wire() for _ in range(100)]
+    first, waits = [connected(House(asyncio.Semaphore(9)), wire, turns, connections) for wire in wires[:2]]
+    for one in (first, waits):
+        one.data_received(request(1, b"", chunked=False))
+    assert (first in turns, waits in turns) == (False, True)
+    for wire in wires[2:]:
+        connected(House(), wire, turns, connections)
+    assert (wires[0].is_closing(), wires[1].is_closing()) == (True, False)
+    turns.leave(waits)
 
 
 @given(st.lists(st.tuples(st.sampled_from(get_args(StrangerKind)), st.booleans()), max_size=40))

@@ -31,7 +31,10 @@ def shown(connections: Connections, client: Client, *, operator: bool) -> None:
         connections.closed(client)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["stranger", "connector", "operator", "close"]), st.integers(0, 99))))
+STEPS = ("stranger", "connector", "operator", "close", "waits", "has_turn")
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 99))))
 def test_there_are_never_too_many_and_operators_always_get_in(steps: list[tuple[str, int]]) -> None:
     connections, clients = Connections(8), list[Client]()
     operators = list[Client]()
@@ -41,6 +44,9 @@ def test_there_are_never_too_many_and_operators_always_get_in(steps: list[tuple[
                 client = clients.pop(which % len(clients))
                 client.open = False
                 connections.closed(client)
+        elif what in ("waits", "has_turn"):
+            if clients:
+                getattr(connections, what)(clients[which % len(clients)])
         elif what != "operator" or sum(one.open for one in operators) < 2:
             clients.append(Client())
             connections.opened(clients[-1])
@@ -51,6 +57,30 @@ def test_there_are_never_too_many_and_operators_always_get_in(steps: list[tuple[
                 assert clients[-1].open
         assert len(connections) <= connections.limit
         assert len(connections) == sum(one.open for one in clients)
+
+
+def test_a_flood_displaces_who_does_as_it_does() -> None:
+    """Who waits for a turn is displaced by no connection that asks for nothing, and displaces half of them at most."""
+    connections, waiting, quiet = Connections(8), Client(), Client()
+    connections.opened(waiting)
+    connections.waits(waiting)
+    for _ in range(100):
+        connections.opened(Client())
+    assert waiting.open
+    connections.opened(quiet)
+    for _ in range(3):
+        connections.opened(asking := Client())
+        connections.waits(asking)
+    assert quiet.open
+    asked = [Client() for _ in range(100)]
+    for one in asked:
+        connections.opened(one)
+        connections.waits(one)
+    assert (quiet.open, waiting.open, asked[-1].open) == (True, False, True)
+    connections.has_turn(asked[-1])
+    connections.admitted(asked[-1], operator=False)
+    assert asked[-1].open
+    assert len(connections) == connections.limit
 
 
 def test_others_than_operators_leave_a_quarter_of_the_places() -> None:

@@ -1,7 +1,9 @@
 """Limits the number of connections: strangers' connections never displace others.
 
-`fastpath/heads.py` reports opened and closed connections, `http/gate.py` those that have shown a token. When all places
-are taken, the oldest connection without a token is closed, so an operator always gets in. Next: `http/gate.py`.
+`fastpath/heads.py` reports opened and closed connections and those that wait for a turn, `http/gate.py` those that have
+shown a token. When all places are taken, the oldest connection without a token is closed, so an operator always gets
+in: of those that wait for a turn if they are the most, else of those that have asked for nothing. So a flood of
+connections displaces nobody who waits honestly. Next: `http/gate.py`.
 """
 
 from __future__ import annotations
@@ -37,32 +39,47 @@ class Connections:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._strangers: dict[OpenConnection, None] = {}
+        self._waiting: dict[OpenConnection, None] = {}
+        """Strangers whose request waits for its turn."""
         self._known: dict[OpenConnection, bool] = {}
         self._shown: set[int] = set()
         """Hashes of tokens that were accepted lately. They open no door: each token is still checked."""
         self._said = -_SAY_EVERY_S
 
     def __len__(self) -> int:
-        return len(self._strangers) + len(self._known)
+        return len(self._strangers) + len(self._waiting) + len(self._known)
 
     def opened(self, connection: OpenConnection) -> None:
         """Count a new one; if there are too many, the oldest without a token is closed, which may be this one."""
         self._strangers[connection] = None
         if len(self) <= self.limit:
             return
-        oldest = next(iter(self._strangers))
-        del self._strangers[oldest]
+        line = self._waiting if len(self._waiting) >= len(self._strangers) else self._strangers
+        oldest = next(iter(line))
+        del line[oldest]
         oldest.abort()
         self._say()
 
+    def waits(self, connection: OpenConnection) -> None:
+        """What a stranger asks for waits for its turn from now on."""
+        if connection in self._strangers:
+            del self._strangers[connection]
+            self._waiting[connection] = None
+
+    def has_turn(self, connection: OpenConnection) -> None:
+        """It waits no more; if it shows no token, it is the newest of those that ask for nothing."""
+        if connection in self._waiting:
+            del self._waiting[connection]
+            self._strangers[connection] = None
+
     def admitted(self, connection: OpenConnection, *, operator: bool, shown: str | None = None) -> None:
         """The connection has shown a token, in this Authorization header. Raises Overloaded if too many others have."""
-        if connection not in self._strangers:  # admitted before, or just closed
+        if not (connection in self._strangers or connection in self._waiting):  # admitted before, or just closed
             return
         if not operator and sum(not own for own in self._known.values()) >= self.limit * 3 // 4:
             self._say()
             raise Overloaded(f"there are too many connections, the limit is {self.limit}", retry_after=5.0)
-        del self._strangers[connection]
+        self.closed(connection)
         self._known[connection] = operator
         if shown is not None:
             if len(self._shown) >= _SHOWN_MOST:
@@ -84,6 +101,7 @@ class Connections:
     def closed(self, connection: OpenConnection) -> None:
         """The connection is closed."""
         self._strangers.pop(connection, None)
+        self._waiting.pop(connection, None)
         self._known.pop(connection, None)
 
     def _say(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
@@ -136,7 +137,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._upgraded = True
         self._in_head = self._in_body = False
         self._unread = 0
-        self._turns.take(self, self._upgrade, StrangerRequest())
+        self._take_turn(self._upgrade, StrangerRequest())
 
     def _upgrade(self) -> None:
         """The new protocol gets what came behind the handshake, although clients should have waited."""
@@ -226,9 +227,17 @@ class BoundedHttp(HttpToolsProtocol):
         if self._connections.is_stranger(self, cycle.scope["headers"]):
             eager, later = bool(self._kept or self.pipeline), self._had_turn
             self._had_turn = True
-            self._turns.take(self, begin, StrangerRequest(_kind_of(cycle), later, eager))
+            self._take_turn(begin, StrangerRequest(_kind_of(cycle), later, eager))
         else:
             begin()
+
+    def _take_turn(self, begin: Callable[[], object], asked: StrangerRequest) -> None:
+        self._connections.waits(self)
+        self._turns.take(self, partial(self._have_turn, begin), asked)
+
+    def _have_turn(self, begin: Callable[[], object]) -> None:
+        self._connections.has_turn(self)
+        begin()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
