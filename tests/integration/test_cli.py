@@ -20,6 +20,7 @@ import asyncpg
 import pytest
 
 from switchboard.cli.client import Client
+from switchboard.connectors.kernel.accounts import pause_file
 from tests.commands import Cli, ask, envelope, served
 from tests.postgres import Postgres
 from tests.processes import Server, butler
@@ -661,6 +662,31 @@ def test_backup_and_restore_into_an_empty_database(
     assert _value(empty_database_url, "select count(*) > 0 from switchboard.message_inbox") is True
     assert cli.run("db", "restore", tmp_path / "b", "--force")[0] == 0
     assert cli.run("db", "restore", tmp_path / "nowhere")[0] == 5
+
+
+def test_what_a_restored_database_does_again_is_said_and_can_wait(
+    cli: Cli, tmp_path: Path, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.json("send", "keep this", "--wait", 30)
+    cli.says("db", "backup", tmp_path / "b")
+    house = tmp_path / "channels.d" / "house.toml"
+    house.parent.mkdir()
+    house.touch(mode=0o600)
+    monkeypatch.setenv("SWITCHBOARD_CHANNELS_DIR", str(house.parent))
+    monkeypatch.setenv("SWITCHBOARD_DATABASE_URL", empty_database_url)
+    assert cli.run("db", "restore", house, "--paused")[0] == 1
+    assert not pause_file(house).exists(), "a restore that fails pauses nothing"
+    cli.says("db", "restore", tmp_path / "b")
+    _value(empty_database_url, "update switchboard.outbox set state = 'pending'")
+    replies = _value(empty_database_url, "select count(*) from switchboard.outbox")
+    cli.says("db", "backup", tmp_path / "waits")
+    _, said, told = cli.run("db", "restore", tmp_path / "waits", "--force")
+    assert f"done again, if it was done after the backup: replies that were not sent: {replies}\n" in told
+    assert "--paused" in told
+    assert said.startswith("restored")
+    restored = cli.json("db", "restore", tmp_path / "waits", "--force", "--paused")
+    assert (restored["paused"], restored["open"]) == (["house"], {"messages": 0, "replies": replies})
+    assert pause_file(house).exists()
 
 
 def _value(url: str, sql: str, *values: object) -> object:

@@ -38,6 +38,7 @@ from switchboard.app.ops.installation.saving import (
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import load_settings
 from switchboard.app.settings_file import read_settings_file
+from switchboard.cli.open_work import say_open_work
 from switchboard.cli.output import clean, errors, program, show, wants_json, when
 from switchboard.cli.sizes import bytes_in_words, shown_progress
 from switchboard.domain.errors import ConfigurationError
@@ -203,12 +204,7 @@ def _say_restored(restored: Restored) -> None:
     _say("not in the backup", restored.manifest.contents.left_out)
     _say("give again", restored.to_give)
     _say("paused; `switchboard channels resume` connects it", restored.paused)
-    work = restored.open_work
-    if work.messages or work.replies:
-        _say(
-            "done again, if it was done after the backup",
-            (f"messages without an answer: {work.messages}", f"replies that were not sent: {work.replies}"),
-        )
+    say_open_work(restored.open_work, paused=bool(restored.paused))
     if not wants_json():
         told = "Stop the old installation before you start this one: both would answer."
         errors().print(told, style="yellow", soft_wrap=True)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 
 from switchboard.app.logs import set_up_logs
-from switchboard.app.ops.backup import back_up, migrate_database, restore
+from switchboard.app.ops.backup import back_up, migrate_database, restore, unfinished
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.output import show
+from switchboard.cli.channels.pausing import paused_account
+from switchboard.cli.open_work import say_open_work
+from switchboard.cli.output import clean, show
 from switchboard.cli.sizes import bytes_in_words, shown_progress
 
 app = typer.Typer(help="Migrate, back up and restore the database.", no_args_is_help=True)
@@ -44,11 +48,23 @@ def restore_backup(
     file: Annotated[Path, typer.Argument(help="A backup made by `db backup`.", dir_okay=False)],
     *,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a database that is not empty.")] = False,
+    paused: Annotated[
+        bool, typer.Option("--paused", help="Pause all accounts, until `channels resume` connects them.")
+    ] = False,
 ) -> None:
     """Restore a backup, in one transaction. Switchboard must be stopped."""
-    with shown_progress("restoring") as progress:
-        applied = [m.name for m in asyncio.run(restore(_settings(), file, progress, force=force))]
-    show({"file": str(file), "migrated": applied}, f"restored from {file}")
+    settings = _settings()
+    accounts = sorted(settings.channels_dir.glob("*.toml")) if paused else []
+    with ExitStack() as stack:
+        for account in accounts:
+            stack.enter_context(paused_account(account))
+        progress = stack.enter_context(shown_progress("restoring"))
+        applied = [m.name for m in asyncio.run(restore(settings, file, progress, force=force))]
+    work = asyncio.run(unfinished(settings))
+    say_open_work(work, paused=paused)
+    names = [account.stem for account in accounts]
+    said = f"restored from {file}" + (f"; paused: {clean(', '.join(names))}" if names else "")
+    show({"file": str(file), "migrated": applied, "paused": names, "open": asdict(work)}, said)
 
 
 def _settings() -> Settings:

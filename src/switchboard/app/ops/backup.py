@@ -28,7 +28,7 @@ from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError, Conflict, InvalidInput, NotFound
 from switchboard.embedded.binaries import find_programs
 from switchboard.store import facts
-from switchboard.store.checkup import others_connected, schema_facts, server_facts
+from switchboard.store.checkup import OpenWork, open_work, others_connected, schema_facts, server_facts
 from switchboard.store.database import SCHEMA, Database
 from switchboard.store.migrate import Migration, migrate
 
@@ -161,6 +161,12 @@ async def restore(
             options += [f"--command=drop schema if exists {SCHEMA} cascade", f"--file={script}", f"--file={forgotten}"]
             await _run(tools, "psql", options, database.url, lambda: None)
         return await migrate(database, pooled=settings.database_direct_url is not None)
+
+
+async def unfinished(settings: Settings) -> OpenWork:
+    """What was open when the backup was made that has just been restored, and is done again. Raises Unavailable."""
+    async with existing_database(settings) as database:
+        return await open_work(database)
 
 
 async def _forgotten(database: Database) -> str:

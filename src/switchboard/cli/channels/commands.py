@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -18,6 +17,7 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.adding import signed_in
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
+from switchboard.cli.channels.pausing import pause_account, paused_account
 from switchboard.cli.channels.standing import behind, print_next, standing
 from switchboard.cli.channels.tokens import PREFIX, alone, served_accounts, token_file
 from switchboard.cli.client import Client, ask, part
@@ -157,7 +157,7 @@ def check(name: Name) -> None:
 @app.command("pause")
 def pause(name: Name) -> None:
     """Disconnect an account until it is resumed. What is written to it waits at the platform."""
-    _pause(_file(load_settings(), name))
+    pause_account(_file(load_settings(), name))
     told = f"{name}: paused; its platform keeps what arrives, as long as it can. Let it go on: "
     told += f"switchboard channels resume {name}"
     print_found({"name": name, "state": "paused"}, told)
@@ -179,33 +179,12 @@ def remove(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
     file = _file(settings, name)
     if not yes:
         _confirm(name)
-    with _paused(file):  # then the end of its process is no accident, and no process takes a new token
+    with paused_account(file):  # then the end of its process is no accident, and no process takes a new token
         ask(lambda client: _revoke(client, settings, name))
     for one in _files_of(settings, file):
         one.unlink(missing_ok=True)
     told = f"{name}: removed; added again within 30 days, it continues where it stopped"
     print_found({"name": name, "state": "removed"}, told)
-
-
-@contextmanager
-def _paused(file: Path) -> Iterator[None]:
-    """Pause the account, and keep it paused unless the block fails."""
-    before = pause_file(file).exists()
-    _pause(file)
-    try:
-        yield
-    except BaseException:
-        if not before:
-            pause_file(file).unlink(missing_ok=True)
-        raise
-
-
-def _pause(file: Path) -> None:
-    place = pause_file(file)
-    try:
-        place.touch(mode=0o600)
-    except OSError as error:
-        raise ConfigurationError(f"{place} cannot be written: {error.strerror}") from error
 
 
 def _confirm(name: str) -> None:

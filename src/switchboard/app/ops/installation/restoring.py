@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from switchboard import __version__
 from switchboard.app.database import existing_database
-from switchboard.app.ops.backup import Progress, restore
+from switchboard.app.ops.backup import Progress, restore, unfinished
 from switchboard.app.ops.installation.archive import (
     DUMP,
     FILES,
@@ -44,7 +44,7 @@ from switchboard.app.settings_file import FILE_NAME, PREFIX
 from switchboard.connectors.kernel.accounts import pause_file
 from switchboard.domain.errors import ConfigurationError, Conflict, InvalidInput, NotFound
 from switchboard.lanes.faults import point
-from switchboard.store.checkup import OpenWork, open_work, schema_facts
+from switchboard.store.checkup import OpenWork, schema_facts
 from switchboard.store.migrate import known_schema
 from switchboard.trees import remove_tree
 
@@ -198,8 +198,7 @@ async def _restore_database(settings: Settings, dump: Path, progress: Progress) 
     # Unpacked beside it: there is room, and a restore that is killed leaves nothing elsewhere.
     migrated = await restore(settings, dump, progress, force=False, scratch=dump.parent)
     dump.unlink()  # noqa: ASYNC240 - of a file at hand
-    async with existing_database(settings) as database:
-        return tuple(one.name for one in migrated), await open_work(database)
+    return tuple(one.name for one in migrated), await unfinished(settings)
 
 
 def _to_give(restoring: _Restoring) -> Iterator[str]:
