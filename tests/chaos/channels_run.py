@@ -10,8 +10,8 @@ more people write. Every question must be answered once, within the time of a tu
 
 With `--at-random`, people write for so many seconds, and everything or one part is killed again and again, the embedded
 database alone, too; accounts in the server's process are killed with it. Prints what it does and a verdict; exit code 0
-only if nothing was lost, doubled or out of order. A repeat that says so is counted apart, and so is a reply of which
-the operator is told that it may have been sent.
+only if nothing was lost, doubled or out of order. Counted apart: repeats that say so, replies of which the operator is told
+that they may have been sent, and questions that are dead letters because every worker that took them was killed.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ class ChannelsReport:
     """Repeats that say so."""
     uncertain: int
     """Replies that may have been sent, of which the operator is told."""
+    poison: int
+    """Questions that are dead letters, as every worker that took them was killed."""
     problems: Sequence[str]
     """What the books find wrong with themselves."""
     took_s: float
@@ -84,7 +86,7 @@ class ChannelsReport:
         return (
             f"asked {self.asked}, answered {self.answered}, lost {len(self.lost)}, "
             f"repeated without a mark {len(self.repeated)}, out of order {len(self.out_of_order)}, "
-            f"marked repeats {self.marked}, uncertain and told {self.uncertain}, "
+            f"marked repeats {self.marked}, uncertain and told {self.uncertain}, dead letters {self.poison}, "
             f"problems of the books {len(self.problems)}, "
             f"last answer {self.took_s:.1f} s after the last start"
         )
@@ -126,7 +128,7 @@ class Run:
             if len(answers) > known:
                 known, since = len(answers), time.monotonic()
             missing = [one for one in self.asked if one.text not in answers]
-            if not missing or not {one.text for one in missing} - set(await self.uncertain()):
+            if not missing or not {one.text for one in missing} - {*await self.uncertain(), *await self.poison()}:
                 break
             await asyncio.sleep(_LOOK_S)
         return time.monotonic() - self.started
@@ -135,6 +137,11 @@ class Run:
         """What replies say of which the operator is told that they may have been sent."""
         found = await self.house.asked("/v1/outbox", state="uncertain", limit="500")
         return [str(one["text"]).removeprefix(SAID) for one in found["replies"]]
+
+    async def poison(self) -> list[str]:
+        """The questions whose workers were killed as often as is taken for the message's own fault."""
+        found = await self.house.asked("/v1/dead-letters", category="poison", limit="500")
+        return [str(one["text"]).strip() for one in found["dead_letters"]]
 
 
 @asynccontextmanager
@@ -167,7 +174,8 @@ async def judged(run: Run, took: float) -> ChannelsReport:
     got = await run.got()
     plain = [said(one) for one in got if not one.marked]
     everything = [said(one) for one in got]
-    told = await run.uncertain()
+    uncertain, poison = await run.uncertain(), await run.poison()
+    told = {*uncertain, *(poison if run.plan.at_random else ())}
     books = await run.house.asked("/v1/books", now="true")
     return ChannelsReport(
         asked=len(run.asked),
@@ -176,7 +184,8 @@ async def judged(run: Run, took: float) -> ChannelsReport:
         repeated=[one.text for one in run.asked if plain.count(one.text) > 1],
         out_of_order=list(_overtakings(run.asked, everything)),
         marked=sum(one.marked for one in got),
-        uncertain=len(told),
+        uncertain=len(uncertain),
+        poison=len(poison),
         problems=_problems(books, len(run.asked)),
         took_s=took,
     )
