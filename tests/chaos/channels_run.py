@@ -10,8 +10,8 @@ more people write. Every question must be answered once, within the time of a tu
 
 With `--at-random`, people write for so many seconds, and everything or one part is killed again and again, the embedded
 database alone, too; accounts in the server's process are killed with it. Prints what it does and a verdict; exit code 0
-only if nothing was lost, doubled or out of order. Counted apart: repeats that say so, replies of which the operator is told
-that they may have been sent, and questions that are dead letters because every worker that took them was killed.
+only if nothing was lost, doubled or out of order. Counted apart: repeats that say so, replies of which the operator is
+told that they may have been sent, and questions that are dead letters because every worker that took them was killed.
 """
 
 from __future__ import annotations
