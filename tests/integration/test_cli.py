@@ -292,6 +292,7 @@ def test_connectors_are_listed_as_they_reported_themselves(cli: Cli) -> None:
     beat |= {"state": "degraded", "error_message": "rate limited", "counters": {"messages_ingested": 7}}
     ask(lambda c: c.post("/v1/connectors/heartbeat", beat))
     assert re.search(r"discord/guild +online +degraded .* 1\.2 rate limited", cli.says("connectors", "list"))
+    assert cli.says("connectors") == cli.says("connectors", "list")
     assert re.search(r"messages_ingested +7", cli.says("connectors", "show", "discord/guild"))
     assert "did you mean discord/guild?" in cli.run("connectors", "show", "discord/gild")[2]
 

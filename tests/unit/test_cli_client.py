@@ -6,11 +6,14 @@ And streams of events, which are continued.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from switchboard.app.access import remember_address
 from switchboard.app.whereabouts import find_whereabouts
 from switchboard.cli.client import open_client, server_url
 from switchboard.cli.messages.talk import MessageProgress, follow
@@ -142,6 +145,28 @@ async def test_what_is_no_place_and_no_token_is_said_without_showing_the_token(
 def test_a_port_is_what_the_settings_take_it_for(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
     monkeypatch.setenv("SWITCHBOARD_PORT", port)
     assert server_url(find_whereabouts()) == "http://127.0.0.1:8999"
+
+
+def test_a_server_on_another_port_is_found_as_long_as_it_listens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As after `up --port`, which no setting of the next command knows of."""
+    for name in ("URL", "HOST", "PORT"):
+        monkeypatch.delenv(f"SWITCHBOARD_{name}", raising=False)
+    monkeypatch.setenv("SWITCHBOARD_DATA_DIR", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        noted = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        remember_address(tmp_path, noted)
+        assert server_url(find_whereabouts()) == noted
+        with monkeypatch.context() as patch:
+            patch.setenv("SWITCHBOARD_PORT", "8999")
+            assert server_url(find_whereabouts()) == "http://127.0.0.1:8999", "the environment decides"
+        (tmp_path / "server.url").chmod(0o666)
+        assert server_url(find_whereabouts()) == "http://127.0.0.1:8470", "others may write to it"
+        (tmp_path / "server.url").chmod(0o600)
+    assert server_url(find_whereabouts()) == "http://127.0.0.1:8470", "it has ended"
+    remember_address(tmp_path, "http://192.0.2.1:8470")
+    assert server_url(find_whereabouts()) == "http://127.0.0.1:8470", "it is not on this machine"
 
 
 async def test_a_stream_that_breaks_off_is_continued_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -83,6 +84,7 @@ def test_what_is_no_rule_of_a_dead_letter(
 def test_a_dead_letter_whole(capsys: pytest.CaptureFixture[str]) -> None:
     print_dead_letter(dead_letter())
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert not [line for line in lines if re.match("[a-z]+_", line)], "words, not names of fields"
     for line in (
         "endpoint house@home.example",
         "sender Ann[2J (a@x.example)",

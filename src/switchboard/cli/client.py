@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 import re
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -43,6 +44,8 @@ from switchboard.domain.errors import (
 )
 
 _PAGE: Final = 500
+_HERE_S: Final = 0.5
+"""How long a server on this machine has to accept a connection."""
 _KINDS: Final[Mapping[int, type[SwitchboardError]]] = {
     400: InvalidInput,
     401: Unauthenticated,
@@ -85,11 +88,11 @@ def find_server(where: Whereabouts) -> ServerPlace:
 
 
 def server_url(where: Whereabouts) -> str:
-    """Where the server is.
+    """Where the server is: as the environment says, else where that of the data directory has noted that it listens.
 
     Raises ConfigurationError for what is not a URL, and where only a settings file says that it is another machine.
     """
-    given = os.environ.get("SWITCHBOARD_URL") or url_of(where.host, where.port)
+    given = os.environ.get("SWITCHBOARD_URL") or _noted(where) or url_of(where.host, where.port)
     if not _is_url(given):
         right = "one such as http://127.0.0.1:8470" if "://" in given else f"http://{given}"
         raise ConfigurationError(f"SWITCHBOARD_URL {given!r} is not a URL; write {right}")
@@ -100,6 +103,24 @@ def server_url(where: Whereabouts) -> str:
             f"address than this machine's loopback only if the environment names it: set SWITCHBOARD_URL={url}"
         )
     return url
+
+
+def _noted(where: Whereabouts) -> str | None:
+    """Where the server of this data directory listens if it is not where the settings say, as after `up --port`."""
+    try:
+        noted = _started_last(where.data_dir)
+    except ConfigurationError:  # others may write to it
+        return None
+    if any(os.environ.get(f"SWITCHBOARD_{name}") for name in ("HOST", "PORT")) or not is_here(url_of(where.host, 0)):
+        return None
+    if noted is None or noted == url_of(where.host, where.port) or not (_is_url(noted) and is_here(noted)):
+        return None
+    at = urlsplit(noted)
+    try:
+        with socket.create_connection((at.hostname, at.port or 80), timeout=_HERE_S):
+            return noted
+    except OSError:
+        return None
 
 
 def _is_url(text: str) -> bool:

@@ -9,7 +9,14 @@ import typer
 from switchboard.cli.client import ask
 from switchboard.cli.output import Json, details, one_line, one_of, show, state, table, when
 
-app = typer.Typer(help="Connectors, as they last reported themselves.", no_args_is_help=True)
+app = typer.Typer(help="Connectors, as they last reported themselves.", no_args_is_help=False)
+
+
+@app.callback(invoke_without_command=True)
+def connectors(context: typer.Context) -> None:
+    """List the connectors, unless a command follows."""
+    if context.invoked_subcommand is None:
+        list_connectors()
 
 
 @app.command("list")

@@ -15,6 +15,16 @@ from switchboard.cli.output import Json, clean, errors, one_line, out, state, ta
 from switchboard.cli.rules.views import counted, print_edit
 from switchboard.domain.json_values import JsonMapping
 
+_NAMES: Final = {
+    "dead_letter_id": "id",
+    "request_id": "message",
+    "status": "status",
+    "team_id": "team",
+    "category": "category",
+    "reason": "reason",
+    "system_id": "butler",
+    "handler": "notified",
+}
 _SHOWN: Final = 20
 """Letters of many that are named one by one."""
 
@@ -39,9 +49,8 @@ def dead_letter_table(dead_letters: Sequence[Json]) -> RenderableType:
 
 def print_dead_letter(dead_letter: Json) -> None:
     """One dead letter with its message and its handling."""
-    names = ("dead_letter_id", "request_id", "status", "team_id", "category", "reason", "system_id", "handler")
-    rows: list[tuple[object, object]] = [(name, dead_letter.get(name)) for name in names]
-    rows += [("created_at", when(dead_letter.get("created_at")))]
+    rows: list[tuple[object, object]] = [(name, dead_letter.get(key)) for key, name in _NAMES.items()]
+    rows += [("since", when(dead_letter.get("created_at")))]
     rows += _message_rows(dead_letter)
     rows += [("part", one_line(dead_letter["part"], 300))] if dead_letter.get("part") else []
     if dead_letter["status"] == "handled":
