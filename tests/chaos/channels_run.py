@@ -141,7 +141,8 @@ class Run:
     async def poison(self) -> list[str]:
         """The questions whose workers were killed as often as is taken for the message's own fault."""
         found = await self.house.asked("/v1/dead-letters", category="poison", limit="500")
-        return [str(one["text"]).strip() for one in found["dead_letters"]]
+        texts = [str(one["text"]) for one in found["dead_letters"]]
+        return [one.text for one in self.asked if any(one.text in text for text in texts)]
 
 
 @asynccontextmanager
