@@ -163,6 +163,30 @@ async def test_a_model_that_writes_its_calls_is_asked_for_json(
         assert (set_so.ok, set_so.calls, "calls" in set_so.remedy) == (True, "schema", False)
 
 
+@pytest.mark.parametrize(
+    ("native", "formed", "ok", "detail", "remedy"),
+    [
+        (True, CALLED, True, "calls tools; natively, too", ""),
+        (False, CALLED, True, "calls tools", ""),
+        (True, '{"text": "It is 7."}', False, "", 'set calls = "native" in its [[models]]'),
+    ],
+)
+async def test_a_model_that_is_asked_for_json_is_asked_natively_too(
+    native: bool, formed: str, ok: bool, detail: str, remedy: str
+) -> None:
+    """A server may have learned to call tools since `calls` was set."""
+    as_text = writer("Her number is {{Ada}}.", formed)
+
+    def answer(asked: Request) -> Reply:
+        made = Reply(calls=(Call("look_up_number", {"person": "Ada"}),))
+        return made if native and asked.tools else as_text(asked)
+
+    found, _ = await tried(answer, calls="schema")
+    assert (found.ok, found.calls) == (ok, "schema" if ok else "native")
+    assert detail in found.detail
+    assert ("calls" in found.remedy, remedy in found.remedy) == (bool(remedy), True)
+
+
 async def test_a_new_installation_takes_the_model_as_it_is() -> None:
     async with ScriptedLlm(writer("Hm.", CALLED)) as llm:
         given = settings(llm.url, "openai", **LOCAL)

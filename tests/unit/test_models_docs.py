@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import pytest
 from anthropic import AsyncAnthropic
 from httpx2 import AsyncClient
 
 from switchboard.app.classification.models import mcp_url
-from switchboard.app.settings import Settings, load_settings
+from switchboard.app.settings import ModelSettings, Settings, load_settings
+from switchboard.domain.llm import NotAsked, Outcome
 from switchboard.llm import anthropic_api, openai_api
 from switchboard.llm.api import Open
 from switchboard.llm.build import Sessions
@@ -37,6 +38,13 @@ ASKED: Final[dict[str, tuple[Kind, str, bool]]] = {
     "opencode": ("opencode", "https://models.example/v1", True),
 }
 """Per set-up: its kind, where it asks (empty: where the program asks by itself), whether with a key."""
+
+
+def test_every_setting_of_a_model_and_every_result_of_its_test_has_a_row() -> None:
+    rows = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    said = {name for row in rows for name in re.findall("`([a-z_]+)`", row)}
+    results = {"ok", "settings", "context_cut", *get_args(Outcome)} - {"answered", *get_args(NotAsked)} | {"budget"}
+    assert {*ModelSettings.model_fields, *results} <= said
 
 
 def _read(block: Block, home: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:

@@ -226,7 +226,8 @@ async def try_model(settings: Settings, model: ModelSettings, place: ModelTestPl
 async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> Tried:
     """Test with a real tool call: whether the model calls tools on its own, as a butler's model must.
 
-    One that does not, or writes its calls as text, is asked for them as JSON.
+    One that does not, or writes its calls as text, is asked for them as JSON; and one that is set so, without, since
+    its server may have learned it.
     """
     lacks = flaw(model.spec)
     if lacks is not None:
@@ -235,9 +236,20 @@ async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPl
     if (as_text or tried.outcome in _UNCALLED) and model.kind == "openai" and model.calls == "native":
         formed, _ = await _try_call(settings, _patient(model, calls="schema"), place)
         tried = structs.replace(_with_cost_of(tried, formed), calls="schema" if formed.ok else tried.calls)
-    if tried.calls == "schema" and not tried.ok:
-        tried = structs.replace(tried, remedy=_CALLS_AS_JSON)
+    if model.kind == "openai" and model.calls == "schema":
+        tried = await _with_native(settings, model, place, tried)
+    if tried.calls is not None and not tried.ok:
+        tried = structs.replace(tried, remedy=_CALLS_AS_JSON if tried.calls == "schema" else _CALLS_NATIVELY)
     return await _with_context(settings, model, place, tried)
+
+
+async def _with_native(settings: Settings, model: ModelSettings, place: ModelTestPlace, tried: Tried) -> Tried:
+    """The same with whether it calls tools natively, too, or only so."""
+    native, as_text = await _try_call(settings, _patient(model, calls="native"), place)
+    tried = _with_cost_of(tried, native)
+    if not native.ok or as_text:
+        return tried
+    return structs.replace(tried, detail=_EITHER) if tried.ok else structs.replace(tried, calls="native")
 
 
 async def try_setup(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> Tried:
@@ -463,6 +475,8 @@ _PATIENCE: Final = 5
 _HOPELESS: Final = 5
 """A model reads faster than a short request suggests, but hardly so many times."""
 _CALLED: Final = "calls tools"
+_EITHER: Final = "calls tools; natively, too"
+_CALLS_NATIVELY: Final = 'it calls tools only natively: set calls = "native" in its [[models]]'
 _CALLS_AS_JSON: Final = 'it calls tools as JSON: set calls = "schema" in its [[models]]'
 _UNCALLED: Final = frozenset({"unfit", "garbage"})
 """Outcomes of a model that answers, and calls nothing."""
