@@ -453,6 +453,17 @@ def test_a_mailbox_gets_no_code_for_owners(settings: Settings, capsys: pytest.Ca
     assert "--owner" not in said
 
 
+@pytest.mark.parametrize("strangers", ["pair", "listed", "open"])
+@pytest.mark.parametrize(("butlers", "told"), [(None, True), (["System1/clerk"], True), ([], False)])
+def test_owners_are_spoken_of_only_where_a_butler_has_tools(
+    capsys: pytest.CaptureFixture[str], strangers: str, butlers: list[str] | None, told: bool
+) -> None:
+    added = {"name": "house", "channel": "telegram", "endpoint": "bot:1", "display_name": "", "files": []}
+    more = {"connects": True, "pairing": None, "butlers_with_tools": butlers}
+    print_next({**added, **more, "strangers": strangers})
+    assert ("owners" in capsys.readouterr().out) == told
+
+
 @pytest.mark.usefixtures("server")
 async def test_an_account_that_was_just_added_is_starting(
     settings: Settings, account: Callable[[str], Configured], monkeypatch: pytest.MonkeyPatch

@@ -62,6 +62,14 @@ def test_an_odd_file_is_an_error_that_names_it(directory: Path) -> None:
             configured(file, read_ours)
 
 
+def test_a_secret_that_is_missing_is_named_with_its_file(tmp_path: Path) -> None:
+    """As after a restore without secrets."""
+    (tmp_path / "house.toml").write_text(GOOD)
+    with pytest.raises(ConfigurationError) as refused:
+        configured(tmp_path / "house.toml", read_ours)
+    assert f"secrets.token: the file {tmp_path / 'bot.token'} is missing; put it there" in refused.value.message
+
+
 async def test_odd_files_keep_no_account_from_running(directory: Path) -> None:
     (directory / "good.toml").write_text(GOOD)
     started, stop = list[str](), asyncio.Event()

@@ -155,7 +155,7 @@ def test_sizes_of_a_bench_that_are_none(sizes: str, capsys: pytest.CaptureFixtur
 def test_tables_go_on_in_a_second_line_where_one_is_too_short(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLUMNS", "66")
     identity = "0199f3c2-0000-7000-8000-000000000000"
     rows = [
         (identity, "11-22 00:53:53", "telegram", "someone@a-long-name.example", Text("answered"), "w " * 90),
@@ -175,7 +175,22 @@ def test_tables_go_on_in_a_second_line_where_one_is_too_short(
     assert said[1].split() == ["sender", "state", "text"]
     assert said[3].split()[1] == "answered"
     assert said[3].endswith("…")
-    assert max(map(len, said)) <= 80
+    assert max(map(len, said)) <= 66
+
+
+def test_a_row_is_one_line_at_80_columns_as_long_as_its_columns_have_eight_cells(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    row = ("0199f3c2-0000-7000-8000-0000000a1b2c", "11-22 00:53:53", "answered", "telegram", "someone@a-long.example")
+    names = ("id", "received", "state", "channel", "sender", "went to", "text")
+    rows = [(*row, "System1/parrot", "w " * 90), (*row, "System1/clerk, System1/parrot", "")]
+    out().print(table(*names, rows=rows, keep=names[:3], room=12))
+    head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split() == ["id", "received", "state", "channel", "sender", "went", "to", "text"]
+    assert first.split()[:7] == ["000a1b2c", "11-22", "00:53:53", "answered", "telegram", "someone…", "parrot"]
+    assert "clerk, …" in second
+    assert max(map(len, (head, first, second))) <= 80
 
 
 def test_the_first_line_of_a_row_is_one_line(

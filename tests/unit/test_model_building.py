@@ -24,6 +24,10 @@ from switchboard.llm.spec import ModelSpec
             ModelSpec("m", "anthropic", "x", api_key_env="NO_SUCH_KEY"),
             "NO_SUCH_KEY holds no secret: .* the provider gave you",
         ),
+        (
+            ModelSpec("m", "anthropic", "x", api_key_file=Path("no/key")),
+            "the file no/key is missing: put .* the provider gave you",
+        ),
         (ModelSpec("m", "anthropic", "x", api_key_env="A", api_key_file=Path("b")), "either api_key_env or api_key_f"),
         (ModelSpec("m", "anthropic", "x", "http://h", profile="local"), "profile `local` is for kind `openai`"),
         (ModelSpec("m", "openai", "x", "nonsense"), "the URL"),

@@ -57,10 +57,13 @@ _json: Final[ContextVar[bool]] = ContextVar("json", default=False)
 _PLAIN_WIDTH: Final = 200
 _WIDEST: Final = 24
 """Cells that a column has at most unless it is kept whole or is the last."""
+_NARROWER: Final = (_WIDEST, 16, 12, 8)
+"""The same, where a row would not fit on one line otherwise."""
 _LAST: Final = 16
 """Cells that the last column must have in the first line, else it goes to the second, if nobody says more."""
 _GAP: Final = "  "
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_BUTLERS: Final = re.compile(r"System1/[^\s,]+(, System1/[^\s,]+)*")
 _SHORT: Final = 8
 _FEW: Final = 8
 """Names that an error lists when none of them is like the one given."""
@@ -271,9 +274,9 @@ def table(
 
     Columns in `keep` (ids, states) are never cut; the last gets the remaining room.
 
-    If there is no room for all columns, ids are shown by their last characters, which commands take as well. If that
-    is not enough, the rest form a second line below each row; so does the last one if it would have less than `room`
-    cells.
+    If there is no room for all columns, ids are shown by their last characters and butlers by their short names, which
+    commands take as well; and unless it may `wrap`, columns are cut. If that is not enough, the rest form a second line
+    below each row; so does the last one if it would have less than `room` cells.
 
     `wrap`: the last column continues in the next line instead of being cut. Columns without names make a table without
     a head. Without rows it is a word that says so.
@@ -282,24 +285,31 @@ def table(
     if not cells:
         return Text("none", style="dim")
     whole = frozenset(keep)
-    short = [[_short_id(cell) for cell in row] for row in cells]
-    return _Fitting(_Lines(columns, cells, whole, wrap, room), _Lines(columns, short, whole, wrap, room))
+    short = [[_short(cell) for cell in row] for row in cells]
+    narrower = tuple(
+        _Lines(columns, short, whole, wrap, room, widest) for widest in (_NARROWER[:1] if wrap else _NARROWER)
+    )
+    return _Fitting(_Lines(columns, cells, whole, wrap, room), narrower)
 
 
-def _short_id(cell: Text) -> Text:
-    """The last characters of an id; they differ where the first ones are the same. Anything else unchanged."""
-    return Text(cell.plain[-_SHORT:], style=cell.style) if _ID.fullmatch(cell.plain) else cell
+def _short(cell: Text) -> Text:
+    """The last characters of an id, as the first ones may be the same; a butler's short name; all else unchanged."""
+    if _ID.fullmatch(cell.plain):
+        return Text(cell.plain[-_SHORT:], style=cell.style)
+    if _BUTLERS.fullmatch(cell.plain):
+        return Text(cell.plain.replace("System1/", ""), style=cell.style)
+    return cell
 
 
 class _Fitting(Struct, frozen=True):
-    """A table with short ids if that makes each row fit on a line, and the whole ones do not."""
+    """A table whose rows fit on a line each if any of the narrower forms makes them fit, the widest first."""
 
     whole: _Lines
-    short: _Lines
+    narrower: tuple[_Lines, ...]
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
-        yield self.short if self.short.fits(width) and not self.whole.fits(width) else self.whole
+        yield next((form for form in (self.whole, *self.narrower) if form.fits(width)), self.whole)
 
 
 class _Lines(Struct, frozen=True):
@@ -310,6 +320,7 @@ class _Lines(Struct, frozen=True):
     keep: frozenset[str]
     wrap: bool
     room: int
+    widest: int = _WIDEST
 
     @property
     def widths(self) -> Sequence[int]:
@@ -317,7 +328,8 @@ class _Lines(Struct, frozen=True):
         natural = [max(cell_len(name), *(row[at].cell_len for row in self.rows)) for at, name in enumerate(self.names)]
         last = len(natural) - 1
         return [
-            most if at == last or self.names[at] in self.keep else min(most, _WIDEST) for at, most in enumerate(natural)
+            most if at == last or self.names[at] in self.keep else min(most, self.widest)
+            for at, most in enumerate(natural)
         ]
 
     def fits(self, width: int) -> bool:

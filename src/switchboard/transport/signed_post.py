@@ -140,15 +140,17 @@ def read_secret(env: str | None, file: Path | None, *, hint: str = ", such as `o
     if env is not None:
         secret, place = os.environ.get(env, ""), f"environment variable {env}"
     else:
-        secret, place = _read(Path(str(file))), f"file {file}"
+        secret, place = _read(Path(str(file)), hint), f"file {file}"
     if not secret.strip():
         raise ConfigurationError(f"the {place} holds no secret: put one there{hint}")
     return secret.strip().encode()
 
 
-def _read(file: Path) -> str:
+def _read(file: Path, hint: str) -> str:
     try:
         return file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:  # as after a restore without secrets
+        raise ConfigurationError(f"the file {file} is missing: put the secret there{hint}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"the secret cannot be read from {file}: {error}") from error
 

@@ -74,7 +74,9 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
         raise typer.BadParameter(_NO_CODE.format(policy=policy), param_hint="--owner")
     identity = asyncio.run(signed_in(manifest, account))
     _require_free(settings, name, manifest, identity)
-    owner_of = _owner_of(wanted) if policy == "pair" and owner_by_code_mistake(channel) is None else None
+    butlers = _butlers()
+    by_code = policy == "pair" and owner_by_code_mistake(channel) is None
+    owner_of = _owner_of(wanted, butlers) if by_code else None
     made = Configured(manifest, account, handling_of(manifest, Handling()), identity.endpoint)
     written = write_account(file, made, secrets, policy)
     return {
@@ -88,6 +90,7 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
         "hook_url": account.hook_url if manifest.hook and manifest.hook(account) else None,
         "pairing": _code(manifest, identity, owner_of) if policy == "pair" else None,
         "owner_of": owner_of,
+        "butlers_with_tools": None if butlers is None else list(butlers.values()),
     }
 
 
@@ -140,11 +143,17 @@ def _require_free(settings: Settings, name: str, manifest: Manifest, identity: I
         ask(check)
 
 
-def _owner_of(wanted: ConnectOptions) -> str | None:
-    """The butler that the sender of the code will own; asked for if a server runs. Raises BadParameter."""
+def _butlers() -> Mapping[str, str] | None:
+    """The butlers with tools; None if no server runs."""
     try:
-        butlers = ask(butlers_with_tools)
+        return ask(butlers_with_tools)
     except NoServer:
+        return None
+
+
+def _owner_of(wanted: ConnectOptions, butlers: Mapping[str, str] | None) -> str | None:
+    """The butler that the sender of the code will own; asked for if a server runs. Raises BadParameter."""
+    if butlers is None:
         return wanted.owner
     if wanted.owner is not None:
         return _known_butler(butlers, "--owner", wanted.owner)

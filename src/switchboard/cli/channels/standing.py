@@ -185,8 +185,15 @@ def print_next(added: Json) -> None:
     console.print(f"See how it is: {program()} channels", style="dim")
 
 
+def _has_use_for_owners(added: Json) -> bool:
+    """Whether any butler has tools, as far as is known."""
+    return added.get("butlers_with_tools") != []
+
+
 def _print_owners(added: Json) -> None:
     """Without codes, owners are named in the team file."""
+    if not _has_use_for_owners(added):
+        return
     told = "Butlers use their tools only for owners. To be one, add yourself to `owners` of a butler in its team file:"
     out().print(told, soft_wrap=True)
     out().print(f'  "owners": ["{clean(added["channel"])}:YOUR-ID"]', style="bold", markup=False, soft_wrap=True)
@@ -238,7 +245,7 @@ def _print_pairing(added: Json, who: str, account: str) -> None:
     console.print(f"  {program()} pairing code {account}", style="bold", soft_wrap=True)
     if owner_by_code_mistake(CHANNELS[added["channel"]]):
         _print_owners(added)
-    elif not (code and owner_of):
+    elif not (code and owner_of) and _has_use_for_owners(added):
         said = "It makes nobody an owner, and butlers use their tools only for owners. A code that does:"
         console.print(said, soft_wrap=True)
         console.print(

@@ -114,6 +114,8 @@ def init(  # noqa: PLR0913 - the options of a command
     if not wants_json():
         _say_what_was_written(written)
     added = _connected(wanted)
+    if added is not None and choice.offer is None:  # a butler without a model has no tools
+        added["butlers_with_tools"] = []
     if wants_json():
         model_of = None if choice.offer is None else asdict(choice.offer)
         made = {"files": list(map(str, written)), "butler": choice.butler, "model": model_of, "test": tried}

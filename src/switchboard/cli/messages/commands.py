@@ -71,7 +71,7 @@ def list_messages(
         for m in page["messages"]
     )
     names = ("id", "received", "state", "channel", "sender", "went to", "text")
-    shown = table(*names, rows=rows, keep=("id", "received", "state"))
+    shown = table(*names, rows=rows, keep=("id", "received", "state"), room=12)
     show_page(page, shown, "messages list", **asked)
 
 

@@ -173,6 +173,11 @@ def _secret(name: str, place: _SecretPlace, file: Path, read: ReadFile) -> str:
         raise ConfigurationError(f"{file}: secrets.{name} needs either file or env")
     try:
         value = read(file.parent / place.file) if place.file is not None else os.environ.get(str(place.env), "")
+    except FileNotFoundError as error:  # as after a restore without secrets
+        missing = file.parent / str(place.file)
+        raise ConfigurationError(
+            f"{file}: secrets.{name}: the file {missing} is missing; put it there again"
+        ) from error
     except (OSError, ValueError) as error:
         raise ConfigurationError(f"{file}: secrets.{name} cannot be read: {error}") from error
     if not value.strip():
