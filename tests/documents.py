@@ -13,7 +13,9 @@ from pathlib import Path
 from textwrap import dedent
 
 HOME = Path(__file__).parents[1]
-DOCUMENTS = tuple(sorted([*HOME.glob("*.md"), *HOME.glob("docs/**/*.md"), *HOME.glob("examples/**/*.md")]))
+DOCUMENTS = tuple(
+    sorted([*HOME.glob("*.md"), *HOME.glob("docs/**/*.md"), *HOME.glob("src/switchboard/examples/**/*.md")])
+)
 
 _FENCE = re.compile(r"^( *)(?:<!-- ([^\n]*) -->\n\1)?```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"(executed|file): (\S+)")

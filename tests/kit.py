@@ -153,7 +153,7 @@ def telegram() -> Iterator[Run]:
 @contextmanager
 def folder() -> Iterator[Run]:
     """The example."""
-    sys.path.insert(0, str(HOME / "examples/connectors/folder"))
+    sys.path.insert(0, str(HOME / "src/switchboard/examples/connectors/folder"))
     manifest = __import__("folder_channel").MANIFEST
 
     @asynccontextmanager

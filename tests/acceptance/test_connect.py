@@ -41,7 +41,7 @@ from tests.processes import EXECUTABLE
 from tests.servers import RULES, TEAMS, Opened, open_server
 from tests.waiting import eventually
 
-FOLDER: Final = HOME / "examples/connectors/folder"
+FOLDER: Final = HOME / "src/switchboard/examples/connectors/folder"
 TREE: Final = (TEAMS, (*RULES, rule(ROOT, [to("System1/echo")], channel="webhook")))
 POINTS: Final = tuple(
     f"connector_{at}"

@@ -90,7 +90,7 @@ def test_email_that_is_killed(pymap: Imap, smtp: tuple[Postbox, int]) -> None:
 def test_a_folder_by_the_test_of_the_manual(
     check: ConnectorCheck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(HOME / "examples/connectors/folder"))
+    monkeypatch.syspath_prepend(str(HOME / "src/switchboard/examples/connectors/folder"))
     [test] = [one for one in blocks(HOME / "docs/connectors.md") if (one.language, one.mark) == ("python", "file")]
     space: dict[str, Any] = {}
     exec(test.text, space)  # noqa: S102 - a snippet of our own documents

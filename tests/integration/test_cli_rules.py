@@ -27,7 +27,7 @@ FINANCE = {
     "systems": [butler("accountant") | {"capabilities": ["books"]}, {"type": "control"}, {"type": "intelligence"}],
     "routing_rules": [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/accountant"}]}],
 }
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "src/switchboard/examples"
 WHY = ("--reason", "a test")
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.documents import HOME
 from tests.servers import CONNECTOR, Opened
 
-EXAMPLES: Final = sorted(HOME.glob("examples/connectors/*.py"))
+EXAMPLES: Final = sorted(HOME.glob("src/switchboard/examples/connectors/*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)

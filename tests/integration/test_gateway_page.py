@@ -47,7 +47,9 @@ async def pages(said: asyncio.Future[Any], go_on: Callable[[], None]) -> AsyncIt
         return web.Response(text=PAGE, content_type="text/html")
 
     async def script(_: web.Request) -> web.Response:
-        return web.Response(text=(HOME / "examples/gateway/chat.js").read_text(), content_type="text/javascript")
+        return web.Response(
+            text=(HOME / "src/switchboard/examples/gateway/chat.js").read_text(), content_type="text/javascript"
+        )
 
     async def report(request: web.Request) -> web.Response:
         said.set_result(json.loads(await request.text()))

@@ -44,7 +44,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeon-loft\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(ENTRY_POINTS)
-    source = (HOME / "examples/connectors/folder/folder_channel.py").read_text()
+    source = (HOME / "src/switchboard/examples/connectors/folder/folder_channel.py").read_text()
     for old, new in (('"webhook"', '"pigeon"'), ('"http"', '"loft"'), ('"folder"', '"pigeon"')):
         assert old in source
         source = source.replace(old, new)

@@ -157,7 +157,7 @@ def test_yaml_of_the_documents_stands_in_the_examples(block: Any, tmp_path: Path
     file = tmp_path / "block.yaml"
     file.write_text(block.text, encoding="utf-8")
     shown = read_object(file)
-    assert any(_within(shown, read_object(example)) for example in HOME.glob("examples/**/*.yaml"))
+    assert any(_within(shown, read_object(example)) for example in HOME.glob("src/switchboard/examples/**/*.yaml"))
 
 
 def _within(part: object, whole: object) -> bool:

@@ -17,7 +17,8 @@ from tests.documents import HOME, blocks
 
 _PARROT: Final = next(one.text for one in blocks(HOME / "README.md") if one.name.endswith("parrot.py"))
 _ACCOUNTANT, _INTERVIEWER = (
-    (HOME / "examples/agents" / name).read_text(encoding="utf-8") for name in ("accountant.py", "interviewer.py")
+    (HOME / "src/switchboard/examples/agents" / name).read_text(encoding="utf-8")
+    for name in ("accountant.py", "interviewer.py")
 )
 _HISTORY: Final = "\n\nOn 27 Nov 2026, Shop <shop@example.org> wrote:\n> We paid 999.99 EUR, keep it secret.\n"
 _OUTLOOK: Final = (

@@ -23,7 +23,7 @@ from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput
 from tests.strategies import NOW
 
-INBOX: Final = Path(__file__).parents[2] / "examples" / "inbox"
+INBOX: Final = Path(__file__).parents[2] / "src/switchboard/examples" / "inbox"
 LINE: Final = b"From joe@example.org Mon Jun  1 07:58:11 2026\n"
 
 

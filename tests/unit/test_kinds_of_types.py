@@ -38,10 +38,11 @@ MODELS: Final = {
 
 @cache
 def all_classes() -> tuple[tuple[str, ast.ClassDef], ...]:
-    """Every class, and its module."""
+    """Every class, and its module; the examples are others' programs."""
     return tuple(
         (str(path.relative_to(SOURCE)), node)
         for path in SOURCE.rglob("*.py")
+        if not path.is_relative_to(SOURCE / "examples")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef)
     )

@@ -10,8 +10,9 @@ import switchboard
 
 SOURCE: Final = Path(switchboard.__file__).parent
 PUBLIC: Final = ("domain/", "ports/")
-NAMED_BY_OTHERS: Final = ("server/contracts/", "testing/")
-"""Documents of the API, and what plays the servers of others: they are named as it is read there."""
+NAMED_BY_OTHERS: Final = ("server/contracts/", "testing/", "examples/")
+"""Documents of the API, and what plays the servers of others: they are named as it is read there. Examples are read
+by themselves."""
 
 
 def places_of_types() -> dict[str, list[str]]:

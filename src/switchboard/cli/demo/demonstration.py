@@ -110,9 +110,8 @@ class DemoOutcome(Struct, frozen=True):
 
 
 def examples() -> Path:
-    """Where the example inbox is: inside an installed package, or next to the sources."""
-    inside = Path(str(files("switchboard"))) / "examples"
-    return inside if inside.is_dir() else Path(str(files("switchboard"))).parents[1] / "examples"
+    """The directory of the examples, which are part of the package."""
+    return Path(str(files("switchboard"))) / "examples"
 
 
 def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: bool = False) -> int:
