@@ -149,8 +149,11 @@ statements: $(STAMP) ## record this release's SQL, which the next must still und
 wire: $(STAMP) ## record what the SDKs of model providers send and understand
 	@$(BIN)/python -m tests.wire
 
-lock: $(STAMP) ## refresh requirements.lock from pyproject.toml
-	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --extra dev pyproject.toml -o requirements.lock
+COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes pyproject.toml
+
+lock: $(STAMP) ## refresh both locks (development, runtime) from pyproject.toml
+	@$(COMPILE) --extra dev -o requirements.lock
+	@$(COMPILE) --constraints requirements.lock -o requirements-runtime.lock
 
 clean: ## remove what set-up and tests made
 	rm -rf .venv tests/clis/node_modules tests/pgbouncer .local-model .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from msgspec.structs import asdict
 
 from switchboard.cli.init.discovery import Offer, discover, models_at
 from switchboard.cli.init.files import Choice, ModelTraits, files_of
+from switchboard.cli.main import main
 from switchboard.core.routing.teamfile import parse_team_file
 from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.scripted_llm import ScriptedLlm
@@ -188,6 +190,20 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
     assert message in errors
     assert not (tmp_path / "switchboard.toml").exists()
     assert not (tmp_path / "teams").exists()
+
+
+def test_a_model_whose_package_is_missing_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(("init", "--yes", "--no-test", "--model", "anthropic"))
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "needs the package anthropic: pip install 'switchboard-server[models]'" in said
+    assert list(tmp_path.iterdir()) == []
 
 
 URL = ("--url", "http://127.0.0.1:9/v1", "--model", "m", "--no-test")

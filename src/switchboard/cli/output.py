@@ -29,6 +29,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from switchboard import DISTRIBUTION
 from switchboard.core.problems import wrong
 from switchboard.core.visible import visible
 from switchboard.core.words import near, or_list
@@ -202,7 +203,7 @@ def install_command(extra: str) -> str:
     """How to install an extra here: from the checkout that this program runs from, otherwise from the package index."""
     checkout = Path(__file__).parents[3]
     if not (checkout / "pyproject.toml").is_file():
-        return f"{_near(Path(sys.prefix))}/bin/pip install 'switchboard[{extra}]'"
+        return f"{_near(Path(sys.prefix))}/bin/pip install '{DISTRIBUTION}[{extra}]'"
     return f"{_near(Path(sys.prefix))}/bin/pip install -e '{_near(checkout)}[{extra}]'"
 
 

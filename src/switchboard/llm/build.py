@@ -12,6 +12,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from typing import Final, cast
 
+from switchboard import DISTRIBUTION
 from switchboard.domain.errors import ConfigurationError
 from switchboard.llm import openai_api
 from switchboard.llm.api import ApiSession, Open
@@ -85,12 +86,17 @@ def flaw(spec: ModelSpec) -> str | None:
         _key(spec)
     except ConfigurationError as error:
         return error.message
-    package = _PACKAGES.get(spec.kind)
-    return None if package is None or find_spec(package) else _without(spec.kind, package)
+    return lacking(spec.kind)
+
+
+def lacking(kind: Kind) -> str | None:
+    """The package that models of this kind need and that is not installed, with the remedy; None: nothing."""
+    package = _PACKAGES.get(kind)
+    return None if package is None or find_spec(package) else _without(kind, package)
 
 
 def _without(kind: Kind, package: str) -> str:
-    return f"kind {kind} needs the package {package}: install switchboard with its extra `models`"
+    return f"kind {kind} needs the package {package}: pip install '{DISTRIBUTION}[models]'"
 
 
 def _check_api(spec: ModelSpec) -> None:

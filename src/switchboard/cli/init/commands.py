@@ -33,6 +33,7 @@ from switchboard.cli.output import FAILED, Json, clean, errors, out, print_json,
 from switchboard.connectors.kernel.accounts import GROUP
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, SwitchboardError
 from switchboard.domain.json_values import JsonObject
+from switchboard.llm.build import lacking
 from switchboard.transport.plug_ins import plug_ins
 from switchboard.transport.signed_post import check_url
 
@@ -103,6 +104,7 @@ def init(  # noqa: PLR0913 - the options of a command
     _check(wanted)
     require_new(directory, (SETTINGS, TEAM.parent, KEYS))
     chosen = _chosen(wanted)
+    _require_package(chosen.kept)
     choice = _choose(wanted, chosen.kept)
     with chosen.on_trial() as offer:
         tried = None if offer is None else _try(offer, wanted)
@@ -144,6 +146,12 @@ def _check(wanted: _Wanted) -> None:
             f"the environment variable {wanted.key_env} is not set; set it to the key, or pass --no-test",
             param_hint="--key-env",
         )
+
+
+def _require_package(offer: Offer | None) -> None:
+    """Raise ConfigurationError if this model needs a package that is not installed: `up` would refuse to start."""
+    if offer is not None and (missing := lacking(offer.kind)):
+        raise ConfigurationError(f"{missing}. Nothing was written; then run init again")
 
 
 def _check_url(url: str) -> None:

@@ -14,12 +14,8 @@ async def _open(account: Account) -> Session:
     settings = account.settings
     if isinstance(settings, EmailAccountSettings) and not (settings.token_command or account.secrets.get("password")):
         raise ConfigurationError(f"the account {account.name!r} needs the secret `password`, or `token_command`")
-    try:
-        from switchboard.connectors.email.channel import open_account
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            "e-mail needs the extra `email`: .venv/bin/pip install -e '.[email]', in the directory of Switchboard"
-        ) from error
+    from switchboard.connectors.email.channel import open_account
+
     return await open_account(account)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Final
 
+from switchboard import DISTRIBUTION
 from switchboard.domain.errors import ConfigurationError
 
-REMEDY: Final = "install the extra `backup`: pip install 'switchboard[backup]'"
+REMEDY: Final = f"install the extra `backup`: pip install '{DISTRIBUTION}[backup]'"
 
 
 def can_seal() -> bool:
