@@ -150,7 +150,10 @@ class Postgres:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """The server of this test run, with the programs in TEST_POSTGRES if it is set. Not in pytest's own temporary directory: if root runs us, only root enters that."""
+    """The server of this test run, of the programs in TEST_POSTGRES if it is set.
+
+    Not in pytest's own temporary directory: if root runs us, only root enters that.
+    """
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
     place = Path(tempfile.gettempdir(), f"{_PREFIX}-{run}")
     # A loop of its own (not set as current): the tests' loops come and go while the server stays.
