@@ -302,11 +302,12 @@ def test_without_a_model_at_hand_a_url_and_a_key_are_asked_for(tmp_path: Path, u
         screen.type("example.org\n")
         screen.expect("a URL such as http://127.0.0.1:8000/v1, or one of anthropic, openai, openrouter")
         screen.type(f"{url}\n")
-        screen.expect("Its key, if it wants one, or the path of a file that contains it; it is not shown: ")
+        screen.expect("Its key, if it wants one, or the path of a file that contains it; it is not shown")
+        screen.expect("Key or file: ")
         if typed == kept.name:
             screen.type("~/nothing\n")
             screen.expect("nothing cannot be read: No such file or directory")
-            screen.expect("it is not shown: ")
+            screen.expect("Key or file: ")
             typed = "~/kept.key"
         screen.type(f"{typed}\n")
         screen.expect("asking scripted-1")

@@ -21,6 +21,7 @@ from switchboard.cli.output import (
     one_line,
     out,
     print_json,
+    question,
     report,
     table,
     when,
@@ -202,6 +203,18 @@ def test_the_first_line_of_a_row_is_one_line(
     said = capsys.readouterr().out.splitlines()
     assert [len(line) - len(line.lstrip()) for line in said] == [0, 4, 0, 4, 4]
     assert max(map(len, said)) <= 60
+
+
+@pytest.mark.parametrize("detail", ["", "a word", "many words " * 30])
+def test_a_question_leaves_room_for_its_answer(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, detail: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    asked = question("imap.host", detail)
+    said = capsys.readouterr().err
+    assert len(asked) <= 60
+    assert " ".join((asked + " " + said).split()).count("word") == detail.count("word")
+    assert max(map(len, said.splitlines()), default=0) <= 80
 
 
 def test_no_name_makes_a_row_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,6 +66,8 @@ _GAP: Final = "  "
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _BUTLERS: Final = re.compile(r"System1/[^\s,]+(, System1/[^\s,]+)*")
 _SHORT: Final = 8
+_ASKED: Final = 56
+"""Cells of a question that leave room for an answer at 80 columns."""
 _FEW: Final = 8
 """Names that an error lists when none of them is like the one given."""
 
@@ -175,6 +177,14 @@ def errors() -> Console:
 def _console(tty: bool, *, stderr: bool = False) -> Console:
     width = None if tty or "COLUMNS" in os.environ else _PLAIN_WIDTH
     return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+
+
+def question(asked: str, detail: str) -> str:
+    """The text of a prompt; a detail for which its line has no room is printed above it, wrapped."""
+    if not detail or len(asked) + len(detail) <= _ASKED:
+        return f"{asked} ({detail})" if detail else asked
+    errors().print(f"{asked}: {detail}")
+    return asked
 
 
 def set_json(value: bool) -> None:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from switchboard.app.ownership import write_private
-from switchboard.cli.output import errors
+from switchboard.cli.output import errors, question
 from switchboard.connectors.kernel.accounts import Configured, Declared, hint_of, wrong_setting
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.problems import wrong
@@ -191,7 +191,7 @@ def _asked_setting(path: Sequence[str], setting: FieldInfo, default: str | None 
     hint = hint_of(setting)
     if default == "":
         hint = f"{setting.description}; Enter: as usual"
-    question = f"{'.'.join(path)} ({hint})" if hint else ".".join(path)
+    asked = question(".".join(path), hint)
 
     def checked(typed: str) -> object:
         try:
@@ -200,7 +200,7 @@ def _asked_setting(path: Sequence[str], setting: FieldInfo, default: str | None 
             raise typer.BadParameter(wrong(error.errors(include_url=False)[0])) from error
         return _value(typed.strip())
 
-    value: object = typer.prompt(question, default=default, show_default=False, value_proc=checked, err=True)
+    value: object = typer.prompt(asked, default=default, show_default=False, value_proc=checked, err=True)
     return value
 
 

@@ -21,7 +21,7 @@ import typer
 from msgspec.structs import replace
 
 from switchboard.cli.init.discovery import PROVIDERS, Offer, models_at
-from switchboard.cli.output import clean, errors
+from switchboard.cli.output import clean, errors, question
 from switchboard.domain.errors import ConfigurationError, NotFound
 from switchboard.transport.signed_post import check_url
 
@@ -108,9 +108,9 @@ def _with_key(offer: Offer, key: str | Path | None) -> ChosenModel:
 
 def _asked_key(what: str, *, default: str | None) -> str | Path | None:
     """A key, or the file that contains it; None if there is none."""
-    question = f"{what}, or the path of a file that contains it; it is not shown"
+    errors().print(f"{what}, or the path of a file that contains it; it is not shown")
     while True:
-        typed: str = typer.prompt(question, default=default, show_default=False, hide_input=True, err=True).strip()
+        typed: str = typer.prompt("Key or file", default=default, show_default=False, hide_input=True, err=True).strip()
         file = Path(typed).expanduser()
         if not typed:
             return None
@@ -137,8 +137,8 @@ def _asked_model(url: str, key: str | None) -> str:
         errors().print(clean(error.message), style="yellow", soft_wrap=True)
     if len(there) == 1:
         return there[0]
-    question = f"Which model? ({', '.join(there)})" if there else "Which model?"
-    model: str = typer.prompt(question, default=next(iter(there), None), value_proc=partial(_of, there), err=True)
+    which = question("Which model?", clean(", ".join(there)))
+    model: str = typer.prompt(which, default=next(iter(there), None), value_proc=partial(_of, there), err=True)
     return model
 
 
