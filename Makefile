@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report
+.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -90,6 +90,9 @@ nightly: $(STAMP) ## what CI leaves out: long chaos, runners, other Pythons, con
 	@$(MAKE) --no-print-directory chaos WHAT=all
 	@for what in pythons container; do \
 		if grep -q "^$$what:" Makefile; then $(MAKE) --no-print-directory $$what || exit 1; else echo "there is no make $$what"; fi; done
+
+dist: $(STAMP) ## wheel and sdist, checked, and tried in an empty environment; two minutes
+	@$(BIN)/python -m tests.dist
 
 release: $(STAMP) ## all checks, notes, wheel, then the annotated tag; DRY=1 only says what it would do
 	@$(BIN)/python -m tests.release $(if $(DRY),--dry-run)

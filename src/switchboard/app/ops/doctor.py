@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Final, Literal
 from uuid import UUID
@@ -22,6 +23,7 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
+from switchboard import DISTRIBUTION, __version__
 from switchboard.app.channels import is_full, known_channels
 from switchboard.app.classification.spending import CapView, DayTotals, reads_less, standing
 from switchboard.app.database import connect_pooled, existing_database
@@ -120,7 +122,7 @@ def _error(name: str, detail: str, remedy: str) -> CheckResult:
 def check_machine(settings: Settings) -> list[CheckResult]:
     """Checks without the database: Python, settings, models, data directory, token file."""
     place = settings.data_dir
-    read = [_python(), _settings(), *_team_files(settings), *_accounts(settings), *_models(settings)]
+    read = [_python(), _package(), _settings(), *_team_files(settings), *_accounts(settings), *_models(settings)]
     return [*read, _data_dir(place), _token_file(place)]
 
 
@@ -131,6 +133,16 @@ async def check_sandbox(settings: Settings) -> CheckResult:
         remedy = "without it no model is offered execute_command and bash; see docs/tools.md#commands"
         return _warning("sandbox", f"off: {lacking}", remedy)
     return _ok("sandbox", f"bubblewrap; {sandbox.limits}")
+
+
+def _package() -> CheckResult:
+    """Another distribution with a package of our name: whichever was installed last has overwritten the other."""
+    owners = {name.lower().replace("_", "-") for name in packages_distributions().get("switchboard", ())}
+    if not (others := sorted(owners - {DISTRIBUTION})):
+        return _ok("package", f"{DISTRIBUTION} {__version__}")
+    said = f"files of {', '.join(others)} are in the package switchboard, which both bring"
+    remedy = f"pip uninstall {' '.join(others)}, then pip install --force-reinstall --no-deps {DISTRIBUTION}"
+    return _error("package", said, remedy)
 
 
 def _python() -> CheckResult:
