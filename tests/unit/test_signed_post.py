@@ -200,7 +200,7 @@ def test_a_missing_secret_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mo
         ("HOOK_SECRET", empty, "secret_env or secret_file"),
         ("HOOK_SECRET", None, "environment variable HOOK_SECRET"),
         (None, empty, "openssl rand"),
-        (None, tmp_path / "none", "cannot be read"),
+        (None, tmp_path / "none", "is missing: put the secret there"),
     ]
     for env, file, told in cases:
         with pytest.raises(ConfigurationError, match=told):
