@@ -55,7 +55,7 @@ async def end(process: ForkedCommand[bytes]) -> None:
 async def test_a_dead_letter_and_a_stranger_are_one_notice_each_wherever_workers_are_killed(place: Path) -> None:
     channels = place / "channels.d"
     channels.mkdir()
-    async with BotApi() as api, asyncio.timeout(300):  # six workers start one after the other
+    async with BotApi() as api, asyncio.timeout(200):  # six workers start one after the other
         (channels / "token").touch(mode=0o600)
         (channels / "token").write_text(TOKEN)
         (channels / "house.toml").write_text(
@@ -73,6 +73,7 @@ async def test_a_dead_letter_and_a_stranger_are_one_notice_each_wherever_workers
                 return await asyncio.to_thread(lambda: told(server.environment, *arguments))
 
             connecting = await start(server.environment, "connect", "house")
+            await api.until(lambda: api.polling)  # what was written before is history
             for who in (OPERATOR, PERSON, STRANGER):
                 api.people.say("my secret wish", user=person(who))
             await api.until(lambda: sum("operator must approve" in text for text in api.texts) == 3)
