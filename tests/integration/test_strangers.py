@@ -554,6 +554,31 @@ async def test_a_code_for_an_owner_that_others_read_goes_to_no_butler(database_u
         )
 
 
+@pytest.mark.parametrize("before", ["stranger", "approved", "denied"])
+@pytest.mark.parametrize(
+    "said",
+    [in_group(f"/start {CODE}"), in_group(CODE, 43), in_group(CODE, 43, of_event={"kind": "edit", "refers_to": "7"})],
+    ids=["owner's /start", "text", "edit"],
+)
+async def test_a_code_for_an_owner_that_others_read_makes_nobody_an_owner(
+    database_url: str, said: Submission, before: str
+) -> None:
+    """Whoever sent it, and however: it is locked, and lets no group in."""
+    async with lab(database_url, OWNED, policies=PAIR) as parts:
+        await parts.accept.accept(in_group("hello", 43))
+        await decided(parts, "-100", before)
+        await keep(parts, owner_of=ECHO)
+        with suppress(Forbidden):
+            await parts.accept.accept(said)
+        await parts.accept.accept(private(CODE, "mallory"))
+        assert await parts.count("select count(*) from contact_owner") == 0
+        assert await parts.count("select tries from pairing_code") == 5
+        assert await parts.count("select count(*) from contact where state = $1 and identity = '-100'", before) == 1
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        assert await parts.count("select count(*) from delivery") == (1 if before == "approved" else 0)
+
+
 async def test_no_code_makes_an_owner_by_mail(server: Opened) -> None:
     asked = {"channel": "email", "endpoint": "me@x.org", "owner_of": ECHO}
     answer = await server.http.post("/v1/pairing/codes", json=asked)

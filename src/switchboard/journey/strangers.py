@@ -94,10 +94,10 @@ class Strangers:
         Raises Forbidden if too much is held already.
         """
         envelope = prepared.arrival.message.envelope
-        named = self._named(envelope, contact)
-        if self._admits(envelope, contact) and await self._admit(prepared, named):
+        named, code = self._named(envelope, contact), self._code(envelope, contact)
+        if code is None and self._admits(envelope, contact) and await self._admit(prepared, named):
             return None
-        code, pairs = self._code(envelope, contact), self._pairs(envelope, contact)
+        pairs = self._pairs(envelope, contact)
         notice = self._notice(envelope, contact) if pairs or contact.scope == "late" else None
         async with self._database.transaction() as one:
             held = await store.hold(one, prepared, named, code=code, notice=notice)
@@ -154,14 +154,15 @@ class Strangers:
 
     def _pairs(self, envelope: Envelope, contact: Contact) -> bool:
         """Whether this may be the message of a person who pairs."""
-        return contact.scope == "person" and self._is_written(envelope)
+        return contact.scope == "person" and self._is_written(envelope) and self._policy(envelope) == "pair"
 
     def _is_written(self, envelope: Envelope) -> bool:
-        return envelope.event.kind == "message" and not envelope.edits and self._policy(envelope) == "pair"
+        return envelope.event.kind == "message" and not envelope.edits
 
     def _code(self, envelope: Envelope, contact: Contact) -> str | None:
-        """Where others read it, too: there a code for owners makes nobody an owner, and is locked."""
-        there = contact.scope != "late" and self._is_written(envelope)
+        """Where others read it, too, even if it was edited in: there a code for owners makes no owner, and is locked."""
+        written = self._is_written(envelope) or envelope.edits and not contact.private
+        there = contact.scope != "late" and written and self._policy(envelope) == "pair"
         return code_in(command_text(envelope)) if there else None
 
     def _policy(self, envelope: Envelope) -> Policy | None:

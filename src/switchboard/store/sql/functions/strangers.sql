@@ -47,7 +47,7 @@ begin
     if found then
         return;
     end if;
-    if _code is not null and coalesce(_known.state, 'stranger') = 'stranger' then
+    if _code is not null and (coalesce(_known.state, 'stranger') = 'stranger' or _known.state = 'denied' and not _private) then
         _used := use_pairing_code(_account, _code, _scope <> 'person', _private);  -- a group is not paired
     end if;
     if _used is not null or _spent and coalesce(_known.state, 'stranger') <> 'denied' then
