@@ -13,10 +13,9 @@ import asyncio
 import json
 import os
 import re
-import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
@@ -44,8 +43,6 @@ from switchboard.domain.errors import (
 )
 
 _PAGE: Final = 500
-_HERE_S: Final = 0.5
-"""How long a server on this machine has to accept a connection."""
 _KINDS: Final[Mapping[int, type[SwitchboardError]]] = {
     400: InvalidInput,
     401: Unauthenticated,
@@ -92,7 +89,7 @@ def server_url(where: Whereabouts) -> str:
 
     Raises ConfigurationError for what is not a URL, and where only a settings file says that it is another machine.
     """
-    given = os.environ.get("SWITCHBOARD_URL") or _noted(where) or url_of(where.host, where.port)
+    given = os.environ.get("SWITCHBOARD_URL") or _find_running_server(where) or url_of(where.host, where.port)
     if not _is_url(given):
         right = "one such as http://127.0.0.1:8470" if "://" in given else f"http://{given}"
         raise ConfigurationError(f"SWITCHBOARD_URL {given!r} is not a URL; write {right}")
@@ -105,22 +102,30 @@ def server_url(where: Whereabouts) -> str:
     return url
 
 
-def _noted(where: Whereabouts) -> str | None:
+def _find_running_server(where: Whereabouts) -> str | None:
     """Where the server of this data directory listens if it is not where the settings say, as after `up --port`."""
+    if any(os.environ.get(f"SWITCHBOARD_{name}") for name in ("HOST", "PORT")) or not is_here(url_of(where.host, 0)):
+        return None
     try:
         noted = _started_last(where.data_dir)
     except ConfigurationError:  # others may write to it
         return None
-    if any(os.environ.get(f"SWITCHBOARD_{name}") for name in ("HOST", "PORT")) or not is_here(url_of(where.host, 0)):
-        return None
     if noted is None or noted == url_of(where.host, where.port) or not (_is_url(noted) and is_here(noted)):
         return None
-    at = urlsplit(noted)
-    try:
-        with socket.create_connection((at.hostname, at.port or 80), timeout=_HERE_S):
-            return noted
-    except OSError:
-        return None
+    return noted if _is_listened_to_by_us(urlsplit(noted).port or 80) else None
+
+
+def _is_listened_to_by_us(port: int) -> bool:
+    """Whether only processes of this user, or of root, listen there: a killed server leaves its port to anybody.
+
+    Source: proc(5), /proc/net/tcp. Only Linux has it, so elsewhere the answer is no.
+    """
+    users: set[int] = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            rows = [line.split() for line in Path("/proc/net", table).read_text(encoding="ascii").splitlines()[1:]]
+            users |= {int(row[7]) for row in rows if row[3] == "0A" and int(row[1].rpartition(":")[2], 16) == port}
+    return bool(users) and users <= {0, os.geteuid()}
 
 
 def _is_url(text: str) -> bool:
@@ -136,11 +141,7 @@ def _operator_token(where: Whereabouts, url: str) -> str:
     file = where.data_dir / OPERATOR_FILE
     require_ours(where.data_dir)
     token = read_ours(file).strip()
-    if not is_here(url):
-        raise ConfigurationError(
-            f"the operator's token in {file} is not sent to {url}, which is not this machine's loopback address; "
-            "set SWITCHBOARD_TOKEN to the token for that server"
-        )
+    require_here(url, file)
     if url != _url_of_environment(where) and url != _started_last(where.data_dir):
         raise ConfigurationError(
             f"the operator's token in {file} is not sent to {url}: that address comes from {FILE_NAME} in the working "
@@ -148,6 +149,15 @@ def _operator_token(where: Whereabouts, url: str) -> str:
             f"SWITCHBOARD_URL={url}"
         )
     return token
+
+
+def require_here(url: str, file: Path) -> None:
+    """Raises ConfigurationError unless the operator's token in `file` stays on this machine if it is sent to `url`."""
+    if not is_here(url):
+        raise ConfigurationError(
+            f"the operator's token in {file} is not sent to {url}, which is not this machine's loopback address; "
+            "set SWITCHBOARD_TOKEN to the token for that server"
+        )
 
 
 def _url_of_environment(where: Whereabouts) -> str:

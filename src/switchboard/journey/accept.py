@@ -50,6 +50,7 @@ from switchboard.store.history import begin_anew
 from switchboard.store.ids import IdSequence
 from switchboard.store.inbox import Acceptance, Arrival, Prepared, ToClassify
 from switchboard.store.stopping import stop_earlier
+from switchboard.store.strangers import forget_heard_elsewhere
 
 log = structlog.get_logger(__name__)
 
@@ -384,8 +385,11 @@ class AcceptLeg:
             for n, answer in zip(apart, await self._put(again, authors), strict=True):
                 answers[n] = replace(answer, same_id=not answer.duplicate)
         for n, ask in enumerate(asks):
+            first = answers[n].request_id
             if (own := await self._unheard(ask.message, answers[n])) is not None:
                 [answers[n]] = await self._put([replace(ask, message=own, ready=None)], authors)
+                # The copy is not acknowledged yet: after a crash in between it comes again, and gets here again.
+                await forget_heard_elsewhere(self._database, first)
         return answers
 
     async def _unheard(self, message: Message, answer: Acceptance) -> Message | None:

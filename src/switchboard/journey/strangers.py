@@ -160,8 +160,8 @@ class Strangers:
         return envelope.event.kind == "message" and not envelope.edits
 
     def _code(self, envelope: Envelope, contact: Contact) -> str | None:
-        """Where others read it, too, even if it was edited in: there a code for owners makes no owner, and is locked."""
-        written = self._is_written(envelope) or envelope.edits and not contact.private
+        """Where others read it, too, and edits: there a code for owners makes nobody an owner, and is locked."""
+        written = self._is_written(envelope) or (envelope.edits and not contact.private)
         there = contact.scope != "late" and written and self._policy(envelope) == "pair"
         return code_in(command_text(envelope)) if there else None
 

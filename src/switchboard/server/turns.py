@@ -2,8 +2,8 @@
 
 A stranger is a connection that has not shown a token, and shows none now that was accepted lately. However many
 requests strangers send, most of the time is left for those who are known. Webhooks, requests with a token, and all
-others have turns one after the other, so none of them waits behind a flood of another kind. Among those of a kind,
-connections that ask for the first time come first; those that send many requests at once come last of all.
+others have turns one after the other, so none of them waits behind a flood of another kind. Of a kind, connections that
+ask for the first time and those that ask again have every other turn; those that send many requests at once come last.
 `fastpath/heads.py` calls `StrangersTurns` for each request and each handshake of a WebSocket; `ws/connection.py` calls
 `TokenPaces` for each request of the gateway. Next: `connections.py`, which knows who is a stranger.
 """
@@ -71,6 +71,8 @@ class StrangersTurns:
         self._pace = RequestPace(per_second)
         self._lines: dict[StrangerKind, tuple[_Waiting, _Waiting]] = {kind: ({}, {}) for kind in get_args(StrangerKind)}
         """Of each kind, those who ask for the first time, and the others. The kind that had a turn last is the last."""
+        self._later_next: set[StrangerKind] = set()
+        """The kinds of which somebody who asks for the first time had the last turn."""
         self._eager: _Waiting = {}
         """Those who have sent more than they wait for."""
         self._timer: asyncio.TimerHandle | None = None
@@ -96,7 +98,7 @@ class StrangersTurns:
 
     def put_behind(self, connection: OpenConnection) -> None:
         """It has sent more than what it waits for: others come first. If too many do so, the oldest is cut off."""
-        begin = self._removed(connection)
+        begin = self._take_out(connection)
         if begin is None:
             return
         self._eager[connection] = begin
@@ -107,10 +109,10 @@ class StrangersTurns:
 
     def leave(self, connection: OpenConnection) -> None:
         """The connection has gone: what it waits for does not begin."""
-        self._removed(connection)
+        self._take_out(connection)
         self._eager.pop(connection, None)
 
-    def _removed(self, connection: OpenConnection) -> Callable[[], object] | None:
+    def _take_out(self, connection: OpenConnection) -> Callable[[], object] | None:
         for line in self._lines.values():
             for waiting in line:
                 if (begin := waiting.pop(connection, None)) is not None:
@@ -137,7 +139,8 @@ class StrangersTurns:
         for kind, (first, later) in self._lines.items():
             if first or later:
                 self._lines[kind] = self._lines.pop(kind)
-                return first or later
+                self._later_next ^= {kind}
+                return (first or later) if kind in self._later_next else (later or first)
         return self._eager
 
 

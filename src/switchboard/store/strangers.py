@@ -139,6 +139,11 @@ async def decide(database: Database, contact_id: UUID, state: ContactState, by: 
     return row_as(ContactOutcome, await database.row(query("strangers.decide"), contact_id, state, by))
 
 
+async def forget_heard_elsewhere(database: Database, request_id: RequestId) -> None:
+    """Hold this message no longer: a butler has got its copy. Nothing if it is not held."""
+    await database.row(query("strangers.forget_heard_elsewhere"), request_id)
+
+
 async def add(database: Database, contact: Contact, by: str) -> UUID:
     """Approve somebody who need not have written before; returns the contact's id."""
     keys = await database.keys()

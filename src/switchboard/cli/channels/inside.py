@@ -18,7 +18,7 @@ from switchboard.app.supervisor import keep_running
 from switchboard.app.whereabouts import OPERATOR_FILE
 from switchboard.cli.channels.account import connect_account
 from switchboard.cli.channels.watching import is_there
-from switchboard.cli.client import ServerPlace
+from switchboard.cli.client import ServerPlace, require_here
 from switchboard.connectors.kernel.accounts import configured
 from switchboard.domain.errors import SwitchboardError
 
@@ -30,13 +30,15 @@ async def serve_inside(settings: Settings, file: Path, url: str, stop: asyncio.E
 
     async def serve() -> int:
         account = configured(file, read_ours, settings.public_url)
-        token = read_ours(settings.data_dir / OPERATOR_FILE).strip()
-        return await connect_account(settings, account, stop, ServerPlace(url, token, ""))
+        token_file = settings.data_dir / OPERATOR_FILE
+        require_here(url, token_file)
+        return await connect_account(settings, account, stop, ServerPlace(url, read_ours(token_file).strip(), ""))
 
     async def run() -> Mapping[str, object]:
         [ended] = await asyncio.gather(serve(), return_exceptions=True)  # its cancellation, too, is not ours
         if isinstance(ended, Exception) and not isinstance(ended, SwitchboardError):
             log.error("account failed", account=file.stem, exc_info=ended)
-        return {"name": file.stem, "code" if isinstance(ended, int) else "why": str(ended)}
+        why = {"code": ended} if isinstance(ended, int) else {"why": str(ended) or repr(ended)}
+        return {"name": file.stem, **why}
 
     await keep_running(run, lambda: is_there(file), stop)

@@ -96,6 +96,10 @@ class _Served:
         """Whether it is served, or will be when its predecessor has ended."""
         return self._task is not None and not self._stop.is_set()
 
+    def has_not_ended(self) -> bool:
+        """Whether anything of it still runs, although it may have been told to end."""
+        return self._task is not None and not self._task.done()
+
     async def ended(self) -> None:
         """Wait for the end of its process."""
         if self._task is not None:
@@ -123,7 +127,11 @@ def _look(directory: Path, accounts: dict[str, _Served], start: Start, most: int
         accounts[name].gone()
     for name, file in there.items():
         one = accounts.setdefault(name, _Served(name, start))
-        one.look(file, full=most is not None and sum(other.runs() for other in accounts.values()) >= most)
+        full = most is not None and sum(other.has_not_ended() for other in accounts.values()) >= most
+        try:
+            one.look(file, full=full)
+        except Exception as error:  # whatever a plug-in or a file does: the server and other accounts go on
+            log.exception("account not looked at", account=name, why=str(error))
 
 
 def _versions(files: tuple[Path, ...]) -> _Seen:

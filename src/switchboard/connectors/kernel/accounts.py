@@ -150,8 +150,8 @@ def manifest_of(name: str) -> Manifest:
         raise ConfigurationError(f"there is no channel {name!r} to connect{offer(name, found)}")
     try:
         manifest = found[name].load()
-    except ImportError as error:
-        raise ConfigurationError(f"the channel {name!r} cannot be loaded: {error}") from error
+    except Exception as error:  # it is the code of others
+        raise ConfigurationError(f"the channel {name!r} cannot be loaded: {str(error) or repr(error)}") from error
     if not isinstance(manifest, Manifest):
         raise ConfigurationError(f"the entry point {name!r} of {GROUP} is not a Manifest")
     return manifest

@@ -250,6 +250,25 @@ begin
     return coalesce(cardinality(_id), 0);
 end $$;
 
+-- A message that is held is not waited for any more, as a butler has got its copy in another conversation.
+create or replace function forget_heard_elsewhere(_request_id uuid) returns void
+language plpgsql as $$
+declare
+    _account uuid;
+begin
+    select c.account into _account from held h join contact c using (contact_id)
+        where h.request_id = _request_id and h.state = 'held';
+    if _account is null then
+        return;
+    end if;
+    perform lock_contacts(_account);
+    with gone as (
+        update held h set state = 'forgotten', facts = '{}', pinned = null
+            where h.request_id = _request_id and h.state = 'held' returning h.contact_id
+    )
+    update contact c set held = c.held - 1 from gone g where c.contact_id = g.contact_id;
+end $$;
+
 -- The group has another id now: what was decided about it, and what is held of it, follows. Of a group that is known under
 -- both ids already, only the decision does.
 create or replace function move_contact(_account uuid, _old uuid, _new uuid, _identity text) returns void

@@ -25,6 +25,9 @@ order by first_seen_at desc, contact_id desc limit $4;
 -- name: decide
 select messages, changed from decide_contact($1, $2, $3);
 
+-- name: forget_heard_elsewhere
+select forget_heard_elsewhere($1);
+
 -- name: move
 select move_contact($1, $2, $3, $4);
 
