@@ -90,35 +90,41 @@ async def test_where_three_are_served_a_fourth_waits_until_one_is_gone(tmp_path:
     (tmp_path / "bot.token").write_text("123456:TEST-TOKEN")
     for name in "bcd":
         (tmp_path / f"{name}.toml").write_text(GOOD)
-    stop, started, running = asyncio.Event(), list[str](), set[str]()
+    stop, let_go, started, running = asyncio.Event(), asyncio.Event(), list[str](), set[str]()
 
     async def start(name: str, end: asyncio.Event) -> None:
         started.append(name)
         running.add(name)
         await end.wait()
+        if name == "b":
+            await let_go.wait()
         running.discard(name)
 
-    async def refused() -> bool:
+    async def is_refused() -> bool:
         return any("connectors" in one.get("why", "") for one in logged)
 
-    async def begun(number: int) -> bool:
+    async def have_begun(number: int) -> bool:
         return len(started) == number
 
     assert not is_full(settings, more=0)
     with structlog.testing.capture_logs() as logged:
         async with asyncio.timeout(20), asyncio.TaskGroup() as both:
             both.create_task(supervise_accounts(tmp_path, start, stop, MOST_INSIDE))
-            await eventually(lambda: begun(3))
+            await eventually(lambda: have_begun(3))
             (tmp_path / "a.toml").write_text(GOOD)
-            await eventually(refused)
+            await eventually(is_refused)
             (tmp_path / "c.toml").write_text(f"{GOOD}# changed\n")
-            await eventually(lambda: begun(4))
+            await eventually(lambda: have_begun(4))
             assert (started[3], running) == ("c", {"b", "c", "d"})
             found = [one for one in check_machine(settings) if one.status == "error" and one.name == "accounts"]
             assert [one.remedy for one in found] == [TOO_MANY_INSIDE]
             pause_file(tmp_path / "b.toml").touch()
-            await eventually(lambda: begun(5))
-            assert (started[4], running) == ("a", {"a", "c", "d"})
+            (tmp_path / "c.toml").write_text(f"{GOOD}# changed again\n")
+            await eventually(lambda: have_begun(5))
+            assert (started[4], running) == ("c", {"b", "c", "d"}), "b is told to end, and has not ended"
+            let_go.set()
+            await eventually(lambda: have_begun(6))
+            assert (started[5], running) == ("a", {"a", "c", "d"})
             stop.set()
     assert len([one for one in logged if one["event"] == "account not connected"]) == 1
 
@@ -149,6 +155,24 @@ async def test_whatever_an_account_inside_raises_it_alone_begins_again(
             await serve_inside(settings, tmp_path / "good.toml", "http://127.0.0.1:1", stop)
     assert len(begun) == 3
     assert [one["name"] for one in logged if one["event"] == "ended; starting again"] == ["good", "good"]
+
+
+async def test_the_operators_token_leaves_this_machine_for_no_account_inside(tmp_path: Path) -> None:
+    """A proxy of the environment would see it."""
+    (tmp_path / OPERATOR_FILE).touch(mode=0o600)
+    (tmp_path / "bot.token").write_text("123456:TEST-TOKEN")
+    (tmp_path / "good.toml").write_text(GOOD)
+    settings, stop = Settings(channels_dir=tmp_path, data_dir=tmp_path), asyncio.Event()
+    with structlog.testing.capture_logs() as logged:
+        async with asyncio.timeout(20), asyncio.TaskGroup() as both:
+            both.create_task(serve_inside(settings, tmp_path / "good.toml", "http://192.0.2.1:8470", stop))
+
+            async def is_told() -> bool:
+                return bool(logged)
+
+            await eventually(is_told)
+            stop.set()
+    assert "is not sent to http://192.0.2.1:8470" in logged[0]["why"]
 
 
 async def test_the_process_of_an_account_that_is_paused_may_end_before_anybody_looks(tmp_path: Path) -> None:

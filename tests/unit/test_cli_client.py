@@ -6,6 +6,7 @@ And streams of events, which are continued.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -164,6 +165,17 @@ def test_a_server_on_another_port_is_found_as_long_as_it_listens(
         (tmp_path / "server.url").chmod(0o666)
         assert server_url(find_whereabouts()) == "http://127.0.0.1:8470", "others may write to it"
         (tmp_path / "server.url").chmod(0o600)
+        if os.geteuid() == 0:  # a socket belongs to whoever makes it
+            os.seteuid(65534)
+            try:
+                strange = socket.create_server(("127.0.0.1", 0))
+            finally:
+                os.seteuid(0)
+            with strange:
+                remember_address(tmp_path, f"http://127.0.0.1:{strange.getsockname()[1]}")
+                assert server_url(find_whereabouts()) == "http://127.0.0.1:8470", "somebody else listens there"
+        remember_address(tmp_path, noted)
+        assert server_url(find_whereabouts()) == noted
     assert server_url(find_whereabouts()) == "http://127.0.0.1:8470", "it has ended"
     remember_address(tmp_path, "http://192.0.2.1:8470")
     assert server_url(find_whereabouts()) == "http://127.0.0.1:8470", "it is not on this machine"
