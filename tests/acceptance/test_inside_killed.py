@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,25 +31,28 @@ async def test_a_turn_that_is_killed_with_its_account_is_answered_once(place: Pa
     (channels / "token").write_text(TOKEN)
     more = {"TEAMS_DIR": str(teams), "CHANNELS_DIR": str(channels), "CONNECTORS": "inside", "LOG_LEVEL": "error"}
     env = environment(place / "data", **more)
+    with ExitStack() as living:
+        await _killed_and_answered(place, channels, env, living)
+
+
+async def _killed_and_answered(place: Path, channels: Path, env: dict[str, str], living: ExitStack) -> None:
     async with BotApi() as api, asyncio.timeout(120):
         account = (
             *('channel = "telegram"', 'endpoint = "telegram/bot:123456"', 'strangers = "open"'),
             *(f"settings = {{api_url = {json.dumps(api.url)}, poll_s = 2}}", 'secrets.token.file = "token"'),
         )
         (channels / "house.toml").write_text("\n".join(account))
-        living = killed_at_the_end(env, place)
-        await asyncio.to_thread(living.__enter__)
+        await asyncio.to_thread(living.enter_context, killed_at_the_end(env, place))
         api.people.say("Please wait", user=BEN)
         await asyncio.to_thread(until, (place / "begun").exists)
         assert not any(" connect " in command for command in that_know(place)), "no process of a connector"
-        await asyncio.to_thread(living.__exit__, None, None, None)
+        await asyncio.to_thread(living.close)
         assert not api.sent
-        again = running(env, "up")
-        up = await asyncio.to_thread(again.__enter__)
+        up = await asyncio.to_thread(living.enter_context, running(env, "up"))
         (place / "go").touch()
         await api.until(lambda: bool(api.sent))
         api.people.say("Thank you", user=BEN)
         await api.until(lambda: len(api.sent) >= 2)
-        await asyncio.to_thread(again.__exit__, None, None, None)
+        await asyncio.to_thread(living.close)
         assert up.process.returncode == 0, "it drains and ends as it was told"
         assert api.texts == ["done", "done"]

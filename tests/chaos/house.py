@@ -87,12 +87,6 @@ class House:
         return cls(place, ours, workers=0)
 
     @property
-    def pids(self) -> tuple[int, int]:
-        """Of `up` and of the database, while both run."""
-        assert self._up is not None
-        return self._up.pid, self._database()[0][0]
-
-    @property
     def begun(self) -> list[str]:
         """The texts of the turns that the butler has begun, some more than once."""
         return (self.place / "begun").read_text().splitlines()

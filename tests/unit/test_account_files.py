@@ -154,7 +154,10 @@ async def test_whatever_an_account_inside_raises_it_alone_begins_again(
             settings = Settings(channels_dir=tmp_path, data_dir=tmp_path)
             await serve_inside(settings, tmp_path / "good.toml", "http://127.0.0.1:1", stop)
     assert len(begun) == 3
-    assert [one["name"] for one in logged if one["event"] == "ended; starting again"] == ["good", "good"]
+    assert [one["name"] for one in logged if one["event"] == "process or account ended; starting it again"] == [
+        "good",
+        "good",
+    ]
 
 
 async def test_the_operators_token_leaves_this_machine_for_no_account_inside(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from switchboard.cli.output import (
     one_line,
     out,
     print_json,
-    question,
+    prompt_for,
     report,
     table,
     when,
@@ -210,7 +210,7 @@ def test_a_question_leaves_room_for_its_answer(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, detail: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    asked = question("imap.host", detail)
+    asked = prompt_for("imap.host", detail)
     said = capsys.readouterr().err
     assert len(asked) <= 60
     assert " ".join((asked + " " + said).split()).count("word") == detail.count("word")

@@ -23,7 +23,7 @@ from switchboard.llm.port import ApiKind, Kind
 from switchboard.llm.running import RunnerSession
 from switchboard.llm.spec import CLI_KINDS
 from tests.asking import request
-from tests.documents import HOME, Block, blocks
+from tests.documents import HOME, Block, blocks, codes, rows
 
 PAGE: Final = HOME / "docs" / "models.md"
 ASKED: Final[dict[str, tuple[Kind, str, bool]]] = {
@@ -41,10 +41,10 @@ ASKED: Final[dict[str, tuple[Kind, str, bool]]] = {
 
 
 def test_every_setting_of_a_model_and_every_result_of_its_test_has_a_row() -> None:
-    rows = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    said = {name for row in rows for name in re.findall("`([a-z_]+)`", row)}
-    results = {"ok", "settings", "context_cut", *get_args(Outcome)} - {"answered", *get_args(NotAsked)} | {"budget"}
-    assert {*ModelSettings.model_fields, *results} <= said
+    settings, results = ({name for row in rows(PAGE, of) for name in codes(row[0])} for of in ("setting", "result"))
+    assert settings == set(ModelSettings.model_fields)
+    possible = {"ok", "settings", "context_cut", *get_args(Outcome)} - {"answered", *get_args(NotAsked)} | {"budget"}
+    assert possible <= results
 
 
 def _read(block: Block, home: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:

@@ -60,7 +60,7 @@ async def keep_running(
         ended = await run()
         if stop.is_set() or not wanted():
             return
-        log.warning("ended; starting again", **ended)
+        log.warning("process or account ended; starting it again", **ended)
         lived = asyncio.get_running_loop().time() - started
         delay = 0.1 if lived > 10 else min(delay * 2, 10.0)
         await wait_at_most(delay, stop)

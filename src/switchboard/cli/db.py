@@ -12,12 +12,12 @@ import typer
 from msgspec.structs import asdict
 
 from switchboard.app.logs import set_up_logs
-from switchboard.app.ops.backup import back_up, migrate_database, restore, unfinished
+from switchboard.app.ops.backup import back_up, migrate_database, restore
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.channels.pausing import paused_account
 from switchboard.cli.open_work import say_open_work
 from switchboard.cli.output import clean, show
 from switchboard.cli.sizes import bytes_in_words, shown_progress
+from switchboard.connectors.kernel.pausing import paused_account
 
 app = typer.Typer(help="Migrate, back up and restore the database.", no_args_is_help=True)
 
@@ -59,12 +59,12 @@ def restore_backup(
         for account in accounts:
             stack.enter_context(paused_account(account))
         progress = stack.enter_context(shown_progress("restoring"))
-        applied = [m.name for m in asyncio.run(restore(settings, file, progress, force=force))]
-    work = asyncio.run(unfinished(settings))
-    say_open_work(work, paused=paused)
+        restored = asyncio.run(restore(settings, file, progress, force=force))
+    say_open_work(restored.open, paused=paused)
+    applied = [one.name for one in restored.migrated]
     names = [account.stem for account in accounts]
     said = f"restored from {file}" + (f"; paused: {clean(', '.join(names))}" if names else "")
-    show({"file": str(file), "migrated": applied, "paused": names, "open": asdict(work)}, said)
+    show({"file": str(file), "migrated": applied, "paused": names, "open": asdict(restored.open)}, said)
 
 
 def _settings() -> Settings:

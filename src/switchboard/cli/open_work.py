@@ -8,12 +8,13 @@ from switchboard.store.checkup import OpenWork
 
 def say_open_work(work: OpenWork, *, paused: bool) -> None:
     """Say on stderr what was open when the backup was made, unless it is nothing, or the result is for a script."""
-    counted = {"messages without an answer": work.messages, "replies that were not sent": work.replies}
-    if wants_json() or not any(counted.values()):
+    counted = {"messages were unanswered": work.messages, "replies were unsent": work.replies}
+    if wants_json():
         return
     for what, number in counted.items():
-        told = f"done again, if it was done after the backup: {what}: {number}"
-        errors().print(told, style="yellow", soft_wrap=True)
+        if number:
+            told = f"{number} {what} when the backup was made; whatever has been done about them since is done again"
+            errors().print(told, style="yellow", soft_wrap=True)
     if work.replies:
         told = "once it runs, `switchboard outbox list --state pending` shows these replies"
         told += "" if paused else "; restore with --paused to see them before they are sent"

@@ -73,7 +73,7 @@ _FEW: Final = 8
 
 STATE_STYLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
-        ("answered", "sent", "approved", "delivered", "healthy", "online", "active", "handled", "ok", "code used"),
+        ("answered", "sent", "approved", "delivered", "healthy", "online", "active", "handled", "ok", "code"),
         "green",
     ),
     **dict.fromkeys(
@@ -179,11 +179,11 @@ def _console(tty: bool, *, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
-def question(asked: str, detail: str) -> str:
-    """The text of a prompt; a detail for which its line has no room is printed above it, wrapped."""
+def prompt_for(asked: str, detail: str) -> str:
+    """Return the text of a prompt. A detail that does not fit beside it is printed above it, wrapped."""
     if not detail or len(asked) + len(detail) <= _ASKED:
         return f"{asked} ({detail})" if detail else asked
-    errors().print(f"{asked}: {detail}")
+    errors().print(detail)
     return asked
 
 

@@ -116,8 +116,9 @@ def code(
     if found["owner_of"]:
         told += f"; send it in a private chat: who sends it will own {found['owner_of']}, which uses its tools for them"
     else:
-        does = "`owners` in a team file" if owner_by_code_mistake(CHANNELS[found["channel"]]) else "--owner BUTLER"
-        told += f"; it makes nobody an owner, for whom butlers use their tools: {does} does"
+        by_code = owner_by_code_mistake(CHANNELS[found["channel"]]) is None
+        how = "pass --owner BUTLER" if by_code else "name the person in `owners` in the team file"
+        told += f"; it makes nobody an owner, and butlers use their tools only for owners: {how}"
     if found["strangers"] != "pair":
         told += f"\nit has no effect yet: strangers is {found['strangers']} for {clean(account)}, not pair"
     show(found, told)

@@ -141,7 +141,7 @@ def _surely(_: object) -> bool:
     return True
 
 
-def _nobody_else(_: object) -> bool:
+def _never(_: object) -> bool:
     return False
 
 
@@ -155,7 +155,7 @@ class Channel(Struct, frozen=True, kw_only=True):
     """The platform's id of this event, preferably from `payload.raw`; None: it is `external_event_id`."""
     content: Callable[[Envelope], str | None] = _nothing
     """What must be equal besides the id for two messages to be the same, where strangers choose ids; None: nothing."""
-    comes_twice: Callable[[Envelope], bool] = _nobody_else
+    comes_twice: Callable[[Envelope], bool] = _never
     """Whether this event may come from another conversation as well: one is a duplicate only if the other was heard."""
     chat: Callable[[Envelope], str | None] = _nothing
     """The chat of a message that names no thread; None: the conversation is that of its sender."""
@@ -186,7 +186,7 @@ class Channel(Struct, frozen=True, kw_only=True):
     """The sign that programs are answering each other, which no setting allows to continue; None: no sign."""
     authentic: Callable[[Mapping[str, str]], bool] = _surely
     """Whether a message with these facts is certainly from its sender; if not, butlers remember nothing of it."""
-    overheard: Callable[[Mapping[str, str]], bool] = _nobody_else
+    overheard: Callable[[Mapping[str, str]], bool] = _never
     """Whether these facts show that others were addressed besides us: then a reply tells nothing private."""
     history: Strategy = "none"
     """How much of a conversation a model is shown."""

@@ -170,8 +170,8 @@ async def make_room(database: Database, placeholder: Team, by: Authorship) -> li
 
 async def keep_ownership(database: Database, owned: Sequence[Ownership]) -> list[Ownership]:
     """Enter these owners of members that exist again; returns the others."""
-    values = [(one, (one.contact_id, one.system_id, one.since)) for one in owned]
-    return [one for one, row in values if not await database.changed(query("teams.keep_ownership"), *row)]
+    entered = query("teams.keep_ownership")
+    return [one for one in owned if not await database.changed(entered, one.contact_id, one.system_id, one.since)]
 
 
 def _who(team: Team) -> set[tuple[str, str]]:

@@ -46,6 +46,13 @@ _DUMP: Final = (
 _PIECE: Final = 1 << 20
 
 
+class RestoredDatabase(Struct, frozen=True):
+    """The migrations that a backup still needed, and what was open when it was made, and is done again."""
+
+    migrated: tuple[Migration, ...]
+    open: OpenWork
+
+
 class _Tools(Struct, frozen=True):
     """A directory with pg_dump, pg_restore and psql of one version, and the environment they run in."""
 
@@ -141,13 +148,12 @@ def _require_file(file: Path) -> None:
 
 async def restore(
     settings: Settings, file: Path, progress: Progress, *, force: bool, scratch: Path | None = None
-) -> tuple[Migration, ...]:
+) -> RestoredDatabase:
     """Restore the backup `file` into an empty database or, with `force`, over a full one; one transaction.
 
     Whatever the full one has forgotten is noted in that transaction, and forgotten by the following migration or, if
-    that fails, at the next start. The backup is unpacked in `scratch`, by default the system's. Returns the migrations
-    that the backup still needed. Raises NotFound, InvalidInput for a file that is not a backup, Conflict if the
-    database is not empty or is in use.
+    that fails, at the next start. The backup is unpacked in `scratch`, by default the system's. Raises NotFound,
+    InvalidInput for a file that is not a backup, Conflict if the database is not empty or is in use.
     """
     _require_file(file)
     async with existing_database(settings, create=True) as database:
@@ -160,13 +166,8 @@ async def restore(
             options = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
             options += [f"--command=drop schema if exists {SCHEMA} cascade", f"--file={script}", f"--file={forgotten}"]
             await _run(tools, "psql", options, database.url, lambda: None)
-        return await migrate(database, pooled=settings.database_direct_url is not None)
-
-
-async def unfinished(settings: Settings) -> OpenWork:
-    """What was open when the backup was made that has just been restored, and is done again. Raises Unavailable."""
-    async with existing_database(settings) as database:
-        return await open_work(database)
+        migrated = await migrate(database, pooled=settings.database_direct_url is not None)
+        return RestoredDatabase(migrated, await open_work(database))
 
 
 async def _forgotten(database: Database) -> str:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from switchboard.app.ownership import write_private
-from switchboard.cli.output import errors, question
+from switchboard.cli.output import errors, prompt_for
 from switchboard.connectors.kernel.accounts import Configured, Declared, hint_of, wrong_setting
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.problems import wrong
@@ -191,7 +191,7 @@ def _asked_setting(path: Sequence[str], setting: FieldInfo, default: str | None 
     hint = hint_of(setting)
     if default == "":
         hint = f"{setting.description}; Enter: as usual"
-    asked = question(".".join(path), hint)
+    asked = prompt_for(".".join(path), hint)
 
     def checked(typed: str) -> object:
         try:

@@ -17,7 +17,6 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.adding import signed_in
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
-from switchboard.cli.channels.pausing import pause_account, paused_account
 from switchboard.cli.channels.standing import behind, print_next, standing
 from switchboard.cli.channels.tokens import PREFIX, alone, served_accounts, token_file
 from switchboard.cli.client import Client, ask, part
@@ -39,6 +38,7 @@ from switchboard.connectors.kernel.accounts import (
     declared,
     pause_file,
 )
+from switchboard.connectors.kernel.pausing import pause_account, paused_account
 from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError, NotFound
 from switchboard.ports.connector import SignInRefused

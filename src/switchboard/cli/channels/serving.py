@@ -40,9 +40,8 @@ async def open_connectors(
 
         await serve_inside(settings, directory / f"{name}.toml", url, ended)
 
-    inside = settings.connectors == "inside"
-    supervised = (directory, start_inside, stop, MOST_INSIDE) if inside else (directory, start, stop)
-    serving = asyncio.create_task(supervise_accounts(*supervised))
+    begin_one, most = (start_inside, MOST_INSIDE) if settings.connectors == "inside" else (start, None)
+    serving = asyncio.create_task(supervise_accounts(directory, begin_one, stop, most))
     try:
         yield serving
     finally:

@@ -49,7 +49,9 @@ def standing(settings: Settings) -> Json:
     except NoServer as error:
         errors().print(clean(error.message), style="yellow", soft_wrap=True)
         known = None
-    return {"channels": [_account(settings, file.stem, known) for file in sorted(settings.channels_dir.glob("*.toml"))]}
+    full = is_full(settings, more=0)
+    names = sorted(file.stem for file in settings.channels_dir.glob("*.toml"))
+    return {"channels": [_account(settings, name, known, full=full) for name in names]}
 
 
 async def _known(client: Client) -> Json:
@@ -69,7 +71,7 @@ async def _known(client: Client) -> Json:
     }
 
 
-def _account(settings: Settings, name: str, known: Json | None) -> Json:
+def _account(settings: Settings, name: str, known: Json | None, *, full: bool) -> Json:
     file = settings.channels_dir / f"{name}.toml"
     channel, account, problem = _configured(settings, file, known["served"].get(name) if known else None)
     beat = known["connectors"].get(account) if known else None
@@ -82,11 +84,10 @@ def _account(settings: Settings, name: str, known: Json | None) -> Json:
         state = "starting" if state in _AWAY and _changed_after(file, beat) else state
     last_error = beat["error_message"] if beat and state != "paused" else None
     wrong = f"{problem}{_runs_on(beat)}" if problem else None
-    if state in _AWAY and is_full(settings, more=0):
-        wrong = TOO_MANY_INSIDE
     counted = {key: known[key][account] for key in _COUNTED} if known else dict.fromkeys(_COUNTED)
     last = {key: beat[key] for key in _OF_BEAT} if beat else dict.fromkeys(_OF_BEAT)
-    said = {"name": name, "channel": channel, "account": account, "state": state, "error": wrong or last_error}
+    error = wrong or last_error or (TOO_MANY_INSIDE if full and state in _AWAY else None)
+    said = {"name": name, "channel": channel, "account": account, "state": state, "error": error}
     return {**said, **counted, **last}
 
 

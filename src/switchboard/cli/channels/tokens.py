@@ -57,7 +57,7 @@ class AccountToken:
             self._used, endpoint = self._read()
             if not self._used or endpoint != identity.endpoint:
                 self._require_wanted()
-                self._used = await self._issued(place, identity)
+                self._used = await self._issue(place, identity)
                 write_private(self.file, f"{self._used}\n{identity.endpoint}\n")
         return http_client(ServerPlace(place.url, self._used, place.hint))
 
@@ -84,7 +84,7 @@ class AccountToken:
         if not is_there(self._settings.channels_dir / f"{name}.toml"):
             raise ConfigurationError(f"the account {name!r} has been paused or removed")
 
-    async def _issued(self, place: ServerPlace, identity: Identity) -> str:
+    async def _issue(self, place: ServerPlace, identity: Identity) -> str:
         """A new token, replacing one of the same name whose secret is lost. Raises Unreachable, SignInRefused."""
         bound = {"channel": self._account.manifest.channel, "endpoint": identity.endpoint}
         name = self._account.account.name

@@ -21,7 +21,7 @@ import typer
 from msgspec.structs import replace
 
 from switchboard.cli.init.discovery import PROVIDERS, Offer, models_at
-from switchboard.cli.output import clean, errors, question
+from switchboard.cli.output import clean, errors, prompt_for
 from switchboard.domain.errors import ConfigurationError, NotFound
 from switchboard.transport.signed_post import check_url
 
@@ -137,7 +137,7 @@ def _asked_model(url: str, key: str | None) -> str:
         errors().print(clean(error.message), style="yellow", soft_wrap=True)
     if len(there) == 1:
         return there[0]
-    which = question("Which model?", clean(", ".join(there)))
+    which = prompt_for("Which model?", clean(", ".join(there)))
     model: str = typer.prompt(which, default=next(iter(there), None), value_proc=partial(_of, there), err=True)
     return model
 

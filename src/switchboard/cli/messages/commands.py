@@ -98,8 +98,8 @@ def show_message(request_id: RequestId) -> None:
 
 
 def _state_of(message: JsonMapping) -> object:
-    """A code has done its work, although the books count its message as cancelled."""
-    return "code used" if message.get("is_code") else message["state"]
+    """A code goes to no butler, which the books count as cancelled."""
+    return "code" if message.get("is_code") else message["state"]
 
 
 def _words_in(message: JsonMapping) -> str:

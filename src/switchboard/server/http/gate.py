@@ -175,7 +175,7 @@ class RequestGate:
                 self._hosts.check(value)
         return authorization, announced, chunked
 
-    async def _authenticated(self, scope: Scope, authorization: str | None) -> Principal:
+    async def _authenticate(self, scope: Scope, authorization: str | None) -> Principal:
         try:
             return await self._access.authenticate(authorization)
         except Unauthenticated:
@@ -189,7 +189,7 @@ class RequestGate:
         Raises the errors of `authenticate`, UnknownHost and TooLarge.
         """
         authorization, announced, chunked = self._head(scope)
-        principal = None if is_public(scope["path"]) else await self._authenticated(scope, authorization)
+        principal = None if is_public(scope["path"]) else await self._authenticate(scope, authorization)
         if principal is not None:
             _count(scope, principal, authorization)
         limit = self._limits.of(scope["path"], principal.role if principal else None)

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from switchboard import __version__
 from switchboard.app.database import existing_database
-from switchboard.app.ops.backup import Progress, restore, unfinished
+from switchboard.app.ops.backup import Progress, restore
 from switchboard.app.ops.installation.archive import (
     DUMP,
     FILES,
@@ -41,7 +41,7 @@ from switchboard.app.ops.installation.archive import (
 from switchboard.app.ops.installation.passphrases import require_sealing
 from switchboard.app.settings import Settings, load_settings
 from switchboard.app.settings_file import FILE_NAME, PREFIX
-from switchboard.connectors.kernel.accounts import pause_file
+from switchboard.connectors.kernel.pausing import pause_account
 from switchboard.domain.errors import ConfigurationError, Conflict, InvalidInput, NotFound
 from switchboard.lanes.faults import point
 from switchboard.store.checkup import OpenWork, schema_facts
@@ -196,9 +196,9 @@ async def _require_empty_database(settings: Settings) -> None:
 async def _restore_database(settings: Settings, dump: Path, progress: Progress) -> tuple[tuple[str, ...], OpenWork]:
     """Returns the migrations that were applied, and what is open."""
     # Unpacked beside it: there is room, and a restore that is killed leaves nothing elsewhere.
-    migrated = await restore(settings, dump, progress, force=False, scratch=dump.parent)
+    restored = await restore(settings, dump, progress, force=False, scratch=dump.parent)
     dump.unlink()  # noqa: ASYNC240 - of a file at hand
-    return tuple(one.name for one in migrated), await unfinished(settings)
+    return tuple(one.name for one in restored.migrated), restored.open
 
 
 def _to_give(restoring: _Restoring) -> Iterator[str]:
@@ -287,12 +287,10 @@ class _Restoring:
                 self._place(entry).chmod(entry.mode & 0o777)
 
     def pause(self) -> tuple[str, ...]:
-        """Pause all accounts; returns their names. Raises OSError."""
+        """Pause all accounts; returns their names. Raises ConfigurationError."""
         files = sorted((self.directory / self.manifest.contents.directories["channels_dir"]).glob("*.toml"))
         for file in files:
-            if (paused := pause_file(file)).is_symlink():  # it may lead outside
-                paused.unlink()
-            paused.touch(mode=0o600)
+            pause_account(file)
         return tuple(file.stem for file in files)
 
     def finish(self) -> None:

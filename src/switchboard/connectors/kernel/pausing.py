@@ -1,4 +1,4 @@
-"""Pauses accounts by a file beside theirs. Called by `commands.py` and by `switchboard db restore`."""
+"""Pauses accounts by a file beside theirs: for `switchboard channels`, and for accounts that are restored."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ def pause_account(file: Path) -> None:
     """Pause the account of this file. Raises ConfigurationError."""
     place = pause_file(file)
     try:
+        if place.is_symlink():  # it may lead elsewhere
+            place.unlink()
         place.touch(mode=0o600)
     except OSError as error:
         raise ConfigurationError(f"{place} cannot be written: {error.strerror}") from error
