@@ -8,12 +8,15 @@ from switchboard.store.checkup import OpenWork
 
 def say_open_work(work: OpenWork, *, paused: bool) -> None:
     """Say on stderr what was open when the backup was made, unless it is nothing, or the result is for a script."""
-    counted = {"messages were unanswered": work.messages, "replies were unsent": work.replies}
     if wants_json():
         return
-    for what, number in counted.items():
+    for number, one, several in (
+        (work.messages, "message was unanswered", "messages were unanswered"),
+        (work.replies, "reply was unsent", "replies were unsent"),
+    ):
         if number:
-            told = f"{number} {what} when the backup was made; whatever has been done about them since is done again"
+            told = f"{number} {one if number == 1 else several} when the backup was made; "
+            told += "whatever has been done about that since is done again"
             errors().print(told, style="yellow", soft_wrap=True)
     if work.replies:
         told = "once it runs, `switchboard outbox list --state pending` shows these replies"
