@@ -104,7 +104,7 @@ runners: $(STAMP) ## claude-code and codex do turns, killed at every point; thre
 kit: $(STAMP) ## the laws of connectors, with every planted defect
 	@$(IN_MEMORY) $(BIN)/python -m tests.kit
 
-words: $(STAMP) ## whose words the parts of 3,300 mails are said to be, in percent
+words: $(STAMP) ## how often parts of 3,300 mails are attributed to their author, in percent
 	@$(BIN)/python -m tests.words
 
 bombs: $(STAMP) ## programs that try to exhaust the machine, in sandboxes

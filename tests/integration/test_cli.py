@@ -682,7 +682,7 @@ def test_what_a_restored_database_does_again_is_said_and_can_wait(
     replies = _value(empty_database_url, "select count(*) from switchboard.outbox")
     cli.says("db", "backup", tmp_path / "waits")
     _, said, told = cli.run("db", "restore", tmp_path / "waits", "--force")
-    assert f"{replies} replies were unsent when the backup was made" in told
+    assert re.search(rf"^{replies} repl(y was|ies were) unsent when the backup was made", told, re.MULTILINE)
     assert "--paused" in told
     assert said.startswith("restored")
     restored = cli.json("db", "restore", tmp_path / "waits", "--force", "--paused")

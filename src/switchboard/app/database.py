@@ -48,8 +48,8 @@ async def database_url(settings: Settings, *, create: bool = False, workers: int
         return
     place = settings.data_dir / "postgres"
     if not create and not _holds_database(place):
-        where = "run this in the directory where `switchboard up` runs, which creates one"
-        raise ConfigurationError(f"there is no database in {place} yet: {where}")
+        how = "`switchboard up` creates it; if that is running already, run this command in its directory"
+        raise ConfigurationError(f"there is no database in {place} yet: {how}")
     _prepare(settings.data_dir)
     size = settings_of(settings.database.size or size_for(workers))
     async with embedded_postgres(place, binaries=settings.postgres_binaries, settings=size) as server:

@@ -62,11 +62,7 @@ def show_contact(contact_id: ContactId) -> None:
 def approve(contact_id: ContactId) -> None:
     """Approve a sender, and release their held messages in order."""
     answer = _decide(contact_id, "approve")
-    files = (
-        "; files that came with them were not fetched: if there were any, ask for them again"
-        if answer["messages"]
-        else ""
-    )
+    files = ". Files sent with held messages are not kept: ask for them again" if answer["messages"] else ""
     told = f"approved; messages released: {answer['messages']}{files}"
     show(answer, f"{told}\nbutlers use their tools for owners only, see `switchboard pairing code --help`")
 

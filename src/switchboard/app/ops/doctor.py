@@ -394,14 +394,14 @@ _UNHEARD: Final[Mapping[LintCode, tuple[str, str]]] = {
     "no_handler": ("no System4: nobody is notified of dead letters", "add a member System4/… to the team file"),
     "silent_handler": (
         "the System4 only files dead letters and notifies nobody",
-        "name a webhook in dead_letters.tell, see docs/operations.md",
+        "set notify (a chat) or dead_letters.tell (a webhook), see docs/operations.md",
     ),
 }
 
 
 def _handlers(found: Iterable[Team], settings: Settings) -> Iterator[CheckResult]:
     """Teams whose dead letters may not reach any person."""
-    unheard = list(lint_handlers(found, told=settings.dead_letters.tell is not None))
+    unheard = list(lint_handlers(found, told=settings.dead_letters.tell is not None or bool(settings.notify)))
     for code, (what, remedy) in _UNHEARD.items():
         if named := [one.team_id for one in unheard if one.code == code]:
             yield _warning("System4", f"{', '.join(named[:_MANY])}: {what}", remedy)

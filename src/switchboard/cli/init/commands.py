@@ -98,7 +98,7 @@ def init(  # noqa: PLR0913 - the options of a command
     """
     ask = not (yes or wants_json())
     if ask and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise typer.BadParameter("not a terminal: pass --yes", param_hint="--yes")
+        raise typer.BadParameter("nothing can be asked, as this is not a terminal: pass --yes", param_hint="--yes")
     account = ConnectOptions("", None, setting or (), secret_file or (), secret_env or (), None, ask)
     wanted = _Wanted(directory, model, url, key_env, butler, workspace, test, ask, channel, account)
     _check(wanted)

@@ -85,7 +85,7 @@ def source(most: int, typed: str) -> int | str:
         check_url(word)
     except ConfigurationError as error:
         others = f"a URL such as http://127.0.0.1:8000/v1, or one of {', '.join(providers)}"
-        raise typer.BadParameter(f"a number from 0 to {most}, please, {others}") from error
+        raise typer.BadParameter(f"please enter {f'a number from 0 to {most}' if most else '0'}, {others}") from error
     return word.rstrip("/")
 
 

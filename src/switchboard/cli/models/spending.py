@@ -42,5 +42,5 @@ def spending(
         for by, name in (("purpose", "by_purpose"), ("butler", "by_butler"))
         if found[name]
     ]
-    parts = [part for one in tables for part in (one, "")] or ["no model was asked in this time", ""]
+    parts = [part for one in tables for part in (one, "")] or ["no model was asked in this period", ""]
     show(found, *parts, print_caps)
