@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from switchboard.app.checked import CheckedSettings
 from switchboard.cli.parts import ProcessParts
+from switchboard.cli.service_manager import ServiceManager
 from switchboard.store.database import Database
 
 
@@ -25,3 +26,4 @@ class OpenedProcess(Struct, frozen=True):
     stop: asyncio.Event
     connectors: asyncio.Task[None] | None
     begin: asyncio.Event
+    manager: ServiceManager

@@ -27,6 +27,7 @@ from switchboard.cli.long_running import fast_loop, spare_the_collector
 from switchboard.cli.opened import OpenedProcess
 from switchboard.cli.output import errors
 from switchboard.cli.parts import ProcessParts, stop_with_stdin
+from switchboard.cli.service_manager import ServiceManager, take_service_manager
 from switchboard.embedded import supervisor as embedded
 from switchboard.server.listener import bind
 from switchboard.signals import is_withheld
@@ -53,8 +54,9 @@ def run(settings: Settings, parts: ProcessParts) -> None:
 async def _until_told_twice(settings: Settings, parts: ProcessParts) -> int:
     """The exit code: 0, or that of the signal that interrupted the start of the database."""
     stop, second = asyncio.Event(), asyncio.get_running_loop().create_future()
-    work = asyncio.create_task(_run(settings, parts, stop))
-    _listen_for_signals(stop, second)
+    manager = take_service_manager()
+    work = asyncio.create_task(_run(settings, parts, stop, manager))
+    _listen_for_signals(stop, second, manager)
     await asyncio.wait([work, second], return_when=asyncio.FIRST_COMPLETED)
     if not second.done():
         await work
@@ -63,7 +65,7 @@ async def _until_told_twice(settings: Settings, parts: ProcessParts) -> int:
     return 128 + int(second.result())
 
 
-async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event) -> None:
+async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event, manager: ServiceManager) -> None:
     async with AsyncExitStack() as stack:
         if parts.while_stdin:
             stop_with_stdin(stop)
@@ -78,7 +80,7 @@ async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event) -> 
         run_server = asyncio.create_task(_import_server_after(work)) if parts.server else None
         opening = open_database(checked.settings, workers=1 + parts.extra_workers)
         database = await stack.enter_async_context(opening)
-        opened = OpenedProcess(checked, parts, database, listener, stop, connectors, begin)
+        opened = OpenedProcess(checked, parts, database, listener, stop, connectors, begin, manager)
         await (await work)(opened, run_server)
 
 
@@ -110,7 +112,7 @@ def _import_server() -> RunServer:
     return run_server
 
 
-def _listen_for_signals(stop: asyncio.Event, second: asyncio.Future[int]) -> None:
+def _listen_for_signals(stop: asyncio.Event, second: asyncio.Future[int], manager: ServiceManager) -> None:
     """The first signal sets `stop`. The second ends us at once, but leaves no database of ours running unused."""
 
     def heard(number: int) -> None:
@@ -124,6 +126,7 @@ def _listen_for_signals(stop: asyncio.Event, second: asyncio.Future[int]) -> Non
             os._exit(128 + number)
         if errors().is_terminal:
             errors().print("\nshutting down; press Ctrl-C again to force", style="dim")
+        manager.tell("STOPPING=1")
         stop.set()
 
     loop = asyncio.get_running_loop()

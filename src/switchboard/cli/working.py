@@ -28,6 +28,7 @@ from switchboard.cli.long_running import spare_the_collector
 from switchboard.cli.opened import OpenedProcess
 from switchboard.cli.output import out, print_json, program, wants_json
 from switchboard.cli.parts import MODULE, ProcessParts
+from switchboard.cli.service_manager import keep_informed
 from switchboard.lanes.worker import Worker
 
 RunServer = Callable[[Switchboard, socket.socket, asyncio.Event, Callable[[str, int], None]], Awaitable[None]]
@@ -42,7 +43,7 @@ async def work(opened: OpenedProcess, run_server: Awaitable[RunServer] | None) -
 
     `run_server` is awaited last, when all else is ready.
     """
-    parts, listener, stop = opened.parts, opened.listener, opened.stop
+    parts, stop = opened.parts, opened.stop
     async with AsyncExitStack() as stack:
         if opened.connectors is not None:
             await ensure_operator_token(opened.database, opened.checked.settings.data_dir)  # it makes their tokens
@@ -51,14 +52,18 @@ async def work(opened: OpenedProcess, run_server: Awaitable[RunServer] | None) -
         # Before any work starts: a wrong option or a missing secret ends the start here.
         worker = make_worker(runtime, concurrency=parts.concurrency) if parts.worker else None
         all_work: list[Awaitable[None]] = []
-        if run_server is not None and listener is not None:
+        answering = asyncio.Event()
+        if run_server is not None and opened.listener is not None:
             switchboard = await stack.enter_async_context(open_switchboard(runtime))
-            all_work.append(_serve(await run_server, switchboard, listener, stop))
+            all_work.append(_serve(await run_server, switchboard, opened, answering))
         if worker is not None:
             all_work.append(_work(worker, stop, parts))
         all_work += [supervise(_worker_program(n, parts), stop) for n in range(1, parts.extra_workers + 1)]
         if opened.connectors is not None:
             all_work.append(opened.connectors)
+        if opened.manager.address:
+            awaited = [*([answering] if parts.server else []), *([worker.ready] if worker is not None else [])]
+            all_work.append(keep_informed(opened.manager, awaited, opened.database, stop))
         spare_the_collector()  # the rules exist now
         await _together(all_work, stop)
 
@@ -97,15 +102,20 @@ def _announce_worker(parts: ProcessParts, number: int) -> None:
         out().print(f"worker {number}{f' ({parts.name})' if parts.name else ''} is ready")
 
 
-async def _serve(run_server: RunServer, switchboard: Switchboard, listener: socket.socket, stop: asyncio.Event) -> None:
+async def _serve(
+    run_server: RunServer, switchboard: Switchboard, opened: OpenedProcess, answering: asyncio.Event
+) -> None:
+    if opened.listener is None:
+        return
     settings = switchboard.runtime.settings
 
     def started(host: str, port: int) -> None:
         url = url_of(host, port)
         remember_address(settings.data_dir, url)
         _announce_server(settings, url)
+        answering.set()
 
-    await run_server(switchboard, listener, stop, started)
+    await run_server(switchboard, opened.listener, opened.stop, started)
 
 
 def _announce_server(settings: Settings, url: str) -> None:
