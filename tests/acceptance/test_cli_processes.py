@@ -93,7 +93,7 @@ OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 }
 NOUNS = (
     "messages teams agents dlq tokens outbox lanes db rules sops models channels connectors "
-    "pairing quarantine webhooks audit bench memory approvals mcp plans monitoring"
+    "pairing quarantine webhooks audit bench memory approvals mcp plans monitoring service"
 )
 GROUPS = {(noun,) for noun in NOUNS.split()}
 
@@ -166,7 +166,7 @@ def test_what_a_terminal_cannot_show_is_escaped_and_a_width_of_0_is_none(tmp_pat
 
 _STARTS: Final = {
     *("init", "up", "serve", "work", "connect", "demo", "bench"),
-    *("channels", "webhooks", "doctor", "db", "backup", "restore"),
+    *("channels", "webhooks", "doctor", "db", "backup", "restore", "service"),
 }
 """Commands that need all settings; the others ask the server."""
 

@@ -88,6 +88,7 @@ COMMANDS: Final = (
     CommandEntry("tokens", "tokens:app", "Create, list and revoke tokens.", _KEEP),
     CommandEntry("audit", "audit:app", "Refused requests and administrative actions.", _KEEP),
     CommandEntry("monitoring", "monitoring.commands:app", "Alerts for Prometheus, a dashboard for Grafana.", _KEEP),
+    CommandEntry("service", "service.commands:app", "Run as a service of systemd: install, show, remove it.", _KEEP),
     CommandEntry("doctor", "doctor:doctor", "Check the installation and say how to fix it.", _KEEP),
     CommandEntry("backup", "backup:backup", "Save the whole installation in one file, even while it works.", _KEEP),
     CommandEntry("restore", "backup:restore", "Restore a whole installation into an empty directory.", _KEEP),

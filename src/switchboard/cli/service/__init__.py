@@ -1,0 +1,1 @@
+"""`switchboard service`: the unit of systemd that keeps an installation running."""
