@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
 import time
 from contextlib import suppress
@@ -185,3 +186,24 @@ def test_the_logs_of_a_program_stay_as_it_has_set_them_up() -> None:
     assert structlog.get_config()["processors"] == before
     assert structlog.dev.ConsoleRenderer.get_active().exception_formatter is structlog.dev.default_exception_formatter
     assert "it failed" in lines.getvalue()
+
+
+@pytest.mark.parametrize("journal", [True, False])
+def test_lines_in_the_journal_have_a_priority_and_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: bool
+) -> None:
+    with (tmp_path / "stream").open("w+") as stream:
+        status = os.fstat(stream.fileno())
+        # The journal's variable is inherited by programs whose output goes elsewhere.
+        monkeypatch.setenv("JOURNAL_STREAM", f"{status.st_dev}:{status.st_ino + (not journal)}")
+        set_up_logs("debug", stream)
+        for level in ("debug", "info", "warning", "error", "critical"):
+            getattr(structlog.get_logger("x"), level)("said", token=TOKEN)
+        logging.getLogger("library").warning("of a library\nin two lines")
+        stream.flush()
+        lines = (tmp_path / "stream").read_text().splitlines()
+    if not journal:
+        assert all("timestamp" in json.loads(line) for line in lines)
+        return
+    assert [line[:3] for line in lines] == ["<7>", "<6>", "<4>", "<3>", "<2>", "<4>"]
+    assert not [line for line in lines if "timestamp" in json.loads(line[3:]) or TOKEN in line]

@@ -1,5 +1,7 @@
 """Logs: lines for people on a terminal, JSON for machines elsewhere, always to stderr, never with a secret.
 
+In the journal of systemd, each line begins with its priority, and has no time of its own.
+
 Called once by every command that does the work itself, instead of asking a server. In: the level of the settings; from
 then on structlog and the standard library's logging write the same lines. Redaction comes last, on the finished line,
 so that nothing bypasses it.
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +26,8 @@ from switchboard.domain.errors import ConfigurationError
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
+_PRIORITIES: Final = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
+"""Of the journal, by level."""
 _HIDDEN: Final = "[hidden]"
 _SECRETS: Final = (
     (re.compile(r"\bsb_[A-Za-z0-9_-]{6,}"), _HIDDEN),
@@ -55,23 +60,34 @@ def set_up_logs(level: str, stream: TextIO | None = None) -> None:
         raise ConfigurationError(
             f"log_level {level!r} is not known; it is one of {', '.join(LEVELS)}", field="log_level"
         )
+    journal = _is_journal(stream or sys.stderr)
     to = cast(TextIO, _Unfailing(stream or sys.stderr))
     shared: Sequence[Processor] = (
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        *([] if journal else [structlog.processors.TimeStamper(fmt="iso", utc=True)]),
     )
+    rendering = _rendering(to.isatty(), journal=journal)
     structlog.configure(
-        processors=[*shared, *_rendering(to.isatty())],
+        processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.PrintLoggerFactory(to),
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[*shared, _with_logger_name],
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(to.isatty())],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
     )
     _set_up_library_logs(number, to, formatter)
+
+
+def _is_journal(stream: TextIO) -> bool:
+    """Whether what is written goes to the journal itself, and not to a pipe or a file instead."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # it has no descriptor, or none any more
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 class _Unfailing(io.TextIOBase):
@@ -105,18 +121,29 @@ def _set_up_library_logs(number: int, to: TextIO, formatter: logging.Formatter) 
     logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
 
 
-def _rendering(tty: bool) -> list[Processor]:
+def _rendering(tty: bool, *, journal: bool) -> list[Processor]:
     """Render an event as the finished line."""
     told: list[Processor] = [structlog.processors.StackInfoRenderer(), structlog.processors.format_exc_info]
     if tty:
         console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         return [*told, _without_hidden, _last(console)]
-    return [*told, _last(structlog.processors.JSONRenderer(default=str))]
+    line = _last(structlog.processors.JSONRenderer(default=str))
+    return [*told, _with_priority(line) if journal else line]
 
 
-def _last(render: Callable[[WrappedLogger, str, EventDict], str | bytes]) -> Processor:
+def _last(
+    render: Callable[[WrappedLogger, str, EventDict], str | bytes],
+) -> Callable[[WrappedLogger, str, EventDict], str]:
     def finish(logger: WrappedLogger, name: str, event: EventDict) -> str:
         return redact(str(render(logger, name, event)))
+
+    return finish
+
+
+def _with_priority(render: Callable[[WrappedLogger, str, EventDict], str]) -> Processor:
+    def finish(logger: WrappedLogger, name: str, event: EventDict) -> str:
+        priority = _PRIORITIES.get(str(event.get("level")), _PRIORITIES["info"])
+        return f"<{priority}>{render(logger, name, event)}"
 
     return finish
 
