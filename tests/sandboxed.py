@@ -32,6 +32,9 @@ _NEW_MOUNTS: Final = 0x00020000
 _PRIVATE: Final = 0x00044000
 """MS_REC | MS_PRIVATE."""
 _DETACH: Final = 2
+_DROP_FROM_BOUND: Final = 24
+_NO_NEW_PRIVILEGES: Final = 38
+"""What `setpriv --bounding-set=-all --no-new-privs` asks of the kernel."""
 
 
 def plain_user() -> int:
@@ -40,7 +43,7 @@ def plain_user() -> int:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """`root`, `plain`, `forbidden` or `ungrouped`, and the file."""
+    """`root`, `plain`, `serviced`, `forbidden` or `ungrouped`, and the file."""
     who, name = arguments
     file = Path(name)
     job = json.loads(file.read_text())
@@ -60,7 +63,9 @@ def remove_groups(said: Mapping[str, Any]) -> None:
 
 
 def _become(who: str, workspace: Path) -> None:
-    if who == "plain" and os.geteuid() == 0:
+    if who == "serviced":
+        _take_privileges()
+    if who in ("plain", "serviced") and os.geteuid() == 0:
         user = plain_user()
         os.chown(workspace, user, user)
         os.setgroups([])
@@ -70,6 +75,15 @@ def _become(who: str, workspace: Path) -> None:
         _forbid_users()
     elif who == "ungrouped":
         _hide_groups()
+
+
+def _take_privileges() -> None:
+    """What a unit takes that needs no systemd: NoNewPrivileges=yes, CapabilityBoundingSet=, UMask=."""
+    last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
+    for capability in range(last + 1) if os.geteuid() == 0 else ():
+        _call("prctl", _DROP_FROM_BOUND, capability, 0, 0, 0)
+    _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+    os.umask(0o077)
 
 
 def _forbid_users() -> None:

@@ -358,6 +358,18 @@ async def test_a_plain_user(place: Place, forks: Forks) -> None:
     assert {name: told[name] for name in HARMLESS} == {command: (0, output) for command, output in HARMLESS.items()}
 
 
+async def test_commands_run_without_what_a_unit_of_systemd_takes(place: Place, forks: Forks) -> None:
+    workspace = place.root / "serviced"
+    workspace.mkdir()
+    commands = {name: name for name in HARMLESS}
+    said = await _forked(forks, "serviced", place, _job({"": in_shells(commands)}, workspace, place))
+    if said["lacking"]:
+        pytest.skip(said["lacking"])
+    output, status, killed = said["ended"][""]
+    assert (status, killed) == (0, "")
+    assert outcomes(commands, output) == {command: (0, output) for command, output in HARMLESS.items()}
+
+
 @pytest.mark.skipif(not ROOT, reason="only root can take these away from one process")
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap (bwrap) is not installed")
 @pytest.mark.parametrize(
