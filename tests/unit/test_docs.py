@@ -243,7 +243,7 @@ def test_the_architecture_names_every_package() -> None:
     named = {codes(row[0])[0] for row in rows(HOME / "ARCHITECTURE.md", "package")}
     source = HOME / "src/switchboard"
     real = {found.parent.name for found in source.glob("*/__init__.py")}
-    assert named == real | {"pipeline.py", "signals.py", "tasks.py", "trees.py"}
+    assert named == real | {"distribution.py", "pipeline.py", "signals.py", "tasks.py", "trees.py"}
 
 
 # Settings -----------------------------------------------------------------------------------------------------------
