@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report
+.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -17,8 +17,8 @@ setup: $(STAMP) ## create .venv with the locked dependencies
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	@echo "setting up: the locked dependencies go into .venv" >&2
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "setting up: the locked dependencies go into $(BIN:/bin=)" >&2
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(BIN:/bin=)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps uv -e .
@@ -92,6 +92,9 @@ nightly: $(STAMP) ## what CI leaves out: random examples, the kit, runners, long
 dist: $(STAMP) ## wheel and sdist, checked, and tried in an empty environment; two minutes
 	@$(BIN)/python -m tests.dist
 
+pythons: $(STAMP) ## the quick suite on every Python that can be had here; VERSIONS="3.12 3.13"
+	@$(BIN)/python -m tests.pythons $(VERSIONS)
+
 release: $(STAMP) ## all checks, notes, wheel, then the annotated tag; DRY=1 only says what it would do
 	@$(BIN)/python -m tests.release $(if $(DRY),--dry-run)
 
@@ -157,4 +160,4 @@ lock: $(STAMP) ## refresh both locks (development, runtime) from pyproject.toml
 	@$(COMPILE) --constraints requirements.lock -o requirements-runtime.lock
 
 clean: ## remove what set-up and tests made
-	rm -rf .venv tests/clis/node_modules tests/pgbouncer .local-model .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard
+	rm -rf .venv .pythons tests/clis/node_modules tests/pgbouncer .local-model .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard

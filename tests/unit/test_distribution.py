@@ -60,6 +60,8 @@ def test_doctor_finds_a_stranger_of_the_same_name(tmp_path: Path, monkeypatch: p
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: Switchboard\nVersion: 1.6.10\n")
     (information / "RECORD").write_text("switchboard/__init__.py,,\n")
+    (tmp_path / "switchboard").mkdir()
+    (tmp_path / "switchboard" / "__init__.py").touch()  # from Python 3.12 on, what is not there does not count
     monkeypatch.syspath_prepend(str(tmp_path))
     [theirs] = [one for one in check_machine(settings) if one.name == "package"]
     assert (theirs.status, theirs.remedy.split(",")[0]) == ("error", "pip uninstall switchboard")

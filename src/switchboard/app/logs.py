@@ -102,7 +102,7 @@ class _Unfailing(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # the latter if it is closed: collecting us flushes, too
             self._stream.flush()
 
     def isatty(self) -> bool:
