@@ -3,6 +3,7 @@
 In: the checkout; out: `dist/` with both, or an exit code that is not 0. Both are checked (`twine check --strict`, what
 they contain), and the wheel is installed by the runtime lock into an empty environment, where `demo`, `init` with a
 scripted model, `up` and `chat --once` must work; as root they run as the user `nobody`, who may write nowhere else.
+The engine and the connector of the documents are type-checked (`mypy --strict`) and tested there, as others' are.
 `.ci/run` and `make release` run it.
 """
 
@@ -19,11 +20,13 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version as version_of
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from switchboard import DISTRIBUTION, __version__
+from tests.documents import DOCUMENTS, blocks
 
 HOME: Final = Path(__file__).parent.parent
 DIST: Final = HOME / "dist"
@@ -39,6 +42,8 @@ WANTED: Final = (
 )
 _JUNK: Final = ("__pycache__", ".pyc", ".hypothesis", ".venv", "node_modules", ".switchboard/", ".local-model")
 _SECONDS: Final = 180.0
+_OUTSIDE: Final = ("my_package/shout.py", "tests/test_shout.py", "kit/test_folder_channel.py")
+"""Files of the documents, as others write them."""
 _NOBODY: Final = (
     *("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"),
     *("/bin/sh", "-c", 'exec "$@"', "sh"),  # what setpriv itself starts may still have rights of root
@@ -125,6 +130,23 @@ def try_out(programs: Path, place: Path) -> None:
         sys.exit(f"chat said: {said}")
 
 
+def check_outside(programs: Path, place: Path) -> None:
+    """Types and tests of what others write against `switchboard.ports` and `switchboard.testing`."""
+    _say("types and tests of third parties")
+    texts = {block.name: block.text for page in DOCUMENTS for block in blocks(page) if block.mark == "file"}
+    outside, python = place / "outside", str(programs / "python")
+    for name in _OUTSIDE:
+        (outside / name).parent.mkdir(parents=True, exist_ok=True)
+        (outside / name).write_text(texts[name], encoding="utf-8")
+    shutil.copy(HOME / "src/switchboard/examples/connectors/folder/folder_channel.py", outside / "kit")
+    (outside / "pytest.ini").write_text("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    needed = (f"{name}=={version_of(name)}" for name in ("pytest", "pytest-asyncio"))
+    _run(str(Path(sys.executable).parent / "uv"), "pip", "install", "--quiet", "--python", python, *needed)
+    checked = ("--strict", "--config-file=", "--explicit-package-bases", "--cache-dir", str(place / "mypy"))
+    _run(sys.executable, "-m", "mypy", *checked, "--python-executable", python, ".", cwd=outside, MYPYPATH=".:kit")
+    _run(python, "-m", "pytest", "-q", ".", cwd=outside, PYTHONPATH=f"{outside}:{outside}/kit")
+
+
 class _Person:
     """Somebody ordinary: as root, `nobody`, with a home of its own and no variables of ours."""
 
@@ -198,8 +220,8 @@ def _stem() -> str:
     return f"{DISTRIBUTION.replace('-', '_')}-{__version__}"
 
 
-def _run(*command: str) -> None:
-    done = subprocess.run(command, cwd=HOME, check=False)
+def _run(*command: str, cwd: Path = HOME, **more: str) -> None:
+    done = subprocess.run(command, cwd=cwd, env=os.environ | more, check=False)
     if done.returncode:
         sys.exit(f"{' '.join(command[:4])} ended with {done.returncode}")
 
@@ -216,7 +238,9 @@ def main() -> int:
         Path(place).chmod(0o755)
         home = Path(place) / "home"
         home.mkdir()
-        try_out(install(wheel, Path(place)), home)
+        programs = install(wheel, Path(place))
+        try_out(programs, home)
+        check_outside(programs, Path(place))
     _say("the wheel works in an empty environment")
     return 0
 
