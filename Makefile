@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report
+.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist pictures pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -91,6 +91,9 @@ nightly: $(STAMP) ## what CI leaves out: random examples, the kit, runners, long
 
 dist: $(STAMP) ## wheel and sdist, checked, and tried in an empty environment; two minutes
 	@$(BIN)/python -m tests.dist
+
+pictures: $(STAMP) ## the picture in the README, from what the demo prints
+	@$(BIN)/python -m tests.pictures
 
 pythons: $(STAMP) ## the quick suite on every Python that can be had here; VERSIONS="3.12 3.13"
 	@$(BIN)/python -m tests.pythons $(VERSIONS)

@@ -27,6 +27,7 @@ from typing import Final
 
 from switchboard import DISTRIBUTION, __version__
 from tests.documents import DOCUMENTS, blocks
+from tests.pictures import outdated
 
 HOME: Final = Path(__file__).parent.parent
 DIST: Final = HOME / "dist"
@@ -119,7 +120,8 @@ def _open_python() -> str:
 def try_out(programs: Path, place: Path) -> None:
     """Run what the README says, in `place`, which is the home of whoever runs it."""
     person = _Person(programs, place)
-    person.run("demo", "--scripted")
+    if old := outdated(person.run("demo", "--scripted")):
+        sys.exit("\n".join(["the demo no longer prints what its picture shows; `make pictures` draws it:", *old]))
     (place / "script.json").write_text(json.dumps(_SCRIPT))
     (place / "script.json").chmod(0o644)
     with person.scripted_model() as url:

@@ -20,6 +20,7 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel
 
+from switchboard import DISTRIBUTION
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.main import COMMANDS, command_line
 from switchboard.cli.reading import read_object
@@ -111,10 +112,13 @@ def test_every_make_target_of_the_documents_exists() -> None:
     assert {"demo", "test", "up", "check", "chaos", "bench"} <= named
 
 
-def test_the_first_commands_of_the_readme_are_the_three() -> None:
-    first = blocks(README)[0].text
-    assert re.findall(r"^\$ (make \w+)", first, re.MULTILINE) == ["make demo", "make test", "make up"]
-    assert README.read_text(encoding="utf-8").index("make demo") < 700
+def test_the_readme_begins_with_three_lines_that_install_and_the_three_of_a_checkout() -> None:
+    installed, checkout, *_ = (re.findall(r"^\$ (.*?)(?: +#.*)?$", one.text, re.MULTILINE) for one in blocks(README))
+    place = "~/switchboard"
+    pip, demo = f"{place}/bin/pip install {DISTRIBUTION}", f"{place}/bin/switchboard demo"
+    assert installed == [f"python3 -m venv {place}", pip, demo]
+    assert checkout == ["make demo", "make test", "make up"]
+    assert README.read_text(encoding="utf-8").index("pip install") < 500
 
 
 # Links, snippets ----------------------------------------------------------------------------------------------------
