@@ -17,9 +17,10 @@ import pytest
 from rich.console import Console
 
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.demo.demonstration import Show, _said, _why_not, environment_of, examples
+from switchboard.cli.demo.demonstration import Show, _said, _why_not, environment_of
 from switchboard.cli.demo.library import Pages
 from switchboard.cli.demo.model import demo_model
+from switchboard.cli.examples import examples
 from switchboard.domain.errors import ConfigurationError
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.processes import DEADLINE, EXECUTABLE, environment, switchboard, that_know

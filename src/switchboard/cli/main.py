@@ -51,6 +51,7 @@ COMMANDS: Final = (
     CommandEntry(
         "demo", "demo.commands:demo", "Show everything in a minute: real input, a killed worker, balanced books.", _RUN
     ),
+    CommandEntry("examples", "examples:print_examples", "Where the example teams, messages and programs are.", _RUN),
     CommandEntry("chat", "messages.chat:chat", "Talk to your butlers from the terminal.", _TALK),
     CommandEntry("send", "messages.send:send", "Send one message, and optionally wait for the answer.", _TALK),
     CommandEntry("import", "importing.commands:import_files", "Import mails and envelopes from files.", _TALK),

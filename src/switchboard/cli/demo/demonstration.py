@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -33,6 +32,7 @@ from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import Client, open_client, part
 from switchboard.cli.demo.library import LIBRARY, Pages, a_port, pages_at
 from switchboard.cli.demo.model import DESK, DemoModel, demo_model
+from switchboard.cli.examples import examples
 from switchboard.cli.messages.explain import tree_of
 from switchboard.cli.output import Json, one_line, program, state, table
 from switchboard.core.outside import outside_json
@@ -109,11 +109,6 @@ class DemoOutcome(Struct, frozen=True):
         return bool(balanced and self.counted == _EXPECTED and (len(self.dead_letters) == 1 or not self.certain))
 
 
-def examples() -> Path:
-    """The directory of the examples, which are part of the package."""
-    return Path(str(files("switchboard"))) / "examples"
-
-
 def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: bool = False) -> int:
     """Run it in `directory` (kept), otherwise in a temporary one (removed, unless `keep`). 0: success.
 
@@ -121,8 +116,6 @@ def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: 
 
     Raises ConfigurationError when a part does not start, takes too long, or finds the directory in use.
     """
-    if not examples().is_dir():
-        raise ConfigurationError(f"the examples are missing: {examples()} is not a directory")
     if directory and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigurationError(f"{directory} is not an empty directory; the demo starts from scratch: name a new one")
     home = _home(directory)
