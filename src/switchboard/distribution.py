@@ -32,6 +32,20 @@ def damage(version: object) -> str | None:
     return None if version else f"files of {DISTRIBUTION} are missing in {package}: {again}"
 
 
+def install_command(extra: str) -> str:
+    """How to install an extra here: from the checkout that this program runs from, otherwise from the package index."""
+    pip, checkout = f"{_near(sys.prefix)}/bin/pip", os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+    if not os.path.isfile(f"{checkout}/pyproject.toml"):
+        return f"{pip} install '{DISTRIBUTION}[{extra}]'"
+    return f"{pip} install -e '{_near(checkout)}[{extra}]'"
+
+
+def _near(path: str) -> str:
+    """The path relative to here, if it is here or below."""
+    near = os.path.relpath(path)
+    return path if near.startswith("..") else near
+
+
 def _other(place: str) -> str | None:
     """The name and version of the other distribution, if it has files in our package."""
     for name in os.listdir(place):

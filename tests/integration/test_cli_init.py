@@ -18,6 +18,7 @@ from switchboard.cli.init.discovery import Offer, discover, models_at
 from switchboard.cli.init.files import Choice, ModelTraits, files_of
 from switchboard.cli.main import main
 from switchboard.core.routing.teamfile import parse_team_file
+from switchboard.distribution import install_command
 from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.scripted_llm import ScriptedLlm
 from tests.acceptance.test_cli_processes import terminal
@@ -202,7 +203,7 @@ def test_a_model_whose_package_is_missing_is_refused_before_anything_is_written(
     with pytest.raises(SystemExit):
         main(("init", "--yes", "--no-test", "--model", "anthropic"))
     said = capsys.readouterr().err.replace("\n", " ")
-    assert "needs the package anthropic: pip install 'switchboard-server[models]'" in said
+    assert f"needs the package anthropic: {install_command('models')}. Nothing was written" in said
     assert list(tmp_path.iterdir()) == []
 
 

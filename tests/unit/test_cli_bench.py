@@ -12,7 +12,7 @@ from switchboard import bench
 from switchboard.bench import classify, fair, grow, propagation
 from switchboard.bench.propagation import PropagationResult, PropagationWorkload
 from switchboard.cli.main import main
-from switchboard.cli.output import install_command
+from switchboard.distribution import install_command
 
 GOOD = PropagationResult(waits_ms=(1.0, 2.0, 900.0), edits=3, messages=10, lost=0, torn=0, versions=3)
 

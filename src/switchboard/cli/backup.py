@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 from switchboard.app.logs import set_up_logs
 from switchboard.app.ops.installation.archive import BackupManifest
 from switchboard.app.ops.installation.inventory import take_inventory
-from switchboard.app.ops.installation.passphrases import REMEDY, can_seal, require_sealing
+from switchboard.app.ops.installation.passphrases import can_seal, require_sealing
 from switchboard.app.ops.installation.restoring import (
     Restored,
     RestoreRequest,
@@ -41,6 +41,7 @@ from switchboard.app.settings_file import read_settings_file
 from switchboard.cli.open_work import say_open_work
 from switchboard.cli.output import clean, errors, program, show, wants_json, when
 from switchboard.cli.sizes import bytes_in_words, shown_progress
+from switchboard.distribution import install_command
 from switchboard.domain.errors import ConfigurationError
 
 PassphraseFile = Annotated[
@@ -143,7 +144,9 @@ def _new_passphrase(file: Path | None) -> str | None:
     if not _at_terminal():
         return None
     if not can_seal():
-        errors().print(f"secrets are left out: to encrypt them, {REMEDY}", style="yellow", soft_wrap=True)
+        errors().print(
+            f"secrets are left out; to encrypt them: {install_command('backup')}", style="yellow", soft_wrap=True
+        )
         return None
     asked = "Passphrase for the secrets (empty: leave them out)"
     typed: str = typer.prompt(asked, default="", show_default=False, hide_input=True, err=True)

@@ -29,7 +29,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from switchboard import DISTRIBUTION
 from switchboard.core.problems import wrong
 from switchboard.core.visible import visible
 from switchboard.core.words import near, or_list
@@ -207,19 +206,6 @@ def program() -> str:
     """How to call this program here, for copying: by its name, or by its path if it is not on PATH."""
     called = Path(sys.argv[0])
     return quote(str(called)) if called.name == "switchboard" and not shutil.which(called.name) else "switchboard"
-
-
-def install_command(extra: str) -> str:
-    """How to install an extra here: from the checkout that this program runs from, otherwise from the package index."""
-    checkout = Path(__file__).parents[3]
-    if not (checkout / "pyproject.toml").is_file():
-        return f"{_near(Path(sys.prefix))}/bin/pip install '{DISTRIBUTION}[{extra}]'"
-    return f"{_near(Path(sys.prefix))}/bin/pip install -e '{_near(checkout)}[{extra}]'"
-
-
-def _near(path: Path) -> Path:
-    """The path relative to here, if it is below."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def show(found: Json, *shown: RenderableType | Callable[[Json], object]) -> None:

@@ -12,7 +12,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from typing import Final, cast
 
-from switchboard import DISTRIBUTION
+from switchboard.distribution import install_command
 from switchboard.domain.errors import ConfigurationError
 from switchboard.llm import openai_api
 from switchboard.llm.api import ApiSession, Open
@@ -65,7 +65,7 @@ class Sessions:
         try:
             from switchboard.llm.anthropic_api import BASE_URL, open_sdk, opener
         except ModuleNotFoundError as error:
-            raise ConfigurationError(_without(spec.kind, error.name or "an SDK")) from error
+            raise ConfigurationError(_missing(spec.kind, error.name or "an SDK")) from error
 
         return opener(open_sdk(self._http, spec.base_url or BASE_URL, key))
 
@@ -92,11 +92,11 @@ def flaw(spec: ModelSpec) -> str | None:
 def lacking(kind: Kind) -> str | None:
     """The package that models of this kind need and that is not installed, with the remedy; None: nothing."""
     package = _PACKAGES.get(kind)
-    return None if package is None or find_spec(package) else _without(kind, package)
+    return None if package is None or find_spec(package) else _missing(kind, package)
 
 
-def _without(kind: Kind, package: str) -> str:
-    return f"kind {kind} needs the package {package}: pip install '{DISTRIBUTION}[models]'"
+def _missing(kind: Kind, package: str) -> str:
+    return f"kind {kind} needs the package {package}: {install_command('models')}"
 
 
 def _check_api(spec: ModelSpec) -> None:

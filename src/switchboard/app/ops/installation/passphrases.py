@@ -6,12 +6,9 @@ Called by `cli/backup.py`, `saving.py` and `restoring.py` before anything is ask
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Final
 
-from switchboard import DISTRIBUTION
+from switchboard.distribution import install_command
 from switchboard.domain.errors import ConfigurationError
-
-REMEDY: Final = f"install the extra `backup`: pip install '{DISTRIBUTION}[backup]'"
 
 
 def can_seal() -> bool:
@@ -23,5 +20,6 @@ def require_sealing() -> None:
     """Raise ConfigurationError if the package is missing."""
     if not can_seal():
         raise ConfigurationError(
-            f"the secrets of a backup are encrypted by the package pyrage, which is missing; {REMEDY}"
+            f"the secrets of a backup are encrypted by the package pyrage, which is missing: "
+            f"{install_command('backup')}"
         )
