@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ import pytest
 import yaml
 
 from switchboard.app.classification.model_tests import ModelTestPlace, _remedy
-from switchboard.app.ops.doctor import _models, check_machine
+from switchboard.app.ops.doctor import check_machine
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.cli.models.views import print_models
 from switchboard.domain.llm import ModelAttempt, Report, Usage
 from switchboard.domain.shown import ClassificationRow
 from switchboard.journey.ask import _billed, _last_billed
+from switchboard.llm.checks import check_models
+from switchboard.ports.checks import CheckResult
 from tests.commands import Cli, ask, envelope, served
 from tests.postgres import Postgres
 from tests.processes import Server, butler, scripted_llm, write_teams
@@ -296,11 +298,16 @@ def test_without_a_server_a_command_line_cannot_be_tried_and_says_so(
 # What the server says ------------------------------------------------------------------------------------------------
 
 
+def _model_findings(said: Mapping[str, object]) -> list[CheckResult]:
+    settings = Settings.model_validate(said)
+    return check_models([model.spec for model in settings.models], settings.classify.models)
+
+
 def test_doctor_says_which_models_classify(provider: Provider) -> None:
     models = tuple(map(provider.model, ("one", "two")))
-    [found] = _models(Settings.model_validate({"models": models}))
+    [found] = _model_findings({"models": models})
     assert found.detail == "2 models; none of them classifies messages"
-    [found] = _models(Settings.model_validate({"models": models, "classify": {"models": ["two", "one"]}}))
+    [found] = _model_findings({"models": models, "classify": {"models": ["two", "one"]}})
     assert found.detail == "2 models; in order of preference: two, one"
 
 

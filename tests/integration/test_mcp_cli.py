@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from switchboard.app.ops.doctor import CheckResult, check_database
+from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import McpServerSettings, McpToolSettings, Settings
+from switchboard.ports.checks import CheckResult
 from switchboard.store.mcp_tools import StoredPins
 from switchboard.tools.mcp_server import McpServer
 from tests.commands import Cli

@@ -12,13 +12,14 @@ import pytest
 
 from switchboard import __version__
 from switchboard.app.metrics import Metrics
-from switchboard.app.ops.doctor import CheckResult, check_database
+from switchboard.app.ops.doctor import check_database
 from switchboard.app.processes import stay_registered
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import open_runtime, open_switchboard
 from switchboard.domain.errors import ConfigurationError
 from switchboard.lanes.background import run_in_background
 from switchboard.lanes.kinds import KINDS
+from switchboard.ports.checks import CheckResult
 from switchboard.store import lanes
 from switchboard.store.database import Database
 from switchboard.store.processes import NewProcess, RunningProcess, count_alive, list_processes

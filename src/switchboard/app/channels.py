@@ -1,6 +1,6 @@
 """The channels of this installation: ours, those of plug-ins, and those named in the settings.
 
-`checked.py` asks once per process, and `ops/doctor.py`; what adds or shows accounts asks whether there is room. A
+`checked.py` asks once per process, and `ops/checks.py`; what adds or shows accounts asks whether there is room. A
 plug-in is a `Channel` that an installed package names as an entry point of the group `switchboard.channels`. Next:
 `core/channels/registry.py`.
 """

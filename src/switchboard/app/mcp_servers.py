@@ -1,23 +1,25 @@
 """Operators' view of MCP servers' tools, and acceptance of tools, which is audited.
 
-HTTP calls `McpServerService`, doctor `looked_at`. In: names of servers; out: their tools, and what has changed. Next:
-`store/mcp_tools.py`.
+HTTP calls `McpServerService`, doctor `check_servers`. In: names of servers; out: their tools, and what has changed.
+Next: `store/mcp_tools.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
 from switchboard.app.access import Principal
-from switchboard.core.mcp_tools import pinned, size_of, tool_name, unusable
+from switchboard.core.mcp_tools import MOST_SCHEMAS, pinned, size_of, tool_name, unusable
 from switchboard.core.words import offer, or_list
 from switchboard.domain.errors import ConfigurationError, Conflict, NotFound
 from switchboard.domain.routing import Team
 from switchboard.domain.shown import ShownMcpServer, ShownMcpTool
+from switchboard.ports.checks import MOST, CheckResult, count_of, error, ok, warning
 from switchboard.ports.mcp import ListedTool
-from switchboard.store import audit, mcp_tools
+from switchboard.store import audit, mcp_tools, teams
 from switchboard.store.database import Database
 from switchboard.store.mcp_tools import KeptTool
 from switchboard.tools.mcp_server import tools_of
@@ -103,13 +105,44 @@ async def looked_at(database: Database, spec: ServerSpec) -> McpServerCheck:
     """Start a server once, and compare its tools with the accepted ones; nothing is written."""
     try:
         listed = await tools_of(spec)
-    except (ServerFailure, ConfigurationError) as error:
-        written = spec.redacted(error.errors)[-300:] if isinstance(error, ServerFailure) else ""
-        return McpServerCheck(spec.name, f"{error}: {written}" if written else f"{error}")
+    except (ServerFailure, ConfigurationError) as failure:
+        written = spec.redacted(failure.errors)[-300:] if isinstance(failure, ServerFailure) else ""
+        return McpServerCheck(spec.name, f"{failure}: {written}" if written else f"{failure}")
     waiting = _to_accept(listed, await mcp_tools.list_tools(database, spec.name))
     wrong = left_out(spec, listed)
     size = sum(size_of(one) for one in listed if one.name not in wrong)
     return McpServerCheck(spec.name, None, len(listed), size, tuple(sorted(waiting)), wrong)
+
+
+async def check_servers(database: Database, specs: Sequence[ServerSpec]) -> list[CheckResult]:
+    """Start each once, here; workers may find them different elsewhere."""
+    if not specs:
+        return []
+    async with teams.open_rules(database) as stored:
+        nobody = list(unknown_names(specs, stored.teams))
+    found = [error("MCP servers", one, "correct it in [[mcp_servers]], and restart") for one in nobody[:MOST]]
+    looks = await asyncio.gather(*(looked_at(database, spec) for spec in specs))
+    found += [finding for look in looks for finding in _server_findings(look)]
+    if (size := sum(look.size for look in looks)) > MOST_SCHEMAS:
+        detail = f"the tools of all together have {size} bytes of schemas, but a turn has room for {MOST_SCHEMAS}"
+        remedy = "name those that a butler needs in its option tools, or set off = true"
+        found.append(warning("MCP servers", detail, remedy))
+    return found
+
+
+def _server_findings(look: McpServerCheck) -> Iterator[CheckResult]:
+    name = f"MCP server {look.server}"
+    if look.problem is not None:
+        remedy = "correct it in [[mcp_servers]]; butlers answer without its tools"
+        yield warning(name, look.problem, remedy)
+        return
+    yield ok(name, f"{count_of(look.tools, 'tool')}")
+    if look.waiting:
+        detail = f"new or changed, and not offered: {', '.join(look.waiting[:MOST])}"
+        remedy = f"switchboard mcp show {look.server}, then switchboard mcp accept {look.server}"
+        yield warning(name, detail, remedy)
+    for tool, why in list(look.left_out.items())[:MOST]:
+        yield warning(name, f"{tool} is not offered: {why}", "see docs/tools.md")
 
 
 def left_out(spec: ServerSpec, tools: Sequence[ListedTool]) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """Tells operators in chats (setting `notify`) what needs them: dead letters, strangers, decisions, failed accounts.
 
-`app/wiring.py` has one of the workers call `OperatorNotices.tell` every few seconds; `doctor` calls `unusable`, and
-with `--notify` `test`. In: what nobody was told of yet; out: notices, which are messages of the house. An event is
-marked in the transaction that stores its notice, at most one a minute for each kind and address, so that what comes
-meanwhile is counted in the next. Next: `journey/turn.py`, where the notice becomes a reply.
+`app/wiring.py` has one of the workers call `OperatorNotices.tell` every few seconds; doctor calls `check_notify`, and
+with `--notify` `send_test_notices`. In: what nobody was told of yet; out: notices, which are messages of the house. An
+event is marked in the transaction that stores its notice, at most one a minute for each kind and address, so that what
+comes meanwhile is counted in the next. Next: `journey/turn.py`, where the notice becomes a reply.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
+from uuid import UUID
 
 import msgspec
 import structlog
@@ -34,9 +35,11 @@ from switchboard.core.uuid7 import uuid7_time
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.message import Message, RequestId
 from switchboard.domain.routing import SWITCHBOARD
+from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.channel import Channel
+from switchboard.ports.checks import CheckResult, error, ok, warning
 from switchboard.store import inbox
 from switchboard.store import notices as store
 from switchboard.store.database import Database
@@ -139,3 +142,33 @@ def lacking(found: ChatStanding) -> str | None:
     if found.reply_address is None:
         return "nothing was written there yet: write a message to the account from there"
     return "a notice could not be sent there: see `switchboard dlq list`" if found.stuck else None
+
+
+async def check_notify(database: Database, addresses: Sequence[str]) -> list[CheckResult]:
+    """Where operators are told, and where nobody can be."""
+    found = await unusable(database, addresses)
+    if good := [name for name in addresses if name not in found]:
+        return [ok("notify", f"operators are told at {good[0]}"), *map(_address_finding, found.items())]
+    return [*map(_address_finding, found.items())]
+
+
+def _address_finding(found: tuple[str, str]) -> CheckResult:
+    address, why = found
+    return warning("notify", f"nobody is told at {address}: {why}", "switchboard doctor --notify sends a notice")
+
+
+async def send_test_notices(database: Database, addresses: Sequence[str]) -> list[CheckResult]:
+    """Send a notice to each address; a worker and the connector of the account deliver it."""
+    if not addresses:
+        remedy = 'name a chat in switchboard.toml: notify = ["telegram/bot:123456/41"], see docs/operations.md'
+        return [error("notice", "there is no address of operators", remedy)]
+    notifier = Notifier(database)
+    book = await RuleBook.open(database, notifier)
+    notices = OperatorNotices(database, notifier, lambda: book.rules.index, addresses)
+    return [_sent_finding(address, await notices.test(address)) for address in addresses]
+
+
+def _sent_finding(address: str, made: UUID | str) -> CheckResult:
+    if isinstance(made, str):
+        return error("notice", f"none was sent to {address}", made)
+    return ok("notice", f"one is on its way to {address}; switchboard explain {made}")

@@ -9,11 +9,13 @@ import typer
 from msgspec.structs import asdict
 from rich.text import Text
 
-from switchboard.app.ops.doctor import CheckResult, Told, check_database, check_machine, check_sandbox
+from switchboard.app.ops.doctor import check_commands, check_database, check_machine
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import open_client
 from switchboard.cli.output import FAILED, OK, NoServer, clean, done, errors, out, print_json, wants_json
 from switchboard.domain.errors import ConfigurationError, Forbidden, SwitchboardError, Unauthenticated
+from switchboard.ports.checks import CheckResult
+from switchboard.store.checks.books import Told
 
 Full = Annotated[
     bool, typer.Option("--full", help="Check the books of every day, not of the last 24 hours and one past day.")
@@ -48,7 +50,7 @@ async def _examine(told: Told | None, *, notify: bool) -> list[CheckResult]:
         settings = load_settings()
     except ConfigurationError as error:
         return [CheckResult("settings", "error", error.message, "correct it first; nothing else can be checked")]
-    seen = [*check_machine(settings), await check_sandbox(settings), await _server(settings)]
+    seen = [*check_machine(settings), await check_commands(settings), await _server(settings)]
     return [*seen, *await check_database(settings, told, notify=notify)]
 
 

@@ -2,7 +2,7 @@
 
 They are checked in ranges of request_ids, which begin with their time: no statement reads more than a day, and each day
 is a snapshot of its own. One worker balances them every minute for `GET /v1/books` and the metrics, see
-`app/ops/maintenance.py`; `app/ops/doctor.py` checks them. Only `book`, `outcome`, `tally` and `balance` are written.
+`app/ops/maintenance.py`; `checks/books.py` checks them. Only `book`, `outcome`, `tally` and `balance` are written.
 Next: an operator.
 """
 

@@ -1,6 +1,6 @@
 """The state of PostgreSQL: version, durability, clock, schema, other connections.
 
-Called by `app/ops/doctor.py` and `app/ops/backup.py`; reads only.
+Called by `checks/server.py` and `app/ops/backup.py`; reads only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What models cost, and which of them are in cooldown.
 
-Read by `app/classification/spending.py`, `app/metrics.py` and `app/ops/doctor.py`; `app/classification/models.py`
+Read by `app/classification/spending.py` and `checks.py`, and by `app/metrics.py`; `app/classification/models.py`
 records cooldowns, `app/ops/maintenance.py` removes what has expired. Spending is recorded by `store/classification.py`.
 Next: `queries/model_usage.sql`.
 """

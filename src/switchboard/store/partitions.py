@@ -1,6 +1,6 @@
 """The partitions by month of the tables that grow.
 
-`app/ops/maintenance.py` creates missing ones, `app/ops/doctor.py` lists them; migrations create the first ones. Without
+`app/ops/maintenance.py` creates missing ones, `checks/server.py` lists them; migrations create the first ones. Without
 the partition of its month a message is refused. Next: `sql/functions/partitions.sql`.
 """
 

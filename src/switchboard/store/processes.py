@@ -1,7 +1,7 @@
 """Running processes: workers and programs, which own lanes, and servers, which do not.
 
 A program claims only the lanes of its own calls, so the queues of others need a worker. `app/processes.py` registers a
-server, `lanes.py` the others; the doctor and the metrics list workers and servers. Next: `app/ops/doctor.py`.
+server, `lanes.py` the others; the doctor and the metrics list workers and servers. Next: `store/checks/work.py`.
 """
 
 from __future__ import annotations

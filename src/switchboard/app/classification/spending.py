@@ -1,6 +1,6 @@
 """The configured models' present state, and what was spent on them.
 
-HTTP calls `SpendingService`, for operators; `app/ops/doctor.py` asks `standing`. Money is in dollars, days are those of
+HTTP calls `SpendingService`, for operators; `checks.py` asks `standing`. Money is in dollars, days are those of
 UTC. In: settings and the spending in the database; out: frozen values. Next: `store/model_usage.py`.
 """
 

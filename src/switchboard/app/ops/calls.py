@@ -1,6 +1,6 @@
 """Checks, without calling them, whether the configured webhooks and models can be called from here.
 
-Called by `app/checked.py` before a worker starts, and by `doctor.py`. In: settings; out: nothing, or a
+Called by `app/checked.py` before a worker starts, and by `engine_checks.py`. In: settings; out: nothing, or a
 ConfigurationError with the fix. Next: `transport/signed_post.py`.
 """
 

@@ -1,7 +1,7 @@
 """Checks engines and options of butlers, before a worker starts and for doctor.
 
-Called by `app/wiring.py` and `doctor.py`. In: settings and members; out: engines, or problems with their fixes. Nothing
-is called or written. Next: the engines in `agents`.
+Called by `app/wiring.py` and `engine_checks.py`. In: settings and members; out: engines, or problems with their fixes.
+Nothing is called or written. Next: the engines in `agents`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What is wrong with a rule or with the tree of teams, and how to fix it.
 
 Called wherever a rule is written (`app/rules/proposals.py`, `app/rules/seed.py`), when an installation is examined
-(`app/ops/doctor.py`), and for made-up facts (`routetests.py`, `app/rules/replays.py`). In: a rule and the teams; out: a
-list of problems, empty if all is valid. Nothing is raised: the caller refuses, or shows, all of them.
+(`app/rules/checks.py`), and for made-up facts (`routetests.py`, `app/rules/replays.py`). In: a rule and the teams; out:
+a list of problems, empty if all is valid. Nothing is raised: the caller refuses, or shows, all of them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,64 @@
+"""The checks of `switchboard doctor`, in the order in which to fix what they find. A feature adds its line here.
+
+Called by `doctor.py`. In: settings, and the database; out: checks that have not run yet. Next: the `checks.py` of each
+package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from switchboard.app.channels import is_full
+from switchboard.app.classification.checks import check_models_in_use
+from switchboard.app.mcp_servers import check_servers
+from switchboard.app.notices import check_notify
+from switchboard.app.ops.engine_checks import check_engines
+from switchboard.app.ops.machine import check_data_dir, check_package, check_python, check_settings, check_token_file
+from switchboard.app.ownership import read_ours
+from switchboard.app.rules.checks import check_stored_teams, check_team_files
+from switchboard.app.settings import TOO_MANY_INSIDE, Settings
+from switchboard.connectors.kernel.checks import Trust, check_accounts, paused_endpoints
+from switchboard.llm.checks import check_models
+from switchboard.ports.checks import Check, CheckResult
+from switchboard.store.checks.books import Told, check_all_books, check_balancing, check_recent_books
+from switchboard.store.checks.connectors import check_connectors, check_remote_butlers
+from switchboard.store.checks.server import check_partitions
+from switchboard.store.checks.work import check_maintenance, check_processes, check_waiting
+from switchboard.store.database import Database
+from switchboard.tools.checks import check_search
+
+
+def findings_of_machine(settings: Settings) -> Iterator[CheckResult]:
+    """What is found without the database."""
+    trust = Trust(settings.policies, settings.email.trusted_servers)
+    full = TOO_MANY_INSIDE if is_full(settings, more=0) else None
+    yield check_python()
+    yield check_package()
+    yield check_settings()
+    yield from check_team_files(settings)
+    yield from check_accounts(settings.channels_dir, read_ours, trust, full)
+    yield from check_models([model.spec for model in settings.models], settings.classify.models)
+    yield check_data_dir(settings.data_dir)
+    yield check_token_file(settings.data_dir)
+
+
+def installation_checks(database: Database, settings: Settings, told: Told | None) -> tuple[Check, ...]:
+    """What a database with the schema of this release is asked; with `told`, the books of every day."""
+    paused = paused_endpoints(settings.channels_dir, read_ours)
+    return (
+        partial(check_partitions, database),
+        partial(check_stored_teams, database, settings),
+        partial(check_models_in_use, database, settings),
+        partial(check_servers, database, settings.servers),
+        partial(check_search, settings.search.place),
+        partial(check_remote_butlers, database, settings.liveness.patience),
+        partial(check_connectors, database, paused),
+        partial(check_processes, database),
+        partial(check_maintenance, database),
+        partial(check_notify, database, settings.notify),
+        partial(check_engines, database, settings),
+        partial(check_recent_books, database) if told is None else partial(check_all_books, database, told),
+        partial(check_balancing, database),
+        partial(check_waiting, database),
+    )

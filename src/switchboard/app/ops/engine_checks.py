@@ -1,0 +1,62 @@
+"""Checks what a worker checks before it starts: webhooks, options of butlers, secrets and programs.
+
+Called by `app/ops/checks.py`. In: settings and the stored members; out: findings. Next: `engines.py`, `calls.py`.
+"""
+
+from __future__ import annotations
+
+from switchboard.app.ops.engines import blamed, engine_context, load_engines, option_problems
+from switchboard.app.rules.checks import seed_of
+from switchboard.app.settings import Settings
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.routing import Member
+from switchboard.ports.checks import MOST, CheckResult, error, warning
+from switchboard.ports.engine import ChecksMachine
+from switchboard.store import processes, teams
+from switchboard.store.database import Database
+
+
+async def check_engines(database: Database, settings: Settings) -> list[CheckResult]:
+    """The checks of a worker before it starts.
+
+    A running worker has passed all of them, perhaps in another environment.
+    """
+    workers = await processes.list_processes(database, "worker")
+    problems = [("webhooks", problem) for problem in _find_webhook_problems(settings)]
+    problems += [("butlers", problem) for problem in await _find_butler_problems(database, settings)]
+    if any(worker.alive for worker in workers):
+        remedy = "this is how it looks from here; check it on the machines of the workers"
+        return [warning(name, problem, remedy) for name, problem in problems[:MOST]]
+    remedy = "correct it: without it workers do not start, or messages become dead letters"
+    return [error(name, problem, remedy) for name, problem in problems[:MOST]]
+
+
+def _find_webhook_problems(settings: Settings) -> list[str]:
+    from switchboard.app.ops.calls import check_webhooks
+
+    try:
+        check_webhooks(settings)
+    except ConfigurationError as failure:
+        return [failure.message]
+    return []
+
+
+async def _read_active_members(database: Database) -> list[Member]:
+    async with teams.open_rules(database) as stored:
+        return [member for team in stored.teams for member in team.members if member.active]
+
+
+async def _find_butler_problems(database: Database, settings: Settings) -> list[str]:
+    """Wrong options of active members, and secrets and programs missing on this machine."""
+    seed = seed_of(settings)
+    files = {} if isinstance(seed, str) or seed is None else seed.files
+    engines = load_engines(engine_context(settings, database))
+    members = await _read_active_members(database)
+    problems = [(member, option_problems(engines, [member], files)) for member in members]
+    found = [problem for _, some in problems for problem in some]
+    lacking = ((member, _what_lacks(engines.get(member.engine), member)) for member, some in problems if not some)
+    return found + [blamed(what, member, files) for member, what in lacking if what]
+
+
+def _what_lacks(engine: object, member: Member) -> str | None:
+    return engine.lacking(member) if isinstance(engine, ChecksMachine) else None

@@ -1,0 +1,82 @@
+"""Checks of this machine, without the database: Python, package, settings, data directory, the operator's token.
+
+Called by `app/ops/checks.py`. In: settings; out: findings. Next: `app/ownership.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Final
+
+from switchboard import DISTRIBUTION, __version__
+from switchboard.app.ownership import require_ours
+from switchboard.app.settings_file import FILE_NAME
+from switchboard.app.whereabouts import OPERATOR_FILE
+from switchboard.domain.errors import ConfigurationError
+from switchboard.ports.checks import CheckResult, error, ok, warning
+
+_OLDEST_PYTHON: Final = (3, 11)
+
+
+def check_python() -> CheckResult:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] >= _OLDEST_PYTHON:
+        return ok("python", version)
+    return error("python", f"{version} is too old", "install Python 3.11 or newer")
+
+
+def check_package() -> CheckResult:
+    """Another distribution with a package of our name: whichever was installed last has overwritten the other."""
+    owners = {name.lower().replace("_", "-") for name in packages_distributions().get("switchboard", ())}
+    if not (others := sorted(owners - {DISTRIBUTION})):
+        return ok("package", f"{DISTRIBUTION} {__version__}")
+    said = f"files of {', '.join(others)} are in the package switchboard, which both bring"
+    remedy = f"pip uninstall {' '.join(others)}, then pip install --force-reinstall --no-deps {DISTRIBUTION}"
+    return error("package", said, remedy)
+
+
+def check_settings() -> CheckResult:
+    file = Path(FILE_NAME)
+    where = str(file.absolute()) if file.is_file() else f"no {FILE_NAME} here, so defaults and the environment"
+    return ok("settings", where)
+
+
+def check_data_dir(directory: Path) -> CheckResult:
+    if not directory.exists():
+        return warning("data directory", f"{directory} does not exist yet", "`switchboard up` creates it")
+    if not directory.is_dir() or not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
+        return error(
+            "data directory",
+            f"no permission to write to {directory}",
+            f"change its owner: chown {os.geteuid()} {directory}",
+        )
+    try:
+        require_ours(directory)
+    except ConfigurationError as failure:
+        detail, _, remedy = failure.message.rpartition("; ")
+        return error("data directory", detail, remedy)
+    return ok("data directory", str(directory))
+
+
+def check_token_file(data_dir: Path) -> CheckResult:
+    file = data_dir / OPERATOR_FILE
+    try:
+        mode = stat.S_IMODE(file.stat().st_mode)
+        file.open().close()
+    except FileNotFoundError:
+        return warning("operator's token", f"{file} does not exist yet", "`switchboard up` or `serve` creates it")
+    except OSError as failure:
+        return error(
+            "operator's token", f"{file} cannot be read: {failure.strerror}", "run as the user who runs the server"
+        )
+    if mode & 0o077:
+        return error(
+            "operator's token",
+            f"{file} has mode {mode:04o}: other users can read it",
+            f"chmod 600 {file}, then revoke the token",
+        )
+    return ok("operator's token", f"{file} (mode {mode:04o})")

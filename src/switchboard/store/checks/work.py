@@ -1,0 +1,65 @@
+"""Checks of work: processes, maintenance, and what waits for a person.
+
+Called by `app/ops/checks.py`. Next: `store/processes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from switchboard.ports.checks import MOST, CheckResult, error, ok, warning
+from switchboard.store import approvals, dead_letters, lanes, outbox, processes, schedule
+from switchboard.store.database import Database
+from switchboard.store.processes import RunningProcess
+
+_UNSENT: Final[Mapping[str, str]] = {
+    "uncertain": "may not have been sent",
+    "failed": "could not be sent",
+    "dead": "could not be sent, after many attempts",
+}
+
+
+async def check_processes(database: Database) -> list[CheckResult]:
+    workers, servers = [await processes.list_processes(database, role) for role in ("worker", "server")]
+    lost = "none is alive: messages are accepted, but not answered"
+    return [
+        _live_finding(workers, error("workers", lost, "switchboard up, or switchboard work")),
+        _live_finding(servers, warning("servers", "none is registered", "switchboard up, or switchboard serve")),
+    ]
+
+
+def _live_finding(registered: Sequence[RunningProcess], none: CheckResult) -> CheckResult:
+    """The number of live processes, and their releases: during an upgrade there are several."""
+    alive = [process for process in registered if process.alive]
+    releases = ", ".join(sorted({process.version for process in alive}))
+    return ok(none.name, f"{len(alive)} alive ({releases})") if alive else none
+
+
+async def check_maintenance(database: Database) -> list[CheckResult]:
+    """Workers' tasks whose last run failed; each runs again when it is due."""
+    remedy = "look in the log of the workers for `maintenance failed`"
+    return [
+        warning("maintenance", f"{one.name} failed at {one.at:%Y-%m-%d %H:%M} UTC: {one.error}", remedy)
+        for one in await schedule.failed(database)
+    ]
+
+
+async def check_waiting(database: Database) -> list[CheckResult]:
+    """Work that waits for a person: not a fault of the installation, but it should be visible."""
+    found = [
+        warning("paused lane", lane, f"switchboard lanes resume '{lane}'")
+        for lane in await lanes.paused_lanes(database, MOST)
+    ]
+    for state, count in (await outbox.count_unsent(database)).items():
+        remedy = f"switchboard outbox list --state {state}, then resend what should be sent again"
+        found.append(warning(f"{state} replies", f"{replies_of(count)} {_UNSENT[state]}", remedy))
+    if asked := (await approvals.count(database)).approvals:
+        found.append(warning("approvals", f"{asked} to be decided", "switchboard approvals list"))
+    if pending := await dead_letters.count_pending(database):
+        found.append(warning("dead letters", f"{pending} to be handled", "switchboard dlq list"))
+    return found
+
+
+def replies_of(number: int) -> str:
+    return f"{number} reply" if number == 1 else f"{number} replies"
