@@ -13,6 +13,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from switchboard.app.access import CACHE_S, Access, Principal, ensure_operator_token
+from switchboard.app.messages.blobs import RAW
+from switchboard.app.messages.intake import INGEST
 from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
 from switchboard.store import audit, tokens
 from switchboard.store.database import Database, Row
@@ -130,7 +132,7 @@ async def test_a_token_revoked_here_is_dead_at_once(database: Database) -> None:
 async def test_what_was_asked_for_is_in_the_audit_trail_whatever_is_in_it(database: Database) -> None:
     """As `GET /v1/blobs/%00` by an agent, which was 500."""
     access, agent = Access(database), Principal("agent", "a", system_id="System1/echo")
-    assert str(await access.hide(agent, "raw", "blob \x00\ud800")) == "there is no blob \x00\ud800"
+    assert str(await access.hide(agent, RAW, "blob \x00\ud800")) == "there is no blob \x00\ud800"
     [entry] = await audit.list_entries(database)
     assert entry.detail == {"role": "agent", "asked_for": "blob ?"}
 
@@ -537,4 +539,4 @@ async def test_refusing_works_without_the_audit_trail(database: Database) -> Non
     access = Access(database)
     await database.close()
     with pytest.raises(Forbidden):
-        await access.check(AGENT, "ingest")
+        await access.check(AGENT, INGEST)

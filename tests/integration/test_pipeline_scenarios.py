@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from switchboard.app.access import SCOPES
+from switchboard.app.messages.intake import INGEST
 from tests.integration import test_classifier as classifier
 from tests.integration import test_engine_memo as memo
 from tests.integration import test_injection as injection
@@ -34,7 +34,7 @@ async def test_butlers_do_not_ingest(database_url: str, tmp_path: Path) -> None:
         header = dict(await server.token_for(AGENT))
         answer = await server.submit(envelope_json("from a module"), **header)
         assert answer.status_code == 403
-    assert SCOPES["ingest"] == {"operator", "connector"}
+    assert INGEST.roles == {"operator", "connector"}
 
 
 STAGE: Final[Mapping[str, Held | str]] = {

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -43,7 +43,7 @@ from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.tokens import Role, Token
 
-__all__ = ["SCOPES", "Access", "Action", "AnyRole", "Issued", "Principal", "Role", "Token", "ensure_operator_token"]
+__all__ = ["Access", "Action", "AnyRole", "Issued", "Principal", "Role", "Token", "ensure_operator_token"]
 
 log = structlog.get_logger(__name__)
 
@@ -52,85 +52,30 @@ CACHE_S: Final = 2.0
 _CACHED: Final = 10_000
 _OPERATOR_FORM = re.compile(r"sb_o_[A-Za-z0-9_-]{43}")
 
-Action = Literal[
-    "ingest",
-    "chat",
-    "messages",
-    "raw",
-    "blobs",
-    "explain",
-    "deliveries",
-    "outbox",
-    "replies",
-    "teams",
-    "dead_letters",
-    "rules",
-    "rules_edit",
-    "beat",
-    "agents_edit",
-    "lanes",
-    "heartbeat",
-    "quarantine",
-    "connectors",
-    "tokens",
-    "books",
-    "audit",
-    "metrics",
-    "models",
-    "classifications",
-    "correct",
-    "memory",
-    "mcp_servers",
-    "pairing",
-    "approvals",
-    "route",
-]
-"""The permissions; `outbox` is fetching replies and submitting receipts, `replies` is all outbox rows."""
-
 AnyRole = Literal[Role, "session"]
 """`session`: one run of a model for one message. Nobody can be given such a token; the pipeline makes it."""
 
-_OPERATOR: Final[frozenset[AnyRole]] = frozenset({"operator"})
-_CONNECTOR: Final[frozenset[AnyRole]] = frozenset({"operator", "connector"})
-_AGENT: Final[frozenset[AnyRole]] = frozenset({"operator", "agent"})
-_METRICS: Final[frozenset[AnyRole]] = frozenset({"operator", "metrics"})
-_APPROVER: Final[frozenset[AnyRole]] = frozenset({"operator", "approver"})
-_SESSION: Final[frozenset[AnyRole]] = frozenset({"session"})
+# Who may use an action at all; each set is named by its least.
+OPERATOR: Final[frozenset[AnyRole]] = frozenset({"operator"})
+CONNECTOR: Final[frozenset[AnyRole]] = frozenset({"operator", "connector"})
+AGENT: Final[frozenset[AnyRole]] = frozenset({"operator", "agent"})
+METRICS: Final[frozenset[AnyRole]] = frozenset({"operator", "metrics"})
+APPROVER: Final[frozenset[AnyRole]] = frozenset({"operator", "approver"})
+SESSION: Final[frozenset[AnyRole]] = frozenset({"session"})
 
-SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
-    "ingest": _CONNECTOR,
-    "chat": _CONNECTOR,
-    "messages": _CONNECTOR,
-    "raw": _CONNECTOR | _AGENT,
-    "blobs": _CONNECTOR,
-    "outbox": _CONNECTOR,
-    "heartbeat": _CONNECTOR,
-    "quarantine": _CONNECTOR,
-    "deliveries": _AGENT,
-    "teams": _AGENT,
-    "dead_letters": _AGENT,
-    "rules": _AGENT,
-    "rules_edit": _AGENT,
-    "classifications": _AGENT,
-    "correct": _AGENT,
-    "beat": _AGENT,
-    "explain": _OPERATOR,
-    "agents_edit": _OPERATOR,
-    "replies": _OPERATOR,
-    "lanes": _OPERATOR,
-    "connectors": _OPERATOR,
-    "tokens": _OPERATOR,
-    "books": _OPERATOR,
-    "audit": _OPERATOR,
-    "metrics": _METRICS,
-    "models": _OPERATOR,
-    "memory": _OPERATOR,
-    "mcp_servers": _OPERATOR,
-    "pairing": _OPERATOR,
-    "approvals": _APPROVER,
-    "route": _SESSION,
-}
-"""The roles that may act at all; connectors and agents only on what is theirs, and of agents a System3 alone edits."""
+
+class Action(Struct, frozen=True):
+    """A permission: its name in errors and in the audit trail, and the roles that may use it at all.
+
+    Connectors and agents may on what is theirs only, and of agents a System3 alone edits. A service declares its own.
+    """
+
+    name: str
+    roles: frozenset[AnyRole]
+
+
+TOKENS: Final = Action("tokens", OPERATOR)
+AUDIT: Final = Action("audit", OPERATOR)
 
 
 class Principal(Struct, frozen=True):
@@ -227,9 +172,9 @@ class Access:
 
     async def check(self, principal: Principal, action: Action) -> None:
         """Raise Forbidden unless the role may do this at all."""
-        if principal.role not in SCOPES[action]:
+        if principal.role not in action.roles:
             await self.refused(principal, action, {})
-            raise Forbidden(f"a token with the role {principal.role} may not use {action}")
+            raise Forbidden(f"a token with the role {principal.role} may not use {action.name}")
 
     async def check_endpoint(self, principal: Principal, action: Action, channel: str, endpoint: str) -> None:
         """Raise Forbidden if a connector acts for an endpoint other than its own."""
@@ -250,9 +195,10 @@ class Access:
 
     async def refused(self, principal: Principal, action: Action, detail: JsonMapping) -> None:
         """Write a refusal to the audit trail. The refusal takes effect even if the trail cannot be written."""
-        log.warning("refused", actor=principal.name, action=action)
+        log.warning("refused", actor=principal.name, action=action.name)
         with contextlib.suppress(Unavailable):
-            await audit.append(self._database, principal.name, f"refused:{action}", {"role": principal.role, **detail})
+            said = {"role": principal.role, **detail}
+            await audit.append(self._database, principal.name, f"refused:{action.name}", said)
 
     async def entries(self, limit: int, action: str | None = None, before: UUID | None = None) -> list[AuditEntry]:
         """A page of the audit trail, newest first."""

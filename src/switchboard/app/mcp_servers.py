@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct, field
 
-from switchboard.app.access import Principal
+from switchboard.app.access import OPERATOR, Action, Principal
 from switchboard.core.mcp_tools import MOST_SCHEMAS, pinned, size_of, tool_name, unusable
 from switchboard.core.words import offer, or_list
 from switchboard.domain.errors import ConfigurationError, Conflict, NotFound
@@ -25,6 +26,8 @@ from switchboard.store.mcp_tools import KeptTool
 from switchboard.tools.mcp_server import tools_of
 from switchboard.tools.mcp_spec import ALL, DeclaredTool, ServerSpec
 from switchboard.transport.mcp_call import ServerFailure
+
+MCP_SERVERS: Final = Action("mcp_servers", OPERATOR)
 
 
 class McpServerService:

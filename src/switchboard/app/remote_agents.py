@@ -15,7 +15,7 @@ from typing import Final
 import httpx2
 from msgspec.structs import replace
 
-from switchboard.app.access import Access, Action, Principal
+from switchboard.app.access import AGENT, OPERATOR, Access, Action, Principal
 from switchboard.app.runtime import Runtime
 from switchboard.core.outside import outside_json
 from switchboard.core.tokens import estimate_tokens
@@ -28,6 +28,9 @@ from switchboard.store import audit
 from switchboard.store import remote_agents as store
 from switchboard.store.remote_agents import ANNOUNCED_EVERY_S, Announcement, Beat, Registered, TooSoon, endpoint_in_use
 from switchboard.transport.signed_post import PostError, check_url, checked_addresses
+
+BEAT: Final = Action("beat", AGENT)
+EDIT_AGENTS: Final = Action("agents_edit", OPERATOR)
 
 ENGINE: Final = "mcp"
 """The engine of remote butlers."""
@@ -84,9 +87,9 @@ class RemoteAgentService:
             raise InvalidInput(
                 "an operator must give the system_id of the butler", code="missing_field", field="system_id"
             )
-        await self._access.check_system(caller, "beat", named)
+        await self._access.check_system(caller, BEAT, named)
         _check_length(said)
-        known = await self._remote(caller, "beat", named)
+        known = await self._remote(caller, BEAT, named)
         said = await self._with_checked_endpoint(caller, known, said)
         kept = await store.beat(self._database, known.member.system_id, said, self._patience)
         if kept is None:
@@ -122,7 +125,7 @@ class RemoteAgentService:
         if endpoint is None or endpoint == known.in_use or by_operator:
             return replace(said, endpoint=None)
         if member.options.get("announces_endpoint") is not True:
-            await self._access.refused(caller, "beat", {"system_id": member.system_id, "endpoint": _host(endpoint)})
+            await self._access.refused(caller, BEAT, {"system_id": member.system_id, "endpoint": _host(endpoint)})
             raise Forbidden(
                 f"{member.system_id} may not announce its endpoint: an operator may change its endpoint, or "
                 "its team file "
@@ -176,7 +179,7 @@ class RemoteAgentService:
         return await self._order(caller, "released", system_id, reason)
 
     async def _order(self, caller: Principal, done: str, system_id: str, reason: str) -> Standing:
-        known = await self._remote(caller, "agents_edit", system_id)
+        known = await self._remote(caller, EDIT_AGENTS, system_id)
         barred = (caller.name, reason) if done == "quarantined" else (None, None)
         await store.quarantine(self._database, known.member.system_id, *barred)
         detail = {"system_id": system_id, "reason": reason}
@@ -186,7 +189,7 @@ class RemoteAgentService:
 
     async def move(self, caller: Principal, system_id: str, endpoint: str | None, reason: str) -> Standing:
         """Call it there from now on; None: where its file says. Raises NotFound, Conflict, InvalidInput."""
-        known = await self._remote(caller, "agents_edit", system_id)
+        known = await self._remote(caller, EDIT_AGENTS, system_id)
         if endpoint is not None:
             await self._check_endpoint(known.member, endpoint)
         await store.move(self._database, known.member.system_id, endpoint)

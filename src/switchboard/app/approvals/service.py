@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from switchboard.app.access import Principal
+from switchboard.app.access import APPROVER, Action, Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.core.turns.asking import Verb, chosen
@@ -20,6 +21,8 @@ from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.store import approvals as store
+
+APPROVALS: Final = Action("approvals", APPROVER)
 
 
 @dataclass(frozen=True, slots=True)

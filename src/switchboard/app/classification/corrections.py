@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.app.access import Access, Principal
+from switchboard.app.access import AGENT, Access, Action, Principal
 from switchboard.app.messages.receivers import team_of_receiver
 from switchboard.app.runtime import Runtime
 from switchboard.core.policy.tiers import TIERS
@@ -28,6 +29,8 @@ from switchboard.store import audit, classification, dead_letters, inbox, ledger
 from switchboard.store import classification_log as store
 from switchboard.store.classification_log import Correction, LoggedOutcome, Sending
 from switchboard.store.inbox import StoredMessage
+
+CORRECT: Final = Action("correct", AGENT)
 
 
 class Wish(Struct, frozen=True):
@@ -105,7 +108,7 @@ class CorrectionService:
         rows = await classification.attempts(self._database, request_id)
         own = [row for row in rows if teams is None or row.team_id in teams]
         if teams is not None and (stored is None or not own):
-            raise await self._access.hide(caller, "correct", f"message {request_id}")
+            raise await self._access.hide(caller, CORRECT, f"message {request_id}")
         if stored is None:
             raise NotFound(f"there is no message {request_id}")
         if not own:
@@ -127,7 +130,7 @@ class CorrectionService:
                 raise
             raise NotFound(error.message) from error
         if teams is not None and team_id not in teams:
-            await self._access.refused(caller, "correct", {"request_id": str(request_id), "to": to})
+            await self._access.refused(caller, CORRECT, {"request_id": str(request_id), "to": to})
             raise Forbidden(f"{caller.system_id} may only use its own team and those below as targets", field="to")
         return target
 

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 from msgspec import structs
 
-from switchboard.app.access import Access, Principal
+from switchboard.app.access import AGENT, Access, Action, Principal
 from switchboard.app.cursors import CursorText, cursor_after, key_of, uuid_cursor
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.decide import decide
@@ -26,6 +26,8 @@ from switchboard.domain.routing import SystemId, TeamId
 from switchboard.domain.shown import Read
 from switchboard.store import classification_log as store
 from switchboard.store.classification_log import ClassificationFilter, CorrectedMessage, LogScope
+
+CLASSIFICATIONS: Final = Action("classifications", AGENT)
 
 __all__ = ["ClassificationFilter", "ClassificationLog"]
 
@@ -80,7 +82,7 @@ class ClassificationLog:
         dead_letters_of = handled_by(rules.teams, rules.members, system_id)
         own: frozenset[TeamId] = dead_letters_of | editable(rules.teams, rules.members, system_id)
         if not own or not own.issuperset(wanted.teams or ()):
-            await self._access.refused(caller, "classifications", {"team_id": list(wanted.teams or ())})
+            await self._access.refused(caller, CLASSIFICATIONS, {"team_id": list(wanted.teams or ())})
             raise Forbidden("the classifications of a team are visible to its System3 and System4, and those above")
         member = rules.members.get(system_id)
         team = "" if member is None else member.team_id

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
+from switchboard.app.access import OPERATOR, Action
 from switchboard.app.cursors import CursorText, Number, cursor_after, key_of
 from switchboard.app.process_models import butlers_of
 from switchboard.app.settings import ModelSettings, Settings
@@ -29,6 +30,8 @@ from switchboard.store.model_usage import (
     UsageRow,
     UsageTotals,
 )
+
+MODELS: Final = Action("models", OPERATOR)
 
 __all__ = ["By", "CapView", "SpendingService", "standing"]
 

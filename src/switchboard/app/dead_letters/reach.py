@@ -6,11 +6,12 @@ out of reach, so that nothing is learned from asking. Next: `core/routing/scope.
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from switchboard.app.access import Access, Principal
+from switchboard.app.access import AGENT, Access, Action, Principal
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.scope import handled_by
 from switchboard.domain.errors import Forbidden, NotFound
@@ -18,6 +19,8 @@ from switchboard.domain.routing import SystemId, TeamId
 from switchboard.domain.shown import ShownDeadLetter
 from switchboard.store import dead_letters as store
 from switchboard.store.dead_letters import DeadLetterCase, DeadLetterFilter
+
+DEAD_LETTERS: Final = Action("dead_letters", AGENT)
 
 
 class HandlerReach:
@@ -40,7 +43,7 @@ class HandlerReach:
             return wanted
         own = self.own_teams(caller)
         if not own or not own.issuperset(wanted.teams or ()):
-            await self._access.refused(caller, "dead_letters", {"team_id": list(wanted.teams or ())})
+            await self._access.refused(caller, DEAD_LETTERS, {"team_id": list(wanted.teams or ())})
             raise Forbidden(
                 "an agent may read the dead letters of its team as its System4, and of those below, too, as its System3"
             )
@@ -56,7 +59,7 @@ class HandlerReach:
     async def check_team(self, caller: Principal, dead_letter_id: UUID, team_id: TeamId) -> None:
         """Raise NotFound for a dead letter of another team."""
         if caller.role != "operator" and team_id not in self.own_teams(caller):
-            raise await self._access.hide(caller, "dead_letters", f"dead letter {dead_letter_id}")
+            raise await self._access.hide(caller, DEAD_LETTERS, f"dead letter {dead_letter_id}")
 
     async def case(self, caller: Principal, dead_letter_id: UUID) -> DeadLetterCase:
         """The data for a decision about it. Raises NotFound."""

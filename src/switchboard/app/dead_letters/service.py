@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.cursors import LongRows, uuid_cursor
-from switchboard.app.dead_letters.reach import HandlerReach
+from switchboard.app.dead_letters.reach import DEAD_LETTERS, HandlerReach
 from switchboard.app.dead_letters.requests import (
     Bulk,
     BulkOutcome,
@@ -180,7 +180,7 @@ class DeadLetterService:
     async def _refuse(self, caller: Principal, to: Target | None, which: JsonMapping) -> None:
         """Record an attempt to send dead letters beyond the caller's reach."""
         named = None if to is None else to.system_id or to.team_id
-        await self._access.refused(caller, "dead_letters", {**which, "to": named})
+        await self._access.refused(caller, DEAD_LETTERS, {**which, "to": named})
 
     async def _record(self, caller: Principal, action: str, detail: JsonObject) -> None:
         await audit.append(self._database, caller.name, action, detail)

@@ -5,16 +5,19 @@ HTTP calls `MemoryService` with the caller's `Principal`. In: ids; out: facts an
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.app.access import Principal
+from switchboard.app.access import OPERATOR, Action, Principal
 from switchboard.app.cursors import uuid_cursor
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.shown import FactSource, ShownFact, ShownSummary
 from switchboard.store import audit, compaction, facts
 from switchboard.store.database import Database
+
+MEMORY: Final = Action("memory", OPERATOR)
 
 
 class FactFilter(Struct, frozen=True):

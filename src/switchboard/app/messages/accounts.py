@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 
 from switchboard.app.access import Access, Principal
+from switchboard.app.messages.connectors import OUTBOX
 from switchboard.store import accounts as store
 from switchboard.store import strangers
 from switchboard.store.accounts import AccountLease, Holder
@@ -74,4 +75,4 @@ class AccountService:
             await strangers.move(one, account.channel, account.endpoint, old, new)
 
     async def _check(self, caller: Principal, account: AccountId) -> None:
-        await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)
+        await self._access.check_endpoint(caller, OUTBOX, account.channel, account.endpoint)

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.app.access import Access, Principal
+from switchboard.app.access import AGENT, CONNECTOR, Access, Action, Principal
 from switchboard.app.messages.connectors import own_reply
 from switchboard.app.settings import Settings
 from switchboard.core.blobs import StoredBlob, blob_of
@@ -25,6 +25,9 @@ from switchboard.store.blobs import BlobUsage, PieceStore
 from switchboard.store.database import Database
 from switchboard.store.files import Maker, all_may_take, blob_of_link, enter_made, maker_of_link
 from switchboard.store.spool import Limit, Spooled, enter, spooled
+
+RAW: Final = Action("raw", CONNECTOR | AGENT)
+UPLOAD_BLOBS: Final = Action("blobs", CONNECTOR)
 
 _ARRIVING: Final = 32
 """Most uploads at a time; the others wait."""
@@ -149,7 +152,7 @@ class BlobService:
         what = f"blob {name[:64]}"
         if caller.role == "operator":
             return NotFound(f"there is no {what}")
-        return await self._access.hide(caller, "raw", what)
+        return await self._access.hide(caller, RAW, what)
 
     async def _find(self, caller: Principal, blob: bytes) -> StoredBlob | None:
         if caller.role == "operator":

@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from switchboard.app.access import Access, Principal
+from switchboard.app.access import CONNECTOR, Access, Action, Principal
 from switchboard.app.cursors import uuid_cursor
 from switchboard.app.messages.intake import Accepted, Intake
 from switchboard.app.messages.views import MessageReplies, Views
@@ -33,6 +33,8 @@ from switchboard.store import chats
 from switchboard.store.chats import EndedTurn
 from switchboard.store.dead_letters import dead_letters_of
 from switchboard.store.stopping import stop_conversation
+
+CHAT: Final = Action("chat", CONNECTOR)
 
 CHANNEL: Final = "gateway"
 PAGE_BYTES: Final = 786_432
@@ -131,13 +133,13 @@ class ChatService:
 
     async def speaker(self, caller: Principal, wanted: Speaker | None) -> Speaker:
         """For whom the caller may speak: itself; an operator also for others. Raises Forbidden, InvalidInput."""
-        await self._access.check(caller, "chat")
+        await self._access.check(caller, CHAT)
         if wanted is None:
             name = caller.name if caller.role == "operator" else caller.endpoint or ""
-            await self._access.check_endpoint(caller, "chat", CHANNEL, name)
+            await self._access.check_endpoint(caller, CHAT, CHANNEL, name)
             return Speaker(CHANNEL, name, name)
         if caller.role != "operator":
-            await self._access.refused(caller, "chat", {"channel": wanted.channel, "endpoint": wanted.endpoint})
+            await self._access.refused(caller, CHAT, {"channel": wanted.channel, "endpoint": wanted.endpoint})
             raise Forbidden("only an operator's connection speaks for others: leave it out", field="speaker")
         channel = self._runtime.channels.known(wanted.channel, "speaker.channel")
         if channel.replies != "interface":

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
-from switchboard.app.access import Access, Principal, owns_endpoint
+from switchboard.app.access import CONNECTOR, OPERATOR, Access, Action, Principal, owns_endpoint
 from switchboard.domain.errors import Conflict
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyChoice, ReplyFile
@@ -21,6 +22,10 @@ from switchboard.store import connectors, outbox
 from switchboard.store.connectors import INTERVAL_S, Heartbeat
 from switchboard.store.database import Database
 from switchboard.store.outbox import LEASE_S
+
+OUTBOX: Final = Action("outbox", CONNECTOR)
+HEARTBEAT: Final = Action("heartbeat", CONNECTOR)
+CONNECTORS: Final = Action("connectors", OPERATOR)
 
 __all__ = [
     "INTERVAL_S",
@@ -76,7 +81,7 @@ class ConnectorService:
 
         Raises Forbidden.
         """
-        await self._access.check_endpoint(caller, "outbox", request.channel, request.endpoint)
+        await self._access.check_endpoint(caller, OUTBOX, request.channel, request.endpoint)
         replies = await self._replies.pull(request, gone)
         if gone.is_set():
             await self._replies.give_back(replies)
@@ -107,7 +112,7 @@ class ConnectorService:
 
     async def heartbeat(self, caller: Principal, beat: Heartbeat) -> None:
         """Keep the newest heartbeat of the caller's endpoint. Raises Forbidden, TooManyInstances."""
-        await self._access.check_endpoint(caller, "heartbeat", beat.channel, beat.endpoint)
+        await self._access.check_endpoint(caller, HEARTBEAT, beat.channel, beat.endpoint)
         await connectors.heartbeat(self._database, beat)
 
 
@@ -115,7 +120,7 @@ async def own_reply(database: Database, access: Access, caller: Principal, outbo
     """The reply, if it belongs to an endpoint of the caller. Raises NotFound."""
     reply = await outbox.get_reply(database, outbox_id)
     if not owns_endpoint(caller, reply.channel, reply.endpoint):
-        raise await access.hide(caller, "outbox", f"reply {outbox_id}")
+        raise await access.hide(caller, OUTBOX, f"reply {outbox_id}")
     return reply
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.messages.accounts import AccountId
+from switchboard.app.messages.connectors import OUTBOX
 from switchboard.domain.json_values import JsonObject
 from switchboard.store import deltas as store
 from switchboard.store.database import Database
@@ -57,7 +58,7 @@ class DraftService:
 
     async def texts(self, caller: Principal, account: AccountId) -> list[WrittenSoFar]:
         """The texts that are not empty. Raises Forbidden."""
-        await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)
+        await self._access.check_endpoint(caller, OUTBOX, account.channel, account.endpoint)
         turns = await store.writing_turns(self._database, account.channel, account.endpoint, _MOST_TURNS)
         before = self._read.pop(account, {})
         read = {turn.writer: before.get(turn.writer, _Read()) for turn in turns}

@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from switchboard.app.access import OPERATOR, Action
 from switchboard.app.messages.planned import plans_of
 from switchboard.app.messages.same_ids import find_same_id
 from switchboard.app.messages.views import MessageView, message_view
@@ -60,6 +61,8 @@ from switchboard.store import (
 from switchboard.store.database import Database
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.rules import open_rules_at
+
+EXPLAIN: Final = Action("explain", OPERATOR)
 
 _BY_MODEL: Final = frozenset({"classified", "classification_failed", "undecided"})
 """Steps in which the rules of the team were asked, but no catch-all, because a model was asked next."""

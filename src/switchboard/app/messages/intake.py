@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from switchboard.app.access import Access, Principal, foreign_endpoint, owns_endpoint
+from switchboard.app.access import CONNECTOR, Access, Action, Principal, foreign_endpoint, owns_endpoint
 from switchboard.app.messages.blobs import BlobService
 from switchboard.app.metrics import Metrics
 from switchboard.core.blobs import NOT_LET_IN, PREFIX
@@ -39,6 +39,8 @@ from switchboard.domain.routing import Decision
 from switchboard.journey.accept import AcceptLeg, NoFiles, Submission
 from switchboard.store.inbox import Acceptance
 from switchboard.transport.mail_reading import MailReader, mail_name
+
+INGEST: Final = Action("ingest", CONNECTOR)
 
 MAIL = "message/rfc822"
 _AT_A_STRETCH: Final = 0.05
@@ -124,7 +126,7 @@ class Intake:
         """Why the files of an envelope need not be fetched. Raises InvalidInput, Forbidden, Unavailable."""
         envelope = wire.parse_envelope(raw, now=datetime.now(UTC))
         source = envelope.source
-        await self._access.check_endpoint(caller, "ingest", source.channel, source.endpoint_identity)
+        await self._access.check_endpoint(caller, INGEST, source.channel, source.endpoint_identity)
         return await self._accept.needs_no_files(Submission(envelope, raw))
 
     async def mail(
@@ -134,7 +136,7 @@ class Intake:
         started = time.perf_counter()
         try:
             # A caller who may not submit it must not cause costs either.
-            await self._access.check_endpoint(caller, "ingest", "email", endpoint.strip())
+            await self._access.check_endpoint(caller, INGEST, "email", endpoint.strip())
             mail = await self._mails.read(raw, endpoint=endpoint, provider=provider, now=datetime.now(UTC))
             by_operator = caller.role == "operator"
             envelope = await self._with_files(caller, _with_key(mail.envelope, key), raw)
@@ -179,7 +181,7 @@ class Intake:
         parsed = await _parse_all(caller, items, now)
         foreign = sum(isinstance(p, SwitchboardError) and p.code == "forbidden" for p in parsed)
         if foreign:
-            await self._access.refused(caller, "ingest", {"foreign_envelopes": foreign})
+            await self._access.refused(caller, INGEST, {"foreign_envelopes": foreign})
         good = [p for p in parsed if isinstance(p, Submission)]
         taken = iter(await self._accept.accept_all(good))
         outcomes = [next(taken) if isinstance(p, Submission) else p for p in parsed]
@@ -192,7 +194,7 @@ class Intake:
 
     async def _take(self, caller: Principal, submission: Submission, started: float) -> Accepted:
         source = submission.envelope.source
-        await self._access.check_endpoint(caller, "ingest", source.channel, source.endpoint_identity)
+        await self._access.check_endpoint(caller, INGEST, source.channel, source.endpoint_identity)
         acceptance = await self._accept.accept(submission)
         self._metrics.seconds.observe(time.perf_counter() - started)
         if acceptance.duplicate:

@@ -12,7 +12,7 @@ from secrets import choice
 from typing import Final
 from uuid import UUID
 
-from switchboard.app.access import Principal
+from switchboard.app.access import OPERATOR, Action, Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.core.strangers import (
@@ -30,6 +30,8 @@ from switchboard.domain.shown import ContactState, ShownContact
 from switchboard.lanes.notifier import RULES, WORK
 from switchboard.store import audit
 from switchboard.store import strangers as store
+
+PAIRING: Final = Action("pairing", OPERATOR)
 
 CODE_VALID: Final = timedelta(minutes=10)
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.messages.accounts import AccountId
+from switchboard.app.messages.connectors import OUTBOX
 from switchboard.domain.errors import Overloaded
 from switchboard.lanes.notifier import Notifier, posted_topic
 from switchboard.store import posted as store
@@ -48,7 +49,7 @@ class PostedService:
         self, caller: Principal, account: AccountId, after: int, wait_s: float, gone: asyncio.Event
     ) -> Sequence[PostedEvent]:
         """The events after that number; waits up to `wait_s` s for the first, until `gone` is set."""
-        await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)
+        await self._access.check_endpoint(caller, OUTBOX, account.channel, account.endpoint)
         ring = asyncio.Event()
         end = asyncio.get_running_loop().time() + wait_s
         with self._notifier.subscribe(posted_topic(account.channel, account.endpoint), ring.set):
@@ -62,7 +63,7 @@ class PostedService:
 
     async def settle(self, caller: Principal, account: AccountId, lease: int, upto: int) -> None:
         """The connector has processed the events. Raises Conflict if its lease has ended."""
-        await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)
+        await self._access.check_endpoint(caller, OUTBOX, account.channel, account.endpoint)
         await store.settle(self._database, account.channel, account.endpoint, lease, upto)
 
     async def _page(self, account: AccountId, after: int) -> Sequence[PostedEvent]:

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from switchboard.app.access import Access, Principal, owns_endpoint
+from switchboard.app.access import CONNECTOR, Access, Action, Principal, owns_endpoint
 from switchboard.app.cursors import uuid_cursor
 from switchboard.domain.errors import InvalidInput, NotFound, TooLarge
 from switchboard.store import audit
 from switchboard.store import quarantine as store
 from switchboard.store.database import Database
 from switchboard.store.quarantine import BadEvent, Put, Quarantined, QuarantineFilter
+
+QUARANTINE: Final = Action("quarantine", CONNECTOR)
 
 __all__ = [
     "MAX_EVENTS",
@@ -54,7 +56,7 @@ class QuarantineService:
     async def put(self, caller: Principal, event: BadEvent) -> Put:
         """Keep an event, once; it displaces the oldest ones of the account. Raises Forbidden."""
         account = event.channel, event.endpoint
-        await self._access.check_endpoint(caller, "quarantine", *account)
+        await self._access.check_endpoint(caller, QUARANTINE, *account)
         put = await store.put(self._database, event)
         gone = await store.forget_oldest(self._database, *account, events=MAX_EVENTS, size_bytes=MAX_BYTES)
         if gone:
@@ -70,7 +72,7 @@ class QuarantineService:
             wanted = QuarantineFilter(
                 wanted.channel or caller.channel, wanted.endpoint or caller.endpoint, wanted.replay
             )
-            await self._access.check_endpoint(caller, "quarantine", wanted.channel or "", wanted.endpoint or "")
+            await self._access.check_endpoint(caller, QUARANTINE, wanted.channel or "", wanted.endpoint or "")
         before = uuid_cursor(cursor)
         page = await store.list_events(self._database, wanted, before=before, limit=limit)
         return page, str(page[-1].quarantine_id) if len(page) == limit else None
@@ -104,7 +106,7 @@ class QuarantineService:
         if account is None:
             raise _missing(quarantine_id)
         if not owns_endpoint(caller, *account):
-            raise await self._access.hide(caller, "quarantine", f"event {quarantine_id} in quarantine")
+            raise await self._access.hide(caller, QUARANTINE, f"event {quarantine_id} in quarantine")
 
 
 def decoded(raw: str) -> bytes:

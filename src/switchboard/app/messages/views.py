@@ -14,8 +14,9 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from switchboard.app.access import Access, Principal, owns_endpoint
+from switchboard.app.access import AGENT, CONNECTOR, OPERATOR, Access, Action, Principal, owns_endpoint
 from switchboard.app.cursors import CursorText, LongRows, Number, cursor_after, key_of
+from switchboard.app.messages.blobs import RAW
 from switchboard.app.messages.same_ids import find_same_id
 from switchboard.app.reach import Reach
 from switchboard.app.remote_agents import shown_endpoint
@@ -59,6 +60,12 @@ from switchboard.store.inbox import StoredMessage
 from switchboard.store.stopping import stop_message
 from switchboard.store.teams import Overview, TeamFilter, overview
 from switchboard.tasks import wait_at_most
+
+MESSAGES: Final = Action("messages", CONNECTOR)
+DELIVERIES: Final = Action("deliveries", AGENT)
+REPLIES: Final = Action("replies", OPERATOR)
+LANES: Final = Action("lanes", OPERATOR)
+BOOKS: Final = Action("books", OPERATOR)
 
 _LOOK_EVERY_S: Final = 0.25
 """Poll interval, as a notification of another process may be lost."""
@@ -206,7 +213,7 @@ class Views:
     async def _own_endpoint(self, caller: Principal, channel: str | None, endpoint: str | None) -> tuple[str, str]:
         """The connector's own endpoint, unless another is named. Raises Forbidden."""
         channel, endpoint = channel or caller.channel or "", endpoint or caller.endpoint or ""
-        await self._access.check_endpoint(caller, "messages", channel, endpoint)
+        await self._access.check_endpoint(caller, MESSAGES, channel, endpoint)
         return channel, endpoint
 
     async def messages(
@@ -265,7 +272,7 @@ class Views:
         if caller.role != "agent":
             await self.own(caller, request_id)
         elif not await ledger.was_delivered(self._database, request_id, caller.system_id or ""):
-            raise await self._access.hide(caller, "raw", f"message {request_id}")
+            raise await self._access.hide(caller, RAW, f"message {request_id}")
         kept = await inbox.get_raw(self._database, request_id)
         if kept is None:
             raise NotFound(f"there is no message {request_id}")
@@ -326,7 +333,7 @@ class Views:
         if stored is None:
             raise NotFound(f"there is no message {request_id}")
         if not owns_endpoint(caller, stored.channel, stored.endpoint):
-            raise await self._access.hide(caller, "messages", f"message {request_id}")
+            raise await self._access.hide(caller, MESSAGES, f"message {request_id}")
         return stored
 
     async def deliveries(
@@ -335,7 +342,7 @@ class Views:
         """A page, newest message first. Raises Forbidden, InvalidInput."""
         if caller.role == "agent":
             system_id = system_id or caller.system_id or ""
-            await self._access.check_system(caller, "deliveries", system_id)
+            await self._access.check_system(caller, DELIVERIES, system_id)
         before = key_of(cursor, tuple[UUID, CursorText, Number])
         page = await ledger.list_deliveries(
             self._database, before=before, limit=limit, system_id=system_id, state=state

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.app.access import Access, Principal
+from switchboard.app.access import AGENT, Access, Action, Principal
 from switchboard.app.reach import reach_of
 from switchboard.app.rules.proposals import (
     Proposed,
@@ -45,6 +45,10 @@ from switchboard.domain.routing import Rule, RuleChange, SystemId, TeamId
 from switchboard.lanes.notifier import RULES
 from switchboard.store import rules as store
 from switchboard.store.rules import Authorship, MovedOn
+
+READ_RULES: Final = Action("rules", AGENT)
+EDIT_RULES: Final = Action("rules_edit", AGENT)
+TEAMS: Final = Action("teams", AGENT)
 
 log = structlog.get_logger(__name__)
 
@@ -140,7 +144,7 @@ class RuleService:
         # A team that does not exist is in nobody's scope; for an operator, the check of the rules reports it.
         if caller.role == "operator" or (allowed and not outside):
             return
-        await self._access.refused(caller, "rules_edit", {"system_id": caller.system_id, "teams": outside[:20]})
+        await self._access.refused(caller, EDIT_RULES, {"system_id": caller.system_id, "teams": outside[:20]})
         if not allowed:
             raise Forbidden("only operators and the active System3 of a team may edit rules")
         raise Forbidden(

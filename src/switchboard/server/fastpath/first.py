@@ -18,6 +18,7 @@ from starlette.types import Receive
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.accounts import AccountId, Holder, LeaseQuery
+from switchboard.app.messages.connectors import OUTBOX
 from switchboard.server.contracts.messages import AccountLeaseBody, Body, PostedNext
 from switchboard.server.fastpath.direct import Handler, whole_body
 from switchboard.server.services import Services
@@ -48,7 +49,7 @@ class FirstAnswers:
 
     async def _connector(self, request: Request) -> Principal:
         caller: Principal = request.scope["state"]["principal"]
-        await self._services.access.check(caller, "outbox")
+        await self._services.access.check(caller, OUTBOX)
         return caller
 
 

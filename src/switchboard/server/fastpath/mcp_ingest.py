@@ -25,8 +25,8 @@ from msgspec.structs import astuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from switchboard.app.access import SCOPES, Principal
-from switchboard.app.messages.intake import refused
+from switchboard.app.access import Principal
+from switchboard.app.messages.intake import INGEST, refused
 from switchboard.core.envelope.read import Items, items_of
 from switchboard.domain.errors import SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -75,7 +75,7 @@ class FastIngest:
         """Whether the body, which may be large, is worth reading."""
         caller = cast(Principal, request.state.principal)
         return (
-            caller.role in SCOPES["ingest"]
+            caller.role in INGEST.roles
             and request.headers.get("mcp-method") == _CALL
             and request.headers.get("mcp-name") in self._tools
         )

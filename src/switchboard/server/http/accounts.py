@@ -11,6 +11,7 @@ from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.accounts import AccountId
+from switchboard.app.messages.connectors import OUTBOX
 from switchboard.server.contracts.messages import (
     AccountBody,
     AccountLease,
@@ -33,7 +34,7 @@ from switchboard.server.http.services import Parts, answer, needs, operation
 
 router = router_of("connectors", prefix="/v1/connectors")
 
-Connector = Annotated[Principal, Depends(needs("outbox"))]
+Connector = Annotated[Principal, Depends(needs(OUTBOX))]
 
 
 @router.post("/lease", **operation("lease_account", "Lease an account, or renew its lease", AccountLease, 409))

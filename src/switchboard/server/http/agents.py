@@ -11,7 +11,7 @@ from fastapi import Depends, Response
 from pydantic import Field, StringConstraints
 
 from switchboard.app.access import Principal
-from switchboard.app.remote_agents import Standing
+from switchboard.app.remote_agents import BEAT, EDIT_AGENTS, Standing
 from switchboard.server.contracts.messages import Body, Line, Word
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
@@ -19,8 +19,8 @@ from switchboard.store.remote_agents import Announcement
 
 router = router_of("agents")
 
-Beating = Annotated[Principal, Depends(needs("beat"))]
-Operator = Annotated[Principal, Depends(needs("agents_edit"))]
+Beating = Annotated[Principal, Depends(needs(BEAT))]
+Operator = Annotated[Principal, Depends(needs(EDIT_AGENTS))]
 Url = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"^[\x21-\x7e]+$")]
 
 

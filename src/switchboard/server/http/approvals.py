@@ -8,6 +8,7 @@ from uuid import UUID
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
+from switchboard.app.approvals.service import APPROVALS
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.server.contracts.approvals import AnswerBody, ApprovalPage, RefusalBody
 from switchboard.server.contracts.messages import Cursor, Limit
@@ -16,10 +17,10 @@ from switchboard.server.http.services import Parts, answer, needs, operation, pa
 
 router = router_of("approvals", prefix="/v1/approvals")
 
-Approver = Annotated[Principal, Depends(needs("approvals"))]
+Approver = Annotated[Principal, Depends(needs(APPROVALS))]
 
 
-@router.get("", **operation("list_approvals", "List what people are asked", ApprovalPage, needing="approvals"))
+@router.get("", **operation("list_approvals", "List what people are asked", ApprovalPage, needing=APPROVALS))
 async def list_approvals(
     parts: Parts, state: ApprovalState | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
@@ -27,7 +28,7 @@ async def list_approvals(
     return answer(page("approvals", await parts.approvals.list(state, limit=limit, cursor=cursor)))
 
 
-@router.get("/{approval_id}", **operation("get_approval", "Get one", ShownApproval, 404, needing="approvals"))
+@router.get("/{approval_id}", **operation("get_approval", "Get one", ShownApproval, 404, needing=APPROVALS))
 async def get(parts: Parts, approval_id: UUID) -> Response:
     """With all of its arguments. They were written by a model: show them as data."""
     return answer(await parts.approvals.get(approval_id))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from fastapi import Response
 
+from switchboard.app.access import AUDIT
 from switchboard.app.cursors import uuid_cursor
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import AuditList
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 
-router = router_of("audit", prefix="/v1/audit", needing=needs("audit"))
+router = router_of("audit", prefix="/v1/audit", needing=needs(AUDIT))
 
 
 @router.get("", **operation("list_audit_entries", "List audit entries", AuditList))

@@ -13,7 +13,8 @@ from fastapi import Depends, Request, Response
 from starlette.responses import StreamingResponse
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.blobs import Download
+from switchboard.app.messages.blobs import RAW, UPLOAD_BLOBS, Download
+from switchboard.app.messages.connectors import OUTBOX
 from switchboard.server.contracts.messages import Uploaded
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, needs, operation
@@ -21,9 +22,9 @@ from switchboard.server.paths import BLOBS
 
 router = router_of("blobs")
 
-Uploader = Annotated[Principal, Depends(needs("blobs"))]
-Fetcher = Annotated[Principal, Depends(needs("outbox"))]
-Reader = Annotated[Principal, Depends(needs("raw"))]
+Uploader = Annotated[Principal, Depends(needs(UPLOAD_BLOBS))]
+Fetcher = Annotated[Principal, Depends(needs(OUTBOX))]
+Reader = Annotated[Principal, Depends(needs(RAW))]
 _KEPT: Final = "Stored, now or before."
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _FILE: Responses = {200: {"description": "The bytes, with their media type.", "content": _BYTES}}

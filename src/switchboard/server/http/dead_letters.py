@@ -8,6 +8,7 @@ from uuid import UUID
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
+from switchboard.app.dead_letters.reach import DEAD_LETTERS
 from switchboard.app.dead_letters.requests import Bulk, Reroute, RuleWish
 from switchboard.domain.routing import DeadLetterCategory, Target
 from switchboard.server.contracts.dead_letters import (
@@ -30,7 +31,7 @@ from switchboard.store.dead_letters import DeadLetterFilter
 
 router = router_of("dead letters", prefix="/v1/dead-letters")
 
-Handler = Annotated[Principal, Depends(needs("dead_letters"))]
+Handler = Annotated[Principal, Depends(needs(DEAD_LETTERS))]
 
 
 @router.get("", **operation("list_dead_letters", "List dead letters", DeadLetterPage))

@@ -18,8 +18,9 @@ from msgspec import Struct, field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
-from switchboard.app.access import SCOPES, Access, AnyRole, Principal
-from switchboard.app.messages.quarantine import MAX_RAW
+from switchboard.app.access import Access, AnyRole, Principal
+from switchboard.app.messages.intake import INGEST
+from switchboard.app.messages.quarantine import MAX_RAW, QUARANTINE
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import TooLarge, Unauthenticated
 from switchboard.server.connections import Connections
@@ -37,9 +38,9 @@ _DRAIN_BYTES, _DRAIN_S = 33_554_432, 3.0
 for unreachable, and tries forever. So it is twice the size of the largest batch."""
 _OPERATORS: Final[frozenset[AnyRole]] = frozenset({"operator"})
 _LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
-    "/v1/ingest/batch": SCOPES["ingest"],
-    "/v1/quarantine": SCOPES["quarantine"],
-    "/mcp": SCOPES["ingest"],
+    "/v1/ingest/batch": INGEST.roles,
+    "/v1/quarantine": QUARANTINE.roles,
+    "/mcp": INGEST.roles,
     "/v1/rules/import": _OPERATORS,
     "/v1/rules/test": _OPERATORS,
     "/v1/rules/backtest": _OPERATORS,

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from fastapi import Response
 from fastapi.responses import PlainTextResponse
 
 from switchboard import __version__
+from switchboard.app.access import METRICS, Action
 from switchboard.domain.errors import Unavailable
 from switchboard.server.contracts.messages import Health
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, operation
+
+READ_METRICS: Final = Action("metrics", METRICS)
 
 router = router_of("public")
 
@@ -37,7 +42,7 @@ _TEXT: Responses = {200: {"description": "Prometheus text.", "content": {"text/p
     "/metrics",
     tags=["operations"],
     response_class=PlainTextResponse,
-    **operation("get_metrics", "Get metrics", None, needing="metrics", more=_TEXT),
+    **operation("get_metrics", "Get metrics", None, needing=READ_METRICS, more=_TEXT),
 )
 async def metrics(parts: Parts) -> Response:
     """Counters of this process, and gauges of what is stored, in the text format of Prometheus."""

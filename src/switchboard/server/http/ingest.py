@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from switchboard.app.messages.intake import MAIL
+from switchboard.app.messages.intake import INGEST, MAIL
 from switchboard.core.envelope.read import split_batch
 from switchboard.domain.errors import InvalidInput
 from switchboard.server.contracts.messages import AcceptedBody, BatchAnswer, FilesAnswer
@@ -86,7 +86,7 @@ def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
 async def ingest(request: Request) -> Response:
     """An `ingest.v1` envelope, or a mail byte for byte (`message/rfc822`, with `endpoint`)."""
     services, caller = services_of(request), caller_of(request)
-    await services.access.check(caller, "ingest")
+    await services.access.check(caller, INGEST)
     media_type, key = _head(request)
     if request.scope["query_string"]:
         require_known(request, ("endpoint", "provider") if media_type == MAIL else ())
@@ -144,7 +144,7 @@ async def ingest(request: Request) -> Response:
 async def ingest_batch(request: Request) -> Response:
     """Valid ones are stored even if others are refused: check every result."""
     services, caller = services_of(request), caller_of(request)
-    await services.access.check(caller, "ingest")
+    await services.access.check(caller, INGEST)
     if request.scope["query_string"]:
         require_known(request, ())
     media_type, key = _head(request)
@@ -170,7 +170,7 @@ async def ingest_batch(request: Request) -> Response:
 async def expect_files(request: Request) -> Response:
     """Before anything is fetched from a platform. The message is as it would be submitted; nothing is stored."""
     services, caller = services_of(request), caller_of(request)
-    await services.access.check(caller, "ingest")
+    await services.access.check(caller, INGEST)
     require_known(request, ())
     media_type, _ = _head(request)
     if media_type != _JSON:

@@ -8,6 +8,8 @@ from fastapi import Depends, Response
 from msgspec.structs import asdict
 
 from switchboard.app.access import Principal
+from switchboard.app.messages.explain import EXPLAIN
+from switchboard.app.messages.views import BOOKS, DELIVERIES, LANES
 from switchboard.domain.shown import ShownState
 from switchboard.server.contracts.messages import (
     BooksView,
@@ -25,7 +27,7 @@ from switchboard.server.http.services import Parts, answer, needs, operation, pa
 
 router = router_of("operations", prefix="/v1")
 
-Reader = Annotated[Principal, Depends(needs("deliveries"))]
+Reader = Annotated[Principal, Depends(needs(DELIVERIES))]
 
 
 @router.get("/deliveries", **operation("list_deliveries", "List deliveries", DeliveryPage))
@@ -42,7 +44,7 @@ async def list_deliveries(
     return answer(page("deliveries", found))
 
 
-@router.get("/ids", **operation("find_ids", "Find things by the beginning of an id", FoundIds, needing="explain"))
+@router.get("/ids", **operation("find_ids", "Find things by the beginning of an id", FoundIds, needing=EXPLAIN))
 async def find_ids(parts: Parts, start: Word) -> Response:
     """Messages, dead letters, replies, rules, contacts, and events in quarantine, at most five of each.
 
@@ -51,20 +53,20 @@ async def find_ids(parts: Parts, start: Word) -> Response:
     return answer({"matches": await parts.views.find(start)})
 
 
-@router.get("/lanes", **operation("list_lanes", "List busy lanes", LaneList, needing="lanes"))
+@router.get("/lanes", **operation("list_lanes", "List busy lanes", LaneList, needing=LANES))
 async def list_lanes(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """Those that are not idle or hold parked items, the longest waiting first."""
     return answer(page("lanes", await parts.views.lanes(limit=limit, cursor=cursor)))
 
 
-@router.post("/lanes/resume", **operation("resume_lane", "Resume a paused lane", Resumed, 404, needing="lanes"))
+@router.post("/lanes/resume", **operation("resume_lane", "Resume a paused lane", Resumed, 404, needing=LANES))
 async def resume_lane(parts: Parts, body: LaneBody) -> Response:
     """It continues with its next item."""
     await parts.views.resume(body.lane)
     return answer({"lane": body.lane, "state": "resumed"})
 
 
-@router.get("/books", **operation("get_books", "Get the balance of all messages", BooksView, needing="books"))
+@router.get("/books", **operation("get_books", "Get the balance of all messages", BooksView, needing=BOOKS))
 async def get_books(parts: Parts, now: bool = False) -> Response:
     """Every message and every target accounted for; `problems` are contradictions in what is open, in sentences.
 

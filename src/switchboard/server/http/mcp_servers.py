@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
+from switchboard.app.mcp_servers import MCP_SERVERS
 from switchboard.server.contracts.mcp_servers import AcceptedMcpTools, McpAcceptance, McpServers, McpTools
 from switchboard.server.contracts.messages import Word
 from switchboard.server.http.parameters import router_of
@@ -14,7 +15,7 @@ from switchboard.server.http.services import Parts, answer, needs, operation
 
 router = router_of("mcp servers", prefix="/v1/mcp-servers")
 
-Operator = Annotated[Principal, Depends(needs("mcp_servers"))]
+Operator = Annotated[Principal, Depends(needs(MCP_SERVERS))]
 
 
 @router.get("", **operation("get_mcp_servers", "Get the MCP servers", McpServers))

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.memory.service import FactFilter
+from switchboard.app.memory.service import MEMORY, FactFilter
 from switchboard.server.contracts.memory import (
     FactDetail,
     FactPage,
@@ -23,7 +23,7 @@ from switchboard.server.http.services import Parts, answer, needs, operation, pa
 
 router = router_of("memory", prefix="/v1/memory")
 
-Operator = Annotated[Principal, Depends(needs("memory"))]
+Operator = Annotated[Principal, Depends(needs(MEMORY))]
 
 
 @router.get("/facts", **operation("list_facts", "List facts", FactPage))

@@ -12,8 +12,9 @@ from fastapi import Depends, Query, Request, Response
 from pydantic import Field
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.explain import explain
-from switchboard.app.messages.views import Stopping
+from switchboard.app.messages.blobs import RAW
+from switchboard.app.messages.explain import EXPLAIN, explain
+from switchboard.app.messages.views import MESSAGES, Stopping
 from switchboard.domain.shown import MessageState
 from switchboard.server.contracts.messages import (
     Cursor,
@@ -29,9 +30,9 @@ from switchboard.server.http.services import Parts, Responses, answer, needs, op
 
 router = router_of("messages", prefix="/v1/messages")
 
-Caller = Annotated[Principal, Depends(needs("messages"))]
-RawReader = Annotated[Principal, Depends(needs("raw"))]
-Operator = Annotated[Principal, Depends(needs("explain"))]
+Caller = Annotated[Principal, Depends(needs(MESSAGES))]
+RawReader = Annotated[Principal, Depends(needs(RAW))]
+Operator = Annotated[Principal, Depends(needs(EXPLAIN))]
 Wait = Annotated[float, Query(ge=0, le=60, allow_inf_nan=False)]
 Seen = Annotated[int, Field(ge=0, le=2**31)]
 

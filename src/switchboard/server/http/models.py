@@ -11,9 +11,9 @@ from uuid import UUID
 from fastapi import Depends, Query, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.classification.corrections import CorrectionResult, Wish
-from switchboard.app.classification.log import ClassificationFilter
-from switchboard.app.classification.spending import By, ModelsView, UsageView
+from switchboard.app.classification.corrections import CORRECT, CorrectionResult, Wish
+from switchboard.app.classification.log import CLASSIFICATIONS, ClassificationFilter
+from switchboard.app.classification.spending import MODELS, By, ModelsView, UsageView
 from switchboard.server.contracts.dead_letters import Moment
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.models import CaseFile, ClassificationPage, CorrectionBody
@@ -22,19 +22,17 @@ from switchboard.server.http.services import Parts, answer, needs, operation, pa
 
 router = router_of("models", prefix="/v1")
 
-Reader = Annotated[Principal, Depends(needs("classifications"))]
-Corrector = Annotated[Principal, Depends(needs("correct"))]
+Reader = Annotated[Principal, Depends(needs(CLASSIFICATIONS))]
+Corrector = Annotated[Principal, Depends(needs(CORRECT))]
 
 
-@router.get("/models", **operation("list_models", "List models", ModelsView, needing="models"))
+@router.get("/models", **operation("list_models", "List models", ModelsView, needing=MODELS))
 async def list_models(parts: Parts) -> Response:
     """Those that are asked come first; with their usage today and the state of the daily limits."""
     return answer(await parts.spending.models())
 
 
-@router.get(
-    "/models/usage", **operation("get_model_usage", "Get usage and cost of models", UsageView, needing="models")
-)
+@router.get("/models/usage", **operation("get_model_usage", "Get usage and cost of models", UsageView, needing=MODELS))
 async def get_usage(
     parts: Parts,
     by: By = "day",
@@ -71,7 +69,7 @@ async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per fi
 
 @router.get(
     "/classifications/cases",
-    **operation("list_classification_cases", "List corrections as route tests", CaseFile, needing="models"),
+    **operation("list_classification_cases", "List corrections as route tests", CaseFile, needing=MODELS),
 )
 async def list_cases(
     parts: Parts, team_id: Word | None = None, limit: Limit = 500, cursor: Cursor | None = None

@@ -8,8 +8,18 @@ from uuid import UUID
 from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.connectors import INTERVAL_S, LEASE_S, Heartbeat, OutboxPart, PullRequest, Receipt
-from switchboard.app.messages.views import ReplyDetail
+from switchboard.app.messages.connectors import (
+    CONNECTORS,
+    HEARTBEAT,
+    INTERVAL_S,
+    LEASE_S,
+    OUTBOX,
+    Heartbeat,
+    OutboxPart,
+    PullRequest,
+    Receipt,
+)
+from switchboard.app.messages.views import REPLIES, ReplyDetail
 from switchboard.domain.ledger import OutboxState
 from switchboard.server.contracts.messages import (
     ConnectorList,
@@ -30,8 +40,8 @@ from switchboard.server.http.services import Parts, answer, needs, operation, pa
 
 router = router_of("connectors", prefix="/v1")
 
-Connector = Annotated[Principal, Depends(needs("outbox"))]
-Beating = Annotated[Principal, Depends(needs("heartbeat"))]
+Connector = Annotated[Principal, Depends(needs(OUTBOX))]
+Beating = Annotated[Principal, Depends(needs(HEARTBEAT))]
 
 
 @router.post("/outbox/next", **operation("lease_replies", "Lease replies to send", LeasedReplies, 409))
@@ -60,7 +70,7 @@ async def record_part(caller: Connector, parts: Parts, outbox_id: UUID, body: Pa
     return answer({"state": state, "lease_s": LEASE_S})
 
 
-@router.get("/outbox", **operation("list_replies", "List replies", OutboxRows, needing="replies"))
+@router.get("/outbox", **operation("list_replies", "List replies", OutboxRows, needing=REPLIES))
 async def list_outbox(
     parts: Parts, state: OutboxState | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
@@ -68,14 +78,14 @@ async def list_outbox(
     return answer(page("replies", await parts.views.outbox(state, limit=limit, cursor=cursor)))
 
 
-@router.get("/outbox/{outbox_id}", **operation("get_reply", "Get a reply", ReplyDetail, 404, needing="replies"))
+@router.get("/outbox/{outbox_id}", **operation("get_reply", "Get a reply", ReplyDetail, 404, needing=REPLIES))
 async def get_reply(parts: Parts, outbox_id: UUID) -> Response:
     """With every attempt to send it."""
     return answer(await parts.views.reply(outbox_id))
 
 
 @router.post(
-    "/outbox/{outbox_id}/resend", **operation("resend_reply", "Resend a reply", ReplyState, 404, 409, needing="replies")
+    "/outbox/{outbox_id}/resend", **operation("resend_reply", "Resend a reply", ReplyState, 404, 409, needing=REPLIES)
 )
 async def resend(parts: Parts, outbox_id: UUID) -> Response:
     """An uncertain, failed or dead reply is queued again, behind the others of its conversation."""
@@ -93,7 +103,7 @@ async def heartbeat(caller: Beating, parts: Parts, body: HeartbeatBody) -> Respo
     return answer({"status": "ok", "interval_s": INTERVAL_S})
 
 
-@router.get("/connectors", **operation("list_connectors", "List connectors", ConnectorList, needing="connectors"))
+@router.get("/connectors", **operation("list_connectors", "List connectors", ConnectorList, needing=CONNECTORS))
 async def list_connectors(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """The last heartbeat of each process: online within two intervals, stale within five, then offline.
 

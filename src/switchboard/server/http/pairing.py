@@ -8,6 +8,7 @@ from uuid import UUID
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
+from switchboard.app.messages.pairing import PAIRING
 from switchboard.core.strangers import Contact
 from switchboard.domain.shown import ContactState
 from switchboard.server.contracts.messages import Cursor, Limit
@@ -24,10 +25,10 @@ from switchboard.server.http.services import Parts, answer, needs, operation, pa
 
 router = router_of("pairing", prefix="/v1/pairing")
 
-Operator = Annotated[Principal, Depends(needs("pairing"))]
+Operator = Annotated[Principal, Depends(needs(PAIRING))]
 
 
-@router.get("", **operation("list_contacts", "List who wrote or may write", ContactPage, needing="pairing"))
+@router.get("", **operation("list_contacts", "List who wrote or may write", ContactPage, needing=PAIRING))
 async def list_contacts(
     parts: Parts, state: ContactState | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:

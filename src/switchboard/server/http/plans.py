@@ -6,6 +6,8 @@ from uuid import UUID
 
 from fastapi import Response
 
+from switchboard.app.classification.spending import MODELS
+from switchboard.app.messages.explain import EXPLAIN
 from switchboard.app.plans.trying import PlanTrial
 from switchboard.server.contracts.messages import Cursor, Limit
 from switchboard.server.contracts.plans import PlanPage, PlansOfMessage, TryPlanBody
@@ -15,13 +17,13 @@ from switchboard.server.http.services import Parts, answer, operation, page
 router = router_of("plans", prefix="/v1/plans")
 
 
-@router.post("/try", **operation("try_plan", "Try what would be planned", PlanTrial, 404, needing="models"))
+@router.post("/try", **operation("try_plan", "Try what would be planned", PlanTrial, 404, needing=MODELS))
 async def try_plan(parts: Parts, body: TryPlanBody) -> Response:
     """The router of a butler is asked what it would do with a message, which costs tokens; nothing is done."""
     return answer(await parts.plan_trials.try_plan(body.text, body.butler))
 
 
-@router.get("", **operation("list_plans", "List plans", PlanPage, needing="explain"))
+@router.get("", **operation("list_plans", "List plans", PlanPage, needing=EXPLAIN))
 async def list_plans(
     parts: Parts, limit: Limit = 50, cursor: Cursor | None = None, *, running: bool = False
 ) -> Response:
@@ -30,7 +32,7 @@ async def list_plans(
 
 
 @router.get(
-    "/{request_id}", **operation("get_plans", "Get the plans for a message", PlansOfMessage, 404, needing="explain")
+    "/{request_id}", **operation("get_plans", "Get the plans for a message", PlansOfMessage, 404, needing=EXPLAIN)
 )
 async def get_plans(parts: Parts, request_id: UUID) -> Response:
     """With all of their steps; arguments were written by models. A turn is stopped at `/v1/messages`."""

@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.quarantine import BadEvent, QuarantineFilter, decoded
+from switchboard.app.messages.quarantine import QUARANTINE, BadEvent, QuarantineFilter, decoded
 from switchboard.server.contracts.messages import (
     Cursor,
     Discarded,
@@ -25,7 +25,7 @@ from switchboard.server.http.services import Parts, answer, needs, operation, pa
 
 router = router_of("connectors", prefix="/v1/quarantine")
 
-Caller = Annotated[Principal, Depends(needs("quarantine"))]
+Caller = Annotated[Principal, Depends(needs(QUARANTINE))]
 
 
 @router.post("", **operation("quarantine_event", "Put an event into quarantine", Put))

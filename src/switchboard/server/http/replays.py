@@ -15,6 +15,7 @@ from switchboard.app.access import Principal
 from switchboard.app.messages.intake import ErrorDetail, refused
 from switchboard.app.rules.proposals import ProposedRule
 from switchboard.app.rules.replays import Proposal, ReplayProgress, ReplayQuestion, ReplaySpan
+from switchboard.app.rules.service import EDIT_RULES, READ_RULES
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.core.routing.draft import parse_facts
 from switchboard.domain.errors import SwitchboardError, Unavailable
@@ -29,8 +30,8 @@ log = structlog.get_logger(__name__)
 
 router = router_of("rules", prefix="/v1/rules")
 
-Reader = Annotated[Principal, Depends(needs("rules"))]
-Editor = Annotated[Principal, Depends(needs("rules_edit"))]
+Reader = Annotated[Principal, Depends(needs(READ_RULES))]
+Editor = Annotated[Principal, Depends(needs(EDIT_RULES))]
 
 
 @router.post("/test", **operation("test_rules", "Run route tests", TestAnswer))

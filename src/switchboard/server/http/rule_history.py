@@ -9,12 +9,13 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
+from switchboard.app.rules.service import READ_RULES
 from switchboard.server.contracts.messages import Cursor, Limit, TeamRef
 from switchboard.server.contracts.rules import DiffAnswer, Linted, RuleFile, Version, VersionPage, VersionView
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Within, answer, needs, operation, page
 
-router = router_of("rules", prefix="/v1/rules", needing=needs("rules"))
+router = router_of("rules", prefix="/v1/rules", needing=needs(READ_RULES))
 
 
 @router.get("/versions", **operation("list_rule_versions", "List versions of the rules", VersionPage))

@@ -14,7 +14,7 @@ from fastapi import Depends, Response
 from switchboard.app.access import Principal
 from switchboard.app.cursors import uuid_cursor
 from switchboard.app.reach import Reach
-from switchboard.app.rules.service import NewRule, Order, Patch, WrittenRule
+from switchboard.app.rules.service import EDIT_RULES, READ_RULES, NewRule, Order, Patch, WrittenRule
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.contracts.messages import Cursor, Limit, Line, TeamRef, Word
 from switchboard.server.contracts.rules import (
@@ -36,10 +36,10 @@ from switchboard.server.services import Services
 
 router = router_of("rules", prefix="/v1")
 
-Editor = Annotated[Principal, Depends(needs("rules_edit"))]
+Editor = Annotated[Principal, Depends(needs(EDIT_RULES))]
 
 
-@router.get("/rules", **operation("list_rules", "List rules", RuleList, 404, needing="rules"))
+@router.get("/rules", **operation("list_rules", "List rules", RuleList, 404, needing=READ_RULES))
 async def list_rules(
     parts: Parts,
     reach: Within,
@@ -86,7 +86,7 @@ async def import_rules(caller: Editor, parts: Parts, body: ImportBody) -> Respon
     return answer(await parts.rules.import_(caller, body.document, cases, order))
 
 
-@router.get("/rules/{rule_id}", **operation("get_rule", "Get a rule", RuleDetail, 404, needing="rules"))
+@router.get("/rules/{rule_id}", **operation("get_rule", "Get a rule", RuleDetail, 404, needing=READ_RULES))
 async def get_rule(parts: Parts, reach: Within, rule_id: UUID) -> Response:
     """With its history."""
     return answer(await rule_detail(parts, reach, rule_id))
@@ -123,7 +123,7 @@ def new_rule(body: NewRuleBody) -> NewRule:
     return NewRule(body.team_id, body.fields(), body.rule_id)
 
 
-@router.get("/sops", **operation("list_sops", "List SOPs", SopList, needing="rules"))
+@router.get("/sops", **operation("list_sops", "List SOPs", SopList, needing=READ_RULES))
 async def list_sops(parts: Parts, reach: Within, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """Every standard operating procedure that has rules here, loaded or not, by name."""
     return answer(page("sops", await parts.records.sops(reach, limit=limit, cursor=cursor)))

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.stream import Stream, StreamEvent
+from switchboard.app.messages.views import MESSAGES
 from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, needs, operation
@@ -85,7 +86,7 @@ class EventStream(Response):
 )
 async def stream_message(
     request: Request,
-    caller: Annotated[Principal, Depends(needs("messages"))],
+    caller: Annotated[Principal, Depends(needs(MESSAGES))],
     parts: Parts,
     request_id: UUID,
     wait_s: Annotated[float, Query(ge=0, le=3600, allow_inf_nan=False)] = 3600,

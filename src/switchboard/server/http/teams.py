@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from fastapi import Response
 
+from switchboard.app.rules.service import TEAMS
 from switchboard.server.contracts.messages import AgentList, Cursor, Limit, TeamList, TeamView, Word
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Within, answer, needs, operation, page
 
-router = router_of("teams", prefix="/v1", needing=needs("teams"))
+router = router_of("teams", prefix="/v1", needing=needs(TEAMS))
 
 
 @router.get("/teams", **operation("list_teams", "List teams", TeamList))

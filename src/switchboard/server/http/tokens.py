@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Depends, Response
 
-from switchboard.app.access import Principal
+from switchboard.app.access import TOKENS, Principal
 from switchboard.app.cursors import uuid_cursor
 from switchboard.server.contracts.messages import Cursor, Limit, NewToken, Revoked, TokenIssued, TokenList, Word
 from switchboard.server.http.parameters import router_of
@@ -16,10 +16,10 @@ from switchboard.server.http.services import Parts, answer, needs, operation
 
 router = router_of("tokens", prefix="/v1/tokens")
 
-Operator = Annotated[Principal, Depends(needs("tokens"))]
+Operator = Annotated[Principal, Depends(needs(TOKENS))]
 
 
-@router.get("", **operation("list_tokens", "List tokens", TokenList, needing="tokens"))
+@router.get("", **operation("list_tokens", "List tokens", TokenList, needing=TOKENS))
 async def list_tokens(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """All tokens, also revoked and expired ones, oldest first, without their secrets."""
     page = await parts.access.tokens(limit, uuid_cursor(cursor))

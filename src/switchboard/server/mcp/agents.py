@@ -6,6 +6,7 @@ answer. Next: `app/remote_agents.py`.
 
 from __future__ import annotations
 
+from switchboard.app.remote_agents import BEAT
 from switchboard.server.http.agents import BeatBody, announcement
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 from switchboard.server.services import Services
@@ -20,4 +21,4 @@ def agent_tools(services: Services) -> tuple[McpToolSpec, ...]:
     async def beat(call: McpCall, body: BeatBody) -> object:
         return await remote_agents.beat(call.caller, body.system_id, announcement(body))
 
-    return (tool_of("butler_heartbeat", _BEAT, BeatBody, "beat", beat, remote_agents.is_remote),)
+    return (tool_of("butler_heartbeat", _BEAT, BeatBody, BEAT, beat, remote_agents.is_remote),)

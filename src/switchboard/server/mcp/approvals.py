@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from switchboard.app.approvals.service import APPROVALS
 from switchboard.server.contracts.approvals import DecideApproval, ListApprovals, WhichApproval
 from switchboard.server.http.services import page
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
@@ -32,7 +33,7 @@ def approval_tools(services: Services) -> tuple[McpToolSpec, ...]:
         return await service.decide(call.caller, body.approval_id, body.decision, body.text)
 
     return (
-        tool_of("approvals_list", _LIST, ListApprovals, "approvals", found),
-        tool_of("approvals_get", _GET, WhichApproval, "approvals", get),
-        tool_of("approvals_decide", _DECIDE, DecideApproval, "approvals", decide),
+        tool_of("approvals_list", _LIST, ListApprovals, APPROVALS, found),
+        tool_of("approvals_get", _GET, WhichApproval, APPROVALS, get),
+        tool_of("approvals_decide", _DECIDE, DecideApproval, APPROVALS, decide),
     )

@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
-from switchboard.app.messages.connectors import INTERVAL_S
-from switchboard.app.messages.intake import encode_batch, encode_envelope
+from switchboard.app.messages.connectors import HEARTBEAT, INTERVAL_S, OUTBOX
+from switchboard.app.messages.intake import INGEST, encode_batch, encode_envelope
 from switchboard.server.contracts.messages import HeartbeatBody, Id, OutboxNext, ReceiptBody
 from switchboard.server.http.outbox import beat, pull_request, receipt
 from switchboard.server.mcp.tool_spec import ENVELOPE, McpCall, McpToolSpec, make_tool, object_of, only, tool_of
@@ -45,9 +45,9 @@ def connector_tools(services: Services) -> tuple[McpToolSpec, ...]:
     many = "Submit up to 200 messages: a result or an error per envelope, in order. Check every result."
     told = "Report the outcome of sending a reply."
     return (
-        McpToolSpec(make_tool("ingest", "Submit one message.", object_of(envelope=ENVELOPE)), "ingest", ingest),
-        McpToolSpec(make_tool("ingest_batch", many, object_of(envelopes=envelopes)), "ingest", ingest_batch),
-        tool_of("outbox_next", "Fetch replies to send.", OutboxNext, "outbox", outbox_next),
-        tool_of("outbox_receipt", told, OutboxReceipt, "outbox", outbox_receipt),
-        tool_of("heartbeat", "Report that this connector is alive.", HeartbeatBody, "heartbeat", heartbeat),
+        McpToolSpec(make_tool("ingest", "Submit one message.", object_of(envelope=ENVELOPE)), INGEST, ingest),
+        McpToolSpec(make_tool("ingest_batch", many, object_of(envelopes=envelopes)), INGEST, ingest_batch),
+        tool_of("outbox_next", "Fetch replies to send.", OutboxNext, OUTBOX, outbox_next),
+        tool_of("outbox_receipt", told, OutboxReceipt, OUTBOX, outbox_receipt),
+        tool_of("heartbeat", "Report that this connector is alive.", HeartbeatBody, HEARTBEAT, heartbeat),
     )

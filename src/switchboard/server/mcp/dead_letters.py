@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from switchboard.app.dead_letters.reach import DEAD_LETTERS
 from switchboard.server.contracts.dead_letters import DeadLetterFilterBody, HandleBody, RerouteBody
 from switchboard.server.contracts.messages import Body, Cursor, Id, Limit
 from switchboard.server.http.dead_letters import filter_of, reroute_of
@@ -50,7 +51,7 @@ class HandleDeadLetter(HandleBody):
 def dead_letter_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the service."""
     service = services.dead_letters
-    make = partial(tool_of, action="dead_letters", shown=service.may_handle)
+    make = partial(tool_of, action=DEAD_LETTERS, shown=service.may_handle)
 
     async def found(call: McpCall, body: ListDeadLetters) -> object:
         letters = await service.list(call.caller, filter_of(body), limit=body.limit, cursor=body.cursor)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Final
 
+from switchboard.app.messages.blobs import RAW
+from switchboard.app.messages.views import MESSAGES
 from switchboard.server.contracts.messages import Body, Id
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 from switchboard.server.services import Services
@@ -34,6 +36,6 @@ def message_tools(services: Services) -> tuple[McpToolSpec, ...]:
         return {"media_type": media_type, "raw_base64": b64encode(raw).decode()}
 
     return (
-        tool_of("messages_get", _GET, OneMessage, "messages", get),
-        tool_of("messages_raw", _RAW, OneMessage, "raw", raw),
+        tool_of("messages_get", _GET, OneMessage, MESSAGES, get),
+        tool_of("messages_raw", _RAW, OneMessage, RAW, raw),
     )

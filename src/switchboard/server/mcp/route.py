@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from switchboard.app.access import Principal
+from switchboard.app.access import SESSION, Action, Principal
 from switchboard.core.classification.prompt import ROUTE_TOOL, ROUTE_TOOL_DESCRIPTION, route_schema, route_tool_schema
 from switchboard.domain.errors import Forbidden, InvalidInput
 from switchboard.domain.json_values import JsonObject
@@ -18,13 +18,15 @@ from switchboard.journey.route_call import take
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, make_tool
 from switchboard.server.services import Services
 
+ROUTE: Final = Action("route", SESSION)
+
 _SCHEMA: Final = route_schema({"type": "string", "description": "The exact name of a candidate."})
 
 
 def route_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tool over the services."""
     tool = make_tool(ROUTE_TOOL, ROUTE_TOOL_DESCRIPTION, _SCHEMA)
-    return (McpToolSpec(tool, "route", partial(_route, services), schema_for=_schema_for),)
+    return (McpToolSpec(tool, ROUTE, partial(_route, services), schema_for=_schema_for),)
 
 
 def _schema_for(caller: Principal) -> JsonObject | None:
@@ -41,7 +43,7 @@ async def _route(services: Services, call: McpCall) -> object:
     try:
         result = await take(services.switchboard.runtime.database, session, call.arguments)
     except Forbidden:
-        await services.access.refused(call.caller, "route", {"request_id": str(session.request_id)})
+        await services.access.refused(call.caller, ROUTE, {"request_id": str(session.request_id)})
         raise
     if result["status"] != "accepted":
         raise InvalidInput(str(result["error"]), field="butler")

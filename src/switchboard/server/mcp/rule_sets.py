@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from switchboard.app.rules.replays import ReplayProgress, ReplaySpan
-from switchboard.app.rules.service import Order
+from switchboard.app.rules.service import EDIT_RULES, READ_RULES, Order
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.server.contracts.messages import Body, Cursor, Limit, Line, Word
 from switchboard.server.contracts.rules import BacktestBody, RestoreBody, SopBody
@@ -100,11 +100,11 @@ def rule_set_tools(services: Services) -> tuple[McpToolSpec, ...]:
         return await services.rules.unload_sop(call.caller, body.name, Order(body.reason, dry_run=body.dry_run))
 
     return (
-        tool_of("routing_rules_versions", _VERSIONS, VersionsWanted, "rules", versions),
-        tool_of("routing_rules_lint", _LINT, NoArguments, "rules", lint),
-        tool_of("sops_list", _SOPS, SopsWanted, "rules", sops),
-        tool_of("routing_rules_restore", _RESTORE, RestoreBody, "rules_edit", restore, edits),
-        tool_of("routing_rules_backtest", _BACKTEST, BacktestBody, "rules_edit", backtest, edits),
-        tool_of("sops_load", _LOAD, LoadSop, "rules_edit", load, edits),
-        tool_of("sops_unload", _UNLOAD, UnloadSop, "rules_edit", unload, edits),
+        tool_of("routing_rules_versions", _VERSIONS, VersionsWanted, READ_RULES, versions),
+        tool_of("routing_rules_lint", _LINT, NoArguments, READ_RULES, lint),
+        tool_of("sops_list", _SOPS, SopsWanted, READ_RULES, sops),
+        tool_of("routing_rules_restore", _RESTORE, RestoreBody, EDIT_RULES, restore, edits),
+        tool_of("routing_rules_backtest", _BACKTEST, BacktestBody, EDIT_RULES, backtest, edits),
+        tool_of("sops_load", _LOAD, LoadSop, EDIT_RULES, load, edits),
+        tool_of("sops_unload", _UNLOAD, UnloadSop, EDIT_RULES, unload, edits),
     )

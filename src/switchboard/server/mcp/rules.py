@@ -8,7 +8,7 @@ agent. The token identifies the caller, never an argument. In: the bodies of the
 from __future__ import annotations
 
 from switchboard.app.cursors import uuid_cursor
-from switchboard.app.rules.service import Order
+from switchboard.app.rules.service import EDIT_RULES, READ_RULES, Order
 from switchboard.server.contracts.messages import Body, Cursor, Id, Limit, Line, TeamRef, Word
 from switchboard.server.contracts.rules import DryRunBody, NewRuleBody, RulePatch, TestBody, Version
 from switchboard.server.http.replays import question
@@ -90,12 +90,12 @@ def rule_tools(services: Services) -> tuple[McpToolSpec, ...]:
         return await services.replays.dry_run(question(call.caller, body), services.reach(call.caller))
 
     return (
-        tool_of("routing_rules_list", _LIST, RulesWanted, "rules", found),
-        tool_of("routing_rules_get", _GET, OneRule, "rules", get),
-        tool_of("routing_rules_create", _CREATE, NewRuleBody, "rules_edit", create, edits),
-        tool_of("routing_rules_update", _UPDATE, RuleUpdate, "rules_edit", update, edits),
-        tool_of("routing_rules_disable", _DISABLE, RuleSwitch, "rules_edit", disable, edits),
-        tool_of("routing_rules_delete", _DELETE, RuleSwitch, "rules_edit", delete, edits),
-        tool_of("routing_rules_test", _TEST, TestBody, "rules", test),
-        tool_of("routing_rules_explain", _EXPLAIN, DryRunBody, "rules", explain),
+        tool_of("routing_rules_list", _LIST, RulesWanted, READ_RULES, found),
+        tool_of("routing_rules_get", _GET, OneRule, READ_RULES, get),
+        tool_of("routing_rules_create", _CREATE, NewRuleBody, EDIT_RULES, create, edits),
+        tool_of("routing_rules_update", _UPDATE, RuleUpdate, EDIT_RULES, update, edits),
+        tool_of("routing_rules_disable", _DISABLE, RuleSwitch, EDIT_RULES, disable, edits),
+        tool_of("routing_rules_delete", _DELETE, RuleSwitch, EDIT_RULES, delete, edits),
+        tool_of("routing_rules_test", _TEST, TestBody, READ_RULES, test),
+        tool_of("routing_rules_explain", _EXPLAIN, DryRunBody, READ_RULES, explain),
     )

@@ -25,7 +25,7 @@ from mcp_types import (
 )
 
 from switchboard import __version__
-from switchboard.app.access import SCOPES, Principal
+from switchboard.app.access import Principal
 from switchboard.app.messages.intake import refused
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import Forbidden, SwitchboardError
@@ -58,7 +58,7 @@ class Tools:
     async def list(self, context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
         """The tools that this token may call."""
         caller = caller_of(context)
-        seen = [o for o in self._tool_specs.values() if caller.role in SCOPES[o.action] and o.shown(caller)]
+        seen = [o for o in self._tool_specs.values() if caller.role in o.action.roles and o.shown(caller)]
         return ListToolsResult(tools=[spec.tool_for(caller) for spec in seen])
 
     def run_of(self, name: str) -> Run:

@@ -24,7 +24,8 @@ from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from switchboard.app.access import Action, Principal
-from switchboard.app.messages.chat import PAGE_BYTES, ChatInput, NoAnswer, Outcome, Speaker, WholeReply
+from switchboard.app.approvals.service import APPROVALS
+from switchboard.app.messages.chat import CHAT, PAGE_BYTES, ChatInput, NoAnswer, Outcome, Speaker, WholeReply
 from switchboard.app.messages.intake import ErrorDetail, refused
 from switchboard.app.messages.stream import Reset, StreamEvent, TextDelta, ToolEnd, ToolUse, TurnStatus, Waiting
 from switchboard.app.messages.views import MessageReplies
@@ -83,7 +84,7 @@ _PIECE: Final = 131_072
 """Characters of a delta: as JSON they fit a frame, whatever they are."""
 _CLOSED: Final = (WebSocketDisconnect, RuntimeError)
 """What Starlette raises when the client has gone, and after we have closed."""
-_ACTIONS: Final[Mapping[str, Action]] = {"chat": "chat", "approvals": "approvals"}
+_ACTIONS: Final[Mapping[str, Action]] = {"chat": CHAT, "approvals": APPROVALS}
 """What a token needs for the methods that begin so."""
 _T = TypeVar("_T", bound=Body)
 

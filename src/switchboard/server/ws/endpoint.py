@@ -17,8 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
-from switchboard.app.access import SCOPES, Principal
-from switchboard.app.messages.chat import Speaker
+from switchboard.app.access import Principal
+from switchboard.app.approvals.service import APPROVALS
+from switchboard.app.messages.chat import CHAT, Speaker
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import Forbidden, InvalidInput, SwitchboardError, Unauthenticated, Unavailable
 from switchboard.server.connections import Connections
@@ -137,7 +138,7 @@ class GatewayEndpoint:
 
     async def _speaker(self, principal: Principal, given: SpeakerBody | None) -> Speaker | None:
         """For whom it speaks; None if it only handles approvals. Raises Forbidden, InvalidInput."""
-        if given is None and principal.role in SCOPES["approvals"] - SCOPES["chat"]:
+        if given is None and principal.role in APPROVALS.roles - CHAT.roles:
             return None
         wanted = None if given is None else Speaker(given.channel, given.endpoint, given.sender)
         return await self._parts.chats.speaker(principal, wanted)
