@@ -6,31 +6,24 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.approvals.service import ApprovalService
-from switchboard.app.classification.corrections import CorrectionService
-from switchboard.app.classification.log import ClassificationLog
-from switchboard.app.classification.spending import SpendingService
 from switchboard.app.dead_letters.service import DeadLetterService
-from switchboard.app.mcp_servers import McpServerService
-from switchboard.app.memory.service import MemoryService
 from switchboard.app.messages.accounts import AccountService
 from switchboard.app.messages.blobs import BlobService
 from switchboard.app.messages.chat import ChatService
 from switchboard.app.messages.connectors import ConnectorService
-from switchboard.app.messages.drafts import DraftService
 from switchboard.app.messages.hook_accounts import HookAccounts
 from switchboard.app.messages.hooks import HookService
 from switchboard.app.messages.intake import Intake
-from switchboard.app.messages.pairing import PairingService
-from switchboard.app.messages.planned import PlanService
 from switchboard.app.messages.posted import PostedService
 from switchboard.app.messages.quarantine import QuarantineService
 from switchboard.app.messages.stream import StreamService
 from switchboard.app.messages.views import Views
 from switchboard.app.metrics import Metrics
-from switchboard.app.plans.trying import PlanTrials
 from switchboard.app.reach import Reach, reach_of
 from switchboard.app.remote_agents import RemoteAgentService
 from switchboard.app.rules.records import RuleRecords
@@ -41,14 +34,25 @@ from switchboard.domain.errors import Unauthenticated
 from switchboard.server.polls import Polls
 from switchboard.server.turns import TokenPaces
 
+_T = TypeVar("_T")
+
+
+class TopicService(Generic[_T]):
+    """A service of one topic, made at its first request. The module of its routes declares it."""
+
+    def __init__(self, make: Callable[[Services], _T]) -> None:
+        self.make = make
+
 
 class Services:
-    """The parts that the interfaces need, created once per app."""
+    """The services that several interfaces need, created once per app, and `of` for those of one topic."""
 
     def __init__(self, switchboard: Switchboard) -> None:
         runtime = switchboard.runtime
         database, settings = runtime.database, runtime.settings
         self.switchboard = switchboard
+        self.runtime = runtime
+        self._parts: dict[TopicService[Any], Any] = {}
         self.access = access = Access(database)
         self.metrics = Metrics()
         self.polls = Polls()
@@ -56,7 +60,6 @@ class Services:
         self.intake = Intake(switchboard.accept, switchboard.mails, access, self.blobs, self.metrics)
         self.connectors = ConnectorService(database, switchboard.replies, access)
         self.accounts = AccountService(database, access, runtime.policies.look)
-        self.drafts = DraftService(database, access)
         self.quarantine = QuarantineService(database, access)
         self.posted = PostedService(database, access, runtime.notifier)
         self.hooks = HookService(
@@ -72,15 +75,13 @@ class Services:
         self.replays = Replays(runtime)
         self.rules = RuleService(runtime, access, self.records, self.replays)
         self.dead_letters = DeadLetterService(runtime, access, self.rules)
-        self.classifications = ClassificationLog(runtime, access)
-        self.corrections = CorrectionService(runtime, access)
-        self.spending = SpendingService(settings, database, lambda: list(runtime.rule_book.rules.members.values()))
-        self.memory = MemoryService(database)
-        self.mcp_servers = McpServerService(database, settings.servers)
-        self.pairing = PairingService(runtime)
         self.approvals = ApprovalService(runtime)
-        self.plan_trials = PlanTrials(runtime)
-        self.plans = PlanService(runtime)
+
+    def of(self, part: TopicService[_T]) -> _T:
+        """The service that `part` makes, the same for every request."""
+        if part not in self._parts:
+            self._parts[part] = part.make(self)
+        return cast(_T, self._parts[part])
 
     def reach(self, caller: Principal) -> Reach:
         """The teams whose rules the caller may read."""

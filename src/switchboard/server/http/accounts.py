@@ -5,13 +5,14 @@ Next: `app/messages/accounts.py`, `app/messages/drafts.py`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.accounts import AccountId
 from switchboard.app.messages.connectors import OUTBOX
+from switchboard.app.messages.drafts import DraftService
 from switchboard.server.contracts.messages import (
     AccountBody,
     AccountLease,
@@ -31,8 +32,10 @@ from switchboard.server.contracts.messages import (
 from switchboard.server.fastpath import first
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
+from switchboard.server.services import TopicService
 
 router = router_of("connectors", prefix="/v1/connectors")
+_DRAFTS: Final = TopicService(lambda services: DraftService(services.runtime.database, services.access))
 
 Connector = Annotated[Principal, Depends(needs(OUTBOX))]
 
@@ -67,7 +70,7 @@ async def move(caller: Connector, parts: Parts, body: ConversationMoveBody) -> R
 @router.post("/written", **operation("read_written", "Read what butlers are writing", WrittenTexts))
 async def read_written(caller: Connector, parts: Parts, body: AccountBody) -> Response:
     """For drafts: what is written so far of answers to people who are alone with the account. Ask once a second."""
-    return answer({"texts": await parts.drafts.texts(caller, AccountId(body.channel, body.endpoint))})
+    return answer({"texts": await parts.of(_DRAFTS).texts(caller, AccountId(body.channel, body.endpoint))})
 
 
 @router.post("/posted/next", **operation("next_posted_events", "Get events that a platform posted", PostedRows))

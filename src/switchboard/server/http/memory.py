@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.memory.service import MEMORY, FactFilter
+from switchboard.app.memory.service import MEMORY, FactFilter, MemoryService
 from switchboard.server.contracts.memory import (
     FactDetail,
     FactPage,
@@ -20,8 +20,10 @@ from switchboard.server.contracts.memory import (
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
+from switchboard.server.services import TopicService
 
 router = router_of("memory", prefix="/v1/memory")
+_SERVICE: Final = TopicService(lambda services: MemoryService(services.runtime.database))
 
 Operator = Annotated[Principal, Depends(needs(MEMORY))]
 
@@ -37,27 +39,27 @@ async def list_facts(
 ) -> Response:
     """Newest first; of all butlers and authors, or of one. Every read is recorded in the audit log."""
     wanted = FactFilter(system_id, author)
-    return answer(page("facts", await parts.memory.facts(caller, wanted, limit=limit, cursor=cursor)))
+    return answer(page("facts", await parts.of(_SERVICE).facts(caller, wanted, limit=limit, cursor=cursor)))
 
 
 @router.get("/facts/{fact_id}", **operation("get_fact", "Get a fact", FactDetail, 404))
 async def get_fact(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
     """With the message that it was taken from."""
-    fact, sources = await parts.memory.fact(caller, fact_id)
+    fact, sources = await parts.of(_SERVICE).fact(caller, fact_id)
     return answer({"fact": fact, "sources": sources})
 
 
 @router.post("/facts/{fact_id}/share", **operation("share_fact", "Share a fact", SharedFact, 404))
 async def share(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
     """It becomes visible to everyone who talks to the butler."""
-    await parts.memory.share(caller, fact_id)
+    await parts.of(_SERVICE).share(caller, fact_id)
     return answer({"fact_id": fact_id})
 
 
 @router.post("/facts/{fact_id}/forget", **operation("forget_fact", "Forget a fact", ForgottenFact, 404))
 async def forget(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
     """For good: with others that say it and the summaries that may repeat it. Nobody can restore it."""
-    return answer({"fact_id": fact_id, "forgotten": await parts.memory.forget(caller, fact_id)})
+    return answer({"fact_id": fact_id, "forgotten": await parts.of(_SERVICE).forget(caller, fact_id)})
 
 
 @router.get("/summaries", **operation("list_summaries", "List summaries", SummaryPage))
@@ -65,7 +67,7 @@ async def list_summaries(
     caller: Operator, parts: Parts, system_id: Word | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
     """Newest first; of all butlers, or of one. Every read is recorded in the audit log."""
-    return answer(page("summaries", await parts.memory.summaries(caller, system_id, limit=limit, cursor=cursor)))
+    return answer(page("summaries", await parts.of(_SERVICE).summaries(caller, system_id, limit=limit, cursor=cursor)))
 
 
 @router.post(
@@ -74,4 +76,4 @@ async def list_summaries(
 )
 async def restore(caller: Operator, parts: Parts, summary_id: UUID) -> Response:
     """Within 30 days, with those of later summaries. What was learned stays; 409 if nothing can be restored."""
-    return answer({"summary_id": summary_id, "restored": await parts.memory.restore(caller, summary_id)})
+    return answer({"summary_id": summary_id, "restored": await parts.of(_SERVICE).restore(caller, summary_id)})

@@ -5,22 +5,33 @@ Next: `app/classification/spending.py`, `app/classification/log.py`, `app/classi
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import Depends, Query, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.classification.corrections import CORRECT, CorrectionResult, Wish
-from switchboard.app.classification.log import CLASSIFICATIONS, ClassificationFilter
-from switchboard.app.classification.spending import MODELS, By, ModelsView, UsageView
+from switchboard.app.classification.corrections import CORRECT, CorrectionResult, CorrectionService, Wish
+from switchboard.app.classification.log import CLASSIFICATIONS, ClassificationFilter, ClassificationLog
+from switchboard.app.classification.spending import MODELS, By, ModelsView, SpendingService, UsageView
 from switchboard.server.contracts.dead_letters import Moment
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.models import CaseFile, ClassificationPage, CorrectionBody
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
+from switchboard.server.services import Services, TopicService
 
 router = router_of("models", prefix="/v1")
+
+
+def _make_spending(services: Services) -> SpendingService:
+    runtime = services.runtime
+    return SpendingService(runtime.settings, runtime.database, lambda: list(runtime.rule_book.rules.members.values()))
+
+
+_SPENDING: Final = TopicService(_make_spending)
+_CORRECTIONS: Final = TopicService(lambda services: CorrectionService(services.runtime, services.access))
+_LOG: Final = TopicService(lambda services: ClassificationLog(services.runtime, services.access))
 
 Reader = Annotated[Principal, Depends(needs(CLASSIFICATIONS))]
 Corrector = Annotated[Principal, Depends(needs(CORRECT))]
@@ -29,7 +40,7 @@ Corrector = Annotated[Principal, Depends(needs(CORRECT))]
 @router.get("/models", **operation("list_models", "List models", ModelsView, needing=MODELS))
 async def list_models(parts: Parts) -> Response:
     """Those that are asked come first; with their usage today and the state of the daily limits."""
-    return answer(await parts.spending.models())
+    return answer(await parts.of(_SPENDING).models())
 
 
 @router.get("/models/usage", **operation("get_model_usage", "Get usage and cost of models", UsageView, needing=MODELS))
@@ -48,7 +59,7 @@ async def get_usage(
     By message and team: classifications and the answers of models in turns, but not compaction and failed requests of
     turns; a turn counts when its message came.
     """
-    return answer(await parts.spending.usage(by, since, until, limit=limit, cursor=cursor))
+    return answer(await parts.of(_SPENDING).usage(by, since, until, limit=limit, cursor=cursor))
 
 
 @router.get("/classifications", **operation("list_classifications", "List classifications", ClassificationPage))
@@ -64,7 +75,7 @@ async def list_classifications(  # noqa: PLR0913, PLR0917 - one parameter per fi
 ) -> Response:
     """Every attempt, the newest message first; a System3 and a System4 see those of their teams."""
     wanted = ClassificationFilter(None if team_id is None else (team_id,), butler, failed, corrected)
-    return answer(page("classifications", await parts.classifications.list(caller, wanted, limit=limit, cursor=cursor)))
+    return answer(page("classifications", await parts.of(_LOG).list(caller, wanted, limit=limit, cursor=cursor)))
 
 
 @router.get(
@@ -75,7 +86,7 @@ async def list_cases(
     parts: Parts, team_id: Word | None = None, limit: Limit = 500, cursor: Cursor | None = None
 ) -> Response:
     """The newest first, in the form of `switchboard rules test`."""
-    return answer(page("cases", await parts.classifications.cases(team_id, limit=limit, cursor=cursor)))
+    return answer(page("cases", await parts.of(_LOG).cases(team_id, limit=limit, cursor=cursor)))
 
 
 @router.post(
@@ -85,4 +96,4 @@ async def list_cases(
 async def correct(caller: Corrector, parts: Parts, request_id: UUID, body: CorrectionBody) -> Response:
     """A model chose wrongly: this butler or team gets it too, unless it has it already, or with `only_note`."""
     wish = Wish(body.to, body.reason, body.only_note)
-    return answer(await parts.corrections.correct(caller, request_id, wish))
+    return answer(await parts.of(_CORRECTIONS).correct(caller, request_id, wish))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.pairing import PAIRING
+from switchboard.app.messages.pairing import PAIRING, PairingService
 from switchboard.core.strangers import Contact
 from switchboard.domain.shown import ContactState
 from switchboard.server.contracts.messages import Cursor, Limit
@@ -22,8 +22,10 @@ from switchboard.server.contracts.pairing import (
 )
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
+from switchboard.server.services import TopicService
 
 router = router_of("pairing", prefix="/v1/pairing")
+_SERVICE: Final = TopicService(lambda services: PairingService(services.runtime))
 
 Operator = Annotated[Principal, Depends(needs(PAIRING))]
 
@@ -33,14 +35,14 @@ async def list_contacts(
     parts: Parts, state: ContactState | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
     """Newest first, of all restricted endpoints."""
-    return answer(page("contacts", await parts.pairing.contacts(state, limit=limit, cursor=cursor)))
+    return answer(page("contacts", await parts.of(_SERVICE).contacts(state, limit=limit, cursor=cursor)))
 
 
 @router.post("", **operation("allow_contact", "Approve a sender who has not written", AllowedContact))
 async def allow(caller: Operator, parts: Parts, body: ContactBody) -> Response:
     """Held messages are released, as by approving."""
     contact = Contact(body.channel, body.endpoint, body.scope, body.identity)
-    return answer({"contact_id": await parts.pairing.allow(caller, contact)})
+    return answer({"contact_id": await parts.of(_SERVICE).allow(caller, contact)})
 
 
 @router.post("/codes", **operation("create_pairing_code", "Create a pairing code", PairingCode, status=201))
@@ -49,7 +51,7 @@ async def create_code(caller: Operator, parts: Parts, body: CodeBody) -> Respons
 
     With `owner_of`, its sender also becomes an owner of that butler, if it is sent in a private chat.
     """
-    return answer(await parts.pairing.code(caller, body.channel, body.endpoint, body.owner_of), 201)
+    return answer(await parts.of(_SERVICE).code(caller, body.channel, body.endpoint, body.owner_of), 201)
 
 
 @router.post("/{contact_id}/approve", **operation("approve_contact", "Approve a stranger", DecidedContact, 404))
@@ -71,4 +73,4 @@ async def revoke(caller: Operator, parts: Parts, contact_id: UUID) -> Response:
 
 
 async def _decided(caller: Principal, parts: Parts, contact_id: UUID, state: ContactState) -> dict[str, object]:
-    return {"contact_id": contact_id, "messages": await parts.pairing.decide(caller, contact_id, state)}
+    return {"contact_id": contact_id, "messages": await parts.of(_SERVICE).decide(caller, contact_id, state)}
