@@ -1,7 +1,7 @@
 """The configured database, or otherwise the embedded one: opened, migrated, and kept running.
 
 Called by `wiring.py`, and by the commands that look at a database as it is (`ops/`). Settings enter; a `Database`
-leaves, closed at the end. Next: `embedded/supervisor.py`, `store/migrate.py`.
+leaves, closed at the end. Next: `embedded/supervisor.py`, `backups.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from switchboard.app.backups import migrate_with_backup
 from switchboard.app.ownership import require_ours
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError, SwitchboardError, Unavailable
@@ -26,7 +27,6 @@ from switchboard.embedded.sizes import settings_of, size_for
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.lanes.background import run_in_background
 from switchboard.store.database import Database
-from switchboard.store.migrate import migrate
 
 log = structlog.get_logger(__name__)
 
@@ -85,19 +85,22 @@ async def existing_database(settings: Settings, *, create: bool = False) -> Asyn
 
 
 @asynccontextmanager
-async def open_database(settings: Settings, *, workers: int = 1) -> AsyncIterator[Database]:
-    """The database, migrated, for this many worker processes; a crashed embedded server is restarted."""
+async def open_database(settings: Settings, *, workers: int = 1, backup: bool = True) -> AsyncIterator[Database]:
+    """The database, migrated, for this many worker processes; a crashed embedded server is restarted.
+
+    `backup`: make one in `data_dir/backups` before tables change. Raises ConfigurationError, Unavailable.
+    """
     async with AsyncExitStack() as stack:
         if settings.database_direct_url is not None:
             async with existing_database(settings) as direct:
-                await migrate(direct, pooled=True)
+                await migrate_with_backup(settings, direct, backup=backup)
             database = await connect_pooled(settings)
             stack.push_async_callback(database.close)
         else:
             url = await stack.enter_async_context(database_url(settings, create=True, workers=workers))
             database = await Database.connect(url)
             stack.push_async_callback(database.close)
-            await migrate(database)
+            await migrate_with_backup(settings, database, backup=backup)
         # While the process still imports: opening a connection takes twice as long as answering a message.
         await database.warm(3)
         if settings.database_url is None:

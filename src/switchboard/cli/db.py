@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
 from switchboard.app.logs import set_up_logs
 from switchboard.app.ops.backup import back_up, migrate_database, restore
+from switchboard.app.ops.rollback import roll_back
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.open_work import say_open_work
 from switchboard.cli.output import clean, show
+from switchboard.cli.parts import NoBackup
 from switchboard.cli.sizes import bytes_in_words, shown_progress
 from switchboard.connectors.kernel.pausing import paused_account
 
@@ -23,9 +26,12 @@ app = typer.Typer(help="Migrate, back up and restore the database.", no_args_is_
 
 
 @app.command("migrate")
-def migrate() -> None:
-    """Migrate the database to the schema of this release. `up`, `serve` and `work` do it automatically."""
-    applied = [f"{m.number:04d}_{m.name}" for m in asyncio.run(migrate_database(_settings()))]
+def migrate(*, no_backup: NoBackup = False) -> None:
+    """Migrate the database to the schema of this release, after a backup into `data_dir/backups`.
+
+    `up`, `serve` and `work` do it automatically.
+    """
+    applied = [f"{m.number:04d}_{m.name}" for m in asyncio.run(migrate_database(_settings(), backup=not no_backup))]
     show({"applied": applied}, "\n".join(applied) or "nothing to do: the schema is up to date")
 
 
@@ -65,6 +71,28 @@ def restore_backup(
     names = [account.stem for account in accounts]
     said = f"restored from {file}" + (f"; paused: {clean(', '.join(names))}" if names else "")
     show({"file": str(file), "migrated": applied, "paused": names, "open": asdict(restored.open)}, said)
+
+
+@app.command("rollback")
+def rollback(
+    *,
+    lose: Annotated[
+        int, typer.Option(min=0, help="The number of messages accepted since the backup, which will be lost.")
+    ] = 0,
+) -> None:
+    """Go back to the backup made before the last migration, in one transaction, with the new release.
+
+    Switchboard must be stopped. The newer state is kept in a file.
+    """
+    settings = _settings()
+    done = asyncio.run(roll_back(settings, lose))
+    answer = {"schema": done.schema, "newer": str(done.newer) if done.newer else None, "lost": to_builtins(done.lost)}
+    if done.newer is None or done.open is None:
+        show(answer, f"nothing to do: the database is at schema {done.schema}, before that of this release")
+        return
+    say_open_work(done.open, paused=True)  # not to be advised of an option of `db restore`
+    said = f"the database is at schema {done.schema} again: install the release before, and start it\n"
+    show(answer, f"{said}the newer state is kept in {done.newer}; messages lost: {len(done.lost)}")
 
 
 def _settings() -> Settings:

@@ -28,6 +28,12 @@ WhenTold = Annotated[
 ]
 
 
+NoBackup = Annotated[
+    bool,
+    typer.Option("--no-backup", help="Do without the backup that is made before a new release changes the tables."),
+]
+
+
 class ProcessParts(Struct, frozen=True):
     """The parts that this process runs."""
 
@@ -37,6 +43,7 @@ class ProcessParts(Struct, frozen=True):
     concurrency: int | None = None
     name: str = ""
     while_stdin: bool = False
+    backup: bool = True
 
 
 def stop_with_stdin(stop: asyncio.Event, begin: asyncio.Event | None = None) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.parts import ProcessParts, WhileStdin
+from switchboard.cli.parts import NoBackup, ProcessParts, WhileStdin
 from switchboard.domain.json_values import JsonObject
 
 Host = Annotated[str | None, typer.Option(help="The address to listen on; by default as in the settings: 127.0.0.1.")]
@@ -36,25 +36,29 @@ def up(
     port: Port = None,
     workers: Annotated[int, typer.Option(min=0, max=64, help="Number of additional worker processes.")] = 0,
     concurrency: Concurrency = None,
+    no_backup: NoBackup = False,
 ) -> None:
     """Start everything: the database (embedded, unless SWITCHBOARD_DATABASE_URL is set), a server and a worker."""
-    parts = ProcessParts(server=True, worker=True, extra_workers=workers, concurrency=concurrency)
+    parts = ProcessParts(server=True, worker=True, extra_workers=workers, concurrency=concurrency, backup=not no_backup)
     run(_settings(host, port), parts)
 
 
-def serve(*, host: Host = None, port: Port = None, while_stdin: WhileStdin = False) -> None:
+def serve(
+    *, host: Host = None, port: Port = None, no_backup: NoBackup = False, while_stdin: WhileStdin = False
+) -> None:
     """Start the server only (HTTP, MCP); `switchboard work` does the work."""
-    run(_settings(host, port), ProcessParts(server=True, while_stdin=while_stdin))
+    run(_settings(host, port), ProcessParts(server=True, while_stdin=while_stdin, backup=not no_backup))
 
 
 def work(
     *,
     concurrency: Concurrency = None,
     name: Annotated[str, typer.Option(help="A name for this worker's log lines.")] = "",
+    no_backup: NoBackup = False,
     while_stdin: WhileStdin = False,
 ) -> None:
     """Start a worker only. On SIGTERM, running turns get time to finish, and the rest goes to other workers at once."""
-    parts = ProcessParts(worker=True, concurrency=concurrency, name=name, while_stdin=while_stdin)
+    parts = ProcessParts(worker=True, concurrency=concurrency, name=name, while_stdin=while_stdin, backup=not no_backup)
     run(load_settings(), parts)
 
 

@@ -78,7 +78,7 @@ async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event, man
         # The database starts in its own processes; meanwhile, this one imports the modules that use it.
         work = asyncio.create_task(asyncio.to_thread(_import_work, parts))
         run_server = asyncio.create_task(_import_server_after(work)) if parts.server else None
-        opening = open_database(checked.settings, workers=1 + parts.extra_workers)
+        opening = open_database(checked.settings, workers=1 + parts.extra_workers, backup=parts.backup)
         database = await stack.enter_async_context(opening)
         opened = OpenedProcess(checked, parts, database, listener, stop, connectors, begin, manager)
         await (await work)(opened, run_server)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from switchboard.app.ops.backup import Progress
+from switchboard.app.dumps import Progress
 from switchboard.cli.output import errors
 
 _SMALL: Final = 100_000

@@ -1,6 +1,6 @@
 """The PostgreSQL programs: where they are, which user runs them, how they are run, and what their errors mean.
 
-Called by `embedded/supervisor.py`, and by `app/ops/backup.py` for the programs alone. In: a directory of programs (or
+Called by `embedded/supervisor.py`, and by `app/dumps.py` for the programs alone. In: a directory of programs (or
 none: the wheel's) and a data directory; out: exit codes with text, and a `ConfigurationError` with the fix.
 Next: `embedded/supervisor.py`, which starts the server.
 """

@@ -53,6 +53,12 @@ Point = Literal[
     "backup_written",
     "restore_begun",
     "restore_written",
+    "migration_dumped",
+    "migration_backed_up",
+    "rollback_begun",
+    "rollback_unpacked",
+    "rollback_kept",
+    "rollback_done",
 ]
 
 

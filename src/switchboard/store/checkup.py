@@ -1,9 +1,13 @@
 """The state of PostgreSQL: version, durability, clock, schema, other connections.
 
-Called by `checks/server.py` and `app/ops/backup.py`; reads only.
+Called by `checks/server.py`, and by `app/ops/` for `switchboard db`; reads only.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -34,6 +38,24 @@ class OpenWork(Struct, frozen=True):
     replies: int
 
 
+class OurConnection(Struct, frozen=True):
+    """A connection of Switchboard: the process of PostgreSQL that serves it, its name, and where it comes from."""
+
+    pid: int
+    name: str
+    host: str
+
+
+class AcceptedSince(Struct, frozen=True):
+    """A message, and how many replies to it have been sent."""
+
+    request_id: UUID
+    channel: str
+    sender: str
+    received_at: datetime
+    replies_sent: int
+
+
 async def server_facts(database: Database) -> ServerFacts:
     """Facts about the server."""
     [found] = rows_as(ServerFacts, await database.rows(query("checkup.server")))
@@ -61,3 +83,18 @@ async def open_work(database: Database) -> OpenWork:
 async def others_connected(database: Database) -> int:
     """The number of other connections of Switchboard; exact if `database` has a pool of one."""
     return int(await database.value(query("checkup.others")))
+
+
+async def connections(database: Database) -> list[OurConnection]:
+    """The other connections of Switchboard; exact if `database` has a pool of one."""
+    return rows_as(OurConnection, await database.rows(query("checkup.connections")))
+
+
+async def accepted_besides(database: Database, known: Sequence[UUID]) -> list[AcceptedSince]:
+    """The messages that are not `known`, oldest first."""
+    return rows_as(AcceptedSince, await database.rows(query("checkup.accepted"), known))
+
+
+async def count_messages(database: Database) -> int:
+    """All messages that were ever accepted and are still kept."""
+    return int(await database.value(query("checkup.messages")))

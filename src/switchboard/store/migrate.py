@@ -1,8 +1,7 @@
 """Bring a database to the current schema: numbered files of DDL, then the functions, in one transaction.
 
-Called by `app/database.py` at every start, and by `app/ops/backup.py` for `switchboard db`. The files of
-`sql/migrations` and `sql/functions` are applied; one process migrates at a
-time. Next: `store/database.py`, whose queries rely on it.
+Called by `app/backups.py` at every start and for `switchboard db`. The files of `sql/migrations` and `sql/functions`
+are applied; one process migrates at a time. Next: `store/database.py`, whose queries rely on it.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import cache
 from typing import Final
@@ -26,7 +26,7 @@ from switchboard.store.database import ROLE_SETTINGS, SCHEMA, SQL, Database, Row
 log = structlog.get_logger(__name__)
 
 COMPONENT: Final = "switchboard"
-_LOCK: Final = 0x5357_4244  # an arbitrary key of ours ("SWBD"): two migrators must not meet
+LOCK: Final = 0x5357_4244  # an arbitrary key of ours ("SWBD"): two migrators must not meet
 _A_DAY_S: Final = 86_400.0
 """A migration may rewrite a large table, and a second process waits for it."""
 _LOCK_WAIT: Final = "60s"
@@ -47,6 +47,19 @@ class Migration(Struct, frozen=True):
     number: int
     name: str
     sql: str
+
+
+class Upgrade(Struct, frozen=True):
+    """A database whose tables are about to change: its schema and the next, PostgreSQL's version, bytes of data."""
+
+    before: int
+    after: int
+    server: int
+    size_bytes: int
+
+
+BackUp = Callable[[Upgrade], Awaitable[None]]
+"""Is awaited before anything changes, while the lock of migrations is held. If it raises, nothing changes."""
 
 
 def migrations() -> tuple[Migration, ...]:
@@ -70,16 +83,17 @@ def functions() -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in found)
 
 
-async def migrate(database: Database, *, pooled: bool = False) -> tuple[Migration, ...]:
+async def migrate(database: Database, *, pooled: bool = False, back_up: BackUp | None = None) -> tuple[Migration, ...]:
     """Apply the migrations that are missing and return them, and the functions if they differ; all or nothing.
 
+    `back_up` is called before the tables of a database that is not new change.
     `pooled`: others connect through a pooler in transaction mode, so settings of connections are set on our role.
     Raises `ConfigurationError` for a database of a newer release, running processes of an older one, a missing
-    privilege, and foreign objects on our tables; `Unavailable` if a table is locked for long.
+    privilege, and foreign objects on our tables; `Unavailable` if a table is locked for long; what `back_up` raises.
     """
     try:
         async with database.connection() as connection, connection.transaction():
-            missing = await _migrate(connection)
+            missing = await _migrate(connection, back_up)
             if pooled:
                 await _set_on_role(connection)
             return missing
@@ -99,11 +113,11 @@ async def migrate(database: Database, *, pooled: bool = False) -> tuple[Migratio
         ) from error
 
 
-async def _migrate(connection: PoolConnectionProxy[Row]) -> tuple[Migration, ...]:
+async def _migrate(connection: PoolConnectionProxy[Row], back_up: BackUp | None) -> tuple[Migration, ...]:
     known = migrations()
-    if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", _LOCK):
+    if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", LOCK):
         log.info("waiting for another process that brings the database to its schema")
-        await connection.execute("select pg_advisory_xact_lock($1)", _LOCK, timeout=_A_DAY_S)
+        await connection.execute("select pg_advisory_xact_lock($1)", LOCK, timeout=_A_DAY_S)
     await connection.execute(f"set local lock_timeout = '{_LOCK_WAIT}'")
     if await connection.fetchval("select to_regnamespace($1) is null", SCHEMA):
         # Not `if not exists`, which requires the right to create even if there is nothing to create.
@@ -117,6 +131,8 @@ async def _migrate(connection: PoolConnectionProxy[Row]) -> tuple[Migration, ...
     missing = tuple(m for m in known if m.number > done)
     if done and missing:
         await _require_no_older(connection)
+        if back_up is not None:
+            await back_up(await _upgrade(connection, done, missing[-1].number))
     for migration in missing:
         if done:
             log.info("migrating the database", to=f"{migration.number:04} {migration.name}")
@@ -129,6 +145,12 @@ async def _migrate(connection: PoolConnectionProxy[Row]) -> tuple[Migration, ...
     await connection.execute(query("partitions.make"), None)
     await connection.execute(query("facts.forget_again"))  # a restored backup may still contain forgotten facts
     return missing
+
+
+async def _upgrade(connection: PoolConnectionProxy[Row], before: int, after: int) -> Upgrade:
+    return Upgrade(
+        before, after, connection.get_server_version().major, await connection.fetchval(query("checkup.data"))
+    )
 
 
 async def _require_no_older(connection: PoolConnectionProxy[Row]) -> None:

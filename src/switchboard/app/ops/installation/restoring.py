@@ -27,7 +27,8 @@ from msgspec.structs import replace
 
 from switchboard import __version__
 from switchboard.app.database import existing_database
-from switchboard.app.ops.backup import Progress, restore
+from switchboard.app.dumps import Progress
+from switchboard.app.ops.backup import restore
 from switchboard.app.ops.installation.archive import (
     DUMP,
     FILES,

@@ -26,7 +26,8 @@ from msgspec import Struct
 
 from switchboard import __version__
 from switchboard.app.database import existing_database
-from switchboard.app.ops.backup import Progress, dump, partial_file
+from switchboard.app.dumps import Progress, partial_file
+from switchboard.app.ops.backup import dump
 from switchboard.app.ops.installation.archive import (
     DUMP,
     FILES,

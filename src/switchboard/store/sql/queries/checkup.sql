@@ -14,6 +14,11 @@ select (select count(*) from pg_tables where schemaname = 'switchboard') as tabl
 select coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8
 from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'switchboard' and c.relkind in ('r', 'm');
 
+-- name: data
+-- Without indexes, which are in no backup.
+select coalesce(sum(pg_table_size(c.oid)), 0)::int8
+from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'switchboard' and c.relkind = 'r';
+
 -- name: migration
 select coalesce(max(number), 0) from migration where component = 'switchboard';
 
@@ -25,3 +30,16 @@ select (select count(*) from delivery where state = 'pending') + (select count(*
 -- name: others
 select count(*) from pg_stat_activity
 where datname = current_database() and pid <> pg_backend_pid() and application_name like 'switchboard%';
+
+-- name: connections
+select pid, application_name as name, coalesce(host(client_addr), 'this machine') as host from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid() and application_name like 'switchboard%' order by pid;
+
+-- name: accepted
+select m.request_id, m.channel, m.sender, m.received_at,
+       (select count(*) from outbox o where o.request_id = m.request_id and o.state = 'sent') as replies_sent
+from message_inbox m where not exists (select from unnest($1::uuid[]) as known where known = m.request_id)
+order by m.request_id;
+
+-- name: messages
+select count(*) from message_inbox;

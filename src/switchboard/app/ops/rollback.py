@@ -1,0 +1,189 @@
+"""The way back from a migration: the backup made before it replaces the database, in one transaction.
+
+Called by `switchboard db rollback`. In: settings, and how many messages may be lost; out: a database on which the
+release before starts, and a file with the newer state. Killed at any moment, it leaves one state or the other, and can
+be repeated. Next: `backup.py`, `app/backups.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from switchboard.app.backups import backups_of
+from switchboard.app.database import database_url
+from switchboard.app.dumps import DUMP, PostgresPrograms, find_tools, partial_file, run_program
+from switchboard.app.ops.backup import forgotten_there, replace_schema, unpack
+from switchboard.app.settings import Settings
+from switchboard.domain.errors import Conflict, NotFound
+from switchboard.lanes.faults import point
+from switchboard.store.checkup import (
+    AcceptedSince,
+    OpenWork,
+    OurConnection,
+    accepted_besides,
+    connections,
+    count_messages,
+    open_work,
+    schema_facts,
+    server_facts,
+)
+from switchboard.store.database import SCHEMA, Database
+from switchboard.store.migrate import LOCK, known_schema
+
+_LISTED: Final = 1000
+_ALONE: Final = """do $$ begin
+    if exists (
+        select from pg_stat_activity where datname = current_database() and application_name like 'switchboard%'
+    ) then
+        raise exception 'a process of Switchboard has connected meanwhile; stop it and repeat the rollback';
+    end if;
+end $$"""
+_UNCHANGED: Final = """do $$ begin
+    if (select count(*) from {schema}.message_inbox) <> {messages} then
+        raise exception 'messages have been accepted meanwhile; repeat the rollback';
+    end if;
+end $$"""
+
+
+class RolledBack(Struct, frozen=True):
+    """The schema that the database has now, the file with the newer state, and what is only there.
+
+    Without a file there was nothing to do.
+    """
+
+    schema: int
+    newer: Path | None = None
+    lost: Sequence[AcceptedSince] = ()
+    open: OpenWork | None = None
+
+
+class _Plan(Struct, frozen=True):
+    """From the schema `after` to `before`, by a backup, whose SQL is `script`."""
+
+    before: int
+    after: int
+    backup: Path
+    script: Path
+    forgotten: Path
+    tools: PostgresPrograms
+
+    @property
+    def newer(self) -> Path:
+        """The same name if the rollback to the same backup is repeated."""
+        made = datetime.fromtimestamp(self.backup.stat().st_mtime, UTC)
+        return self.backup.with_name(f"{self.after:04d}-{self.before:04d}-{made:%Y%m%dT%H%M%SZ}.dump")
+
+
+async def roll_back(settings: Settings, lose: int) -> RolledBack:
+    """Replace the database by the backup that was made before its last migration.
+
+    `lose`: the number of messages that have been accepted since. Raises Conflict with a list of processes that are
+    connected or of these messages, if there are others than that many; NotFound without a backup; ConfigurationError.
+    """
+    async with database_url(settings) as url:
+        with tempfile.TemporaryDirectory(prefix="switchboard-rollback-") as scratch:
+            database = await Database.connect(url, size=1)
+            try:
+                if (schema := (await schema_facts(database)).migration) < known_schema():
+                    return RolledBack(schema)
+                plan = await _prepare(settings, database, schema, Path(scratch))
+                lost = await _require_known(database, plan.script, lose)
+                messages = await count_messages(database)
+            finally:
+                await database.close()  # so that every connection that is found from here on is another's
+            await _keep_newer(plan, url)
+            await replace_schema(plan.tools, url, _guards(messages), (plan.script, plan.forgotten))
+            point("rollback_done")
+            again = await _read_open_work(url)
+    return RolledBack(plan.before, plan.newer, lost, again)
+
+
+async def _read_open_work(url: str) -> OpenWork:
+    database = await Database.connect(url, size=1)
+    try:
+        return await open_work(database)
+    finally:
+        await database.close()
+
+
+async def _prepare(settings: Settings, database: Database, schema: int, scratch: Path) -> _Plan:
+    if found := await connections(database):
+        raise Conflict(f"processes are connected; stop them before a rollback:\n{_lines_of(found)}")
+    if not (backups := backups_of(settings, schema)):
+        raise NotFound(
+            f"there is no backup made before the migration to schema {schema} in {settings.data_dir / 'backups'}; "
+            "run this where the migration ran, or restore a backup of your own with the release before"
+        )
+    point("rollback_begun")
+    before, backup = backups[0]
+    tools = await find_tools(settings, (await server_facts(database)).major)
+    plan = _Plan(before, schema, backup, scratch / "backup.sql", scratch / "forgotten.sql", tools)
+    await asyncio.to_thread(plan.forgotten.write_text, await forgotten_there(database))
+    await unpack(tools, backup, plan.script, lambda: None)
+    point("rollback_unpacked")
+    return plan
+
+
+def _lines_of(found: Sequence[OurConnection]) -> str:
+    return "\n".join(f"  {one.name} from {one.host} (PostgreSQL's process {one.pid})" for one in found)
+
+
+async def _require_known(database: Database, script: Path, lose: int) -> list[AcceptedSince]:
+    """What is not in the backup: by its content, not by a clock, so that an old backup loses nothing unnoticed."""
+    known = await asyncio.to_thread(lambda: list(_messages_in(script)))
+    lost = await accepted_besides(database, known)
+    if len(lost) == lose:
+        return lost
+    if not lost:
+        raise Conflict("no message has been accepted since the backup: leave out --lose")
+    lines = [
+        f"  {one.request_id} {one.channel} {one.sender!r}, replies sent: {one.replies_sent}" for one in lost[:_LISTED]
+    ]
+    more = [f"  and {len(lost) - _LISTED} more"] if len(lost) > _LISTED else []
+    listed = "\n".join([*lines, *more])
+    raise Conflict(
+        f"messages have been accepted since the backup, and would be lost:\n{listed}\n"
+        f"pass --lose {len(lost)} to lose them; a dump of the present state is kept"
+    )
+
+
+def _messages_in(script: Path) -> Iterator[UUID]:
+    """The ids in the inbox of a backup: the lines between COPY and `\\.`, column by column."""
+    start = f"COPY {SCHEMA}.message_inbox".encode()
+    column = -1
+    with script.open("rb") as lines:
+        for line in lines:
+            if column >= 0 and line != b"\\.\n":
+                yield UUID(line.rstrip(b"\n").split(b"\t", column + 1)[column].decode())
+                continue
+            is_inbox = line.startswith(start) and line.endswith(b" FROM stdin;\n")
+            column = _columns(line).index(b"request_id") if is_inbox else -1
+
+
+def _columns(line: bytes) -> list[bytes]:
+    return line[line.index(b"(") + 1 : line.rindex(b")")].split(b", ")
+
+
+async def _keep_newer(plan: _Plan, url: str) -> None:
+    with partial_file(plan.newer) as partial:
+        await run_program(plan.tools, "pg_dump", [*DUMP, f"--file={partial}"], url, lambda: None)
+    point("rollback_kept")
+
+
+def _guards(messages: int) -> tuple[str, ...]:
+    """Whoever starts now waits for the lock of migrations; whoever started a moment ago stops us."""
+    return (
+        "set local lock_timeout = '60s'",
+        f"select pg_advisory_xact_lock({LOCK})",
+        _ALONE,
+        f"lock table {SCHEMA}.message_inbox in access exclusive mode",
+        _UNCHANGED.format(schema=SCHEMA, messages=messages),
+    )
