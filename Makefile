@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist pictures pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report
+.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -86,8 +86,11 @@ peers: $(STAMP) ## our rows of docs/comparison.md: none may be worse than record
 	@$(BIN)/python -m tests.chaos.peers_run $(REPORT)
 
 nightly: $(STAMP) ## what CI leaves out: random examples, the kit, runners, long chaos; two hours
-	@$(MAKE) --no-print-directory random plans kit bombs runners
+	@$(MAKE) --no-print-directory random plans kit bombs runners pythons
 	@$(MAKE) --no-print-directory chaos WHAT=all
+
+house: $(STAMP) ## the database of this release, from which later ones are upgraded in tests
+	@$(BIN)/python -m tests.houses $(BIN)/switchboard
 
 dist: $(STAMP) ## wheel and sdist, checked, and tried in an empty environment; two minutes
 	@$(BIN)/python -m tests.dist

@@ -14,6 +14,8 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
+from tests.houses import RELEASES
+
 HOME: Final = Path(__file__).parent.parent
 CHECKS: Final = (("make", "check"), ("make", "nightly"))
 _HEADING: Final = re.compile(r"^## (?P<heading>.+)\n(?P<notes>(?:(?!## ).*\n?)*)", re.MULTILINE)
@@ -39,6 +41,7 @@ def obstacles(version: str, changelog: str) -> list[str]:
             (heading != version, f"pyproject.toml says {version}, the topmost heading of CHANGELOG.md {heading}"),
             (not text, f"CHANGELOG.md says nothing about {heading}"),
             (bool(_git("tag", "--list", tag)), f"there is a tag {tag} already"),
+            (not (RELEASES / f"{version}.dump").exists(), f"later releases lack a database of {version}: make house"),
         )
         if wrong
     ]

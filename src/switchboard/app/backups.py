@@ -43,7 +43,10 @@ async def migrate_with_backup(settings: Settings, database: Database, *, backup:
             ) from error
 
     pooled = settings.database_direct_url is not None
-    return await migrate(database, pooled=pooled, back_up=back_up if backup else None)
+    point("migration_begun")
+    applied = await migrate(database, pooled=pooled, back_up=back_up if backup else None)
+    point("migration_done")
+    return applied
 
 
 def backups_of(settings: Settings, after: int) -> list[tuple[int, Path]]:
@@ -68,6 +71,7 @@ async def _back_up(settings: Settings, url: str, upgrade: Upgrade) -> None:
     point("migration_backed_up")
     for old, _ in _backups(settings)[_KEPT:]:
         old.unlink(missing_ok=True)
+    point("migration_pruned")
 
 
 def _backups(settings: Settings) -> list[tuple[Path, re.Match[str]]]:

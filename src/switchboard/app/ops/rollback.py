@@ -97,6 +97,7 @@ async def roll_back(settings: Settings, lose: int) -> RolledBack:
                 plan = await _prepare(settings, database, schema, Path(scratch))
                 lost = await _require_known(database, plan.script, lose)
                 messages = await count_messages(database)
+                point("rollback_counted")
             finally:
                 await database.close()  # so that every connection that is found from here on is another's
             await _keep_newer(plan, url)
