@@ -556,7 +556,7 @@ async def test_a_foreign_directory_is_left_alone(place: Path) -> None:
 async def test_data_of_another_version_is_refused(place: Path) -> None:
     await _first_answer(place / "data")
     (place / "data" / "PG_VERSION").write_text("13\n")
-    with pytest.raises(ConfigurationError, match=r"written by PostgreSQL 13, but .* version 18; .*pg_upgrade"):
+    with pytest.raises(ConfigurationError, match=r"written by PostgreSQL 13, but .* version 18; .*move the data"):
         await _first_answer(place / "data")
 
 

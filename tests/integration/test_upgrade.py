@@ -14,9 +14,11 @@ from typing import Any, Final
 import pytest
 
 from switchboard.store.migrate import known_schema
+from tests.places import place
 from tests.processes import DEADLINE, EXECUTABLE, butler, running, told, write_teams
 from tests.processes import environment as environment_of
 
+__all__ = ["place"]
 TEAM: Final = {
     "team": {"name": "root"},
     "purpose": "Everything",
@@ -24,10 +26,11 @@ TEAM: Final = {
     "routing_rules": [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/memo"}]}],
 }
 NEW_RELEASE: Final = """
+import os
 import sys
 from switchboard.store import migrate
 present = migrate.migrations()
-sql = "alter table message_inbox add column later text"
+sql = os.environ.get("NEW_RELEASE_SQL", "alter table message_inbox add column later text")
 following = migrate.Migration(migrate.COMPONENT, present[-1].number + 1, "following", sql)
 migrate.migrations = lambda: (*present, following)
 from switchboard.cli.main import main
@@ -191,3 +194,40 @@ def test_an_old_backup_loses_nothing_unnoticed(house: House) -> None:
     house.done("db", "migrate", "--no-backup")
     (house.backups / BACKUP).unlink()
     assert "no backup made before" in house.refused("db", "rollback")
+
+
+def test_an_upgrade_is_tried_before_it_is_made(house: House) -> None:
+    found = house.done("upgrade", "--check")
+    assert (found["schema"], found["newest"], found["migrations"]) == (OLD, NEW, [f"{NEW:04d}_following"])
+    assert (found["good"], found["backup"], found["trial"]["kind"]) == (True, None, "undone")
+    with running(house.environment, "up"):
+        assert house.done("upgrade", "--check")["trial"]["kind"] == "none"
+    assert house.schema_is_old()
+    assert house.files() == set()
+    failing = house.new_release("upgrade", "--check", NEW_RELEASE_SQL="alter table nowhere add column x text")
+    assert (failing.returncode, json.loads(failing.stdout)["good"]) == (1, False)
+    house.done("upgrade")
+    assert house.done("upgrade", "--check") | {"data_bytes": 0, "free_bytes": 0} == {
+        "good": True,
+        "schema": NEW,
+        "newest": NEW,
+        "migrations": [],
+        "functions": False,
+        "data_bytes": 0,
+        "free_bytes": 0,
+        "backup": None,
+        "trial": None,
+    }
+
+
+def test_a_running_house_is_tried_in_a_copy(house: House, place: Path) -> None:
+    env = {**house.environment, "SWITCHBOARD_DATA_DIR": str(place / "data")}
+    del env["SWITCHBOARD_DATABASE_URL"]
+    own = House(env, house.new, place / "data/backups")
+    with running(env, "up") as server:
+        kept = told(server.environment, "send", "before")["request_id"]
+        found = own.done("upgrade", "--check")
+        assert (found["good"], found["trial"]["kind"], found["trial"]["problem"]) == (True, "copy", "")
+        assert not list((place / "data").glob("upgrade-*"))
+        assert told(server.environment, "messages", "show", kept)["request_id"] == kept
+    assert own.schema_is_old()

@@ -93,6 +93,7 @@ COMMANDS: Final = (
     CommandEntry("doctor", "doctor:doctor", "Check the installation and say how to fix it.", _KEEP),
     CommandEntry("backup", "backup:backup", "Save the whole installation in one file, even while it works.", _KEEP),
     CommandEntry("restore", "backup:restore", "Restore a whole installation into an empty directory.", _KEEP),
+    CommandEntry("upgrade", "upgrade:upgrade", "Bring the database to this release, or try what that changes.", _KEEP),
     CommandEntry("db", "db:app", "Migrate, back up and restore the database.", _KEEP),
     CommandEntry("bench", "bench:app", "Run benchmarks, as ratios to a baseline of the same run.", _KEEP),
     CommandEntry("version", "version:version", "Show the version.", _KEEP),

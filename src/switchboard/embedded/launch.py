@@ -89,8 +89,8 @@ def _require_same_version(data_dir: Path, programs: Programs) -> None:
     if written_by != str(programs.major):
         raise ConfigurationError(
             f"{data_dir} was written by PostgreSQL {written_by}, but the programs in {programs.directory} are "
-            f"version {programs.major}; use the programs of version {written_by}, or move the data with "
-            "pg_upgrade or with pg_dump and psql"
+            f"version {programs.major}; name the programs of version {written_by} as postgres_binaries, "
+            "or move the data, see docs/upgrading.md"
         )
 
 

@@ -74,6 +74,11 @@ async def schema_bytes(database: Database) -> int:
     return int(await database.value(query("checkup.size")))
 
 
+async def data_bytes(database: Database) -> int:
+    """What our tables take on the disk, without indexes: the most that a backup takes."""
+    return int(await database.value(query("checkup.data")))
+
+
 async def open_work(database: Database) -> OpenWork:
     """What is waiting or running."""
     [found] = rows_as(OpenWork, await database.rows(query("checkup.open_work")))

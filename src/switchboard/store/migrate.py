@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from typing import Final
@@ -62,6 +63,14 @@ BackUp = Callable[[Upgrade], Awaitable[None]]
 """Is awaited before anything changes, while the lock of migrations is held. If it raises, nothing changes."""
 
 
+BeforeCommit = Callable[[tuple[Migration, ...]], Awaitable[None]]
+"""Is told what was applied. If it raises, all of that is undone."""
+
+
+class _Undone(Exception):
+    """All was well, and is undone."""
+
+
 def migrations() -> tuple[Migration, ...]:
     """All migrations that this release knows, in order."""
     found = []
@@ -83,10 +92,30 @@ def functions() -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in found)
 
 
-async def migrate(database: Database, *, pooled: bool = False, back_up: BackUp | None = None) -> tuple[Migration, ...]:
+async def try_migrations(database: Database) -> tuple[Migration, ...]:
+    """Apply what `migrate` would, in a transaction that is undone; returns and raises the same."""
+    found: tuple[Migration, ...] = ()
+
+    async def undo(migrations: tuple[Migration, ...]) -> None:
+        nonlocal found
+        found = migrations
+        raise _Undone
+
+    with suppress(_Undone):
+        await migrate(database, before_commit=undo)
+    return found
+
+
+async def migrate(
+    database: Database,
+    *,
+    pooled: bool = False,
+    back_up: BackUp | None = None,
+    before_commit: BeforeCommit | None = None,
+) -> tuple[Migration, ...]:
     """Apply the migrations that are missing and return them, and the functions if they differ; all or nothing.
 
-    `back_up` is called before the tables of a database that is not new change.
+    `back_up` is called before the tables of a database that is not new change, `before_commit` when all has changed.
     `pooled`: others connect through a pooler in transaction mode, so settings of connections are set on our role.
     Raises `ConfigurationError` for a database of a newer release, running processes of an older one, a missing
     privilege, and foreign objects on our tables; `Unavailable` if a table is locked for long; what `back_up` raises.
@@ -96,6 +125,8 @@ async def migrate(database: Database, *, pooled: bool = False, back_up: BackUp |
             missing = await _migrate(connection, back_up)
             if pooled:
                 await _set_on_role(connection)
+            if before_commit is not None:
+                await before_commit(missing)
             return missing
     except asyncpg.InsufficientPrivilegeError as error:
         raise ConfigurationError(
@@ -189,12 +220,26 @@ async def _done(connection: PoolConnectionProxy[Row]) -> int:
     )
 
 
-async def _replace_functions(connection: PoolConnectionProxy[Row]) -> None:
+async def functions_differ(database: Database) -> bool:
+    """Whether `migrate` would replace the functions of a database that has our schema."""
+    async with database.connection() as connection:
+        return await _lacks(connection, _digest(functions()))
+
+
+def _digest(sql: str) -> str:
+    return hashlib.sha256(sql.encode()).hexdigest()
+
+
+async def _lacks(connection: PoolConnectionProxy[Row], digest: str) -> bool:
     """Unless already installed, or installed by a newer release beside which an old process starts again."""
-    sql = functions()
-    digest = hashlib.sha256(sql.encode()).hexdigest()
     row = await connection.fetchrow("select digest, release from installed_functions where component = $1", COMPONENT)
-    if row is not None and (row["digest"] == digest or _release(row["release"]) > _release(__version__)):
+    return row is None or (row["digest"] != digest and _release(row["release"]) <= _release(__version__))
+
+
+async def _replace_functions(connection: PoolConnectionProxy[Row]) -> None:
+    sql = functions()
+    digest = _digest(sql)
+    if not await _lacks(connection, digest):
         return
     await connection.execute("set local check_function_bodies = off")  # they call each other, in any order
     await connection.execute(sql)

@@ -1,0 +1,171 @@
+"""What an upgrade would change in the database, tried without changing it.
+
+Called by `switchboard upgrade --check`. In: settings; out: what would be applied, whether a backup can be made, and how
+the trial went. A database that nobody uses is tried in a transaction that is undone; the embedded one of a running
+house in a copy of its files, started beside it; one of others that is in use is not tried. Next: `store/migrate.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from switchboard.app.database import database_url
+from switchboard.app.dumps import find_tools, run_program
+from switchboard.app.settings import Settings
+from switchboard.domain.errors import ConfigurationError, SwitchboardError
+from switchboard.embedded.binaries import UnprivilegedUser, account_for
+from switchboard.embedded.files import disk_errors
+from switchboard.embedded.sizes import settings_of
+from switchboard.embedded.supervisor import embedded_postgres
+from switchboard.store.checkup import connections, data_bytes, schema_facts, server_facts
+from switchboard.store.database import Database
+from switchboard.store.migrate import functions_differ, migrations, try_migrations
+
+TrialKind = Literal["undone", "copy", "none"]
+_ROOM: Final = 1.2
+"""Of the space that a copy takes."""
+_CANNOT_TELL: Final[dict[TrialKind, str]] = {
+    "undone": "",
+    "copy": "how long it takes when nothing else runs: perhaps less",
+    "none": "whether it works, nor how long it takes: stop all processes and repeat this, or try a restored backup",
+}
+
+
+class Trial(Struct, frozen=True):
+    """How the migrations were tried, for how many seconds, what went wrong, and what it cannot tell."""
+
+    kind: TrialKind
+    seconds: float = 0.0
+    problem: str = ""
+    cannot_tell: str = ""
+
+
+class UpgradeCheck(Struct, frozen=True):
+    """The schema that the database has and the one of this release, the migrations between them, and bytes.
+
+    `functions`: whether functions of the database are replaced, which takes no time. `backup`: why none can be made;
+    None: one can. `trial` is None if no table changes.
+    """
+
+    schema: int
+    newest: int
+    migrations: tuple[str, ...]
+    functions: bool
+    data_bytes: int
+    free_bytes: int
+    backup: str | None = None
+    trial: Trial | None = None
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is known that would prevent the upgrade."""
+        return self.backup is None and (self.trial is None or not self.trial.problem)
+
+
+async def check_upgrade(settings: Settings) -> UpgradeCheck:
+    """Look at the database, and try the migrations that it lacks. Raises ConfigurationError, Unavailable."""
+    async with database_url(settings) as url:
+        database = await Database.connect(url, size=1)
+        try:
+            at = (await schema_facts(database)).migration
+            known = migrations()
+            missing = tuple(f"{one.number:04d}_{one.name}" for one in known if one.number > at)
+            functions = bool(at) and await functions_differ(database)
+            sizes = (await data_bytes(database), _free_bytes(settings.data_dir))
+            found = UpgradeCheck(at, known[-1].number, missing, functions, *sizes)
+            if not missing or not at:
+                return found
+            backup = await _find_obstacle(settings, database, found)
+            return replace(found, backup=backup, trial=await _try(settings, database, url))
+        finally:
+            await database.close()
+
+
+async def _find_obstacle(settings: Settings, database: Database, found: UpgradeCheck) -> str | None:
+    """Why no backup can be made before the migration."""
+    if found.free_bytes < found.data_bytes:
+        return f"{settings.data_dir} has {found.free_bytes >> 20} MiB free, and may need {found.data_bytes >> 20} MiB"
+    try:
+        await find_tools(settings, (await server_facts(database)).major)
+    except ConfigurationError as error:
+        return error.message
+    return None
+
+
+async def _try(settings: Settings, database: Database, url: str) -> Trial:
+    if not await connections(database):
+        return await _timed("undone", lambda: _in_place(database))
+    if settings.database_url is None and settings.database_direct_url is None:
+        return await _timed("copy", lambda: _in_copy(settings, database, url))
+    return Trial("none", cannot_tell=_CANNOT_TELL["none"])
+
+
+async def _timed(kind: TrialKind, work: Callable[[], Awaitable[float]]) -> Trial:
+    try:
+        seconds = await work()
+    except SwitchboardError as error:
+        return Trial(kind, problem=error.message)
+    return Trial(kind, round(seconds, 1), cannot_tell=_CANNOT_TELL[kind])
+
+
+async def _in_place(database: Database) -> float:
+    started = time.monotonic()
+    await try_migrations(database)
+    return time.monotonic() - started
+
+
+async def _in_copy(settings: Settings, database: Database, url: str) -> float:
+    """Seconds that the migrations take in a base backup, which is removed again."""
+    place = settings.data_dir / "postgres"
+    need, free = int(_ROOM * _bytes_below(place)), _free_bytes(settings.data_dir)
+    if free < need:
+        raise ConfigurationError(
+            f"a copy of the database needs {need >> 20} MiB in {settings.data_dir}, and {free >> 20} MiB are free; "
+            "stop all processes and repeat this: then no copy is needed"
+        )
+    with disk_errors(settings.data_dir), tempfile.TemporaryDirectory(prefix="upgrade-", dir=settings.data_dir) as top:
+        copy = Path(top, "postgres")
+        tools = await find_tools(settings, (await server_facts(database)).major)
+        await run_program(tools, "pg_basebackup", [f"--pgdata={copy}", "--checkpoint=fast"], url, lambda: None)
+        await asyncio.to_thread(_hand_over, copy, account_for(place))
+        small = settings_of("small")
+        async with embedded_postgres(copy, binaries=settings.postgres_binaries, settings=small) as server:
+            tried = await Database.connect(server.url, size=1)
+            try:
+                return await _in_place(tried)
+            finally:
+                await tried.close()
+
+
+def _free_bytes(place: Path) -> int:
+    """Where it is, or will be made."""
+    there = next(parent for parent in (place.absolute(), *place.absolute().parents) if parent.exists())
+    return shutil.disk_usage(there).free
+
+
+def _bytes_below(place: Path) -> int:
+    total = 0
+    for file in place.rglob("*"):
+        with suppress(OSError):  # PostgreSQL removes files at any time
+            total += file.lstat().st_size
+    return total
+
+
+def _hand_over(copy: Path, account: UnprivilegedUser | None) -> None:
+    """Where we are root, it belongs to the user of the original; and no lock file of the original counts."""
+    for name in ("switchboard.lock", "switchboard.users"):
+        (copy / name).unlink(missing_ok=True)
+    if account is not None:
+        copy.parent.chmod(0o711)
+        for path in (copy, *copy.rglob("*")):
+            shutil.chown(path, account.uid, account.gid)
