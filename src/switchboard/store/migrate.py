@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from typing import Final
@@ -93,7 +92,7 @@ def functions() -> str:
 
 
 async def try_migrations(database: Database) -> tuple[Migration, ...]:
-    """Apply what `migrate` would, in a transaction that is undone; returns and raises the same."""
+    """Apply what `migrate` would, in a transaction that is undone; returns and raises the same, and ConfigurationError."""
     found: tuple[Migration, ...] = ()
 
     async def undo(migrations: tuple[Migration, ...]) -> None:
@@ -101,8 +100,12 @@ async def try_migrations(database: Database) -> tuple[Migration, ...]:
         found = migrations
         raise _Undone
 
-    with suppress(_Undone):
+    try:
         await migrate(database, before_commit=undo)
+    except _Undone:
+        return found
+    except asyncpg.PostgresError as error:
+        raise ConfigurationError(f"the database cannot be migrated: {error}") from error
     return found
 
 
