@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report
+.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report shapes surface
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -59,11 +59,15 @@ plans: $(STAMP) ## the laws of plans on 21,000 random ones, instead of 100
 up: $(STAMP) ## start it for real: server, worker and database
 	@$(BIN)/switchboard up
 
-static: $(STAMP) ## format, lint, types, boundaries
+static: $(STAMP) ## format, lint, types, boundaries, shapes
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m tests.shapes --check
+
+shapes: $(STAMP) ## records of one shape, names of one word, sizes of hubs; UPDATE=1 records what got better
+	@$(BIN)/python -m tests.shapes $(if $(UPDATE),--update)
 
 check: static test acceptance ## all that must be good before a change goes in
 
