@@ -160,6 +160,9 @@ local-model-report: $(STAMP) ## what that model gets done, task by task; 45 minu
 statements: $(STAMP) ## record this release's SQL, which the next must still understand
 	@$(BIN)/python -m tests.statements
 
+surface: $(STAMP) ## record what others see: OpenAPI, help, published names, messages, doctor
+	@$(IN_MEMORY) $(BIN)/python -m tests.surface
+
 wire: $(STAMP) ## record what the SDKs of model providers send and understand
 	@$(BIN)/python -m tests.wire
 
