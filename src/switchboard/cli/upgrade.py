@@ -36,11 +36,11 @@ def upgrade(*, check: Check = False, no_backup: NoBackup = False) -> None:
         return
     set_up_logs("warning")  # that a migration runs is said of the real one only
     found = asyncio.run(check_upgrade(load_settings()))
-    show({"good": found.good, **to_builtins(found)}, "\n".join(_lines(found)))
+    show({"good": found.good, **to_builtins(found)}, "\n".join(_lines_of(found)))
     done(OK if found.good else FAILED)
 
 
-def _lines(found: UpgradeCheck) -> list[str]:
+def _lines_of(found: UpgradeCheck) -> list[str]:
     if not found.migrations:
         changed = "only functions of the database are replaced" if found.functions else "the database stays as it is"
         return [f"no table changes, at schema {found.schema}: {changed}"]

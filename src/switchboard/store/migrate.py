@@ -92,7 +92,7 @@ def functions() -> str:
 
 
 async def try_migrations(database: Database) -> tuple[Migration, ...]:
-    """Apply what `migrate` would, in a transaction that is undone; returns and raises the same, and ConfigurationError."""
+    """Apply what `migrate` would, in a transaction that is undone. Returns the same; raises also ConfigurationError."""
     found: tuple[Migration, ...] = ()
 
     async def undo(migrations: tuple[Migration, ...]) -> None:
@@ -226,14 +226,14 @@ async def _done(connection: PoolConnectionProxy[Row]) -> int:
 async def functions_differ(database: Database) -> bool:
     """Whether `migrate` would replace the functions of a database that has our schema."""
     async with database.connection() as connection:
-        return await _lacks(connection, _digest(functions()))
+        return await _lacks_functions(connection, _digest_of(functions()))
 
 
-def _digest(sql: str) -> str:
+def _digest_of(sql: str) -> str:
     return hashlib.sha256(sql.encode()).hexdigest()
 
 
-async def _lacks(connection: PoolConnectionProxy[Row], digest: str) -> bool:
+async def _lacks_functions(connection: PoolConnectionProxy[Row], digest: str) -> bool:
     """Unless already installed, or installed by a newer release beside which an old process starts again."""
     row = await connection.fetchrow("select digest, release from installed_functions where component = $1", COMPONENT)
     return row is None or (row["digest"] != digest and _release(row["release"]) <= _release(__version__))
@@ -241,8 +241,8 @@ async def _lacks(connection: PoolConnectionProxy[Row], digest: str) -> bool:
 
 async def _replace_functions(connection: PoolConnectionProxy[Row]) -> None:
     sql = functions()
-    digest = _digest(sql)
-    if not await _lacks(connection, digest):
+    digest = _digest_of(sql)
+    if not await _lacks_functions(connection, digest):
         return
     await connection.execute("set local check_function_bodies = off")  # they call each other, in any order
     await connection.execute(sql)

@@ -86,7 +86,7 @@ async def check_upgrade(settings: Settings) -> UpgradeCheck:
             if not missing or not at:
                 return found
             backup = await _find_obstacle(settings, database, found)
-            return replace(found, backup=backup, trial=await _try(settings, database, url))
+            return replace(found, backup=backup, trial=await _try_where_possible(settings, database, url))
         finally:
             await database.close()
 
@@ -102,15 +102,15 @@ async def _find_obstacle(settings: Settings, database: Database, found: UpgradeC
     return None
 
 
-async def _try(settings: Settings, database: Database, url: str) -> Trial:
+async def _try_where_possible(settings: Settings, database: Database, url: str) -> Trial:
     if not await connections(database):
-        return await _timed("undone", lambda: _in_place(database))
+        return await _run_trial("undone", lambda: _in_place(database))
     if settings.database_url is None and settings.database_direct_url is None:
-        return await _timed("copy", lambda: _in_copy(settings, database, url))
+        return await _run_trial("copy", lambda: _in_copy(settings, database, url))
     return Trial("none", cannot_tell=_CANNOT_TELL["none"])
 
 
-async def _timed(kind: TrialKind, work: Callable[[], Awaitable[float]]) -> Trial:
+async def _run_trial(kind: TrialKind, work: Callable[[], Awaitable[float]]) -> Trial:
     try:
         seconds = await work()
     except SwitchboardError as error:
