@@ -256,7 +256,7 @@ def test_passwords_in_the_settings_are_secrets(house: House) -> None:
 
 
 def test_what_was_open_is_counted(house: House, server: Server) -> None:
-    """A reply that no connector has fetched: it will be sent, even if that has happened since."""
+    """A reply that no connector has fetched: it may have been sent since."""
     with house.patch.context() as patch:
         patch.setenv("SWITCHBOARD_DATA_DIR", server.environment["SWITCHBOARD_DATA_DIR"])
         ask(lambda client: client.post("/v1/ingest", envelope("waits")))

@@ -1,4 +1,4 @@
-"""What a restored installation does again, in words. Called by `backup.py` and `db.py`."""
+"""What was open in a restored installation, in words. Called by `backup.py` and `db.py`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ def say_open_work(work: OpenWork, *, paused: bool) -> None:
     """Say on stderr what was open when the backup was made, unless it is nothing, or the result is for a script."""
     if wants_json():
         return
-    for number, one, several in (
-        (work.messages, "message was unanswered", "messages were unanswered"),
-        (work.replies, "reply was unsent", "replies were unsent"),
-    ):
-        if number:
-            told = f"{number} {one if number == 1 else several} when the backup was made; "
-            told += "whatever has been done about that since is done again"
-            errors().print(told, style="yellow", soft_wrap=True)
+    if work.messages:
+        told = "1 message was" if work.messages == 1 else f"{work.messages} messages were"
+        told += " unanswered when the backup was made, and will be answered, even if that has been done since"
+        told += "" if paused else "; restore with --paused to prevent that for now"
+        errors().print(told, style="yellow", soft_wrap=True)
     if work.replies:
-        told = "once it runs, `switchboard outbox list --state pending` shows these replies"
-        told += "" if paused else "; restore with --paused to see them before they are sent"
+        told = "1 reply" if work.replies == 1 else f"{work.replies} replies"
+        told += " may have been sent, and will not be sent again without you: once it runs, see "
+        told += "`switchboard outbox list --state uncertain` and `switchboard outbox resend`"
         errors().print(told, style="yellow", soft_wrap=True)

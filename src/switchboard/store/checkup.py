@@ -11,7 +11,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.store.database import Database, query, rows_as
+from switchboard.store.database import SCHEMA, Database, query, rows_as
 
 
 class ServerFacts(Struct, frozen=True):
@@ -32,7 +32,7 @@ class SchemaFacts(Struct, frozen=True):
 
 
 class OpenWork(Struct, frozen=True):
-    """Messages that have not been answered yet, and replies that have not been sent."""
+    """Of a restored database: messages that have not been answered yet, and replies that may have been sent."""
 
     messages: int
     replies: int
@@ -80,9 +80,14 @@ async def data_bytes(database: Database) -> int:
 
 
 async def open_work(database: Database) -> OpenWork:
-    """What is waiting or running."""
+    """What is answered again, and what a person has to decide about."""
     [found] = rows_as(OpenWork, await database.rows(query("checkup.open_work")))
     return found
+
+
+def doubt_of_replies() -> str:
+    """SQL that makes what is unsent in a newly restored schema uncertain, whichever schema it is."""
+    return f"set local search_path to {SCHEMA};\n{query('checkup.doubt_replies')};\n"
 
 
 async def others_connected(database: Database) -> int:

@@ -29,13 +29,23 @@ from switchboard.app.dumps import (
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError, Conflict, InvalidInput, NotFound
 from switchboard.store import facts
-from switchboard.store.checkup import OpenWork, open_work, others_connected, schema_facts, server_facts
+from switchboard.store.checkup import (
+    OpenWork,
+    doubt_of_replies,
+    open_work,
+    others_connected,
+    schema_facts,
+    server_facts,
+)
 from switchboard.store.database import SCHEMA, Database
 from switchboard.store.migrate import Migration, migrate
 
 
 class RestoredDatabase(Struct, frozen=True):
-    """The migrations that a backup still needed, and what was open when it was made, and is done again."""
+    """The migrations that a backup still needed, and what was open when it was made.
+
+    Messages are answered again; replies are `uncertain`, and wait for a person.
+    """
 
     migrated: tuple[Migration, ...]
     open: OpenWork
@@ -111,11 +121,12 @@ async def restore(
 async def replace_schema(tools: PostgresPrograms, url: str, first: Sequence[str], scripts: Sequence[Path]) -> None:
     """Drop the schema and run the scripts, in one transaction that begins with the statements `first`.
 
-    Raises ConfigurationError; then nothing has changed.
+    What is unsent in the restored schema may have been sent since, and becomes `uncertain`. Raises ConfigurationError; then nothing has changed.
     """
     options = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
     options += [f"--command={one}" for one in (*first, f"drop schema if exists {SCHEMA} cascade")]
-    await run_program(tools, "psql", [*options, *(f"--file={one}" for one in scripts)], url, lambda: None)
+    options += [f"--file={one}" for one in scripts]
+    await run_program(tools, "psql", [*options, f"--command={doubt_of_replies()}"], url, lambda: None)
 
 
 async def forgotten_there(database: Database) -> str:

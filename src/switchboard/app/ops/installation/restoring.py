@@ -70,7 +70,7 @@ class RestoreRequest(Struct, frozen=True):
 class Restored(Struct, frozen=True):
     """What was restored. `edited` are files in which paths were changed; `to_give` names what must be given again.
 
-    `open_work` was waiting or running when the backup was made, and is done again.
+    `open_work` was waiting or running when the backup was made: messages are answered again, replies are `uncertain`.
     """
 
     manifest: BackupManifest

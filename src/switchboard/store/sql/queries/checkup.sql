@@ -25,7 +25,25 @@ select coalesce(max(number), 0) from migration where component = 'switchboard';
 -- name: open_work
 -- For a database that has just been restored.
 select (select count(*) from delivery where state = 'pending') + (select count(*) from routing where state = 'pending') as messages,
-       (select count(*) from outbox where state in ('pending', 'sending')) as replies;
+       (select count(*) from outbox where state = 'uncertain') as replies;
+
+-- name: doubt_replies
+-- In the transaction of a restore, so the schema may be any that a backup has: no functions. What waits to be sent may have been
+-- sent since the backup was made, so a person decides. People are told as by settle_send.
+with doubted as (
+    update outbox o set
+        state = 'uncertain', error = 'it was unsent when the backup was made, and may have been sent since',
+        settled_at = clock_timestamp(),
+        untold = case when o.system_id <> 'switchboard' or exists (
+            select from message_inbox m where m.request_id = o.request_id and m.channel = 'notice') then 'uncertain' end
+        where o.state in ('pending', 'sending')
+        returning o.outbox_id, o.lane
+), parts as (
+    update outbox_part p set state = 'uncertain' from doubted d where p.outbox_id = d.outbox_id and p.state = 'intent'
+)
+update lane l set done_seq = l.last_seq, attempts = 0, owner = null, lease_until = null, delayed = false,
+                  state = case when l.state = 'paused' then l.state else 'idle' end
+    where l.key in (select d.lane from doubted d);
 
 -- name: others
 select count(*) from pg_stat_activity
