@@ -537,6 +537,9 @@ def _message(problem: ErrorDetails) -> str:
     """What is wrong, in the terms of a settings file."""
     kind, place = problem["type"], problem["loc"]
     if kind == "extra_forbidden":
+        if len(place) > 1 and place[-1] in Settings.model_fields:
+            table = f"[[{place[0]}]]" if isinstance(place[1], int) else f"[{'.'.join(map(str, place[:-1]))}]"
+            return f"is below {table}, so it counts as part of that table; move the line above the first table"
         return "unknown setting" + (_meant_of_table(place) or _meant(".".join(map(str, place))))
     if kind in {"tuple_type", "list_type"}:
         tables = len(place) == 1 and bool(_table_of(place))
