@@ -103,6 +103,18 @@ def test_nothing_of_the_help_is_cut_off_at_80_columns(
         (["work", "--concurrency", "0"], "Invalid value for '--concurrency': must be at least 1, not '0'"),
         (["send", "x", "--wait", "long"], "Invalid value for '--wait': must be a number, not 'long'"),
         (
+            ["channels", "add", "webhook", "orders", "--set", "verfy=none"],
+            "Invalid value for --set: verfy is not a setting; did you mean verify?",
+        ),
+        (
+            ["channels", "add", "email", "--set", "imap.hots=x"],
+            "Invalid value for --set: imap.hots is not a setting; did you mean imap.host?",
+        ),
+        (
+            ["tokens", "create", "x", "--role", "agent"],
+            "Missing option '--system': a token with the role agent needs it",
+        ),
+        (
             ["channels", "add", "webhook", "orders", "--set", "verify=none"],
             "Invalid value for --set: verify must be 'standard', 'github', 'stripe' or 'bearer', not 'none'",
         ),

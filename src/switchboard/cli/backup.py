@@ -38,6 +38,7 @@ from switchboard.app.ops.installation.saving import (
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import load_settings
 from switchboard.app.settings_file import read_settings_file
+from switchboard.cli.missing import MissingOption
 from switchboard.cli.open_work import say_open_work
 from switchboard.cli.output import clean, errors, program, show, wants_json, when
 from switchboard.cli.sizes import bytes_in_words, shown_progress
@@ -162,7 +163,7 @@ def _known_passphrase(manifest: BackupManifest, file: Path | None) -> str | None
     if file is not None:
         return _read_passphrase(file)
     if not _at_terminal():
-        raise typer.BadParameter(
+        raise MissingOption(
             "the backup has secrets: give their passphrase, or pass --without-secrets", param_hint="--passphrase-file"
         )
     typed: str = typer.prompt("Passphrase of the secrets", hide_input=True, err=True)

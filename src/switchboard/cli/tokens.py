@@ -9,6 +9,7 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import Client, ask, part
+from switchboard.cli.missing import MissingOption
 from switchboard.cli.names import butler
 from switchboard.cli.output import Json, clean, details, errors, one_of, show, table, wants_json, when
 from switchboard.core.words import near, or_list
@@ -89,7 +90,7 @@ def _check_bound(role: Role, given: Mapping[str, str | None]) -> None:
     """Check that a token has exactly the bindings of its role."""
     for option, value in given.items():
         if option in _BOUND[role] and not value:
-            raise typer.BadParameter(f"a token with the role {role} needs it", param_hint=option)
+            raise MissingOption(f"a token with the role {role} needs it", param_hint=option)
         if option not in _BOUND[role] and value is not None:
             raise typer.BadParameter(f"a token with the role {role} is not bound to one", param_hint=option)
 

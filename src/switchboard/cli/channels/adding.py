@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from switchboard.app.ownership import write_private
+from switchboard.cli.missing import MissingOption
 from switchboard.cli.output import errors, prompt_for
 from switchboard.connectors.kernel.accounts import Configured, Declared, hint_of, wrong_setting
 from switchboard.core.channels.registry import CHANNELS
@@ -75,7 +76,7 @@ def secrets_of(
         if secret.name not in found and (value := _asked(secret) if ask else ""):
             found[secret.name] = KeptSecret(value)
         if secret.name not in found and not secret.optional:
-            raise typer.BadParameter(
+            raise MissingOption(
                 f"give the {secret.name} in a file, or on stdin with `-`: {secret.what}", param_hint="--secret-file"
             )
     return found

@@ -29,6 +29,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from switchboard.cli.client import Client, ask
 from switchboard.cli.importing.large import submit_by_parts
 from switchboard.cli.importing.sources import SourceFile, SourceItem, SourceKind, find_sources, read_items, thread_of
+from switchboard.cli.missing import MissingOption
 from switchboard.cli.output import FAILED, OK, Json, NoServer, clean, done, errors, one_line, out, show, table
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.imports import MAX_ENTRY
@@ -106,7 +107,7 @@ def import_files(
     """Import mails and envelopes. Repeat it at any time: nothing is stored twice. Exit code 1: some were refused."""
     sources = find_sources(paths, kind)
     if not endpoint and any(source.kind != "jsonl" for source in sources):
-        raise typer.BadParameter(
+        raise MissingOption(
             "mails need the address that received them: --endpoint you@example.org", param_hint="--endpoint"
         )
     tally = ImportTally()

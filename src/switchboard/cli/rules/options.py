@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from switchboard.cli.missing import MissingOption
 from switchboard.cli.reading import read_object
 from switchboard.domain.errors import InvalidInput
 
@@ -43,7 +44,7 @@ def said_or_asked(given: str | None, question: str, rule: str, option: str, *, d
     if given is None and sys.stdin.isatty() and sys.stderr.isatty():
         given = str(typer.prompt(question, prompt_suffix=" ", err=True))
     if given is None or not given.strip():
-        raise typer.BadParameter(f"{rule}: {option} TEXT", param_hint=option)
+        raise MissingOption(rule, param_hint=option)
     return given
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, get_args, get_origin
 
@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.core.problems import after, wrong
 from switchboard.core.strangers import Policy
-from switchboard.core.words import offer
+from switchboard.core.words import near, offer
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Account, Manifest
@@ -192,11 +192,22 @@ def wrong_setting(error: ValidationError, model: type[BaseModel]) -> str:
     path = tuple(map(str, first["loc"]))
     name = ".".join(path)
     if first["type"] == "extra_forbidden":
+        meant = near(name, _paths(model))
         known = f"; there are: {', '.join(sorted(model.model_fields))}" if len(path) == 1 else ""
-        return f"{name} is not a setting{known}"
+        return f"{name} is not a setting" + (f"; did you mean {meant[0]}?" if meant else known)
     if first["type"] == "missing":
         return _missing(path, model)
     return after(name, wrong(first))
+
+
+def _paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
+    """All settings, those of groups as `imap.host`."""
+    for name, field in model.model_fields.items():
+        group = field.annotation
+        if isinstance(group, type) and issubclass(group, BaseModel):
+            yield from _paths(group, f"{above}{name}.")
+        else:
+            yield above + name
 
 
 def hint_of(field: FieldInfo) -> str:
