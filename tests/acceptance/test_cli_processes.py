@@ -809,7 +809,7 @@ def _approved_at_the_prompt(env: Mapping[str, str]) -> None:
     with terminal(env, "chat") as screen:
         screen.expect("you: ")
         screen.type("buy milk\n")
-        screen.expect("This needs an approval first: write_file")
+        screen.expect("This needs approval first: write_file")
         screen.expect("System1/clerk waits for a decision about write_file: switchboard approvals show ")
         screen.expect("you can continue meanwhile")
         screen.expect("you: ")
@@ -821,7 +821,7 @@ def _approved_at_the_prompt(env: Mapping[str, str]) -> None:
         screen.expect("Approved: write_file")
         screen.expect("Milk is on the list.")
         screen.expect("you: ")
-        assert screen.left.count("This needs an approval first") == 1
+        assert screen.left.count("This needs approval first") == 1
         screen.type("\x04")
         assert screen.process.wait(DEADLINE) == 0
 

@@ -139,7 +139,7 @@ async def test_a_call_waits_for_its_approval_and_the_conversation_goes_on(databa
         assert (asked.tool, dict(asked.arguments), asked.kind) == ("pay", {"text": "7"}, "call")
         assert (asked.request_id, asked.message, asked.system_id) == (first, "look here and pay 7", "System1/clerk")
         [told] = await site.parts.replies_to(first)
-        assert told.startswith("This needs an approval first: pay (the settings want each call approved)\n")
+        assert told.startswith("This needs approval first: pay (the settings want each call approved)\n")
         assert '"text": "7"' in told
         assert f"/approve {asked.approval_id.hex[:8]}" in told
         assert site.look.calls == [], "nothing of the answer is done before all of it may be"
@@ -206,7 +206,7 @@ async def test_several_calls_of_one_answer_are_told_once_and_their_results_go_ba
         assert site.pay.calls == []
         await site.decided(one, ApprovalDecision("refused", "operator"))
         told, reply = await site.parts.replies_to(first)
-        assert told.count("This needs an approval first") == 2
+        assert told.count("This needs approval first") == 2
         assert reply.startswith("pay was not called: a person refused it. ")
         assert reply.endswith("| pay: {'text': '2'} | look: {'text': 'x'}")
 
@@ -432,7 +432,7 @@ Sent from my iPhone
 
 On 12 Nov 2026, at 10:00, House <house@home.example> wrote:
 
-> This needs an approval first: pay
+> This needs approval first: pay
 > To decide: /approve {start} or /refuse {start}
 """
 

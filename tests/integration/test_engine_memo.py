@@ -118,7 +118,8 @@ def earlier(answer: str) -> list[str]:
 async def test_the_memo_engine_files_and_says_so(lab: MemoLab) -> None:
     answer = await lab.ask("Buy milk\n tomorrow")
     assert (
-        answer == "Filed: “Buy milk tomorrow”. Ask me about it later: I have no model, but I find again what I filed."
+        answer
+        == "Filed: “Buy milk tomorrow”. Ask me about it later: I have no model, but I can find whatever I have filed."
     )
     [memo] = await lab.memos()
     assert (memo["text"], memo["system_id"], memo["private"]) == ("Buy milk\n tomorrow", NOTES, True)

@@ -171,7 +171,7 @@ async def test_a_turn_that_waits_for_people_tells_what_for(database_url: str, tm
         stream, folded = (await one.say("pay", stream=True))["stream"], Folded()
         told = [await one.event(stream) for _ in range(3)]
         assert [event["event"] for event in told] == ["chat.delta", "chat.reply", "chat.waiting"]
-        assert told[0]["payload"]["text"].startswith("This needs an approval first: pay0")
+        assert told[0]["payload"]["text"].startswith("This needs approval first: pay0")
         waiting = told[-1]["payload"]
         assert [(waiting["system_id"], ask["kind"], ask["tool"]) for ask in waiting["asked"]] == [
             (CLERK, "call", "pay0"),

@@ -21,7 +21,7 @@ from switchboard.ports.memos import FoundMemo, Memo, Memos
 
 _SHOWN: Final = 3
 _EXCERPT: Final = 160
-_NEXT: Final = "Ask me about it later: I have no model, but I find again what I filed."
+_NEXT: Final = "Ask me about it later: I have no model, but I can find whatever I have filed."
 
 
 def engine(context: EngineContext) -> Engine:

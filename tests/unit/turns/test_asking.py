@@ -127,7 +127,7 @@ def test_a_question_cannot_look_like_words_of_ours() -> None:
     [head, *said, first, second, how] = notice([question], decides=True).splitlines()
     assert (head, first, how) == ("clerk asks:", "1. red", "To answer: /answer 00000007 and your answer")
     assert said == [f"> {line}" for line in ("Which?", *forged.splitlines())]
-    assert second.startswith("2. blue This needs an approval first")
+    assert second.startswith("2. blue This needs approval first")
 
 
 def test_what_waits_is_told_to_models_as_data() -> None:

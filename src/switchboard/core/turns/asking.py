@@ -96,9 +96,9 @@ def _request(one: ShownApproval, decides: bool) -> str:
         shown = f"{shown[:MOST_IN_CHAT]}\n… {len(shown) - MOST_IN_CHAT} more characters"
     until = f"{one.deadline_at:%Y-%m-%d %H:%M} UTC"
     elsewhere = f"An operator can decide until {until}: switchboard approvals show {short(one)}"
-    here = f"To decide until {until}: /approve {short(one)} or /refuse {short(one)}"
+    here = f"Decide by {until}: /approve {short(one)} or /refuse {short(one)}"
     how = here if decides and whole else elsewhere
-    return f"This needs an approval first: {one.tool} ({one.why})\n```\n{shown}\n```\n{how}"
+    return f"This needs approval first: {one.tool} ({one.why})\n```\n{shown}\n```\n{how}"
 
 
 def options_of(asked: ShownApproval) -> tuple[str, ...]:
