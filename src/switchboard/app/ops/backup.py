@@ -121,7 +121,9 @@ async def restore(
 async def replace_schema(tools: PostgresPrograms, url: str, first: Sequence[str], scripts: Sequence[Path]) -> None:
     """Drop the schema and run the scripts, in one transaction that begins with the statements `first`.
 
-    What is unsent in the restored schema may have been sent since, and becomes `uncertain`. Raises ConfigurationError; then nothing has changed.
+    What is unsent in the restored schema may have been sent since, and becomes `uncertain`.
+
+    Raises ConfigurationError; then nothing has changed.
     """
     options = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
     options += [f"--command={one}" for one in (*first, f"drop schema if exists {SCHEMA} cascade")]
