@@ -54,6 +54,14 @@ async def unless(ended: Coroutine[Any, Any, object], work: Coroutine[Any, Any, _
         await cancelled(*tasks)
 
 
+async def refuse_exit(work: Coroutine[Any, Any, _T]) -> _T:
+    """What comes of foreign work. Raises RuntimeError where it raises SystemExit, which would end the whole loop."""
+    try:
+        return await work
+    except SystemExit as error:
+        raise RuntimeError(f"it wanted to end the process (SystemExit {error.code!r})") from error
+
+
 async def cancelled(*tasks: asyncio.Future[Any]) -> None:
     """End the tasks, and wait until they have ended, whatever they were at."""
     for task in tasks:

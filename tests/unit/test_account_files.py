@@ -19,6 +19,7 @@ from switchboard.app.settings import MOST_INSIDE, TOO_MANY_INSIDE, Settings
 from switchboard.app.supervisor import SupervisedProgram, supervise
 from switchboard.app.whereabouts import OPERATOR_FILE
 from switchboard.cli.channels.inside import serve_inside
+from switchboard.cli.channels.serving import open_connectors
 from switchboard.cli.channels.watching import is_there, supervise_accounts
 from switchboard.cli.main import main
 from switchboard.cli.output import NO_SERVER
@@ -129,7 +130,9 @@ async def test_where_three_are_served_a_fourth_waits_until_one_is_gone(tmp_path:
     assert len([one for one in logged if one["event"] == "account not connected"]) == 1
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a defect"), ConfigurationError("wrong"), asyncio.CancelledError()])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a defect"), ConfigurationError("wrong"), asyncio.CancelledError(), SystemExit(3)]
+)
 async def test_whatever_an_account_inside_raises_it_alone_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
@@ -158,6 +161,27 @@ async def test_whatever_an_account_inside_raises_it_alone_begins_again(
         "good",
         "good",
     ]
+
+
+async def test_an_account_inside_that_does_not_end_is_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bot.token").write_text("123456:TEST-TOKEN")
+    (tmp_path / "good.toml").write_text(GOOD)
+    running, begin, stop = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        running.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("switchboard.cli.channels.inside.serve_inside", hang)
+    monkeypatch.setattr("switchboard.cli.channels.serving._ENDS_S", 0.01)
+    settings = Settings(channels_dir=tmp_path, data_dir=tmp_path, connectors="inside")
+    with structlog.testing.capture_logs() as logged:
+        async with asyncio.timeout(20), open_connectors(settings, "http://127.0.0.1:1", begin, stop):
+            begin.set()
+            await running.wait()
+    assert [one["account"] for one in logged if one["event"] == "account does not end, and is cancelled"] == ["good"]
 
 
 async def test_the_operators_token_leaves_this_machine_for_no_account_inside(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from switchboard.cli.channels.watching import is_there
 from switchboard.cli.client import ServerPlace, require_here
 from switchboard.connectors.kernel.accounts import configured
 from switchboard.domain.errors import SwitchboardError
+from switchboard.tasks import refuse_exit
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +33,8 @@ async def serve_inside(settings: Settings, file: Path, url: str, stop: asyncio.E
         account = configured(file, read_ours, settings.public_url)
         token_file = settings.data_dir / OPERATOR_FILE
         require_here(url, token_file)
-        return await connect_account(settings, account, stop, ServerPlace(url, read_ours(token_file).strip(), ""))
+        place = ServerPlace(url, read_ours(token_file).strip(), "")
+        return await refuse_exit(connect_account(settings, account, stop, place))
 
     async def run() -> Mapping[str, object]:
         [ended] = await asyncio.gather(serve(), return_exceptions=True)  # its cancellation, too, is not ours

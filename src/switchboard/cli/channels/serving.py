@@ -10,12 +10,20 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Final
+
+import structlog
 
 from switchboard.app.settings import MOST_INSIDE, Settings
 from switchboard.app.supervisor import SupervisedProgram, supervise
 from switchboard.cli.channels.watching import is_there, supervise_accounts
 from switchboard.cli.parts import MODULE
-from switchboard.tasks import first_of
+from switchboard.tasks import cancelled, first_of
+
+log = structlog.get_logger(__name__)
+
+_ENDS_S: Final = 15.0
+"""For so long an account inside may finish what it is at; a process of its own would be waited for."""
 
 
 @asynccontextmanager
@@ -38,7 +46,7 @@ async def open_connectors(
         await first_of(begin.wait(), ended.wait())
         from switchboard.cli.channels.inside import serve_inside
 
-        await serve_inside(settings, directory / f"{name}.toml", url, ended)
+        await _end_in_time(name, serve_inside(settings, directory / f"{name}.toml", url, ended), ended)
 
     begin_one, most = (start_inside, MOST_INSIDE) if settings.connectors == "inside" else (start, None)
     serving = asyncio.create_task(supervise_accounts(directory, begin_one, stop, most))
@@ -47,3 +55,15 @@ async def open_connectors(
     finally:
         stop.set()
         await asyncio.wait([serving])
+
+
+async def _end_in_time(name: str, work: Coroutine[object, object, None], ended: asyncio.Event) -> None:
+    """Until the work has ended; once it should have, it has some seconds before it is cancelled."""
+    serving, waiting = asyncio.create_task(work), asyncio.create_task(ended.wait())
+    try:
+        await asyncio.wait([serving, waiting], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([serving], timeout=_ENDS_S)
+        if not serving.done():
+            log.warning("account does not end, and is cancelled", account=name)
+    finally:
+        await cancelled(serving, waiting)

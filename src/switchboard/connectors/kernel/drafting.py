@@ -20,7 +20,7 @@ from switchboard.connectors.kernel.parts import ReplyDestination, plan
 from switchboard.domain.errors import SwitchboardError
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Capabilities, Later, Refused, Session
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancelled, refuse_exit
 
 log = structlog.get_logger(__name__)
 
@@ -99,7 +99,7 @@ class Drafter:
             return
         new = [one for one in written if self._is_new(one, asked)]
         self._shown = {one.number: self._shown.get(one.number, "") for one in written}
-        showing = {one.conversation: asyncio.create_task(self._show(one)) for one in new}
+        showing = {one.conversation: asyncio.create_task(refuse_exit(self._show(one))) for one in new}
         self._showing = dict(showing)
         try:
             if showing:

@@ -27,7 +27,7 @@ from switchboard.core.blobs import HEAD_BYTES, NOT_LET_IN, PREFIX, UNKNOWN, bare
 from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Capabilities, FileIn, Session
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancelled, refuse_exit
 
 TRIES: Final = 3
 WITHIN_S: Final = 60.0
@@ -92,7 +92,8 @@ class Filer:
         given = envelope.payload.attachments
         named = {file.attachment: file for file in files if 0 <= file.attachment < len(given)}
         fetching = {
-            at: asyncio.create_task(self._filed_one(file, given[at], envelope, wanted)) for at, file in named.items()
+            at: asyncio.create_task(refuse_exit(self._filed_one(file, given[at], envelope, wanted)))
+            for at, file in named.items()
         }
         try:
             done = {at: await task for at, task in fetching.items()}

@@ -34,7 +34,7 @@ from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.connector import Busy, CursorRefused, Identity, Session, SignInRefused
-from switchboard.tasks import first_of, unless, wait_at_most
+from switchboard.tasks import first_of, refuse_exit, unless, wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -194,11 +194,11 @@ class Runner:
         shown = _AtWork(typist, drafter)
         shown.told(lease.answering, self.clock())
         await first_of(
-            receiver.run(cursor),
-            replayer.run(),
-            self._sender(session, api, shown, brake).run(),
-            typist.run(),
-            drafter.run(),
+            refuse_exit(receiver.run(cursor)),  # these call the SDK, each in a task of its own
+            refuse_exit(replayer.run()),
+            refuse_exit(self._sender(session, api, shown, brake).run()),
+            refuse_exit(typist.run()),
+            refuse_exit(drafter.run()),
             self._keep_lease(api, receiver, replayer, shown),
             self._report(api),
             self._watch(),

@@ -39,7 +39,7 @@ from switchboard.ports.connector import (
     Session,
     Uncertain,
 )
-from switchboard.tasks import cancelled, wait_at_most
+from switchboard.tasks import cancelled, refuse_exit, wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -149,7 +149,7 @@ class ReplySender:
         until = max(asked, self.clock() - 1.0) + LEASE_S
         for reply in replies:
             self.begun(reply.conversation)
-            task = asyncio.create_task(self._serve(reply, until))
+            task = asyncio.create_task(refuse_exit(self._serve(reply, until)))
             self._busy.add(task)
             task.add_done_callback(self._busy.discard)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Session
-from switchboard.tasks import wait_at_most
+from switchboard.tasks import refuse_exit, wait_at_most
 
 _BEFORE: Final = 0.8
 """The part of the time after which it is shown again."""
@@ -58,7 +58,7 @@ class Typist:
         while True:
             now = self.clock()
             due = {name: due.get(name, now) for name in self._shown}
-            await asyncio.gather(*(self._show(self._shown[name]) for name, at in due.items() if at <= now))
+            await asyncio.gather(*(refuse_exit(self._show(self._shown[name])) for name, at in due.items() if at <= now))
             due = {name: now + _BEFORE * self.typing_s if at <= now else at for name, at in due.items()}
             self._changed.clear()
             await wait_at_most(max(min(due.values(), default=now + 60.0) - self.clock(), 0.0), self._changed)
