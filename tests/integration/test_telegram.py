@@ -99,6 +99,14 @@ async def test_a_wrong_token_is_refused_and_not_repeated_to_anybody(token: str) 
     assert token not in str(refused.value)
 
 
+@pytest.mark.parametrize("token", ["hello", "123456", ":ABC", "123456:"])
+async def test_what_is_no_token_is_refused_also_without_a_network(token: str) -> None:
+    async with BotApi() as api, api.closed():
+        with pytest.raises(SignInRefused, match="look like 123456:ABC-DEF"):
+            async with session_of(api, token):
+                pass
+
+
 async def test_telegram_that_is_away_is_an_error_of_the_network() -> None:
     async with BotApi() as api, api.closed():
         with pytest.raises(OSError, match="Connect") as away:

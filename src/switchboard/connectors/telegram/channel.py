@@ -61,7 +61,7 @@ from switchboard.ports.connector import (
 from switchboard.ports.raw import at, child, integer, number, word
 from switchboard.tasks import wait_at_most
 
-_TOKEN: Final = re.compile(r"[\w:-]{1,256}", re.ASCII)
+_TOKEN: Final = re.compile(r"\d{1,20}:[\w-]{1,235}", re.ASCII)
 _AGAIN_S: Final = (0.2, 5.0)
 """Seconds to the next look for more while something is not confirmed, since a poll would return at once.
 
