@@ -74,6 +74,15 @@ async def test_a_strangers_message_is_held_and_decided_by_nobody(database_url: s
         assert await notices(parts) == [("alice", STRANGER_TEXT)]
 
 
+async def test_nobody_is_promised_an_answer_to_what_becomes_history(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        before = submission("hello", sender="alice", chat_type="private", of_control={"ingestion_tier": "history"})
+        assert (await parts.accept.accept(before)).held
+        assert await notices(parts) == []
+        await parts.accept.accept(private("and now"))
+        assert await notices(parts) == [("alice", STRANGER_TEXT)]
+
+
 async def test_what_is_delivered_again_is_held_once(database_url: str) -> None:
     async with lab(database_url, policies=PAIR) as parts:
         one = private("hello")
@@ -454,6 +463,17 @@ async def test_a_code_lets_its_sender_in_once_and_goes_nowhere_itself(database_u
         assert found == ["answered", "cancelled", "answered", "answered"]
         assert not await paired(parts, CODE, "mallory"), "it is for one stranger"
         assert await parts.count("select count(*) from audit where action = 'contact_paired'") == 1
+
+
+async def test_a_code_of_somebody_who_may_write_goes_nowhere_and_stays_for_another(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        await parts.accept.accept(private("hello"))
+        await decided(parts, "alice", "approved")
+        await keep(parts)
+        code = await parts.accept.accept(private(f"/start {CODE}"))
+        assert await states(parts, code.request_id) == ["cancelled"]
+        assert await paired(parts, CODE, "bob")
+        assert not (await parts.accept.accept(private("ABCDEFGHJK"))).held, "what is no code of ours is a message"
 
 
 async def test_a_code_counts_at_its_own_endpoint_for_ten_minutes_and_for_persons(database_url: str) -> None:

@@ -170,11 +170,14 @@ class Strangers:
         return None if found == "open" else found
 
     def _notice(self, envelope: Envelope, contact: Contact) -> StrangerNotice | None:
-        """Only strangers in a direct chat, never by mail: a forged sender would send the notice to somebody else."""
+        """Only strangers in a direct chat, never by mail: a forged sender would send the notice to somebody else.
+
+        What was written before the account was connected is history, and is not answered whoever is approved.
+        """
         channel, late = self._channels[contact.channel], contact.scope == "late"
         if channel.personal or channel.replies != "connector" or channel.automatic(envelope):
             return None
-        if not (late or contact.private):
+        if envelope.kept_as_history or not (late or contact.private):
             return None
         return StrangerNotice(LATE_TEXT if late else STRANGER_TEXT, pull_pool(contact.channel, contact.endpoint))
 

@@ -31,7 +31,7 @@ HELD_PER_ACCOUNT = 1000
 class StrangerOutcome(Struct, frozen=True):
     """The result for a message: `request_id` is null if nothing was stored; `told`: its sender gets a notice.
 
-    `spent`: it was a code for an owner that does nothing, such as one that others have read. It goes nowhere, either.
+    `spent`: it was a code that does nothing, such as one for an owner that others have read. It goes nowhere, either.
     `owner_of`: the butler that the sender owns from now on.
     """
 

@@ -9,8 +9,8 @@ $$;
 -- _outbox_id: of the notice to its sender, null: nobody is to be told; _pool as in settle_turns.
 -- _private: whether it comes from a chat with nobody else; only there a code makes an owner, also of who is let in already.
 -- outcome: let_in (nothing is stored: it goes the way of all messages), known (a duplicate; request_id is the first one),
--- held, code (the sender is let in by it, and it goes nowhere), spent (a code for an owner that does nothing, such as one that
--- others have read; it goes nowhere either), denied, sender_full, account_full (of these nothing is stored).
+-- held, code (the sender is let in by it, and it goes nowhere), spent (a code that does nothing, such as one for an owner that
+-- others have read, or one of somebody who may write; it goes nowhere either), denied, sender_full, account_full (of these nothing is stored).
 -- owner_of: the butler that the sender owns now because of the code.
 create or replace function hold_of_stranger(
     _account uuid, _contact uuid, _scope text, _identity text, _display_name text, _code uuid,
@@ -32,9 +32,11 @@ begin
     perform lock_contacts(_account);
     select * into _known from contact c where c.contact_id = _contact;
     if _code is not null then
-        -- Of strangers, whose places are counted, only the message that spends a code.
-        _spent := exists (select from pairing_code c where c.account = _account and c.key = _code and c.owner_of is not null
-            and (_known.state = 'approved' or c.used_at is null and c.tries < 5 and c.expires_at > clock_timestamp()));
+        -- Of strangers, whose places are counted, only the message that spends a code. Of who may write, any code that was made
+        -- here: one that is not for an owner stays valid, as it does nothing for them.
+        _spent := exists (select from pairing_code c where c.account = _account and c.key = _code
+            and (_known.state = 'approved'
+                 or c.owner_of is not null and c.used_at is null and c.tries < 5 and c.expires_at > clock_timestamp()));
     end if;
     if _known.state = 'approved' then
         _used := use_pairing_code(_account, _code, true, _private);
