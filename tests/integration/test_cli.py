@@ -274,6 +274,15 @@ def test_wrong_contacts_events_and_accounts_are_told_where_the_right_ones_are(cl
     assert "such as telegram/bot:123456, as `switchboard channels`" in cli.run("pairing", "code", "telegram")[2]
 
 
+def test_a_code_is_made_for_an_account_by_its_name_and_warns_of_one_that_nobody_serves(cli: Cli) -> None:
+    token = {"name": "connector-house", "role": "connector", "channel": "telegram", "endpoint": "bot:77"}
+    ask(lambda client: client.post("/v1/tokens", token))
+    made = cli.json("pairing", "code", "house")
+    assert (made["channel"], made["endpoint"]) == ("telegram", "bot:77")
+    assert "no connector has ever reported for house" in cli.says("pairing", "code", "house")
+    assert "there is no account 'hous'; did you mean house?" in cli.run("pairing", "code", "hous")[2]
+
+
 def test_contacts_and_events_in_quarantine_are_known_by_the_beginning_of_their_ids(cli: Cli) -> None:
     contact = cli.json("pairing", "allow", "telegram/bot:house", "5488")["contact_id"]
     assert cli.json("pairing", "show", contact[:8])["identity"] == "5488"

@@ -23,7 +23,7 @@ from switchboard.domain.errors import ConfigurationError
         ("prot = 1", "line 1: prot: unknown setting"),
         (
             '[[models]]\nname = "m"\nkind = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:9/v1"\nport = 1',
-            "line 6: models.0.port is below [[models]], so it counts as part of that table; move the line above the first",
+            "line 6: models.0.port is below [[models]], so it counts as part of that table; move the line above",
         ),
         ("port =\n", "line 1"),
         ("port = 1\nturn.attempts = 'x'", "line 2: turn.attempts must be a whole number"),

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 from uuid import UUID
 
 import typer
 
+from switchboard.cli.channels.tokens import served_accounts
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.names import butler
 from switchboard.cli.output import Cursor, Json, clean, details, one_of, show, show_page, state, table, when
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.strangers import owner_by_code_mistake
+from switchboard.core.words import offer
 
 app = typer.Typer(help="Decide who may write: list, approve, deny or revoke senders; make codes.", no_args_is_help=True)
 
 ContactId = Annotated[str, typer.Argument(help="The contact's id, or its first or last characters.", metavar="ID")]
 Account = Annotated[
-    str, typer.Argument(help="Channel and endpoint, such as telegram/bot:123456, as `channels` shows them.")
+    str, typer.Argument(help="Channel and endpoint, such as telegram/bot:123456, or the name of an account.")
 ]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 State = Annotated[
@@ -89,7 +92,7 @@ def allow(
     group: Annotated[bool, typer.Option("--group", help="It is a group.")] = False,
 ) -> None:
     """Approve a sender who has not written yet."""
-    body = {**_parts(account), "identity": identity, "scope": "group" if group else "person"}
+    body = {**_place(account), "identity": identity, "scope": "group" if group else "person"}
     answer = ask(lambda client: client.post("/v1/pairing", body))
     show(answer, f"{clean(identity)} may write to {clean(account)}")
 
@@ -106,7 +109,8 @@ def code(
 
     With --owner, also for people who may write already; they must send it in a private chat.
     """
-    body = {**_parts(account), "owner_of": None if owner is None else butler(owner)}
+    place = _place(account)
+    body = {**place, "owner_of": None if owner is None else butler(owner)}
     found = ask(lambda client: client.post("/v1/pairing/codes", body))
     told = f"/start {found['code']}\nvalid until {when(found['expires_at'])}, for one person and five tries"
     if found["owner_of"]:
@@ -117,6 +121,8 @@ def code(
         told += f"; it makes nobody an owner, and butlers use their tools only for owners: {how}"
     if found["strangers"] != "pair":
         told += f"\nit has no effect yet: strangers is {found['strangers']} for {clean(account)}, not pair"
+    if not ask(lambda client: _is_served(client, place)):
+        told += f"\nno connector has ever reported for {clean(account)}: see `switchboard channels`"
     show(found, told)
 
 
@@ -129,11 +135,32 @@ async def _contact(client: Client, contact_id: UUID) -> Json:
     return one_of(contacts, "contact_id", str(contact_id), "contact")
 
 
-def _parts(account: str) -> dict[str, str]:
+async def _is_served(client: Client, place: Mapping[str, str]) -> bool:
+    connectors = (await client.whole("/v1/connectors", "connectors"))["connectors"]
+    return any(place.items() <= one.items() for one in connectors)
+
+
+def _place(account: str) -> dict[str, str]:
+    """Channel and endpoint of an account, which may be given by its name."""
     channel, slash, endpoint = account.partition("/")
-    if not (slash and channel and endpoint):
+    if not slash:
+        served = ask(_served)
+        if account not in served:
+            raise typer.BadParameter(
+                f"there is no account {account!r}{offer(account, served)}; or write channel and endpoint, such as "
+                "telegram/bot:123456, as `switchboard channels` shows them",
+                param_hint="ACCOUNT",
+            )
+        return served[account]
+    if not (channel and endpoint):
         raise typer.BadParameter(
             "write channel and endpoint, such as telegram/bot:123456, as `switchboard channels` shows them",
             param_hint="ACCOUNT",
         )
     return {"channel": channel, "endpoint": endpoint}
+
+
+async def _served(client: Client) -> dict[str, dict[str, str]]:
+    """Channel and endpoint of each account that has ever been connected, by name."""
+    found = served_accounts(await client.whole("/v1/tokens", "tokens"))
+    return {name: {"channel": one["channel"], "endpoint": one["endpoint"]} for name, one in found.items()}
