@@ -215,8 +215,28 @@ begin
         from unnest(_id, _lane, enqueue_items(_lane, _flow, _tier)) as i (request_id, lane, seq) join held h using (request_id);
     delete from held h where h.request_id = any (_id);
     update contact c set held = 0 where c.contact_id = _contact;
+    perform forget_copies(_contact, _id);
     return cardinality(_id);
 end $$;
+
+-- A post and its copy in the group of its channel are one message, though each is held where it came. When one is released, the
+-- other is not waited for any more. Both have one id, sender and text.
+create or replace function forget_copies(_contact uuid, _released uuid[]) returns void
+language sql as $$
+    with gone as (
+        update held h set state = 'forgotten', facts = '{}', pinned = null
+            from contact mine join contact c on c.account = mine.account and c.scope = 'group' and c.held > 0,
+                 message_inbox copy, message_inbox m
+            where mine.contact_id = _contact and mine.scope = 'group' and c.contact_id <> _contact
+              and h.contact_id = c.contact_id and h.state = 'held' and copy.request_id = h.request_id
+              and m.request_id = any (_released) and m.conversation <> copy.conversation and m.sender = copy.sender
+              and m.envelope #>> '{event,external_event_id}' = copy.envelope #>> '{event,external_event_id}'
+              and m.envelope #>> '{payload,normalized_text}' = copy.envelope #>> '{payload,normalized_text}'
+            returning h.contact_id
+    )
+    update contact c set held = c.held - g.number
+        from (select contact_id, count(*)::integer as number from gone group by contact_id) g where c.contact_id = g.contact_id;
+$$;
 
 -- What is forgotten keeps its place in the books, without its words. Its files are named no more, unless by another message
 -- of the endpoint; who names one meanwhile waits here for the other, see blobs.refer.
