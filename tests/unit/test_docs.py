@@ -61,7 +61,8 @@ def _problems(arguments: list[str]) -> Iterator[str]:
     for word in takewhile(lambda word: word != "--", arguments):
         if word.startswith("-") and word != "-":
             name = word.partition("=")[0]
-            shown = {option for p in command.params if not getattr(p, "hidden", False) for option in p.opts}
+            there = [p for p in command.params if not getattr(p, "hidden", False)]
+            shown = {option for p in there for option in (*p.opts, *p.secondary_opts)}
             if name not in shown | {"--help", "-h"}:
                 yield f"{command.name} has no {name}"
         elif hasattr(command, "commands"):
