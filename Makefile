@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report shapes surface
+.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report shapes surface bare
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -17,6 +17,7 @@ setup: $(STAMP) ## create .venv with the locked dependencies
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Python's venv is missing; on Debian: apt install python3-venv"; exit 1; }
 	@echo "setting up: the locked dependencies go into $(BIN:/bin=)" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(BIN:/bin=)
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv
@@ -90,7 +91,11 @@ peers: $(STAMP) ## our rows of docs/comparison.md: none may be worse than record
 	@$(BIN)/python -m tests.chaos.peers_run $(REPORT)
 
 nightly: $(STAMP) ## what CI leaves out: random examples, the kit, runners, long chaos; two hours
+<<<<<<< HEAD
 	@$(MAKE) --no-print-directory random plans kit bombs runners pythons
+=======
+	@$(MAKE) --no-print-directory random plans kit bombs runners bare
+>>>>>>> b0862604 (Bare: what a newcomer's first minutes take on a Debian that has nothing)
 	@$(MAKE) --no-print-directory chaos WHAT=all
 
 house: $(STAMP) ## the database of this release, from which later ones are upgraded in tests
@@ -98,6 +103,9 @@ house: $(STAMP) ## the database of this release, from which later ones are upgra
 
 dist: $(STAMP) ## wheel and sdist, checked, and tried in an empty environment; two minutes
 	@$(BIN)/python -m tests.dist
+
+bare: $(STAMP) ## what a newcomer's first minutes take, on a Debian that has nothing; needs root
+	@nice -n 5 $(BIN)/python -m tests.bare
 
 pictures: $(STAMP) ## the picture in the README, from what the demo prints
 	@$(BIN)/python -m tests.pictures
