@@ -215,7 +215,9 @@ class _Person:
 
     @property
     def _environment(self) -> Mapping[str, str]:
-        return {"HOME": str(self._home), "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
+        # Slim systems have no time zones: those of the package must do.
+        given = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "PYTHONTZPATH": ""}
+        return {"HOME": str(self._home), **given}
 
 
 def _stem() -> str:

@@ -103,10 +103,16 @@ class DemoOutcome(Struct, frozen=True):
         return {name: self.took[name] for name in _EXPECTED}
 
     @property
-    def good(self) -> bool:
-        """Whether everything is as it should be."""
-        balanced = self.books["balanced"] and not self.books["problems"]
-        return bool(balanced and self.counted == _EXPECTED and (len(self.dead_letters) == 1 or not self.certain))
+    def flaws(self) -> list[str]:
+        """What is not as it should be."""
+        found = []
+        if not self.books["balanced"] or self.books["problems"]:
+            found.append(f"the books do not balance: {self.books['problems']}")
+        if self.counted != _EXPECTED:
+            found.append(f"the import counted {self.counted}, not {_EXPECTED}")
+        if self.certain and len(self.dead_letters) != 1:
+            found.append(f"{len(self.dead_letters)} messages could not be delivered, not 1; --keep leaves demo.log")
+        return found
 
 
 def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: bool = False) -> int:
@@ -266,9 +272,8 @@ def _epilogue(show: Show, outcome: DemoOutcome) -> int:
     console.print("\nThe books:", style="bold")
     counted = ("accepted", "in_flight", "answered", "declined", "dead", "cancelled", "held")
     console.print(table(*counted, rows=[[books[name] for name in counted]]))
-    good = outcome.good
-    not_so = f"NOT as expected: {outcome.counted} {books['problems']}"
-    summary = "they balance: nothing lost, nothing doubled" if good else not_so
+    good = not outcome.flaws
+    summary = "they balance: nothing lost, nothing doubled" if good else f"NOT as expected: {'; '.join(outcome.flaws)}"
     console.print(f"{summary}. {monotonic() - show.started:.0f} s in all.", style="bold green" if good else "bold red")
     console.print(f"\nNext, start it for real: {program()} up (a tour is in docs/tour.md)", soft_wrap=True)
     console.print(f"and talk to it in another terminal: {program()} chat", soft_wrap=True)
