@@ -31,8 +31,11 @@ demo: $(STAMP) ## real input, a killed worker, balanced books; under a minute
 
 TESTS := $(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal -rs -p tests.once_more -p tests.costs $(if $(JUNIT),--junitxml=$(JUNIT))
 
+# Checks of documents, names and docstrings: they only read files, so they are told before the long tests, and only once.
+READING := $(addprefix tests/unit/test_,docs.py docstrings.py kinds_of_types.py names.py)
+
 test: $(STAMP) ## the tests of all parts, with real databases and servers; ten minutes
-	@$(TESTS) tests/unit tests/integration
+	@$(TESTS) $(addprefix --ignore=,$(READING)) tests/unit tests/integration
 
 acceptance: $(STAMP) ## the tests of whole installations: demo, manual, benchmarks, kills; five minutes
 	@$(TESTS) tests/acceptance tests/chaos
@@ -60,12 +63,13 @@ plans: $(STAMP) ## the laws of plans on 21,000 random ones, instead of 100
 up: $(STAMP) ## start it for real: server, worker and database
 	@$(BIN)/switchboard up
 
-static: $(STAMP) ## format, lint, types, boundaries, shapes
+static: $(STAMP) ## format, lint, types, boundaries, shapes, documents
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python -m tests.shapes --check
+	@$(BIN)/python -m pytest -q -n 2 --no-header --tb=short $(READING)
 
 shapes: $(STAMP) ## records of one shape, names of one word, sizes of hubs; UPDATE=1 records what got better
 	@$(BIN)/python -m tests.shapes $(if $(UPDATE),--update)
@@ -91,11 +95,7 @@ peers: $(STAMP) ## our rows of docs/comparison.md: none may be worse than record
 	@$(BIN)/python -m tests.chaos.peers_run $(REPORT)
 
 nightly: $(STAMP) ## what CI leaves out: random examples, the kit, runners, long chaos; two hours
-<<<<<<< HEAD
-	@$(MAKE) --no-print-directory random plans kit bombs runners pythons
-=======
-	@$(MAKE) --no-print-directory random plans kit bombs runners bare
->>>>>>> b0862604 (Bare: what a newcomer's first minutes take on a Debian that has nothing)
+	@$(MAKE) --no-print-directory random plans kit bombs runners pythons bare
 	@$(MAKE) --no-print-directory chaos WHAT=all
 
 house: $(STAMP) ## the database of this release, from which later ones are upgraded in tests

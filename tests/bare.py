@@ -57,7 +57,7 @@ WAYS: Final = (
     Way(
         "clone",
         ("git", "make", "python3-venv"),
-        "git clone --quiet /srv/switchboard.git checkout && cd checkout && make setup",
+        "git clone --quiet /srv/clone/switchboard.git checkout && cd checkout && make setup",
         "cd checkout && make demo",
     ),
 )
@@ -90,13 +90,12 @@ class Machine:
         """Of Debian's Python, such as `3.11`."""
         return self._as_root("python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
 
-    def do(self, way: Way, command: str) -> float:
+    def do(self, command: str) -> float:
         """The seconds that the command of an ordinary user takes. Raises SystemExit with what it said if it fails."""
-        index = (f"{tool}_{what}" for tool in ("PIP", "UV") for what in ("NO_INDEX=1", f"FIND_LINKS=/srv/{way.name}"))
         began = monotonic()
         _run(
             *("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "/bin/sh", "-c", _INSIDE),
-            *(sys.executable, str(self._root), _USER, "PATH=/usr/local/bin:/usr/bin:/bin", *index),
+            *(sys.executable, str(self._root), _USER, "PATH=/usr/local/bin:/usr/bin:/bin"),
             *("/bin/bash", "-c", f"cd && {command}"),
         )
         return monotonic() - began
@@ -105,9 +104,13 @@ class Machine:
         """Megabytes (of 2²⁰ bytes) of the user's home."""
         return megabytes(self._root / "home" / _USER)
 
-    def give(self, place: Path) -> None:
-        """Let the user own what is below it: git serves nobody else's."""
-        self._as_root("chown", "-R", f"{_USER}:", f"/{place.relative_to(self._root)}")
+    def offer(self, place: Path) -> None:
+        """Let pip and uv look nowhere else than there; the user owns it, as git serves nobody else's."""
+        inside = f"/{place.relative_to(self._root)}"
+        self._as_root("chown", "-R", f"{_USER}:", str(inside))
+        (self._root / "etc/pip.conf").write_text(f"[global]\nno-index = true\nfind-links = {inside}\n")
+        (self._root / "etc/uv").mkdir(exist_ok=True)
+        (self._root / "etc/uv/uv.toml").write_text(f'no-index = true\nfind-links = ["{inside}"]\n')
 
     def _as_root(self, *command: str, good: tuple[int, ...] = (0,)) -> str:
         return _run(
@@ -117,18 +120,16 @@ class Machine:
 
 def download(way: Way, machine: Machine, wheel: Path) -> None:
     """Put all that this way would download into the machine."""
-    place, pip = (
-        machine.packages / way.name,
-        (sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:"),
-    )
-    fit = ("--python-version", machine.python_version(), "--dest", str(place))
+    place = machine.packages / way.name
+    fit = ("--only-binary=:all:", "--python-version", machine.python_version(), "--dest", str(place))
+    pip = (sys.executable, "-m", "pip", "download", "--quiet", *fit)
     if way.name == "pip":
-        _run(*pip, *fit, str(wheel))
-        return
-    _run(*pip, *fit, "--no-deps", "--require-hashes", "-r", str(HOME / "requirements.lock"))
-    _run(*pip, *fit, "uv", "hatchling", "editables")
-    _run("git", "clone", "--quiet", "--bare", str(HOME), str(machine.packages / "switchboard.git"))
-    machine.give(machine.packages / "switchboard.git")
+        _run(*pip, str(wheel))
+    else:
+        _run(*pip, "--no-deps", "--require-hashes", "-r", str(HOME / "requirements.lock"))
+        _run(*pip, "uv", "hatchling", "editables")
+        _run("git", "clone", "--quiet", "--bare", str(HOME), str(place / "switchboard.git"))
+    machine.offer(place)
 
 
 def row(way: Way, machine: Machine, wheel: Path) -> str:
@@ -137,9 +138,9 @@ def row(way: Way, machine: Machine, wheel: Path) -> str:
     download(way, machine, wheel)
     fetched = megabytes(machine.packages / way.name)
     before = machine.home_size()
-    seconds = machine.do(way, way.install)
+    seconds = machine.do(way.install)
     size = machine.home_size() - before
-    demo = machine.do(way, way.demo)
+    demo = machine.do(way.demo)
     cells = (
         way.name,
         f"{' '.join(way.packages)}: {debian}",
@@ -156,6 +157,11 @@ def megabytes(place: Path) -> int:
     return int(_run("du", "-sm", str(place)).split()[0])
 
 
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
 def _run(*command: str, good: tuple[int, ...] = (0,)) -> str:
     done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, check=False)
     if done.returncode not in good:
@@ -168,13 +174,15 @@ def main(asked: list[str]) -> int:
     if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
         sys.exit("make bare needs root and mmdebstrap (apt install mmdebstrap)")
     wheel = build()
+    head = ("way", "Debian packages", "downloaded", "install", "takes up", "demo")
+    _say(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
     # Not in /tmp, which may be mounted so that no programs run there.
     with TemporaryDirectory(prefix="switchboard-bare-", dir="/var/tmp") as place:
         Path(place).chmod(0o755)
         machine = Machine(Path(place) / "root")
-        told = [row(way, machine, wheel) for way in WAYS if not asked or way.name in asked]
-    head = ("way", "Debian packages", "downloaded", "install", "takes up", "demo")
-    sys.stdout.write("\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *told]) + "\n")
+        for way in WAYS:
+            if not asked or way.name in asked:
+                _say(row(way, machine, wheel))
     return 0
 
 
