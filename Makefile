@@ -94,7 +94,6 @@ chaos: $(STAMP) ## kill -9 for minutes, WHAT=engine|channels|model|turns|plans|t
 peers: $(STAMP) ## our rows of docs/comparison.md: none may be worse than recorded
 	@$(BIN)/python -m tests.chaos.peers_run $(REPORT)
 
-nightly: $(STAMP) ## what CI leaves out: random examples, the kit, runners, long chaos; two hours
 	@$(MAKE) --no-print-directory random plans kit bombs runners pythons bare
 	@$(MAKE) --no-print-directory chaos WHAT=all
 
