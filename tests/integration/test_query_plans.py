@@ -54,6 +54,7 @@ from switchboard.store import (
     routing,
     rules,
     schedule,
+    traces,
 )
 from switchboard.store.classification import Reservation
 from switchboard.store.classification_log import ClassificationFilter, Correction, LogScope, Sending
@@ -542,6 +543,21 @@ async def test_whatever_is_shown_of_one_message_or_of_the_newest_is_read_by_inde
         for _ in range(8):
             assert await watched.scanned(show) == set()
         assert await show()
+
+
+async def test_traces_read_what_is_new_by_index(watched: Watched) -> None:
+    database, now = watched.database, datetime.now(UTC)
+    await traces.begin(database, now)
+    ids = [await the_id(database, n) for n in (7, 77, 777)]
+    reads: list[Callable[[], Awaitable[object]]] = [
+        lambda: traces.take(database, now, 1.0, 20),
+        lambda: traces.standing(database, now),
+        lambda: traces.load(database, ids),
+    ]
+    for read in reads:
+        for _ in range(8):
+            assert await watched.scanned(read) == set()
+    assert [len(one.attempts) for one in await traces.load(database, ids)] == [1, 1, 1]
 
 
 async def test_rules_and_their_history_are_read_by_index(watched: Watched) -> None:

@@ -37,4 +37,4 @@ def check_settings(settings: Settings, *, for_worker: bool) -> CheckedSettings:
 
 
 def _calls_others(settings: Settings) -> bool:
-    return bool(settings.callbacks or settings.dead_letters.tell or settings.classify.models)
+    return bool(settings.callbacks or settings.dead_letters.tell or settings.classify.models or settings.traces.url)

@@ -25,6 +25,7 @@ from switchboard.store import (
     outbox,
     processes,
     quarantine,
+    traces,
 )
 from switchboard.store.database import Database
 from switchboard.store.outbox import OpenReplies
@@ -74,6 +75,10 @@ class Metrics:
         self._difference = self._gauge("books_difference", "Accepted minus accounted for; must be 0.", "kind")
         self._books_age = self._gauge("books_age_seconds", "Since a worker balanced the books; infinite if never.")
         self._snapshot = self._gauge("oldest_snapshot_seconds", "Age of the oldest snapshot in this database.")
+        self._traces_behind = self._gauge("traces_behind_seconds", "How far the export of traces is behind; 0 if off.")
+        self._traces_failing = self._gauge(
+            "traces_failing_seconds", "Since when the collector takes none; 0 if it does."
+        )
         self.polls = self._gauge("long_polls", "Requests currently waiting for a reply or an outbox.")
         self._by_channel: dict[str, Counter] = {}
 
@@ -108,6 +113,7 @@ class Metrics:
         await self._render_replies(database)
         await self._render_models(database)
         await self._render_books(database)
+        await self._render_traces(database)
         return generate_latest(self._registry)
 
     async def _render_replies(self, database: Database) -> None:
@@ -144,6 +150,13 @@ class Metrics:
         self._capped.set(day.refused + day.senders_refused)
         self._cooldowns.set(len(await model_usage.cooldowns(database)))
         self._refused_keys.set(len(await model_usage.refused_keys(database)))
+
+    async def _render_traces(self, database: Database) -> None:
+        now = datetime.now(UTC)
+        standing = await traces.standing(database, now)
+        failing = None if standing is None else standing.failing_since
+        self._traces_behind.set(0.0 if standing is None else standing.behind_s)
+        self._traces_failing.set(0.0 if failing is None else (now - failing).total_seconds())
 
     async def _render_books(self, database: Database) -> None:
         kept = await books.kept_books(database)

@@ -376,6 +376,19 @@ class SearchSettings(_Group):
         return None if self.url is None else SearchPlace(self.url, self.key_env, self.key_header, self.timeout)
 
 
+class TraceSettings(_Group):
+    """Where traces of messages go: the URL at which a collector takes OTLP over HTTP. Without one there are none.
+
+    The key comes from the variable `key_env`, if named, and goes into `key_header`, as a bearer token if that is
+    `authorization`. `share`: of all messages, how many have a trace.
+    """
+
+    url: Annotated[str, Field(pattern=r"^https?://[^\s?#@]+$")] | None = None
+    key_env: str | None = None
+    key_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")] = AUTHORIZATION
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+
 class CallbackSettings(WebhookSettings):
     """Where replies to messages of one `api` endpoint are posted."""
 
@@ -428,6 +441,7 @@ class Settings(BaseSettings):
     trio: TrioSettings = TrioSettings()
     sandbox: SandboxSettings = SandboxSettings()
     search: SearchSettings = SearchSettings()
+    traces: TraceSettings = TraceSettings()
     mcp_servers: tuple[McpServerSettings, ...] = ()
     email: EmailSettings = EmailSettings()
     notify: tuple[Annotated[str, Field(pattern=ADDRESS)], ...] = ()

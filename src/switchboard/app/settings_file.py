@@ -32,7 +32,7 @@ NAMES: Final = frozenset(
         *("database", "database_url", "database_direct_url", "data_dir", "postgres_binaries", "teams_dir"),
         *("channels_dir", "teams", "program_user", "log_level", "accept", "blobs", "gateway", "worker", "turn"),
         *("liveness", "dead_letters", "callbacks", "models", "classify", "spending", "memory", "trio", "sandbox"),
-        *("search", "mcp_servers", "email", "notify", "endpoints", "schedules", "channels", "connectors"),
+        *("search", "traces", "mcp_servers", "email", "notify", "endpoints", "schedules", "channels", "connectors"),
     )
 )
 """Of the settings, known here so that a command that asks the server does without what they take."""

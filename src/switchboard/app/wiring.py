@@ -30,6 +30,7 @@ from switchboard.app.ops.engines import (
 )
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.ops.results import erase_results
+from switchboard.app.ops.traces import TraceExport, open_sink
 from switchboard.app.process_models import ProcessModels, compacting
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import seed_teams
@@ -163,6 +164,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     maintenance += _notify_tasks(runtime)
     maintenance += _compaction_tasks(runtime, models)
     maintenance += (_results_task(runtime),)
+    maintenance += _trace_tasks(runtime)
     group = settings.worker
     return Worker(
         runtime.database,
@@ -202,6 +204,15 @@ def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask
     compactor = Compactor(runtime.database, models, names)
     runtime.closing.push_async_callback(compactor.aclose)
     return (MaintenanceTask("compact", 2.0, compactor.start_due),)
+
+
+def _trace_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
+    """Nothing is traced if no collector is named."""
+    if (sink := open_sink(runtime.settings.traces)) is None:
+        return ()
+    traces = TraceExport(runtime.database, sink, runtime.settings.traces.share)
+    runtime.closing.push_async_callback(traces.aclose)
+    return (MaintenanceTask("export_traces", 2.0, traces.start_due),)
 
 
 def make_classifier(runtime: Runtime, models: ProcessModels) -> Classifier | None:

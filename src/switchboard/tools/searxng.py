@@ -19,16 +19,16 @@ from switchboard.core.lenient import items, json_value, mapping, shown, string
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.search import FoundPage, SearchFailure
-from switchboard.tools.search_spec import AUTHORIZATION, SearchPlace
+from switchboard.tools.search_spec import SearchPlace
 from switchboard.transport.signed_post import (
     CheckedTransport,
     PostError,
     Resolve,
     body_of,
     check_url,
+    header_with_key,
     limits,
     per_loop,
-    read_secret,
     resolve,
 )
 
@@ -108,12 +108,7 @@ class Searxng:
 
 def _key(place: SearchPlace) -> dict[str, str]:
     """The header with the key, if there is one. Raises `ConfigurationError`."""
-    if place.key_env is None:
-        return {}
-    key = read_secret(place.key_env, None, hint=", as the operator of the search server gives it").decode()
-    if not (key.isascii() and key.isprintable()):
-        raise ConfigurationError(f"the environment variable {place.key_env} holds something that is not a key")
-    return {place.key_header: f"Bearer {key}" if place.key_header.lower() == AUTHORIZATION else key}
+    return header_with_key(place.key_env, place.key_header, hint=", as the operator of the search server gives it")
 
 
 def _check(response: httpx2.Response) -> None:

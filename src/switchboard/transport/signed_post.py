@@ -146,6 +146,19 @@ def read_secret(env: str | None, file: Path | None, *, hint: str = ", such as `o
     return secret.strip().encode()
 
 
+def header_with_key(env: str | None, header: str, *, hint: str) -> dict[str, str]:
+    """The header with the key in the environment variable `env`, as a bearer token if it is `authorization`.
+
+    Empty, if no variable is named. Raises ConfigurationError.
+    """
+    if env is None:
+        return {}
+    key = read_secret(env, None, hint=hint).decode()
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigurationError(f"the environment variable {env} holds something that is not a key")
+    return {header: f"Bearer {key}" if header.lower() == "authorization" else key}
+
+
 def _read(file: Path, hint: str) -> str:
     try:
         return file.read_text(encoding="utf-8")

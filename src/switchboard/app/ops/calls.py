@@ -1,4 +1,4 @@
-"""Checks, without calling them, whether the configured webhooks and models can be called from here.
+"""Checks, without calling them, whether the configured webhooks, models and collector can be called from here.
 
 Called by `app/checked.py` before a worker starts, and by `engine_checks.py`. In: settings; out: nothing, or a
 ConfigurationError with the fix. Next: `transport/signed_post.py`.
@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from switchboard.agents.callback import callbacks_from
 from switchboard.app.dead_letters.telling import destination_of
+from switchboard.app.ops.traces import open_sink
 from switchboard.app.settings import Settings
 
 
 def check_calls(settings: Settings) -> None:
-    """Raise ConfigurationError where a webhook or a model cannot be called from here as the settings say.
+    """Raise ConfigurationError where a webhook, a model or a collector cannot be called from here as the settings say.
 
     The settings that are looked at here are named in `checked.py`, too.
     """
     check_webhooks(settings)
+    if (sink := open_sink(settings.traces)) is not None:
+        sink.close()
     if settings.classify.models:
         from switchboard.app.classification.models import check_models
 

@@ -24,6 +24,7 @@ from switchboard.ports.checks import Check, CheckResult
 from switchboard.store.checks.books import Told, check_all_books, check_balancing, check_recent_books
 from switchboard.store.checks.connectors import check_connectors, check_remote_butlers
 from switchboard.store.checks.server import check_partitions
+from switchboard.store.checks.traces import check_traces
 from switchboard.store.checks.work import check_maintenance, check_processes, check_waiting
 from switchboard.store.database import Database
 from switchboard.tools.checks import check_search
@@ -61,4 +62,5 @@ def installation_checks(database: Database, settings: Settings, told: Told | Non
         partial(check_recent_books, database) if told is None else partial(check_all_books, database, told),
         partial(check_balancing, database),
         partial(check_waiting, database),
+        partial(check_traces, database, settings.traces.url),
     )
