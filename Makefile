@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report shapes surface bare
+.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report shapes surface bare container
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -94,9 +94,9 @@ chaos: $(STAMP) ## kill -9 for minutes, WHAT=engine|channels|model|turns|plans|t
 peers: $(STAMP) ## our rows of docs/comparison.md: none may be worse than recorded
 	@$(BIN)/python -m tests.chaos.peers_run $(REPORT)
 
-nightly: $(STAMP) ## what CI leaves out: random examples, Pythons, bare Debian, long chaos; two hours
+nightly: $(STAMP) ## what CI leaves out: random examples, Pythons, bare Debian, container, long chaos; two hours
 	@$(MAKE) --no-print-directory random plans kit bombs runners pythons
-	@test "$$(id -u)" -ne 0 || $(MAKE) --no-print-directory bare
+	@test "$$(id -u)" -ne 0 || $(MAKE) --no-print-directory bare container
 	@$(MAKE) --no-print-directory chaos WHAT=all
 
 house: $(STAMP) ## the database of this release, from which later ones are upgraded in tests
@@ -107,6 +107,9 @@ dist: $(STAMP) ## wheel and sdist, checked, and tried in an empty environment; t
 
 bare: $(STAMP) ## what a newcomer's first minutes take, on a Debian that has nothing; needs root
 	@nice -n 5 $(BIN)/python -m tests.bare
+
+container: $(STAMP) ## the image, built and tried as a root file system; root, buildah, mmdebstrap; three minutes
+	@$(BIN)/python -m tests.container
 
 pictures: $(STAMP) ## the picture in the README, from what the demo prints
 	@$(BIN)/python -m tests.pictures

@@ -52,7 +52,7 @@ _NOBODY: Final = (
 _FIT: Final = "import sys; sys.exit(sys.version_info < (3, 11))"
 _NOTE: Final = {"name": "write_file", "arguments": {"path": "notes.txt", "content": "buy milk"}}
 _CALL: Final = {"name": "look_up_number", "arguments": {"person": "Ada"}}
-_SCRIPT: Final = {
+SCRIPT: Final = {
     "rules": [
         {"when": {"tool": "look_up_number"}, "replies": [{"calls": [_CALL]}], "again": True},
         {"when": {"results": False}, "replies": [{"calls": [_NOTE]}], "again": True},
@@ -122,7 +122,7 @@ def try_out(programs: Path, place: Path) -> None:
     person = _Person(programs, place)
     if old := outdated(person.run("demo", "--scripted")):
         sys.exit("\n".join(["the demo no longer prints what its picture shows; `make pictures` draws it:", *old]))
-    (place / "script.json").write_text(json.dumps(_SCRIPT))
+    (place / "script.json").write_text(json.dumps(SCRIPT))
     (place / "script.json").chmod(0o644)
     with person.scripted_model() as url:
         person.run("init", "house", "--yes", "--url", f"{url}/v1", "--model", "worker")
