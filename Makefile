@@ -180,9 +180,10 @@ wire: $(STAMP) ## record what the SDKs of model providers send and understand
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes pyproject.toml
 
-lock: $(STAMP) ## refresh both locks (development, runtime) from pyproject.toml
+lock: $(STAMP) ## refresh the locks (development, runtime, image) from pyproject.toml
 	@$(COMPILE) --extra dev -o requirements.lock
 	@$(COMPILE) --constraints requirements.lock -o requirements-runtime.lock
+	@$(COMPILE) --extra models --extra backup --constraints requirements.lock -o requirements-image.lock
 
 clean: ## remove what set-up and tests made
 	rm -rf .venv .pythons tests/clis/node_modules tests/pgbouncer .local-model .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard

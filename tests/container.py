@@ -1,4 +1,4 @@
-"""`make container`: builds the image of the `Containerfile`, and tries its root file system as a container would run it.
+"""`make container`: builds the image of the `Containerfile`, and tries its root file system as a container runs it.
 
 In: the checkout; out: an exit code, and the seconds and megabytes. No registry is asked: the base is a Debian made by
 mmdebstrap, the image is built by buildah in a chroot. bwrap starts its root file system as the image says: its command,
