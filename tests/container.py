@@ -109,7 +109,7 @@ class Builder:
         _run(*self._buildah, "bud", *how, *options)
 
     def _lent(self) -> Iterator[str]:
-        """How this machine reaches the index of packages; lent to the steps, and no part of the image."""
+        """How this machine reaches the index of packages; lent to the steps; an empty file stays where it was."""
         pip = (sys.executable, "-m", "pip", "config", "get")
         found = {}
         for name in ("cert", "index-url", "proxy"):
