@@ -500,3 +500,17 @@ async def test_told_to_stop_the_account_is_free_at_once() -> None:
         await until(running.task.done, "it ends")
         assert running.task.result() == 0
     assert switchboard.requests[-2:] == ["DELETE /v1/connectors/lease", "POST /v1/connectors/heartbeat"]
+
+
+async def test_an_sdk_that_wants_to_end_the_process_ends_its_account_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """SystemExit of a task would end the loop, with the server and all other accounts in it."""
+
+    def leave(*_: object) -> None:
+        raise SystemExit(3)
+
+    monkeypatch.setattr("switchboard.testing.connectors.platform._Session.receive", leave)
+    with pytest.raises(RuntimeError, match="wanted to end the process"):
+        async with connector(ScriptedPlatform().configured, scripted()) as running:
+            await running.task
