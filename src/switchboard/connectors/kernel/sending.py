@@ -149,14 +149,14 @@ class ReplySender:
         until = max(asked, self.clock() - 1.0) + LEASE_S
         for reply in replies:
             self.begun(reply.conversation)
-            task = asyncio.create_task(refuse_exit(self._serve(reply, until)))
+            task = asyncio.create_task(self._serve(reply, until))
             self._busy.add(task)
             task.add_done_callback(self._busy.discard)
 
     async def _serve(self, reply: ReplyToSend, until: float) -> None:
         """Serve one reply up to its receipt. If the server fails, the expired lease shows what is uncertain."""
         try:
-            await self._send_all(reply, until)
+            await refuse_exit(self._send_all(reply, until))
         except _GivenBack as back:
             seconds = min(max(back.seconds, 0.0), _LONGEST_S)
             with suppress(Unreachable, Overtaken):
