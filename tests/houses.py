@@ -51,7 +51,7 @@ def make_house(program: Path, file: Path, scratch: Path) -> None:
     env = {key: value for key, value in os.environ.items() if not key.startswith("SWITCHBOARD_")}
     subprocess.run([program, "demo", house, "--keep", "--scripted"], env=env, check=True)
     env["SWITCHBOARD_DATA_DIR"], env["SWITCHBOARD_PORT"] = str(house), "0"
-    env["SWITCHBOARD_TEAMS_DIR"], env["SWITCHBOARDMODELS"] = str(house / "examples/teams"), json.dumps([MODEL])
+    env["SWITCHBOARD_TEAMS_DIR"], env["SWITCHBOARD_MODELS"] = str(house / "examples/teams"), json.dumps([MODEL])
     with _running(program, env, "up") as url:
         write_messages(batch, 0, ANSWERED)
         subprocess.run([program, "import", batch], env={**env, "SWITCHBOARD_URL": url}, check=True)
@@ -68,9 +68,10 @@ def _running(program: Path, env: Mapping[str, str], command: str) -> Iterator[st
     with subprocess.Popen(started, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""
-            if not line:
-                raise RuntimeError(f"switchboard {command} did not start")
-            yield str(json.loads(line)["url"])
+            said = json.loads(line or "{}")
+            if "url" not in said:
+                raise RuntimeError(f"switchboard {command} did not start: {line}")
+            yield str(said["url"])
         finally:
             process.terminate()
 

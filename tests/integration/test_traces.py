@@ -20,7 +20,7 @@ from switchboard.journey.reply import PullRequest
 from switchboard.lanes.waiting import resume
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
-from switchboard.ports.traces import Span, SpansRefused
+from switchboard.ports.traces import SpansRefused, TraceSpan
 from switchboard.store.checks.traces import check_traces
 from switchboard.store.database import Database
 from tests.collectors import Collector, attributes, collector
@@ -208,7 +208,7 @@ async def test_why_a_collector_does_not_answer_is_told() -> None:
     sink = open_sink(TraceSettings(url=f"http://127.0.0.1:{free_port()}/v1/traces"))
     assert sink is not None
     with pytest.raises(SpansRefused, match="refused"):
-        await sink.send([Span(1, 2, None, "turn", "internal", 0, 1, {})])
+        await sink.send([TraceSpan(1, 2, None, "turn", "internal", 0, 1, {})])
     sink.close()
 
 

@@ -92,7 +92,7 @@ def allow(
     group: Annotated[bool, typer.Option("--group", help="It is a group.")] = False,
 ) -> None:
     """Approve a sender who has not written yet."""
-    body = {**_place(account), "identity": identity, "scope": "group" if group else "person"}
+    body = {**_place_of(account), "identity": identity, "scope": "group" if group else "person"}
     answer = ask(lambda client: client.post("/v1/pairing", body))
     show(answer, f"{clean(identity)} may write to {clean(account)}")
 
@@ -109,7 +109,7 @@ def code(
 
     With --owner, also for people who may write already; they must send it in a private chat.
     """
-    place = _place(account)
+    place = _place_of(account)
     body = {**place, "owner_of": None if owner is None else butler(owner)}
     found = ask(lambda client: client.post("/v1/pairing/codes", body))
     told = f"/start {found['code']}\nvalid until {when(found['expires_at'])}, for one person and five tries"
@@ -140,11 +140,11 @@ async def _is_served(client: Client, place: Mapping[str, str]) -> bool:
     return any(place.items() <= one.items() for one in connectors)
 
 
-def _place(account: str) -> dict[str, str]:
+def _place_of(account: str) -> dict[str, str]:
     """Channel and endpoint of an account, which may be given by its name."""
     channel, slash, endpoint = account.partition("/")
     if not slash:
-        served = ask(_served)
+        served = ask(_read_served)
         if account not in served:
             raise typer.BadParameter(
                 f"there is no account {account!r}{offer(account, served)}; or write channel and endpoint, such as "
@@ -160,7 +160,7 @@ def _place(account: str) -> dict[str, str]:
     return {"channel": channel, "endpoint": endpoint}
 
 
-async def _served(client: Client) -> dict[str, dict[str, str]]:
+async def _read_served(client: Client) -> dict[str, dict[str, str]]:
     """Channel and endpoint of each account that has ever been connected, by name."""
     found = served_accounts(await client.whole("/v1/tokens", "tokens"))
     return {name: {"channel": one["channel"], "endpoint": one["endpoint"]} for name, one in found.items()}

@@ -18,7 +18,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.ports.traces import Span, SpanValue
+from switchboard.ports.traces import SpanValue, TraceSpan
 
 Said = Mapping[str, SpanValue | None]
 """Attributes without their prefix; None: there is nothing to say."""
@@ -144,10 +144,16 @@ class MessageRecord(Struct, frozen=True):
     dead_letters: Sequence[TracedDeadLetter] = ()
 
 
-def spans_of(record: MessageRecord) -> list[Span]:
+def spans_of(record: MessageRecord) -> list[TraceSpan]:
     """The spans of all that has ended; that of the message itself, which is the root, once nothing of it is at work."""
     trace = _Trace(record)
-    spans = [*trace.accepted(), *trace.decided(), *trace.attempted(), *trace.stepped(), *trace.ended()]
+    spans = [
+        *trace.accept_spans(),
+        *trace.decide_spans(),
+        *trace.turn_spans(),
+        *trace.step_spans(),
+        *trace.last_spans(),
+    ]
     return spans if record.message.working else [*spans, trace.root(spans)]
 
 
@@ -172,73 +178,73 @@ class _Trace:
         self._id = record.message.request_id
         self._root = span_id(self._id, "message")
 
-    def accepted(self) -> Iterator[Span]:
+    def accept_spans(self) -> Iterator[TraceSpan]:
         """Stored; if it is decided at once, the same transaction has done so, with the same time."""
         received = self._record.message.received_at
         waited = (one.waited_since for one in self._record.decisions if one.waited_since is not None)
-        yield self._span(("accept",), self._root, (received, min(waited, default=received)))
+        yield self._make_span(("accept",), self._root, (received, min(waited, default=received)))
 
-    def decided(self) -> Iterator[Span]:
+    def decide_spans(self) -> Iterator[TraceSpan]:
         """Decisions, and what models were asked for them."""
         for one in self._record.decisions:
             said: Said = {"n": one.n, "rules_version": one.version, "branches": one.branches}
             times = (one.waited_since or one.decided_at, one.decided_at)
-            yield self._span(("decide", one.n), self._root, times, said)
+            yield self._make_span(("decide", one.n), self._root, times, said)
         for asked in self._record.classifications:
-            said = {"team_id": asked.team_id, "n": asked.n, "model": asked.model, **_usage(asked)}
+            said = {"team_id": asked.team_id, "n": asked.n, "model": asked.model, **_usage_of(asked)}
             times = (asked.at - timedelta(milliseconds=asked.ms), asked.at)
-            span = self._span(("classify", asked.team_id, asked.n), self._decision(1), times, said)
+            span = self._make_span(("classify", asked.team_id, asked.n), self._decision_id(1), times, said)
             yield replace(span, kind="client", failed=asked.failed)
 
-    def attempted(self) -> Iterator[Span]:
+    def turn_spans(self) -> Iterator[TraceSpan]:
         """Runs of butlers and of the router. One that goes on with the work of another is linked to it."""
         before: dict[tuple[UUID, int], int] = {}
         for run in sorted(self._record.attempts, key=lambda one: one.epoch):
             said = {name: getattr(run, name) for name in _OF_RUN}
-            parent = self._root if run.kind == "notice" else self._decision(run.n or 1)
-            span = self._span(_run_key(run), parent, (self._began(run), run.finished_at), said)
+            parent = self._root if run.kind == "notice" else self._decision_id(run.n or 1)
+            span = self._make_span(_run_key(run), parent, (self._start_of(run), run.finished_at), said)
             last = before.get((run.lane, run.seq))
             before[(run.lane, run.seq)] = span.span_id
             failed = run.error_class is not None and run.outcome != "declined"
             yield replace(span, name=run.kind, links=() if last is None else (last,), failed=failed)
 
-    def stepped(self) -> Iterator[Span]:
+    def step_spans(self) -> Iterator[TraceSpan]:
         """Steps, each in the run that has ended it, whose own span may come later."""
         for step in self._record.steps:
-            said = {"effect": step.effect, "state": step.state, **_usage(step)}
+            said = {"effect": step.effect, "state": step.state, **_usage_of(step)}
             key, parent = ("step", step.lane, step.seq, step.path), span_id(self._id, *_run_key(step))
-            span = self._span(key, parent, (step.started_at, step.ended_at), said)
+            span = self._make_span(key, parent, (step.started_at, step.ended_at), said)
             yield replace(span, name=f"step {step_kind(step.path)}", failed=step.state == "failed")
 
-    def ended(self) -> Iterator[Span]:
+    def last_spans(self) -> Iterator[TraceSpan]:
         """Replies and dead letters."""
         for reply in self._record.replies:
             said = {"outbox_id": str(reply.outbox_id)} | {name: getattr(reply, name) for name in _OF_REPLY}
             times = (reply.created_at, reply.settled_at)
-            span = self._span(("reply", reply.outbox_id), self._answering(reply), times, said)
+            span = self._make_span(("reply", reply.outbox_id), self._run_answered_by(reply), times, said)
             yield replace(span, kind="producer", failed=reply.state != "sent")
         for dead in self._record.dead_letters:
             key = ("dead letter", dead.dead_letter_id)
             said = {"dead_letter_id": str(dead.dead_letter_id), "category": dead.category, "handler": dead.handler}
-            yield replace(self._span(key, self._root, (dead.created_at, dead.created_at), said), failed=True)
+            yield replace(self._make_span(key, self._root, (dead.created_at, dead.created_at), said), failed=True)
 
-    def root(self, spans: Sequence[Span]) -> Span:
+    def root(self, spans: Sequence[TraceSpan]) -> TraceSpan:
         """The message, from its receipt to the end of all that came of it until now."""
         message, record = self._record.message, self._record
         said: Said = {"request_id": str(self._id), "channel": message.channel, "endpoint": message.endpoint}
         counts: Said = {name: len(getattr(record, name)) for name in _COUNTED}
-        span = self._span(("message",), None, (message.received_at, message.received_at), {**said, **counts})
+        span = self._make_span(("message",), None, (message.received_at, message.received_at), {**said, **counts})
         ends = max(one.end_ns for one in spans)
         return replace(span, kind="server", end_ns=ends, failed=bool(record.dead_letters))
 
-    def _began(self, run: TracedAttempt) -> datetime:
+    def _start_of(self, run: TracedAttempt) -> datetime:
         """One that was parked or lost has noted no beginning: that of its first step."""
         if run.started_at is not None:
             return run.started_at
         own = (step.started_at for step in self._record.steps if _run_key(step) == _run_key(run))
         return min(own, default=run.finished_at)
 
-    def _answering(self, reply: TracedReply) -> int:
+    def _run_answered_by(self, reply: TracedReply) -> int:
         """The run of its butler that ended as the reply was made; the message, if there is none."""
         own = [run for run in self._record.attempts if run.kind == "turn" and run.system_id == reply.system_id]
         if not own:
@@ -246,32 +252,32 @@ class _Trace:
         nearest = min(own, key=lambda run: (abs(run.finished_at - reply.created_at), run.epoch))
         return span_id(self._id, *_run_key(nearest))
 
-    def _decision(self, n: int) -> int:
+    def _decision_id(self, n: int) -> int:
         return span_id(self._id, "decide", n)
 
-    def _span(
+    def _make_span(
         self,
         key: tuple[object, ...],
         parent: int | None,
         times: tuple[datetime, datetime],
         said: Said = MappingProxyType({}),
-    ) -> Span:
+    ) -> TraceSpan:
         """A span whose name is the first of its key. An end before the beginning is that of another clock."""
-        start, end = map(_nanoseconds, times)
+        start, end = map(_nanoseconds_of, times)
         attributes = {f"switchboard.{name}": value for name, value in said.items() if value is not None}
         name, own = str(key[0]), span_id(self._id, *key)
-        return Span(self._id.int, own, parent, name, "internal", start, max(start, end), attributes)
+        return TraceSpan(self._id.int, own, parent, name, "internal", start, max(start, end), attributes)
 
 
 def _run_key(one: TracedAttempt | TracedStep) -> tuple[str, UUID, int, int]:
     return ("run", one.lane, one.seq, one.epoch)
 
 
-def _usage(one: TracedClassification | TracedStep) -> Said:
+def _usage_of(one: TracedClassification | TracedStep) -> Said:
     """Of what asked a model; a step that did not has none."""
     used = {"tokens_in": one.tokens_in, "tokens_out": one.tokens_out, "cost_micros": one.cost}
     return used if any(used.values()) else {}
 
 
-def _nanoseconds(at: datetime) -> int:
+def _nanoseconds_of(at: datetime) -> int:
     return (at - _EPOCH) // timedelta(microseconds=1) * 1000

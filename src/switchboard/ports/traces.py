@@ -15,7 +15,7 @@ SpanKind = Literal["server", "internal", "client", "producer"]
 SpanValue = str | int
 
 
-class Span(Struct, frozen=True):
+class TraceSpan(Struct, frozen=True):
     """A span: ids are numbers, times are nanoseconds since 1970. `links` are ids of spans of the same trace."""
 
     trace_id: int
@@ -37,7 +37,7 @@ class SpansRefused(Exception):
 class SpanSink(Protocol):
     """A collector of the settings."""
 
-    async def send(self, spans: Sequence[Span]) -> None:
+    async def send(self, spans: Sequence[TraceSpan]) -> None:
         """Raises `SpansRefused` within seconds. What is sent again has the same ids."""
         ...
 

@@ -82,12 +82,12 @@ async def claim(database: Database, limit: int, lease: timedelta) -> list[Claime
 async def load(database: Database, ids: Sequence[UUID]) -> list[MessageRecord]:
     """What is on record about these messages. Whether one is at work is read first: else it has no more."""
     messages = rows_as(TracedMessage, await database.rows(query("traces.messages"), ids))
-    decisions = await _parts(database, "decisions", TracedDecision, ids)
-    classifications = await _parts(database, "classifications", TracedClassification, ids)
-    attempts = await _parts(database, "attempts", TracedAttempt, ids)
-    steps = await _parts(database, "steps", TracedStep, ids)
-    replies = await _parts(database, "replies", TracedReply, ids)
-    dead = await _parts(database, "dead_letters", TracedDeadLetter, ids)
+    decisions = await _load_parts(database, "decisions", TracedDecision, ids)
+    classifications = await _load_parts(database, "classifications", TracedClassification, ids)
+    attempts = await _load_parts(database, "attempts", TracedAttempt, ids)
+    steps = await _load_parts(database, "steps", TracedStep, ids)
+    replies = await _load_parts(database, "replies", TracedReply, ids)
+    dead = await _load_parts(database, "dead_letters", TracedDeadLetter, ids)
     return [
         MessageRecord(message, decisions[of], classifications[of], attempts[of], steps[of], replies[of], dead[of])
         for message in messages
@@ -117,7 +117,9 @@ async def standing(database: Database, now: datetime) -> TraceStanding | None:
     return row_as(TraceStanding, await database.row(query("traces.standing"), first_uuid7(now - _LATE)))
 
 
-async def _parts(database: Database, name: str, kind: type[_Part], ids: Sequence[UUID]) -> Mapping[UUID, list[_Part]]:
+async def _load_parts(
+    database: Database, name: str, kind: type[_Part], ids: Sequence[UUID]
+) -> Mapping[UUID, list[_Part]]:
     parts: defaultdict[UUID, list[_Part]] = defaultdict(list)
     for one in rows_as(kind, await database.rows(query(f"traces.{name}"), ids)):
         parts[one.request_id].append(one)

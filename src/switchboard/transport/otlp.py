@@ -20,7 +20,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from switchboard import __version__
-from switchboard.ports.traces import Span, SpansRefused
+from switchboard.ports.traces import SpansRefused, TraceSpan
 from switchboard.transport.signed_post import header_with_key
 
 _KINDS: Final = {
@@ -54,10 +54,10 @@ class OtlpSpans:
         _LOGGER.propagate = False  # we log ourselves that a collector fails, and once
         _LOGGER.addHandler(self._said)
 
-    async def send(self, spans: Sequence[Span]) -> None:
+    async def send(self, spans: Sequence[TraceSpan]) -> None:
         """As in the port."""
         self._said.first = ""
-        result = await asyncio.to_thread(self._export, spans)
+        result = await asyncio.to_thread(self._send_spans, spans)
         if result is not SpanExportResult.SUCCESS:
             raise SpansRefused(self._said.first or "it does not answer")
 
@@ -66,17 +66,17 @@ class OtlpSpans:
         self._exporter.shutdown()
         _LOGGER.removeHandler(self._said)
 
-    def _export(self, spans: Sequence[Span]) -> SpanExportResult:
-        return self._exporter.export([self._readable(span) for span in spans])
+    def _send_spans(self, spans: Sequence[TraceSpan]) -> SpanExportResult:
+        return self._exporter.export([self._make_readable(span) for span in spans])
 
-    def _readable(self, span: Span) -> ReadableSpan:
+    def _make_readable(self, span: TraceSpan) -> ReadableSpan:
         return ReadableSpan(
             span.name,
-            _context(span.trace_id, span.span_id),
-            None if span.parent_id is None else _context(span.trace_id, span.parent_id),
+            _context_of(span.trace_id, span.span_id),
+            None if span.parent_id is None else _context_of(span.trace_id, span.parent_id),
             self._resource,
             span.attributes,
-            links=[Link(_context(span.trace_id, link)) for link in span.links],
+            links=[Link(_context_of(span.trace_id, link)) for link in span.links],
             kind=_KINDS[span.kind],
             status=Status(StatusCode.ERROR if span.failed else StatusCode.UNSET),
             start_time=span.start_ns,
@@ -94,5 +94,5 @@ class _Said(logging.Handler):
         self.first = self.first or record.getMessage()
 
 
-def _context(trace_id: int, span_id: int) -> SpanContext:
+def _context_of(trace_id: int, span_id: int) -> SpanContext:
     return SpanContext(trace_id, span_id, is_remote=False, trace_flags=_SAMPLED)

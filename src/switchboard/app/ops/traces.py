@@ -23,7 +23,7 @@ from switchboard.app.settings import TraceSettings
 from switchboard.core.traces import MessageRecord, spans_of
 from switchboard.distribution import install_command
 from switchboard.domain.errors import ConfigurationError, Unavailable
-from switchboard.ports.traces import Span, SpanSink, SpansRefused
+from switchboard.ports.traces import SpanSink, SpansRefused, TraceSpan
 from switchboard.store import traces as store
 from switchboard.store.database import Database
 from switchboard.store.traces import Claimed, Exported
@@ -51,7 +51,7 @@ class News(Struct, frozen=True):
     """The spans of a message that the collector does not have yet; `again` as in `Exported`."""
 
     request_id: UUID
-    spans: Sequence[Span]
+    spans: Sequence[TraceSpan]
     again: timedelta | None
 
 
@@ -101,7 +101,7 @@ class TraceExport:
             return 0
         records = await store.load(self._database, [one.request_id for one in claimed])
         sent = 0
-        for part in await asyncio.to_thread(_requests, claimed, records, now):
+        for part in await asyncio.to_thread(_batches_of, claimed, records, now):
             sent += await self._send(part)
         return sent
 
@@ -151,12 +151,12 @@ def _is_installed() -> bool:
         return False
 
 
-def _requests(claimed: Sequence[Claimed], records: Sequence[MessageRecord], now: datetime) -> list[list[News]]:
+def _batches_of(claimed: Sequence[Claimed], records: Sequence[MessageRecord], now: datetime) -> list[list[News]]:
     """What is new of each, in parts that fit into one request; a message that does not is a part alone."""
     known = {one.message.request_id: one for one in records}
     parts: list[list[News]] = [[]]
     size = 0
-    for news in (_news(one, known.get(one.request_id), now) for one in claimed):
+    for news in (_news_of(one, known.get(one.request_id), now) for one in claimed):
         if parts[-1] and size + len(news.spans) > _SPANS:
             parts.append([])
             size = 0
@@ -165,7 +165,7 @@ def _requests(claimed: Sequence[Claimed], records: Sequence[MessageRecord], now:
     return parts
 
 
-def _news(claimed: Claimed, record: MessageRecord | None, now: datetime) -> News:
+def _news_of(claimed: Claimed, record: MessageRecord | None, now: datetime) -> News:
     if record is None:
         return News(claimed.request_id, (), None)
     message, has = record.message, frozenset(claimed.exported)

@@ -192,7 +192,7 @@ def wrong_setting(error: ValidationError, model: type[BaseModel]) -> str:
     path = tuple(map(str, first["loc"]))
     name = ".".join(path)
     if first["type"] == "extra_forbidden":
-        meant = near(name, _paths(model))
+        meant = near(name, _paths_in(model))
         known = f"; there are: {', '.join(sorted(model.model_fields))}" if len(path) == 1 else ""
         return f"{name} is not a setting" + (f"; did you mean {meant[0]}?" if meant else known)
     if first["type"] == "missing":
@@ -200,12 +200,12 @@ def wrong_setting(error: ValidationError, model: type[BaseModel]) -> str:
     return after(name, wrong(first))
 
 
-def _paths(model: type[BaseModel], above: str = "") -> Iterator[str]:
+def _paths_in(model: type[BaseModel], above: str = "") -> Iterator[str]:
     """All settings, those of groups as `imap.host`."""
     for name, field in model.model_fields.items():
         group = field.annotation
         if isinstance(group, type) and issubclass(group, BaseModel):
-            yield from _paths(group, f"{above}{name}.")
+            yield from _paths_in(group, f"{above}{name}.")
         else:
             yield above + name
 
