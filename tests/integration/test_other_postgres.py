@@ -29,9 +29,15 @@ async def test_the_data_move_to_another_major_version(place: Path) -> None:
     refused = switchboard(new, "up", "--json")
     assert refused.returncode != 0
     assert "docs/upgrading.md" in refused.stdout
+    with running(old, "up") as server:  # the refusal has changed nothing
+        assert told(server.environment, "messages", "show", kept)["state"] == "answered"
     (place / "data/postgres").rename(place / "data/postgres.before")
     told(new, "db", "restore", place / "house.dump")
     with running(new, "up") as server:
         shown = told(server.environment, "messages", "show", kept)
         assert shown["state"] == "answered"
         assert told(server.environment, "doctor")["healthy"]
+    (place / "data/postgres").rename(place / "data/postgres.after")
+    (place / "data/postgres.before").rename(place / "data/postgres")
+    with running(old, "up") as server:  # the way back
+        assert told(server.environment, "messages", "show", kept)["state"] == "answered"
