@@ -152,6 +152,11 @@ async def unpack(tools: PostgresPrograms, file: Path, script: Path, watch: Calla
     try:
         await run_program(tools, "pg_restore", ["--no-owner", "--no-acl", f"--file={script}", str(file)], None, watch)
     except ConfigurationError as error:
+        if "unsupported version" in error.message:  # of the format: those who wrote it were newer
+            raise InvalidInput(
+                f"{file} was written by a newer PostgreSQL than the pg_restore {tools.major} in {tools.directory} "
+                "can read; restore it into the version that wrote it, or a newer one"
+            ) from None
         raise InvalidInput(
             f"{file} is not a backup made by `switchboard db backup`, or it is damaged: {error.message}"
         ) from None
