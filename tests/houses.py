@@ -1,5 +1,8 @@
 """Makes the database of a release, from which later releases are upgraded in tests: `make house`.
 
+`releases/0.1.0-pre.dump` is of the last schema before 0.1.0, so that an upgrade with a migration of ours is tried until
+0.2.0 has one.
+
 In: the command `switchboard` of an installed release; out: `tests/releases/VERSION.dump`, a backup of what the demo
 leaves behind, of a further 1,200 messages that were answered, and of 40 that no worker has seen. `make
 release` wants it.

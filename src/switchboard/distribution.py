@@ -1,8 +1,9 @@
 """The name under which this program is installed, and whether another distribution is in its way.
 
-Called by `__main__.py` before anything else is imported. On PyPI the name `switchboard` belongs to others, whose
-package is called as ours: installed into one environment, each overwrites files of the other, `__init__.py` among them.
-So this imports nothing of ours, which may be theirs by then, and nothing that takes time, since every process does.
+Called by `__main__.py` before anything else is imported; whatever lacks an extra asks `install_command`. On PyPI the
+name `switchboard` belongs to others, whose package is called as ours: installed into one environment, each overwrites
+files of the other, `__init__.py` among them. So this imports nothing of ours, which may be theirs by then, and nothing
+that takes time, since every process does.
 """
 
 from __future__ import annotations

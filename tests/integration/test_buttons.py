@@ -185,7 +185,7 @@ async def a_house(database_url: str, tmp_path: Path, *owners: str) -> AsyncItera
 async def test_a_press_decides_like_the_command_and_only_once(database_url: str, tmp_path: Path) -> None:
     async with a_house(database_url, tmp_path) as house, connector(house.configured, house.wire):
         asked = await house.asked("pay 7")
-        assert "needs an approval" in asked["text"]
+        assert "needs approval" in asked["text"]
         assert "/approve" in asked["text"], "who sees no buttons can write it"
         assert list(buttons(asked)) == ["Approve", "Refuse"]
         approve, refuse = buttons(asked).values()

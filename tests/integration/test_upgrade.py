@@ -199,7 +199,7 @@ def test_an_old_backup_loses_nothing_unnoticed(house: House) -> None:
 def test_an_upgrade_is_tried_before_it_is_made(house: House) -> None:
     found = house.done("upgrade", "--check")
     assert (found["schema"], found["newest"], found["migrations"]) == (OLD, NEW, [f"{NEW:04d}_following"])
-    assert (found["good"], found["backup"], found["trial"]["kind"]) == (True, None, "undone")
+    assert (found["good"], found["backup_obstacle"], found["trial"]["kind"]) == (True, None, "undone")
     with running(house.environment, "up"):
         assert house.done("upgrade", "--check")["trial"]["kind"] == "none"
     assert house.schema_is_old()
@@ -212,10 +212,10 @@ def test_an_upgrade_is_tried_before_it_is_made(house: House) -> None:
         "schema": NEW,
         "newest": NEW,
         "migrations": [],
-        "functions": False,
+        "replaces_functions": False,
         "data_bytes": 0,
         "free_bytes": 0,
-        "backup": None,
+        "backup_obstacle": None,
         "trial": None,
     }
 

@@ -55,7 +55,7 @@ _OPERATOR_FORM = re.compile(r"sb_o_[A-Za-z0-9_-]{43}")
 AnyRole = Literal[Role, "session"]
 """`session`: one run of a model for one message. Nobody can be given such a token; the pipeline makes it."""
 
-# Who may use an action at all; each set is named by its least.
+# Who may use an action at all: operators, and the role that the set is named after.
 OPERATOR: Final[frozenset[AnyRole]] = frozenset({"operator"})
 CONNECTOR: Final[frozenset[AnyRole]] = frozenset({"operator", "connector"})
 AGENT: Final[frozenset[AnyRole]] = frozenset({"operator", "agent"})
@@ -67,7 +67,8 @@ SESSION: Final[frozenset[AnyRole]] = frozenset({"session"})
 class Action(Struct, frozen=True):
     """A permission: its name in errors and in the audit trail, and the roles that may use it at all.
 
-    Connectors and agents may on what is theirs only, and of agents a System3 alone edits. A service declares its own.
+    Connectors and agents may act only on what is theirs; of agents, only a System3 may edit. Each service declares its
+    own actions.
     """
 
     name: str

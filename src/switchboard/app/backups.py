@@ -55,13 +55,30 @@ def backups_of(settings: Settings, after: int) -> list[tuple[int, Path]]:
     return [(before, file) for before, file in found if before < after]
 
 
+async def find_obstacle(settings: Settings, server: int, size_bytes: int) -> str | None:
+    """Why no backup of so many bytes can be made for a server of this version; None: it can."""
+    place = _place_in(settings)
+    if (free := free_bytes(place)) < size_bytes:
+        return f"{place} has {free >> 20} MiB free, and may need {size_bytes >> 20} MiB"
+    try:
+        await find_tools(settings, server)
+    except ConfigurationError as error:
+        return error.message
+    return None
+
+
+def free_bytes(place: Path) -> int:
+    """Of the disk on which it is, or will be made."""
+    there = next(parent for parent in (place.absolute(), *place.absolute().parents) if parent.exists())
+    return shutil.disk_usage(there).free
+
+
 async def _back_up(settings: Settings, url: str, upgrade: Upgrade) -> None:
-    place = settings.data_dir / "backups"
+    place = _place_in(settings)
     with disk_errors(place):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        free = shutil.disk_usage(place).free
-    if free < upgrade.size_bytes:
-        raise ConfigurationError(f"{place} has {free >> 20} MiB free, and may need {upgrade.size_bytes >> 20} MiB")
+    if (obstacle := await find_obstacle(settings, upgrade.server, upgrade.size_bytes)) is not None:
+        raise ConfigurationError(obstacle)
     tools = await find_tools(settings, upgrade.server)
     file = place / f"{upgrade.before:04d}-{upgrade.after:04d}.dump"
     log.info("backing up the database before it is migrated", file=str(file))
@@ -74,8 +91,12 @@ async def _back_up(settings: Settings, url: str, upgrade: Upgrade) -> None:
     point("migration_pruned")
 
 
+def _place_in(settings: Settings) -> Path:
+    return settings.data_dir / "backups"
+
+
 def _backups(settings: Settings) -> list[tuple[Path, re.Match[str]]]:
     """Newest first."""
-    place = settings.data_dir / "backups"
+    place = _place_in(settings)
     found = [(file, match) for file in place.glob("*.dump") if (match := _NAME.fullmatch(file.name))]
     return sorted(found, key=lambda one: one[0].stat().st_mtime_ns, reverse=True)

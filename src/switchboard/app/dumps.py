@@ -1,7 +1,7 @@
 """PostgreSQL's own programs, and files that are whole or not there.
 
-Called by `backups.py` before a migration, and by `ops/backup.py` and `ops/rollback.py`. In: settings and the version of
-the server; out: pg_dump, pg_restore and psql that fit, run to their end. Passwords go by the environment, not by the
+Called by `backups.py` before a migration, and by `ops/` for backups, rollbacks and trials. In: settings and the version
+of the server; out: pg_dump, pg_restore and psql that fit, run to their end. Passwords go by the environment, not by the
 command line, which all can see. Next: `embedded/binaries.py`.
 """
 

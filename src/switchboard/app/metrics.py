@@ -77,7 +77,7 @@ class Metrics:
         self._snapshot = self._gauge("oldest_snapshot_seconds", "Age of the oldest snapshot in this database.")
         self._traces_behind = self._gauge("traces_behind_seconds", "How far the export of traces is behind; 0 if off.")
         self._traces_failing = self._gauge(
-            "traces_failing_seconds", "Since when the collector takes none; 0 if it does."
+            "traces_failing_seconds", "For how long the collector has refused them, in seconds; 0 if it takes them."
         )
         self.polls = self._gauge("long_polls", "Requests currently waiting for a reply or an outbox.")
         self._by_channel: dict[str, Counter] = {}

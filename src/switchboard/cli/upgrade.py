@@ -42,10 +42,12 @@ def upgrade(*, check: Check = False, no_backup: NoBackup = False) -> None:
 
 def _lines_of(found: UpgradeCheck) -> list[str]:
     if not found.migrations:
-        changed = "only functions of the database are replaced" if found.functions else "the database stays as it is"
+        changed = (
+            "only functions of the database are replaced" if found.replaces_functions else "the database stays as it is"
+        )
         return [f"no table changes, at schema {found.schema}: {changed}"]
     data, free = bytes_in_words(found.data_bytes), bytes_in_words(found.free_bytes)
-    backup = f"not possible: {found.backup}" if found.backup else f"at most {data}, {free} are free"
+    backup = f"not possible: {found.backup_obstacle}" if found.backup_obstacle else f"at most {data}, {free} are free"
     return [
         f"schema    {found.schema} → {found.newest}: {', '.join(found.migrations)}",
         f"backup    {backup}",

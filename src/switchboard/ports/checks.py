@@ -1,7 +1,7 @@
 """What `switchboard doctor` runs, and what it finds.
 
-A package has its checks in a module `checks.py`, which takes just the values that it needs. `app/ops/checks.py` puts
-them in order, and `app/ops/doctor.py` runs them. Checks change nothing.
+Checks lie beside what they check, in a module `checks.py` where a package has several, and take just the values that
+they need. `app/ops/checks.py` puts them in order, and `app/ops/doctor.py` runs them. Checks change nothing.
 """
 
 from __future__ import annotations

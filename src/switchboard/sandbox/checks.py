@@ -1,4 +1,4 @@
-"""A check of the sandbox. Called by `app/ops/checks.py`. Next: `run.py`."""
+"""A check of the sandbox. Called by `app/ops/doctor.py`. Next: `run.py`."""
 
 from __future__ import annotations
 

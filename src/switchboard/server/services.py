@@ -37,8 +37,8 @@ from switchboard.server.turns import TokenPaces
 _T = TypeVar("_T")
 
 
-class TopicService(Generic[_T]):
-    """A service of one topic, made at its first request. The module of its routes declares it."""
+class ServiceFactory(Generic[_T]):
+    """How the service of one topic is made, at its first request. The module of its routes declares it."""
 
     def __init__(self, make: Callable[[Services], _T]) -> None:
         self.make = make
@@ -52,7 +52,7 @@ class Services:
         database, settings = runtime.database, runtime.settings
         self.switchboard = switchboard
         self.runtime = runtime
-        self._parts: dict[TopicService[Any], Any] = {}
+        self._made: dict[ServiceFactory[Any], Any] = {}
         self.access = access = Access(database)
         self.metrics = Metrics()
         self.polls = Polls()
@@ -77,15 +77,15 @@ class Services:
         self.dead_letters = DeadLetterService(runtime, access, self.rules)
         self.approvals = ApprovalService(runtime)
 
-    def of(self, part: TopicService[_T]) -> _T:
-        """The service that `part` makes, the same for every request."""
-        if part not in self._parts:
-            self._parts[part] = part.make(self)
-        return cast(_T, self._parts[part])
+    def of(self, factory: ServiceFactory[_T]) -> _T:
+        """The service that this factory makes, the same for every request."""
+        if factory not in self._made:
+            self._made[factory] = factory.make(self)
+        return cast(_T, self._made[factory])
 
     def reach(self, caller: Principal) -> Reach:
         """The teams whose rules the caller may read."""
-        return reach_of(self.switchboard.runtime, caller)
+        return reach_of(self.runtime, caller)
 
     async def admits(self, authorization: str | None) -> bool:
         """Whether a token shown earlier is still valid; it is looked up only once in a while."""

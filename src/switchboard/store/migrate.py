@@ -1,7 +1,8 @@
 """Bring a database to the current schema: numbered files of DDL, then the functions, in one transaction.
 
-Called by `app/backups.py` at every start and for `switchboard db`. The files of `sql/migrations` and `sql/functions`
-are applied; one process migrates at a time. Next: `store/database.py`, whose queries rely on it.
+Called by `app/backups.py` at every start, and by `app/ops/` for `switchboard db` and `upgrade`. The files of
+`sql/migrations` and `sql/functions` are applied; one process migrates at a time. Next: `store/database.py`, whose
+queries rely on it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from switchboard.store.connectors import INTERVAL_S, Heartbeat
 from switchboard.store.database import Database
 from switchboard.store.outbox import LEASE_S
 
-OUTBOX: Final = Action("outbox", CONNECTOR)
+OUTBOX: Final = Action("outbox", CONNECTOR)  # fetching replies and reporting on them; `replies` is to see all
 HEARTBEAT: Final = Action("heartbeat", CONNECTOR)
 CONNECTORS: Final = Action("connectors", OPERATOR)
 

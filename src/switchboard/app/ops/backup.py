@@ -1,8 +1,8 @@
 """Backups: the whole schema into one file and back, by PostgreSQL's own programs.
 
 Called by `switchboard db`, and by `installation/` for the database of a whole installation. In: settings and a file;
-out: a finished backup (never half a one), or a restored database (never half a one: it is one transaction). Passwords
-go by the environment, not by the command line, which all can see.
+out: a finished backup (never half a one), or a restored database (never half a one: it is one transaction). Next:
+`app/dumps.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The checks of `switchboard doctor`, in the order in which to fix what they find. A feature adds its line here.
 
-Called by `doctor.py`. In: settings, and the database; out: checks that have not run yet. Next: the `checks.py` of each
+Called by `doctor.py`. In: settings, and the database; out: findings of the machine, and checks of the
+database. Next: the `checks.py` of each
 package.
 """
 

@@ -19,6 +19,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from switchboard.app.backups import find_obstacle, free_bytes
 from switchboard.app.database import database_url
 from switchboard.app.dumps import find_tools, run_program
 from switchboard.app.settings import Settings
@@ -53,23 +54,23 @@ class Trial(Struct, frozen=True):
 class UpgradeCheck(Struct, frozen=True):
     """The schema that the database has and the one of this release, the migrations between them, and bytes.
 
-    `functions`: whether functions of the database are replaced, which takes no time. `backup`: why none can be made;
+    `replaces_functions`: of the database, which takes no time. `backup_obstacle`: why no backup can be made before;
     None: one can. `trial` is None if no table changes.
     """
 
     schema: int
     newest: int
     migrations: tuple[str, ...]
-    functions: bool
+    replaces_functions: bool
     data_bytes: int
     free_bytes: int
-    backup: str | None = None
+    backup_obstacle: str | None = None
     trial: Trial | None = None
 
     @property
     def good(self) -> bool:
         """Whether nothing is known that would prevent the upgrade."""
-        return self.backup is None and (self.trial is None or not self.trial.problem)
+        return self.backup_obstacle is None and (self.trial is None or not self.trial.problem)
 
 
 async def check_upgrade(settings: Settings) -> UpgradeCheck:
@@ -81,25 +82,14 @@ async def check_upgrade(settings: Settings) -> UpgradeCheck:
             known = migrations()
             missing = tuple(f"{one.number:04d}_{one.name}" for one in known if one.number > at)
             functions = bool(at) and await functions_differ(database)
-            sizes = (await data_bytes(database), _free_bytes(settings.data_dir))
+            sizes = (await data_bytes(database), free_bytes(settings.data_dir))
             found = UpgradeCheck(at, known[-1].number, missing, functions, *sizes)
             if not missing or not at:
                 return found
-            backup = await _find_obstacle(settings, database, found)
-            return replace(found, backup=backup, trial=await _try_where_possible(settings, database, url))
+            obstacle = await find_obstacle(settings, (await server_facts(database)).major, found.data_bytes)
+            return replace(found, backup_obstacle=obstacle, trial=await _try_where_possible(settings, database, url))
         finally:
             await database.close()
-
-
-async def _find_obstacle(settings: Settings, database: Database, found: UpgradeCheck) -> str | None:
-    """Why no backup can be made before the migration."""
-    if found.free_bytes < found.data_bytes:
-        return f"{settings.data_dir} has {found.free_bytes >> 20} MiB free, and may need {found.data_bytes >> 20} MiB"
-    try:
-        await find_tools(settings, (await server_facts(database)).major)
-    except ConfigurationError as error:
-        return error.message
-    return None
 
 
 async def _try_where_possible(settings: Settings, database: Database, url: str) -> Trial:
@@ -127,7 +117,7 @@ async def _in_place(database: Database) -> float:
 async def _in_copy(settings: Settings, database: Database, url: str) -> float:
     """Seconds that the migrations take in a base backup, which is removed again."""
     place = settings.data_dir / "postgres"
-    need, free = int(_ROOM * _bytes_below(place)), _free_bytes(settings.data_dir)
+    need, free = int(_ROOM * _bytes_below(place)), free_bytes(settings.data_dir)
     if free < need:
         raise ConfigurationError(
             f"a copy of the database needs {need >> 20} MiB in {settings.data_dir}, and {free >> 20} MiB are free; "
@@ -145,12 +135,6 @@ async def _in_copy(settings: Settings, database: Database, url: str) -> float:
                 return await _in_place(tried)
             finally:
                 await tried.close()
-
-
-def _free_bytes(place: Path) -> int:
-    """Where it is, or will be made."""
-    there = next(parent for parent in (place.absolute(), *place.absolute().parents) if parent.exists())
-    return shutil.disk_usage(there).free
 
 
 def _bytes_below(place: Path) -> int:

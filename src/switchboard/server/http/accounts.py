@@ -32,10 +32,10 @@ from switchboard.server.contracts.messages import (
 from switchboard.server.fastpath import first
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
-from switchboard.server.services import TopicService
+from switchboard.server.services import ServiceFactory
 
 router = router_of("connectors", prefix="/v1/connectors")
-_DRAFTS: Final = TopicService(lambda services: DraftService(services.runtime.database, services.access))
+_DRAFTS: Final = ServiceFactory(lambda services: DraftService(services.runtime.database, services.access))
 
 Connector = Annotated[Principal, Depends(needs(OUTBOX))]
 

@@ -12,10 +12,10 @@ from switchboard.server.contracts.mcp_servers import AcceptedMcpTools, McpAccept
 from switchboard.server.contracts.messages import Word
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
-from switchboard.server.services import TopicService
+from switchboard.server.services import ServiceFactory
 
 router = router_of("mcp servers", prefix="/v1/mcp-servers")
-_SERVICE: Final = TopicService(
+_SERVICE: Final = ServiceFactory(
     lambda services: McpServerService(services.runtime.database, services.runtime.settings.servers)
 )
 

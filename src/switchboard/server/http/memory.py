@@ -20,10 +20,10 @@ from switchboard.server.contracts.memory import (
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
-from switchboard.server.services import TopicService
+from switchboard.server.services import ServiceFactory
 
 router = router_of("memory", prefix="/v1/memory")
-_SERVICE: Final = TopicService(lambda services: MemoryService(services.runtime.database))
+_SERVICE: Final = ServiceFactory(lambda services: MemoryService(services.runtime.database))
 
 Operator = Annotated[Principal, Depends(needs(MEMORY))]
 

@@ -19,7 +19,7 @@ from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.models import CaseFile, ClassificationPage, CorrectionBody
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
-from switchboard.server.services import Services, TopicService
+from switchboard.server.services import ServiceFactory, Services
 
 router = router_of("models", prefix="/v1")
 
@@ -29,9 +29,9 @@ def _make_spending(services: Services) -> SpendingService:
     return SpendingService(runtime.settings, runtime.database, lambda: list(runtime.rule_book.rules.members.values()))
 
 
-_SPENDING: Final = TopicService(_make_spending)
-_CORRECTIONS: Final = TopicService(lambda services: CorrectionService(services.runtime, services.access))
-_LOG: Final = TopicService(lambda services: ClassificationLog(services.runtime, services.access))
+_SPENDING: Final = ServiceFactory(_make_spending)
+_CORRECTIONS: Final = ServiceFactory(lambda services: CorrectionService(services.runtime, services.access))
+_LOG: Final = ServiceFactory(lambda services: ClassificationLog(services.runtime, services.access))
 
 Reader = Annotated[Principal, Depends(needs(CLASSIFICATIONS))]
 Corrector = Annotated[Principal, Depends(needs(CORRECT))]

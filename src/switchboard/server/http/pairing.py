@@ -22,10 +22,10 @@ from switchboard.server.contracts.pairing import (
 )
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
-from switchboard.server.services import TopicService
+from switchboard.server.services import ServiceFactory
 
 router = router_of("pairing", prefix="/v1/pairing")
-_SERVICE: Final = TopicService(lambda services: PairingService(services.runtime))
+_SERVICE: Final = ServiceFactory(lambda services: PairingService(services.runtime))
 
 Operator = Annotated[Principal, Depends(needs(PAIRING))]
 

@@ -15,11 +15,11 @@ from switchboard.server.contracts.messages import Cursor, Limit
 from switchboard.server.contracts.plans import PlanPage, PlansOfMessage, TryPlanBody
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, operation, page
-from switchboard.server.services import TopicService
+from switchboard.server.services import ServiceFactory
 
 router = router_of("plans", prefix="/v1/plans")
-_TRIALS: Final = TopicService(lambda services: PlanTrials(services.runtime))
-_PLANS: Final = TopicService(lambda services: PlanService(services.runtime))
+_TRIALS: Final = ServiceFactory(lambda services: PlanTrials(services.runtime))
+_PLANS: Final = ServiceFactory(lambda services: PlanService(services.runtime))
 
 
 @router.post("/try", **operation("try_plan", "Try what would be planned", PlanTrial, 404, needing=MODELS))

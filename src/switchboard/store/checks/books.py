@@ -49,7 +49,7 @@ async def check_balancing(database: Database) -> list[CheckResult]:
 
 
 async def _books_findings(database: Database, books: Books, when: str) -> list[CheckResult]:
-    # `_waiting` reports paused lanes: they wait for a person, and nothing is wrong with the books.
+    # `check_waiting` reports paused lanes: they wait for a person, and nothing is wrong with the books.
     paused = await lanes.paused_lanes(database, _PAUSED)
     problems = [p for p in books.problems if not ("paused" in p and any(key in p for key in paused))]
     found = [_balance_finding("messages", books.messages, when), _balance_finding("targets", books.targets, when)]

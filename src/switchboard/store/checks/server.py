@@ -1,6 +1,6 @@
 """Checks of PostgreSQL itself: what a crash may lose, clocks, the schema, partitions.
 
-Called by `app/ops/checks.py`. Next: `checkup.py`.
+Called by `app/ops/doctor.py`, which stops where these fail. Next: `checkup.py`.
 """
 
 from __future__ import annotations
