@@ -67,8 +67,7 @@ SESSION: Final[frozenset[AnyRole]] = frozenset({"session"})
 class Action(Struct, frozen=True):
     """A permission: its name in errors and in the audit trail, and the roles that may use it at all.
 
-    Connectors and agents may act only on what is theirs; of agents, only a System3 may edit. Each service declares its
-    own actions.
+    Connectors and agents may act only on what is theirs; of agents, only a System3 may edit.
     """
 
     name: str
