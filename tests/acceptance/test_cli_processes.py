@@ -166,7 +166,7 @@ def test_what_a_terminal_cannot_show_is_escaped_and_a_width_of_0_is_none(tmp_pat
 
 _STARTS: Final = {
     *("init", "up", "serve", "work", "connect", "demo", "bench"),
-    *("channels", "webhooks", "doctor", "db", "backup", "restore", "service"),
+    *("channels", "webhooks", "doctor", "db", "backup", "restore", "service", "upgrade"),
 }
 """Commands that need all settings; the others ask the server."""
 

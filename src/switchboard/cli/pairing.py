@@ -8,7 +8,7 @@ from uuid import UUID
 
 import typer
 
-from switchboard.cli.channels.tokens import served_accounts
+from switchboard.cli.channels.served import served_accounts
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.names import butler

@@ -17,8 +17,9 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.adding import signed_in
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
+from switchboard.cli.channels.served import PREFIX, served_accounts
 from switchboard.cli.channels.standing import behind, print_next, standing
-from switchboard.cli.channels.tokens import PREFIX, alone, served_accounts, token_file
+from switchboard.cli.channels.tokens import alone, token_file
 from switchboard.cli.client import Client, ask, part
 from switchboard.cli.output import (
     clean,

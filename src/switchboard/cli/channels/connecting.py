@@ -16,8 +16,9 @@ from msgspec import Struct
 from switchboard.app.channels import is_full
 from switchboard.app.settings import TOO_MANY_INSIDE, Settings
 from switchboard.cli.channels.adding import require_single, secrets_of, settings_of, signed_in, write_account
+from switchboard.cli.channels.served import served_accounts
 from switchboard.cli.channels.standing import known_accounts
-from switchboard.cli.channels.tokens import require_free, served_accounts
+from switchboard.cli.channels.tokens import require_free
 from switchboard.cli.client import Client, ask
 from switchboard.cli.names import butlers_with_tools
 from switchboard.cli.output import Json, NoServer, errors

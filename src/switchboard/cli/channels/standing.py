@@ -15,7 +15,8 @@ from typing import Final
 from switchboard.app.channels import is_full
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import TOO_MANY_INSIDE, Settings
-from switchboard.cli.channels.tokens import served_accounts, token_file
+from switchboard.cli.channels.served import served_accounts
+from switchboard.cli.channels.tokens import token_file
 from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Json, NoServer, clean, errors, out, program, when
 from switchboard.connectors.kernel.accounts import Declared, configured, declared, manifest_of, pause_file

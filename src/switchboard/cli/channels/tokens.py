@@ -12,12 +12,12 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
 
 import httpx2
 
 from switchboard.app.ownership import read_ours, write_private
 from switchboard.app.settings import Settings
+from switchboard.cli.channels.served import PREFIX, served_accounts
 from switchboard.cli.channels.watching import is_there
 from switchboard.cli.client import Client, ServerPlace, find_server, http_client, part
 from switchboard.cli.output import Json, NoServer
@@ -25,9 +25,6 @@ from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.answers import Unreachable
 from switchboard.domain.errors import ConfigurationError, Overloaded, Unavailable
 from switchboard.ports.connector import Identity, SignInRefused
-
-PREFIX: Final = "connector-"
-"""Before the name of the account in the name of its token."""
 
 
 class AccountToken:
@@ -124,15 +121,6 @@ async def _has_token(client: Client, name: str, bound: Json) -> bool:
     served = served_accounts(await client.whole("/v1/tokens", "tokens"))
     require_free(served, name, bound)
     return name in served
-
-
-def served_accounts(listed: Json) -> dict[str, Json]:
-    """Channel and endpoint of each account with a token, from the list of all tokens."""
-    return {
-        str(token["name"]).removeprefix(PREFIX): {"channel": token["channel"], "endpoint": token["endpoint"]}
-        for token in listed["tokens"]
-        if token["role"] == "connector" and not token["revoked_at"] and str(token["name"]).startswith(PREFIX)
-    }
 
 
 def require_free(served: dict[str, Json], name: str, bound: Json) -> None:
