@@ -22,6 +22,8 @@ class Collector:
 
     url: str = ""
     status: int = 200
+    refused: bytes = b""
+    """A trace id; a request with it gets 400."""
     bodies: list[bytes] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
 
@@ -49,7 +51,7 @@ def collector() -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers["content-length"]))
             found.bodies.append(gzip.decompress(body) if self.headers["content-encoding"] == "gzip" else body)
             found.headers.append({name.lower(): value for name, value in self.headers.items()})
-            self.send_response(found.status)
+            self.send_response(400 if found.refused and found.refused in found.bodies[-1] else found.status)
             self.end_headers()
             self.wfile.write(ExportTraceServiceResponse().SerializeToString())
 

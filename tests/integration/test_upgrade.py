@@ -15,7 +15,7 @@ import pytest
 
 from switchboard.store.migrate import known_schema
 from tests.places import place
-from tests.processes import DEADLINE, EXECUTABLE, butler, running, told, write_teams
+from tests.processes import DEADLINE, EXECUTABLE, butler, running, switchboard, told, write_teams
 from tests.processes import environment as environment_of
 
 __all__ = ["place"]
@@ -207,6 +207,7 @@ def test_an_upgrade_is_tried_before_it_is_made(house: House) -> None:
     failing = house.new_release("upgrade", "--check", NEW_RELEASE_SQL="alter table nowhere add column x text")
     assert (failing.returncode, json.loads(failing.stdout)["good"]) == (1, False)
     house.done("upgrade")
+    assert switchboard(house.environment, "upgrade", "--check").returncode == 1, "as for a start of the old release"
     assert house.done("upgrade", "--check") | {"data_bytes": 0, "free_bytes": 0} == {
         "good": True,
         "schema": NEW,
@@ -217,6 +218,7 @@ def test_an_upgrade_is_tried_before_it_is_made(house: House) -> None:
         "free_bytes": 0,
         "backup_obstacle": None,
         "trial": None,
+        "running": [],
     }
 
 

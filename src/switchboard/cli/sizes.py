@@ -10,6 +10,7 @@ from switchboard.app.dumps import Progress
 from switchboard.cli.output import errors
 
 _SMALL: Final = 100_000
+_LARGE: Final = 1_000_000_000
 
 
 @contextmanager
@@ -24,5 +25,7 @@ def shown_progress(what: str) -> Iterator[Progress]:
 
 
 def bytes_in_words(size: int) -> str:
-    """Such as `12.5 MB`, or `800 bytes`."""
+    """Such as `12.5 MB`, `61.2 GB`, or `800 bytes`."""
+    if size >= _LARGE:
+        return f"{size / 1e9:.1f} GB"
     return f"{size / 1e6:.1f} MB" if size >= _SMALL else f"{size} bytes"

@@ -48,10 +48,12 @@ def _lines_of(found: UpgradeCheck) -> list[str]:
         return [f"no table changes, at schema {found.schema}: {changed}"]
     data, free = bytes_in_words(found.data_bytes), bytes_in_words(found.free_bytes)
     backup = f"not possible: {found.backup_obstacle}" if found.backup_obstacle else f"at most {data}, {free} are free"
+    running = ", ".join(sorted(set(found.running)))
     return [
         f"schema    {found.schema} → {found.newest}: {', '.join(found.migrations)}",
         f"backup    {backup}",
         *_trial_lines(found.trial),
+        *([f"stop      these first: {running}"] if running else []),
     ]
 
 

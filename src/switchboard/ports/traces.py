@@ -31,16 +31,16 @@ class TraceSpan(Struct, frozen=True):
 
 
 class SpansRefused(Exception):
-    """The collector has not taken them; the message says why."""
+    """The collector has not taken them; the message says why. `about_spans`: it would refuse these again."""
+
+    def __init__(self, why: str, *, about_spans: bool = False) -> None:
+        super().__init__(why)
+        self.about_spans = about_spans
 
 
 class SpanSink(Protocol):
     """A collector of the settings."""
 
     async def send(self, spans: Sequence[TraceSpan]) -> None:
-        """Raises `SpansRefused` within seconds. What is sent again has the same ids."""
-        ...
-
-    def close(self) -> None:
-        """End what is on its way."""
+        """Raises `SpansRefused` within seconds; may be cancelled. What is sent again has the same ids."""
         ...

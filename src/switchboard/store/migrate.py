@@ -126,7 +126,7 @@ async def migrate(
     """
     try:
         async with database.connection() as connection, connection.transaction():
-            missing = await _migrate(connection, back_up)
+            missing = await _migrate(connection, back_up, alone=before_commit is None)
             if pooled:
                 await _set_on_role(connection)
             if before_commit is not None:
@@ -148,7 +148,10 @@ async def migrate(
         ) from error
 
 
-async def _migrate(connection: PoolConnectionProxy[Row], back_up: BackUp | None) -> tuple[Migration, ...]:
+async def _migrate(
+    connection: PoolConnectionProxy[Row], back_up: BackUp | None, *, alone: bool
+) -> tuple[Migration, ...]:
+    """`alone`: wait until no process of an older release is alive."""
     known = migrations()
     if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", LOCK):
         log.info("waiting for another process that brings the database to its schema")
@@ -158,16 +161,12 @@ async def _migrate(connection: PoolConnectionProxy[Row], back_up: BackUp | None)
         # Not `if not exists`, which requires the right to create even if there is nothing to create.
         await connection.execute(f"create schema {SCHEMA}")
     done = await _done(connection)
-    if done > known[-1].number:
-        raise ConfigurationError(
-            f"the database is at schema {done}, this release knows only {known[-1].number}: "
-            "install the newer release, or restore a backup made before the upgrade"
-        )
+    require_known(done)
     missing = tuple(m for m in known if m.number > done)
-    if done and missing:
+    if done and missing and alone:
         await _require_no_older(connection)
-        if back_up is not None:
-            await back_up(await _upgrade(connection, done, missing[-1].number))
+    if done and missing and back_up is not None:
+        await back_up(await _upgrade(connection, done, missing[-1].number))
     for migration in missing:
         if done:
             log.info("migrating the database", to=f"{migration.number:04} {migration.name}")
@@ -195,6 +194,8 @@ async def _require_no_older(connection: PoolConnectionProxy[Row]) -> None:
     """
     older = await _older(connection)
     seen = {row["process_id"]: row["beat"] for row in older}
+    if older:
+        log.info("waiting until processes of an older release have stopped, or count as dead", processes=len(older))
     while older:
         if living := [row for row in older if row["beat"] > seen.get(row["process_id"], _LONG_AGO)]:
             names = ", ".join(f"{row['role']} {row['version']} on {row['host']} (pid {row['pid']})" for row in living)
@@ -222,6 +223,15 @@ async def _done(connection: PoolConnectionProxy[Row]) -> int:
     return int(
         await connection.fetchval("select coalesce(max(number), 0) from migration where component = $1", COMPONENT)
     )
+
+
+def require_known(schema: int) -> None:
+    """Raise ConfigurationError for the schema of a newer release."""
+    if schema > (newest := known_schema()):
+        raise ConfigurationError(
+            f"the database is at schema {schema}, this release knows only {newest}: "
+            "install the newer release, or restore a backup made before the upgrade"
+        )
 
 
 async def functions_differ(database: Database) -> bool:

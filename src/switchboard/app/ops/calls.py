@@ -18,8 +18,7 @@ def check_calls(settings: Settings) -> None:
     The settings that are looked at here are named in `checked.py`, too.
     """
     check_webhooks(settings)
-    if (sink := open_sink(settings.traces)) is not None:
-        sink.close()
+    open_sink(settings.traces)
     if settings.classify.models:
         from switchboard.app.classification.models import check_models
 

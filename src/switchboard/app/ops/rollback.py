@@ -77,9 +77,10 @@ class _Plan(Struct, frozen=True):
 
     @property
     def newer(self) -> Path:
-        """The same name if the rollback to the same backup is repeated."""
-        made = datetime.fromtimestamp(self.backup.stat().st_mtime, UTC)
-        return self.backup.with_name(f"{self.after:04d}-{self.before:04d}-{made:%Y%m%dT%H%M%SZ}.dump")
+        """A name that no file has, since only there is what is lost."""
+        stem = f"{self.after:04d}-{self.before:04d}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+        names = (f"{stem}{suffix}.dump" for suffix in ("", *(f"-{n}" for n in count(2))))
+        return next(file for file in map(self.backup.with_name, names) if not file.exists())
 
 
 async def roll_back(settings: Settings, lose: int) -> RolledBack:
@@ -120,8 +121,9 @@ async def _prepare(settings: Settings, database: Database, schema: int, scratch:
         raise Conflict(f"processes are connected; stop them before a rollback:\n{_lines_of(found)}")
     if not (backups := backups_of(settings, schema)):
         raise NotFound(
-            f"there is no backup made before the migration to schema {schema} in {settings.data_dir / 'backups'}; "
-            "run this where the migration ran, or restore a backup of your own with the release before"
+            f"there is nothing to roll back: no backup made before a migration to schema {schema} is in "
+            f"{settings.data_dir / 'backups'}. If there was one, run this on the machine that migrated, or restore a "
+            "backup of your own with the release before"
         )
     point("rollback_begun")
     before, backup = backups[0]

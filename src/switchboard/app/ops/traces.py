@@ -86,7 +86,6 @@ class TraceExport:
 
     async def aclose(self) -> None:
         """Stop. What was not recorded is sent again."""
-        self._sink.close()
         if self._running is not None:
             await cancelled(self._running)
 
@@ -106,9 +105,20 @@ class TraceExport:
         return sent
 
     async def _send(self, part: Sequence[News]) -> int:
+        """One message whose spans the collector refuses for what they are holds up no other."""
         spans = [span for one in part for span in one.spans]
-        for start in range(0, len(spans), _SPANS):
-            await self._sink.send(spans[start : start + _SPANS])
+        try:
+            for start in range(0, len(spans), _SPANS):
+                await self._sink.send(spans[start : start + _SPANS])
+        except SpansRefused as refused:
+            if not refused.about_spans:
+                raise
+            if len(part) > 1:
+                return sum([await self._send([one]) for one in part])
+            message = part[0].request_id
+            log.warning("the spans of a message are refused, and left out", request_id=message, reason=str(refused))
+            await store.record(self._database, [Exported(message, (), None)])
+            return 0
         exported = [Exported(one.request_id, [span.span_id for span in one.spans], one.again) for one in part]
         await store.record(self._database, exported)
         return len(spans)
@@ -116,9 +126,10 @@ class TraceExport:
     async def _run(self) -> None:
         began = self._clock()
         try:
-            if await self.export_due() and self._failures:
+            sent = await self.export_due()
+            if sent and self._failures:
                 log.info("traces are sent again")
-                self._failures = 0
+            self._failures = 0  # also if another worker has sent what was due
             pause = (self._clock() - began) * _PAUSE
         except SpansRefused as refused:
             self._failures += 1

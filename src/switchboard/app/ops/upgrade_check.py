@@ -30,14 +30,14 @@ from switchboard.embedded.sizes import settings_of
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.store.checkup import connections, data_bytes, schema_facts, server_facts
 from switchboard.store.database import Database
-from switchboard.store.migrate import functions_differ, migrations, try_migrations
+from switchboard.store.migrate import functions_differ, migrations, require_known, try_migrations
 
 TrialKind = Literal["undone", "copy", "none"]
 _ROOM: Final = 1.2
 """Of the space that a copy takes."""
 _CANNOT_TELL: Final[dict[TrialKind, str]] = {
     "undone": "",
-    "copy": "how long it takes when nothing else runs: perhaps less",
+    "copy": "how long it takes with nothing else running: perhaps less",
     "none": "whether it works, nor how long it takes: stop all processes and repeat this, or try a restored backup",
 }
 
@@ -55,7 +55,7 @@ class UpgradeCheck(Struct, frozen=True):
     """The schema that the database has and the one of this release, the migrations between them, and bytes.
 
     `replaces_functions`: of the database, which takes no time. `backup_obstacle`: why no backup can be made before;
-    None: one can. `trial` is None if no table changes.
+    None: one can. `running`: the processes that must be stopped first. `trial` is None if no table changes.
     """
 
     schema: int
@@ -66,6 +66,7 @@ class UpgradeCheck(Struct, frozen=True):
     free_bytes: int
     backup_obstacle: str | None = None
     trial: Trial | None = None
+    running: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -79,6 +80,7 @@ async def check_upgrade(settings: Settings) -> UpgradeCheck:
         database = await Database.connect(url, size=1)
         try:
             at = (await schema_facts(database)).migration
+            require_known(at)
             known = migrations()
             missing = tuple(f"{one.number:04d}_{one.name}" for one in known if one.number > at)
             functions = bool(at) and await functions_differ(database)
@@ -87,7 +89,9 @@ async def check_upgrade(settings: Settings) -> UpgradeCheck:
             if not missing or not at:
                 return found
             obstacle = await find_obstacle(settings, (await server_facts(database)).major, found.data_bytes)
-            return replace(found, backup_obstacle=obstacle, trial=await _try_where_possible(settings, database, url))
+            running = tuple(f"{one.name} from {one.host}" for one in await connections(database))
+            trial = await _try_where_possible(settings, database, url)
+            return replace(found, backup_obstacle=obstacle, trial=trial, running=running)
         finally:
             await database.close()
 
