@@ -36,7 +36,9 @@ WAIT_POINTS: Final[tuple[Point, ...]] = ("after_expect", "before_park", "after_p
 COMPACTION_POINTS: Final[tuple[Point, ...]] = ("before_summary", "before_compaction", "after_compaction")
 CONNECTOR_POINTS: Final = tuple(one for one in get_args(Point) if one.startswith("connector_"))
 RARE_POINTS: Final = tuple(
-    one for one in get_args(Point) if one.startswith(("backup_", "restore_", "notice_", "migration_", "rollback_"))
+    one
+    for one in get_args(Point)
+    if one.startswith(("backup_", "restore_", "notice_", "migration_", "trial_", "rollback_"))
 )
 ELSEWHERE: Final = ROUTE_POINTS + WAIT_POINTS + COMPACTION_POINTS + CONNECTOR_POINTS + RARE_POINTS
 

@@ -171,7 +171,7 @@ def test_the_old_release_goes_on_after_a_rollback_that_was_killed_anywhere(house
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert house.schema_is_old()
     assert house.done("db", "rollback", "--lose", "1") == {"schema": OLD, "newer": None, "lost": []}
-    [newer] = house.files() - {BACKUP}
+    newer = max(house.files() - {BACKUP})
     assert newer.startswith(f"{NEW:04d}-{OLD:04d}-")
     house.send("again")
     restored = house.new_release("db", "restore", str(house.backups / newer), "--force")
@@ -228,8 +228,26 @@ def test_a_running_house_is_tried_in_a_copy(house: House, place: Path) -> None:
     own = House(env, house.new, place / "data/backups")
     with running(env, "up") as server:
         kept = told(server.environment, "send", "before")["request_id"]
+        killed = own.new_release("upgrade", "--check", SWITCHBOARD_CRASH_AT="trial_begun")
+        assert (killed.returncode, (place / "data/.upgrade/postgres").exists()) == (-signal.SIGKILL, True)
         found = own.done("upgrade", "--check")
         assert (found["good"], found["trial"]["kind"], found["trial"]["problem"]) == (True, "copy", "")
-        assert not list((place / "data").glob("upgrade-*"))
+        assert found["running"]
+        assert not (place / "data/.upgrade").exists()
         assert told(server.environment, "messages", "show", kept)["request_id"] == kept
     assert own.schema_is_old()
+
+
+def test_what_was_withdrawn_since_the_backup_stays_withdrawn(house: House) -> None:
+    with running(house.environment, "up") as server:
+        told(server.environment, "tokens", "create", "lent", "--role", "metrics")
+        told(server.environment, "pairing", "allow", "telegram/bot:123456", "41")
+    with running(house.environment, "up", before=house.new) as server:
+        told(server.environment, "tokens", "revoke", "lent")
+        [contact] = told(server.environment, "pairing", "list")["contacts"]
+        told(server.environment, "pairing", "revoke", contact["contact_id"])
+    assert house.done("db", "rollback")["schema"] == OLD
+    with running(house.environment, "up") as server:
+        tokens = told(server.environment, "tokens", "list")["tokens"]
+        assert [one["name"] for one in tokens if one["revoked_at"]] == ["lent"]
+        assert [one["state"] for one in told(server.environment, "pairing", "list")["contacts"]] != ["approved"]

@@ -23,8 +23,9 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 from msgspec import Struct
 
 from switchboard.app.settings import Settings
-from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.errors import ConfigurationError, Conflict
 from switchboard.embedded.binaries import find_programs
+from switchboard.embedded.files import disk_errors
 from switchboard.store.database import SCHEMA
 
 Progress = Callable[[int], None]
@@ -69,6 +70,30 @@ def partial_file(file: Path) -> Iterator[Path]:
         _sync(file.parent)
     finally:
         partial.unlink(missing_ok=True)
+        os.close(lock)
+
+
+@contextmanager
+def own_directory(place: Path, user: str) -> Iterator[Path]:
+    """A private directory, cleared of what a `user` that was killed has left; removed in the end.
+
+    Raises Conflict beside another one, and ConfigurationError.
+    """
+    with disk_errors(place):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for one in place.iterdir():
+            shutil.rmtree(one) if one.is_dir() else one.unlink()
+        yield place
+        shutil.rmtree(place, ignore_errors=True)
+    except BlockingIOError:
+        raise Conflict(f"another {user} is running") from None
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
+    finally:
         os.close(lock)
 
 

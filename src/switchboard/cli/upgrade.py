@@ -6,6 +6,7 @@ Next: `app/ops/upgrade_check.py`, `app/ops/backup.py`.
 from __future__ import annotations
 
 import asyncio
+import signal
 from typing import Annotated
 
 import typer
@@ -35,6 +36,7 @@ def upgrade(*, check: Check = False, no_backup: NoBackup = False) -> None:
         migrate(no_backup=no_backup)
         return
     set_up_logs("warning")  # that a migration runs is said of the real one only
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a copy of the database does not stay
     found = asyncio.run(check_upgrade(load_settings()))
     show({"good": found.good, **to_builtins(found)}, "\n".join(_lines_of(found)))
     done(OK if found.good else FAILED)

@@ -58,6 +58,7 @@ Point = Literal[
     "migration_backed_up",
     "migration_pruned",
     "migration_done",
+    "trial_begun",
     "rollback_begun",
     "rollback_unpacked",
     "rollback_counted",

@@ -74,6 +74,11 @@ async def schema_bytes(database: Database) -> int:
     return int(await database.value(query("checkup.size")))
 
 
+async def withdrawn_here(database: Database) -> str:
+    """SQL that withdraws in a newly restored schema what is withdrawn here: tokens, people let in, owners."""
+    return "".join(f"{row['statement']}\n" for row in await database.rows(query("checkup.withdrawn")))
+
+
 async def data_bytes(database: Database) -> int:
     """What our tables take on the disk, without indexes: the most that a backup takes."""
     return int(await database.value(query("checkup.data")))

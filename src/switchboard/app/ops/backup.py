@@ -36,6 +36,7 @@ from switchboard.store.checkup import (
     others_connected,
     schema_facts,
     server_facts,
+    withdrawn_here,
 )
 from switchboard.store.database import SCHEMA, Database
 from switchboard.store.migrate import Migration, migrate
@@ -132,8 +133,10 @@ async def replace_schema(tools: PostgresPrograms, url: str, first: Sequence[str]
 
 
 async def forgotten_there(database: Database) -> str:
-    """SQL that notes in a restored database what this one has forgotten."""
-    return await facts.forgotten_here(database) if (await schema_facts(database)).migration else ""
+    """SQL by which a restored database forgets what this one has forgotten, and admits nobody whom this one refuses."""
+    if not (await schema_facts(database)).migration:
+        return ""
+    return await facts.forgotten_here(database) + await withdrawn_here(database)
 
 
 async def _require_free(database: Database, *, force: bool) -> None:

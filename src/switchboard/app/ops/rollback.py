@@ -8,7 +8,6 @@ be repeated. Next: `backup.py`, `app/backups.py`.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,7 @@ from msgspec import Struct
 
 from switchboard.app.backups import backups_of
 from switchboard.app.database import database_url
-from switchboard.app.dumps import DUMP, PostgresPrograms, find_tools, partial_file, run_program
+from switchboard.app.dumps import DUMP, PostgresPrograms, find_tools, own_directory, partial_file, run_program
 from switchboard.app.ops.backup import forgotten_there, replace_schema, unpack
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import Conflict, NotFound
@@ -74,13 +73,7 @@ class _Plan(Struct, frozen=True):
     script: Path
     forgotten: Path
     tools: PostgresPrograms
-
-    @property
-    def newer(self) -> Path:
-        """A name that no file has, since only there is what is lost."""
-        stem = f"{self.after:04d}-{self.before:04d}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-        names = (f"{stem}{suffix}.dump" for suffix in ("", *(f"-{n}" for n in count(2))))
-        return next(file for file in map(self.backup.with_name, names) if not file.exists())
+    newer: Path
 
 
 async def roll_back(settings: Settings, lose: int) -> RolledBack:
@@ -90,12 +83,12 @@ async def roll_back(settings: Settings, lose: int) -> RolledBack:
     connected or of these messages, if there are others than that many; NotFound without a backup; ConfigurationError.
     """
     async with database_url(settings) as url:
-        with tempfile.TemporaryDirectory(prefix="switchboard-rollback-") as scratch:
+        with own_directory(settings.data_dir / "backups" / ".rollback", "rollback") as scratch:
             database = await Database.connect(url, size=1)
             try:
                 if (schema := (await schema_facts(database)).migration) < known_schema():
                     return RolledBack(schema)
-                plan = await _prepare(settings, database, schema, Path(scratch))
+                plan = await _prepare(settings, database, schema, scratch)
                 lost = await _require_known(database, plan.script, lose)
                 messages = await count_messages(database)
                 point("rollback_counted")
@@ -128,11 +121,18 @@ async def _prepare(settings: Settings, database: Database, schema: int, scratch:
     point("rollback_begun")
     before, backup = backups[0]
     tools = await find_tools(settings, (await server_facts(database)).major)
-    plan = _Plan(before, schema, backup, scratch / "backup.sql", scratch / "forgotten.sql", tools)
+    newer = _free_name(backup, f"{schema:04d}-{before:04d}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    plan = _Plan(before, schema, backup, scratch / "backup.sql", scratch / "forgotten.sql", tools, newer)
     await asyncio.to_thread(plan.forgotten.write_text, await forgotten_there(database))
     await unpack(tools, backup, plan.script, lambda: None)
     point("rollback_unpacked")
     return plan
+
+
+def _free_name(beside: Path, stem: str) -> Path:
+    """No dump of a newer state is ever replaced: what was lost is only there."""
+    names = (f"{stem}{suffix}.dump" for suffix in ("", *(f"-{n}" for n in range(2, 1000))))
+    return next(file for file in map(beside.with_name, names) if not file.exists())
 
 
 def _lines_of(found: Sequence[OurConnection]) -> str:

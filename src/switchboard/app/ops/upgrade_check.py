@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -21,13 +20,15 @@ from msgspec.structs import replace
 
 from switchboard.app.backups import find_obstacle, free_bytes
 from switchboard.app.database import database_url
-from switchboard.app.dumps import find_tools, run_program
+from switchboard.app.dumps import find_tools, own_directory, run_program
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.embedded.binaries import UnprivilegedUser, account_for
 from switchboard.embedded.files import disk_errors
+from switchboard.embedded.postmaster import stop
 from switchboard.embedded.sizes import settings_of
 from switchboard.embedded.supervisor import embedded_postgres
+from switchboard.lanes.faults import point
 from switchboard.store.checkup import connections, data_bytes, schema_facts, server_facts
 from switchboard.store.database import Database
 from switchboard.store.migrate import functions_differ, migrations, require_known, try_migrations
@@ -127,14 +128,17 @@ async def _in_copy(settings: Settings, database: Database, url: str) -> float:
             f"a copy of the database needs {need >> 20} MiB in {settings.data_dir}, and {free >> 20} MiB are free; "
             "stop all processes and repeat this: then no copy is needed"
         )
-    with disk_errors(settings.data_dir), tempfile.TemporaryDirectory(prefix="upgrade-", dir=settings.data_dir) as top:
-        copy = Path(top, "postgres")
+    top = settings.data_dir / ".upgrade"
+    copy = top / "postgres"
+    await stop(copy)  # one that a trial has left that was killed
+    with disk_errors(settings.data_dir), own_directory(top, "trial"):
         tools = await find_tools(settings, (await server_facts(database)).major)
         await run_program(tools, "pg_basebackup", [f"--pgdata={copy}", "--checkpoint=fast"], url, lambda: None)
         await asyncio.to_thread(_hand_over, copy, account_for(place))
         small = settings_of("small")
         async with embedded_postgres(copy, binaries=settings.postgres_binaries, settings=small) as server:
             tried = await Database.connect(server.url, size=1)
+            point("trial_begun")
             try:
                 return await _in_place(tried)
             finally:

@@ -61,3 +61,18 @@ order by m.request_id;
 
 -- name: messages
 select count(*) from message_inbox;
+
+-- name: withdrawn
+-- Statements for a schema that may be older: the tables of 0001, and owners where there are some.
+select format('update switchboard.token set revoked_at = %L where token_id = %L and revoked_at is null;', t.revoked_at, t.token_id)
+    as statement
+from token t where t.revoked_at is not null
+union all
+select format('update switchboard.contact set state = %L, decided_at = %L, decided_by = %L where contact_id = %L and state = %L;',
+              c.state, c.decided_at, c.decided_by, c.contact_id, 'approved')
+from contact c where c.state <> 'approved' and c.decided_at is not null
+union all
+select format('do $$ begin if to_regclass(%L) is not null then delete from switchboard.contact_owner where contact_id = %L'
+              ' and system_id <> all (%L::text[]); end if; end $$;', 'switchboard.contact_owner', c.contact_id,
+              array(select o.system_id from contact_owner o where o.contact_id = c.contact_id))
+from contact c where c.decided_at is not null;
