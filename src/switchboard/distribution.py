@@ -50,12 +50,12 @@ def _near(path: str) -> str:
 def _other(place: str) -> str | None:
     """The name and version of the other distribution, if it has files in our package."""
     for name in os.listdir(place):
-        if not (name.startswith(f"{_THEIRS}-") and name.endswith(".dist-info")):
+        if not (name.lower().startswith(f"{_THEIRS}-") and name.endswith(".dist-info")):
             continue
         # An editable installation, as ours was under this name, has recorded none.
         record = f"{place}/{name}/RECORD"
         if os.path.isfile(record):
-            with open(record, encoding="utf-8") as file:
-                if any(line.startswith("switchboard/") for line in file):
+            with open(record, encoding="utf-8", errors="replace") as file:
+                if any(line.lstrip('"').startswith("switchboard/") for line in file):
                     return name.removesuffix(".dist-info").replace("-", " ", 1)
     return None

@@ -18,7 +18,7 @@ from switchboard.app.settings import MOST_INSIDE, Settings
 from switchboard.app.supervisor import SupervisedProgram, supervise
 from switchboard.cli.channels.watching import is_there, supervise_accounts
 from switchboard.cli.parts import MODULE
-from switchboard.tasks import cancelled, first_of
+from switchboard.tasks import first_of
 
 log = structlog.get_logger(__name__)
 
@@ -66,4 +66,10 @@ async def _end_in_time(name: str, work: Coroutine[object, object, None], ended: 
         if not serving.done():
             log.warning("account does not end, and is cancelled", account=name)
     finally:
-        await cancelled(serving, waiting)
+        serving.cancel()
+        waiting.cancel()
+        ended_now, _ = await asyncio.wait([serving, waiting], timeout=_ENDS_S)
+        if serving not in ended_now:
+            log.error("account does not end when it is cancelled: a second signal ends the process", account=name)
+        elif not serving.cancelled():
+            serving.exception()  # it has been logged

@@ -222,36 +222,36 @@ end $$;
 -- A post and its copy in the group of its channel are one message, though each is held where it came. When one is released, the
 -- other is not waited for any more. Both have one id, sender and text.
 create or replace function forget_copies(_contact uuid, _released uuid[]) returns void
-language sql as $$
-    with gone as (
-        update held h set state = 'forgotten', facts = '{}', pinned = null
-            from contact mine join contact c on c.account = mine.account and c.scope = 'group' and c.held > 0,
-                 message_inbox copy, message_inbox m
-            where mine.contact_id = _contact and mine.scope = 'group' and c.contact_id <> _contact
-              and h.contact_id = c.contact_id and h.state = 'held' and copy.request_id = h.request_id
-              and m.request_id = any (_released) and m.conversation <> copy.conversation and m.sender = copy.sender
-              and m.envelope #>> '{event,external_event_id}' = copy.envelope #>> '{event,external_event_id}'
-              and m.envelope #>> '{payload,normalized_text}' = copy.envelope #>> '{payload,normalized_text}'
-            returning h.contact_id
-    )
-    update contact c set held = c.held - g.number
-        from (select contact_id, count(*)::integer as number from gone group by contact_id) g where c.contact_id = g.contact_id;
-$$;
+language plpgsql as $$
+declare
+    _gone record;
+begin
+    for _gone in
+        with gone as (
+            update held h set state = 'forgotten', facts = '{}', pinned = null
+                from contact mine join contact c on c.account = mine.account and c.scope = 'group' and c.held > 0,
+                     message_inbox copy, message_inbox m
+                where mine.contact_id = _contact and mine.scope = 'group' and c.contact_id <> _contact
+                  and h.contact_id = c.contact_id and h.state = 'held' and copy.request_id = h.request_id
+                  and m.request_id = any (_released) and m.conversation <> copy.conversation and m.sender = copy.sender
+                  and m.envelope #>> '{event,external_event_id}' = copy.envelope #>> '{event,external_event_id}'
+                  and m.envelope #>> '{payload,normalized_text}' = copy.envelope #>> '{payload,normalized_text}'
+                returning h.contact_id, h.request_id
+        )
+        select g.contact_id, array_agg(distinct g.request_id) as ids from gone g group by g.contact_id
+    loop
+        perform erase_words(_gone.contact_id, _gone.ids);
+    end loop;
+end $$;
 
 -- What is forgotten keeps its place in the books, without its words. Its files are named no more, unless by another message
 -- of the endpoint; who names one meanwhile waits here for the other, see blobs.refer.
-create or replace function forget_held(_contact uuid, _before timestamptz default 'infinity') returns integer
+create or replace function erase_words(_contact uuid, _id uuid[]) returns void
 language plpgsql as $$
 declare
-    _id uuid[];
     _blob bytea[];
     _of contact%rowtype;
 begin
-    with gone as (
-        update held h set state = 'forgotten', facts = '{}', pinned = null
-            where h.contact_id = _contact and h.state = 'held' and h.at < _before returning h.request_id
-    )
-    select array_agg(g.request_id) into _id from gone g;
     update message_raw w set raw = '' where w.request_id = any (_id);
     select * into _of from contact c where c.contact_id = _contact;
     _blob := array(
@@ -268,8 +268,21 @@ begin
         );
     update message_inbox m set envelope = jsonb_set(m.envelope::jsonb, '{payload}', '{"normalized_text": "", "attachments": []}')::json
         where m.request_id = any (_id);
-    update contact c set held = c.held - coalesce(cardinality(_id), 0) where c.contact_id = _contact;
-    return coalesce(cardinality(_id), 0);
+    update contact c set held = c.held - cardinality(_id) where c.contact_id = _contact;
+end $$;
+
+create or replace function forget_held(_contact uuid, _before timestamptz default 'infinity') returns integer
+language plpgsql as $$
+declare
+    _id uuid[];
+begin
+    with gone as (
+        update held h set state = 'forgotten', facts = '{}', pinned = null
+            where h.contact_id = _contact and h.state = 'held' and h.at < _before returning h.request_id
+    )
+    select coalesce(array_agg(g.request_id), '{}') into _id from gone g;
+    perform erase_words(_contact, _id);
+    return cardinality(_id);
 end $$;
 
 -- A message that is held is not waited for any more, as a butler has got its copy in another conversation.
@@ -277,6 +290,7 @@ create or replace function forget_heard_elsewhere(_request_id uuid) returns void
 language plpgsql as $$
 declare
     _account uuid;
+    _contact uuid;
 begin
     select c.account into _account from held h join contact c using (contact_id)
         where h.request_id = _request_id and h.state = 'held';
@@ -284,11 +298,12 @@ begin
         return;
     end if;
     perform lock_contacts(_account);
-    with gone as (
+    for _contact in
         update held h set state = 'forgotten', facts = '{}', pinned = null
             where h.request_id = _request_id and h.state = 'held' returning h.contact_id
-    )
-    update contact c set held = c.held - 1 from gone g where c.contact_id = g.contact_id;
+    loop
+        perform erase_words(_contact, array[_request_id]);
+    end loop;
 end $$;
 
 -- The group has another id now: what was decided about it, and what is held of it, follows. Of a group that is known under
