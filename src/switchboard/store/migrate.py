@@ -227,7 +227,7 @@ async def _done(connection: PoolConnectionProxy[Row]) -> int:
 
 def require_known(schema: int) -> None:
     """Raise ConfigurationError for the schema of a newer release."""
-    if schema > (newest := known_schema()):
+    if schema > (newest := migrations()[-1].number):
         raise ConfigurationError(
             f"the database is at schema {schema}, this release knows only {newest}: "
             "install the newer release, or restore a backup made before the upgrade"
