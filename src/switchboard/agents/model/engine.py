@@ -45,7 +45,7 @@ class ModelEngine:
 
     def check(self, member: Member) -> None:
         """Raises `EngineFailure` that names each wrong option, a missing key included."""
-        options, models = self._options(member)
+        options, models = self._read_member_options(member)
         self._equipment.check(member, options)
         if flaws := [f"{name}: {flaw}" for name in self.models_of(member) if (flaw := models.flaw(name))]:
             raise wrong(member, f"models: {'; '.join(flaws)}")
@@ -56,7 +56,7 @@ class ModelEngine:
 
     def models_of(self, member: Member) -> Sequence[str]:
         """The names of the member's models, in the order of asking. Raises `EngineFailure` for wrong options."""
-        options, models = self._options(member)
+        options, models = self._read_member_options(member)
         return options.models or tuple(models.names or models.runners)
 
     def prompt_of(self, member: Member) -> str:
@@ -65,7 +65,7 @@ class ModelEngine:
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """Do the turn. Raises `EngineFailure`; `Outage` while no model can be reached."""
-        options, _ = self._options(turn.member)
+        options, _ = self._read_member_options(turn.member)
         if turn.dead_letter is not None:
             return NoReply("a butler with a model does nothing about dead letters yet")
 
@@ -84,7 +84,7 @@ class ModelEngine:
         talk = ProgramTalk if frozen.program else Talk
         return await talk(turn, journal, frozen, self._equipment.around(turn, options, frozen, tools)).run()
 
-    def _options(self, member: Member) -> tuple[ModelOptions, Models]:
+    def _read_member_options(self, member: Member) -> tuple[ModelOptions, Models]:
         options = read_options(ModelOptions, member)
         models = self._equipment.models(member, options.models, runners=True)
         self._equipment.check_tools(member, options)
