@@ -39,7 +39,9 @@ class MemoryService:
         """A page, newest first, and the cursor of the next. Raises InvalidInput."""
         below = uuid_cursor(cursor)
         page = await facts.list_facts(self._database, wanted.system_id, wanted.author, below, limit)
-        await self._audit(caller, "read", {"system_id": wanted.system_id, "author": wanted.author, "facts": len(page)})
+        await self._record_in_audit(
+            caller, "read", {"system_id": wanted.system_id, "author": wanted.author, "facts": len(page)}
+        )
         return page, str(page[-1].fact_id) if len(page) == limit else None
 
     async def fact(self, caller: Principal, fact_id: UUID) -> tuple[ShownFact, list[FactSource]]:
@@ -47,21 +49,21 @@ class MemoryService:
         found = await facts.get_fact(self._database, fact_id)
         if found is None:
             raise _no_fact(fact_id)
-        await self._audit(caller, "read", {"fact_id": str(fact_id)})
+        await self._record_in_audit(caller, "read", {"fact_id": str(fact_id)})
         return found
 
     async def share(self, caller: Principal, fact_id: UUID) -> None:
         """Make a fact visible to everyone who talks to the butler. Raises NotFound."""
         if not await facts.share_as_operator(self._database, fact_id):
             raise _no_fact(fact_id)
-        await self._audit(caller, "shared", {"fact_id": str(fact_id)})
+        await self._record_in_audit(caller, "shared", {"fact_id": str(fact_id)})
 
     async def forget(self, caller: Principal, fact_id: UUID) -> int:
         """Forget a fact and others that contain it; returns how many facts were removed. Raises NotFound."""
         gone = await facts.forget(self._database, fact_id)
         if not gone:
             raise _no_fact(fact_id)
-        await self._audit(caller, "forgotten", {"fact_id": str(fact_id), "facts": gone})
+        await self._record_in_audit(caller, "forgotten", {"fact_id": str(fact_id), "facts": gone})
         return gone
 
     async def summaries(
@@ -70,7 +72,7 @@ class MemoryService:
         """A page, newest first, and the cursor of the next. Raises InvalidInput."""
         below = uuid_cursor(cursor)
         page = list(await compaction.list_summaries(self._database, system_id, below, limit))
-        await self._audit(caller, "read", {"system_id": system_id, "summaries": len(page)})
+        await self._record_in_audit(caller, "read", {"system_id": system_id, "summaries": len(page)})
         return page, str(page[-1].summary_id) if len(page) == limit else None
 
     async def restore(self, caller: Principal, summary_id: UUID) -> int:
@@ -80,10 +82,10 @@ class MemoryService:
             raise NotFound(f"there is no summary {summary_id}")
         if not restored:
             raise Conflict(f"nothing of summary {summary_id} can be restored: that was done, or is over after 30 days")
-        await self._audit(caller, "restored", {"summary_id": str(summary_id), "entries": restored})
+        await self._record_in_audit(caller, "restored", {"summary_id": str(summary_id), "entries": restored})
         return restored
 
-    async def _audit(self, caller: Principal, done: str, detail: dict[str, object]) -> None:
+    async def _record_in_audit(self, caller: Principal, done: str, detail: dict[str, object]) -> None:
         await audit.append(self._database, caller.name, f"memory:{done}", detail)
 
 
