@@ -47,7 +47,7 @@ class ApprovalService:
         """A page, newest first, and the cursor of the next. Raises InvalidInput."""
         below = key_of(cursor, tuple[datetime, UUID])
         page = await store.list_approvals(self._database, state, below, limit)
-        return page, _after(page[-1]) if len(page) == limit else None
+        return page, _cursor_of(page[-1]) if len(page) == limit else None
 
     async def fitting(self, most: int, state: ApprovalState | None, *, limit: int, cursor: str | None) -> FittingPage:
         """As `list`, with a maximum number of bytes of JSON."""
@@ -59,7 +59,7 @@ class ApprovalService:
             if size > most:
                 left_out.append(one.approval_id)
             elif size > room:
-                return FittingPage(kept, left_out, _after(page[n - 1]))
+                return FittingPage(kept, left_out, _cursor_of(page[n - 1]))
             else:
                 room -= size
                 kept.append(one)
@@ -93,23 +93,27 @@ class ApprovalService:
         asked = await self.get(approval_id)
         if asked.kind == "question":
             raise Conflict("that is a question: answer it, or refuse to")
-        return await self._decided(asked, ApprovalDecision("approved", caller.name))
+        return await self._decide_approval(asked, ApprovalDecision("approved", caller.name))
 
     async def refuse(self, caller: Principal, approval_id: UUID, why: str = "") -> ShownApproval:
         """Refuse a call, or to answer; the model is told `why`. Raises NotFound, Conflict."""
-        return await self._decided(await self.get(approval_id), ApprovalDecision("refused", caller.name, why.strip()))
+        return await self._decide_approval(
+            await self.get(approval_id), ApprovalDecision("refused", caller.name, why.strip())
+        )
 
     async def answer(self, caller: Principal, approval_id: UUID, text: str) -> ShownApproval:
         """Answer a question, in words or with the number of an option. Raises NotFound, Conflict."""
         asked = await self.get(approval_id)
         if asked.kind == "call":
             raise Conflict("this is not a question: approve or refuse it")
-        return await self._decided(asked, ApprovalDecision("answered", caller.name, chosen(asked, text.strip())))
+        return await self._decide_approval(
+            asked, ApprovalDecision("answered", caller.name, chosen(asked, text.strip()))
+        )
 
-    async def _decided(self, asked: ShownApproval, wanted: ApprovalDecision) -> ShownApproval:
+    async def _decide_approval(self, asked: ShownApproval, wanted: ApprovalDecision) -> ShownApproval:
         await decide(self._database, self._runtime.notifier, asked, wanted)
         return await self.get(asked.approval_id)
 
 
-def _after(last: ShownApproval) -> str:
+def _cursor_of(last: ShownApproval) -> str:
     return cursor_after(last.asked_at, last.approval_id)
