@@ -50,7 +50,7 @@ Address = Annotated[JsonObject, Meta(description="Opaque; at most 4096 bytes.")]
 _T = TypeVar("_T")
 
 
-def _written(value: _T) -> _T:
+def _written_default(value: _T) -> _T:
     """A default that is written to the JSON all the same; plain defaults are left out, and so is None."""
     default: _T = field(default_factory=repeat(value).__next__)  # like a lambda, but runs no Python code
     return default
@@ -134,7 +134,7 @@ class Payload(_Wire, frozen=True, kw_only=True):
     raw: Raw = None
     normalized_text: Text
     passages: Annotated[tuple[Passage, ...], Meta(max_length=MAX_PASSAGES)] = ()
-    attachments: Annotated[tuple[Attachment, ...], Meta(max_length=100)] = _written(())
+    attachments: Annotated[tuple[Attachment, ...], Meta(max_length=100)] = _written_default(())
 
 
 class Control(_Wire, frozen=True, kw_only=True):
@@ -148,9 +148,9 @@ class Control(_Wire, frozen=True, kw_only=True):
 
     idempotency_key: Identity | None = None
     trace_context: Trace | None = None
-    policy_tier: PolicyTier = _written("default")
-    ingestion_tier: IngestionTier = _written("full")
-    addressed: bool = _written(False)
+    policy_tier: PolicyTier = _written_default("default")
+    ingestion_tier: IngestionTier = _written_default("full")
+    addressed: bool = _written_default(False)
     pinned_target: Identity | None = None
     model: Identity | None = None
 
@@ -163,7 +163,7 @@ class Envelope(_Wire, frozen=True, kw_only=True):
     event: Event
     sender: Sender
     payload: Payload
-    control: Control = _written(Control())
+    control: Control = _written_default(Control())
 
     @property
     def edits(self) -> bool:

@@ -168,10 +168,10 @@ class Request:
     @property
     def said(self) -> str:
         """The same without the system prompt."""
-        return "\n\n".join(part for one in self.messages for part in _parts(one))
+        return "\n\n".join(part for one in self.messages for part in _parts_of_message(one))
 
 
-def _parts(message: ChatMessage) -> Iterator[str]:
+def _parts_of_message(message: ChatMessage) -> Iterator[str]:
     yield from (result.text for result in message.results)
     if message.text:
         yield message.text
@@ -380,7 +380,7 @@ class Report(Struct, frozen=True):
             return None
         last = self._by_model
         kind = _KINDS.get(self._failed[-1], _UNKNOWN.get(self._failed[-1], "unavailable")) if last else "unavailable"
-        told = "; ".join(dict.fromkeys(map(_told, self.attempts))) or "there is no model"
+        told = "; ".join(dict.fromkeys(map(_describe_attempt, self.attempts))) or "there is no model"
         latest = {one.name: one.retry_after for one in self.attempts}.values()
         waits = [wait for wait in latest if wait is not None]
         retryable = any(one.retryable for one in last)
@@ -404,7 +404,7 @@ class Report(Struct, frozen=True):
         return away or asked or outcomes
 
 
-def _told(attempt: ModelAttempt) -> str:
+def _describe_attempt(attempt: ModelAttempt) -> str:
     if attempt.outcome in {"cooldown", "at_fault"}:
         return f"model {attempt.name} {attempt.message}"
     return f"{attempt.name}: {attempt.outcome}: {attempt.message}"
