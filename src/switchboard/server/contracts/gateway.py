@@ -269,14 +269,16 @@ def gateway_schema() -> JsonObject:
     of = {name: schema for (name, _), schema in refs.items()}
     frames = {
         "Request": [
-            _frame("req", id=_ID, method={"const": name}, params=of[kind.__name__]) for name, kind in METHODS.items()
+            _frame_schema("req", id=_ID, method={"const": name}, params=of[kind.__name__])
+            for name, kind in METHODS.items()
         ],
         "Result": [
-            _frame("res", id=_ID, ok={"const": True}, payload={"anyOf": [of[kind.__name__] for kind in results]})
+            _frame_schema("res", id=_ID, ok={"const": True}, payload={"anyOf": [of[kind.__name__] for kind in results]})
         ],
-        "Error": [_frame("res", id={"type": ["string", "null"]}, ok={"const": False}, error=of["ErrorInfo"])],
+        "Error": [_frame_schema("res", id={"type": ["string", "null"]}, ok={"const": False}, error=of["ErrorInfo"])],
         "Event": [
-            _frame("event", event={"const": name}, payload=of[kind.__name__], **_PLACE) for name, kind in EVENTS.items()
+            _frame_schema("event", event={"const": name}, payload=of[kind.__name__], **_PLACE)
+            for name, kind in EVENTS.items()
         ],
     }
     return {
@@ -293,7 +295,7 @@ _ID: Final = {"type": "string", "minLength": 1, "maxLength": 128}
 _PLACE: Final[JsonObject] = {"stream": {"type": "string"}, "seq": {"type": "integer", "minimum": 1}}
 
 
-def _frame(kind: str, **fields: JsonObject) -> JsonObject:
+def _frame_schema(kind: str, **fields: JsonObject) -> JsonObject:
     """An object with all of these fields and no others; parameters may be left out where none are needed."""
     needed = [name for name in fields if name != "params"]
     properties = {"type": {"const": kind}, **fields}

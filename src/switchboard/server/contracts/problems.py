@@ -22,7 +22,7 @@ def first_problem(problems: Sequence[JsonMapping], at: int, known: Collection[st
 
     The path of a problem within the body or the parameters is its `loc` from `at` on.
     """
-    hinted = ((one, _hint(one["loc"][at:], known)) for one in problems if one["type"] == "extra_forbidden")
+    hinted = ((one, _suggest_field(one["loc"][at:], known)) for one in problems if one["type"] == "extra_forbidden")
     first, hint = next(filter(itemgetter(1), hinted), (problems[0], ""))
     field = path_of(first["loc"][at:])[:200] or None
     whole = None if first["type"] == "value_error" else "the body"
@@ -31,7 +31,7 @@ def first_problem(problems: Sequence[JsonMapping], at: int, known: Collection[st
     return InvalidInput(f"{message}{hint}{rest}", code=_CODES.get(first["type"], "invalid_input"), field=field)
 
 
-def _hint(path: Sequence[str | int], known: Collection[str]) -> str:
+def _suggest_field(path: Sequence[str | int], known: Collection[str]) -> str:
     """The field that the unknown one at `path` probably means; empty for nested fields."""
     meant = near(str(path[0]), known) if len(path) == 1 else ()
     return f"; did you mean {or_list(meant)}?" if meant else ""

@@ -34,7 +34,7 @@ FilterValue = FactValue | Annotated[list[FactValue], Field(min_length=1, max_len
 Filters = Annotated[dict[Word, FilterValue], Field(max_length=MAX_FILTERS)]
 
 
-def _utf8(value: Any) -> Any:
+def _check_utf8(value: Any) -> Any:
     """Errors quote the document, so characters that UTF-8 cannot encode are refused first."""
     try:
         msgspec.json.encode(value)
@@ -43,8 +43,8 @@ def _utf8(value: Any) -> Any:
     return value
 
 
-Document = Annotated[JsonObject, AfterValidator(_utf8)]
-Cases = Annotated[list[JsonObject], Field(max_length=10_000), AfterValidator(_utf8)]
+Document = Annotated[JsonObject, AfterValidator(_check_utf8)]
+Cases = Annotated[list[JsonObject], Field(max_length=10_000), AfterValidator(_check_utf8)]
 
 
 # Requests -----------------------------------------------------------------------------------------------------------
