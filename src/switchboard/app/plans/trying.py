@@ -68,18 +68,18 @@ class PlanTrials:
 
     async def try_plan(self, text: str, butler: str | None) -> PlanTrial:
         """Ask the router of a butler, by default of the only one that plans. Raises NotFound, InvalidInput."""
-        member, book = self._member(butler), self._runtime.rule_book
+        member, book = self._find_planner(butler), self._runtime.rule_book
         try:
             question = await self._engine.question(member, text, below(book.rules, book.remote_agents, member.team_id))
         except EngineFailure as failure:
             raise InvalidInput(str(failure), field="butler") from failure
         try:
-            planned, why = await self._asked(question), ""
+            planned, why = await self._ask_router(question), ""
         except ModelFailure as failure:
-            planned, why = _without(question, failure), failure.message
-        return _trial(member, question, planned, why)
+            planned, why = _plan_from_template(question, failure), failure.message
+        return _trial_of(member, question, planned, why)
 
-    async def _asked(self, question: PlanQuestion) -> Planned:
+    async def _ask_router(self, question: PlanQuestion) -> Planned:
         """Raises ModelFailure."""
         [router] = question.models
         if flaw := self._models.flaw(router):
@@ -104,7 +104,7 @@ class PlanTrials:
         if "_models" in self.__dict__:
             await self._models.aclose()
 
-    def _member(self, butler: str | None) -> Member:
+    def _find_planner(self, butler: str | None) -> Member:
         members = self._runtime.rule_book.rules.members.values()
         planning = {str(one.system_id): one for one in members if one.engine == _TRIO and one.active}
         if butler is None and len(planning) == 1:
@@ -120,14 +120,14 @@ class PlanTrials:
         raise NotFound(f"no active butler {butler!r} has the engine trio; those that have: {there}")
 
 
-def _without(question: PlanQuestion, failure: ModelFailure) -> Planned:
+def _plan_from_template(question: PlanQuestion, failure: ModelFailure) -> Planned:
     """The template that a turn uses if its router is unavailable."""
     used = failure.reply.usage
     spent = (ModelUsage(question.models[0], used.input_tokens, used.output_tokens),) if used.tokens else ()
     return Planned(SettledDecision(question.templates.best, "template", 0), spent)
 
 
-def _trial(member: Member, question: PlanQuestion, planned: Planned, why: str) -> PlanTrial:
+def _trial_of(member: Member, question: PlanQuestion, planned: Planned, why: str) -> PlanTrial:
     settled, usage = planned.settled, planned.usage
     decided = settled.decision
     if isinstance(decided, Pipeline):
