@@ -55,12 +55,12 @@ def try_models(
     answers. This costs one or two thousand tokens per model, a few thousand
     per command line; command lines need a running server.
     """
-    tried = asyncio.run(_try(name))
+    tried = asyncio.run(_try_models(name))
     show({"models": tried}, lambda _: print_tried(tried))
     done(OK if all(one["ok"] for one in tried) else FAILED)
 
 
-async def _try(name: str | None) -> Sequence[Json]:
+async def _try_models(name: str | None) -> Sequence[Json]:
     from switchboard.app.channels import known_channels  # noqa: PLC0415 - only `test` needs it
     from switchboard.app.classification import model_tests as tests
     from switchboard.app.rules.seed import read_seed  # noqa: PLC0415 - the same; it imports the database

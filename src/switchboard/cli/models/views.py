@@ -24,11 +24,11 @@ def dollars(cost_usd: float | None) -> str:
     return "" if cost_usd is None else f"${cost_usd:,.4f}"
 
 
-def _row(one: Json, *, ordered: bool) -> Sequence[object]:
+def _model_row(one: Json, *, ordered: bool) -> Sequence[object]:
     place = "" if one["order"] is None else one["order"]
     return (
         *((place,) if ordered else ()),
-        *(one["name"], one["kind"], one["model"], _state(one)),
+        *(one["name"], one["kind"], one["model"], _state_text(one)),
         *(one["attempts"], one["failed"], f"{one['tokens_in'] + one['tokens_out']:,}", dollars(one["cost_usd"])),
         one_line(one["why"] or "", 120),
     )
@@ -39,7 +39,7 @@ def print_models(found: Json) -> None:
     classify = any(one["order"] for one in found["models"])
     order = ("order",) if classify else ()
     names = (*order, "name", "kind", "model", "state", "attempts", "failed", "tokens", "cost", "says")
-    rows = (_row(one, ordered=classify) for one in found["models"])
+    rows = (_model_row(one, ordered=classify) for one in found["models"])
     out().print(table(*names, rows=rows, keep=("name", "state")) if found["models"] else _NO_MODELS)
     cost = dollars(found["cost_usd"]) if found["cost_usd"] or not found["tokens"] else "cost unknown: no prices"
     out().print(f"today ({found['day']}, UTC): {found['tokens']:,} tokens, {cost}")
@@ -54,7 +54,7 @@ def print_models(found: Json) -> None:
 def print_caps(found: Json) -> None:
     """What is left of the daily limits, and how often they prevented asking a model."""
     for cap in found["caps"]:
-        out().print(_cap(cap))
+        out().print(_cap_text(cap))
     if found["refused"]:
         out().print(f"{found['refused']:,} calls prevented today by a daily limit", style="yellow")
     if found["senders_refused"]:
@@ -78,14 +78,14 @@ def _sender_limits(found: Json) -> str:
 def model_details(one: Json) -> RenderableType:
     """One model, a line per value."""
     rows: list[tuple[str, object]] = [(name, one[name]) for name in ("name", "kind", "model", "order")]
-    rows += [("butlers", ", ".join(one["butlers"])), ("state", _state(one)), ("why", one["why"])]
+    rows += [("butlers", ", ".join(one["butlers"])), ("state", _state_text(one)), ("why", one["why"])]
     rows += [("attempts today", one["attempts"])]
     rows += [("failed", one["failed"])]
     rows += [(key.replace("_", " "), f"{one[key]:,}") for key in one if key.startswith("tokens_")]
     return details([*rows, ("cost", dollars(one["cost_usd"]))])
 
 
-def _state(one: Json) -> Text:
+def _state_text(one: Json) -> Text:
     if one["state"] == "cooldown":
         return Text(f"cooldown until {when(one['until'], short=True)}", style="yellow")
     if one["state"] == "paused":
@@ -93,7 +93,7 @@ def _state(one: Json) -> Text:
     return Text("ready", style="green") if one["order"] or one["butlers"] else Text("not used", style="dim")
 
 
-def _cap(cap: Json) -> Text:
+def _cap_text(cap: Json) -> Text:
     def shown(value: float) -> str:
         return dollars(value) if cap["name"] == "cost_usd_per_day" else f"{value:,}"
 
@@ -129,11 +129,11 @@ def print_tried(tried: Sequence[Json]) -> None:
 def usage_table(found: Json) -> RenderableType:
     """The rows and their total."""
     names = (found["by"], "messages", "attempts", "failed", "tokens in", "tokens out", "cost")
-    rows = [(one["key"] or "(none)", *_spent(one)) for one in found["rows"]]
-    return table(*names, rows=[*rows, ("all", *_spent(found["total"]))] if rows else [], keep=names[:1])
+    rows = [(one["key"] or "(none)", *_spending_cells(one)) for one in found["rows"]]
+    return table(*names, rows=[*rows, ("all", *_spending_cells(found["total"]))] if rows else [], keep=names[:1])
 
 
-def _spent(one: Json) -> Iterable[object]:
+def _spending_cells(one: Json) -> Iterable[object]:
     counts = (f"{one[name]:,}" for name in ("messages", "attempts", "failed", "tokens_in", "tokens_out"))
     return (*counts, dollars(one["cost_usd"]))
 
