@@ -40,7 +40,7 @@ def chat_facts(envelope: Envelope, *, direct: bool, named: bool = False) -> Foun
     A command that names another bot after its `@` does not count.
     """
     addressed = direct or named or envelope.control.addressed
-    return {"addressed": "yes" if addressed else "no", "command": _command(envelope)}
+    return {"addressed": "yes" if addressed else "no", "command": _command_for_bot(envelope)}
 
 
 def words_of_sender(envelope: Envelope) -> str:
@@ -63,7 +63,7 @@ def is_quoted_line(line: str) -> bool:
     return shown.lstrip().startswith(QUOTE_MARKS)
 
 
-def _command(envelope: Envelope) -> str | None:
+def _command_for_bot(envelope: Envelope) -> str | None:
     """`/start` for `/Start@house_bot now`, if this is `bot:house_bot`."""
     text = words_of_sender(envelope)
     found = _COMMAND.match(text) if text.startswith("/") else None
