@@ -26,7 +26,7 @@ _SCHEMA: Final = route_schema({"type": "string", "description": "The exact name 
 def route_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tool over the services."""
     tool = make_tool(ROUTE_TOOL, ROUTE_TOOL_DESCRIPTION, _SCHEMA)
-    return (McpToolSpec(tool, ROUTE, partial(_route, services), schema_for=_schema_for),)
+    return (McpToolSpec(tool, ROUTE, partial(_record_route, services), schema_for=_schema_for),)
 
 
 def _schema_for(caller: Principal) -> JsonObject | None:
@@ -35,7 +35,7 @@ def _schema_for(caller: Principal) -> JsonObject | None:
     return None if session is None or not session.candidates else route_tool_schema(session.candidates)
 
 
-async def _route(services: Services, call: McpCall) -> object:
+async def _record_route(services: Services, call: McpCall) -> object:
     """Record the call. An unknown name is answered as an error, with the existing names."""
     session = call.caller.session
     if session is None:

@@ -60,12 +60,12 @@ class McpEndpoint:
             body = scope["state"]["body"] if "body" in scope["state"] else await whole_body(Request(scope, receive))
         except ClientDisconnect:
             return  # disconnected in the middle of the body
-        self._check(body)
+        self._check_body(body)
         async with self._services.polls.watch(receive) as gone:
             scope["state"]["gone"] = gone
-            await inner(scope, _replayed(body, gone), send)
+            await inner(scope, _replay_body(body, gone), send)
 
-    def _check(self, body: bytes) -> None:
+    def _check_body(self, body: bytes) -> None:
         """The SDK decodes and validates a body several times, during which nothing else runs."""
         limit = 2 * self._services.switchboard.runtime.settings.accept.message_bytes
         if len(body) > limit:
@@ -81,7 +81,7 @@ class McpEndpoint:
     async def _run(self, ready: asyncio.Future[tuple[ASGIApp, FastIngest]]) -> None:
         """One task for the SDK's whole life, as its contexts must be left in the task that entered them."""
         try:
-            session_manager = await asyncio.to_thread(_imported)
+            session_manager = await asyncio.to_thread(_import_session_manager)
             manager, fast = session_manager(self._services)
             async with manager.run():
                 ready.set_result((manager.asgi_app, fast))
@@ -92,13 +92,13 @@ class McpEndpoint:
             ready.set_exception(error)
 
 
-def _imported() -> Callable[[Services], tuple[StreamableHTTPSessionManager, FastIngest]]:
+def _import_session_manager() -> Callable[[Services], tuple[StreamableHTTPSessionManager, FastIngest]]:
     from switchboard.server.mcp.tools import session_manager
 
     return session_manager
 
 
-def _replayed(body: bytes, gone: asyncio.Event) -> Receive:
+def _replay_body(body: bytes, gone: asyncio.Event) -> Receive:
     """A `receive` that returns the body at once, and later the disconnect."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 

@@ -113,7 +113,7 @@ def session_manager(services: Services) -> tuple[StreamableHTTPSessionManager, F
     And the fast path past it, for calls that bring messages in."""
     tools = Tools(services)
     settings = services.switchboard.runtime.settings
-    security = _security(settings)
+    security = _security_settings(settings)
     server = Server(
         "switchboard",
         version=__version__,
@@ -131,7 +131,7 @@ def session_manager(services: Services) -> tuple[StreamableHTTPSessionManager, F
     return manager, FastIngest(server, security, {name: tools.run_of(name) for name in ("ingest", "ingest_batch")})
 
 
-def _security(settings: Settings) -> TransportSecuritySettings:
+def _security_settings(settings: Settings) -> TransportSecuritySettings:
     """On loopback, only pages of our own names may call; elsewhere, others may be meant to."""
     names = names_of(settings)
     if settings.host not in {"127.0.0.1", "localhost", "::1"} or ANY in names:
