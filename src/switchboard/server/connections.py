@@ -58,7 +58,7 @@ class Connections:
         oldest = next(iter(line))
         del line[oldest]
         oldest.abort()
-        self._say()
+        self._log_refusals()
 
     def waits(self, connection: OpenConnection) -> None:
         """What a stranger asks for waits for its turn from now on."""
@@ -77,7 +77,7 @@ class Connections:
         if not (connection in self._strangers or connection in self._waiting):  # admitted before, or just closed
             return
         if not operator and sum(not own for own in self._known.values()) >= self.limit * 3 // 4:
-            self._say()
+            self._log_refusals()
             raise Overloaded(f"there are too many connections, the limit is {self.limit}", retry_after=5.0)
         self.closed(connection)
         self._known[connection] = operator
@@ -104,7 +104,7 @@ class Connections:
         self._waiting.pop(connection, None)
         self._known.pop(connection, None)
 
-    def _say(self) -> None:
+    def _log_refusals(self) -> None:
         if time.monotonic() - self._said >= _SAY_EVERY_S:
             self._said = time.monotonic()
             log.warning("too many connections: the oldest without a token are closed", limit=self.limit)

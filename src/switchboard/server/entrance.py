@@ -43,11 +43,11 @@ class Entrance:
         self._switchboard = switchboard
         self._api: asyncio.Future[SwitchboardApi] = asyncio.get_running_loop().create_future()
         self._closing = AsyncExitStack()
-        self._lifespan = Router(lifespan=self._live)
+        self._lifespan = Router(lifespan=self._keep_lifespan)
         settings = switchboard.runtime.settings
-        first = Direct(self._later, FirstAnswers(self.services).handlers, response_to)
+        first = Direct(self._answer_by_api, FirstAnswers(self.services).handlers, response_to)
         self._gate = RequestGate(first, self.services.access, limits_of(settings), Hosts(names_of(settings)))
-        self._app: ASGIApp = self._begin
+        self._app: ASGIApp = self._answer_at_start
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer, or have the API do so."""
@@ -55,17 +55,17 @@ class Entrance:
 
     async def open_api(self) -> None:
         """Import the API; then requests that wait are answered. Called once."""
-        create_app = await asyncio.to_thread(_imported)
+        create_app = await asyncio.to_thread(_import_app)
         api = create_app(self._switchboard, self.services)
         await self._closing.enter_async_context(api.router.lifespan_context(api))
         self._app = api
         self._api.set_result(api)
 
-    async def _begin(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_at_start(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (self._lifespan if scope["type"] == "lifespan" else self._gate)(scope, receive, send)
 
     @asynccontextmanager
-    async def _live(self, _: object) -> AsyncIterator[dict[str, object]]:
+    async def _keep_lifespan(self, _: object) -> AsyncIterator[dict[str, object]]:
         async with self._closing:
             loop = asyncio.get_running_loop()
             yield {
@@ -74,14 +74,14 @@ class Entrance:
                 "refusals": Refusals(loop.time),
             }
 
-    async def _later(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer_by_api(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What the API answers to a request that the gate has admitted."""
         api = await asyncio.shield(self._api)
         body = scope.get("state", {}).pop("body", None)
-        await api.admitted({**scope, "app": api}, receive if body is None else _replayed(body, receive), send)
+        await api.admitted({**scope, "app": api}, receive if body is None else _replay_body(body, receive), send)
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """A `receive` that begins with a body that was read."""
     read: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -91,7 +91,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _imported() -> Callable[[Switchboard, Services], SwitchboardApi]:
+def _import_app() -> Callable[[Switchboard, Services], SwitchboardApi]:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
     try:

@@ -66,7 +66,7 @@ async def run_server(
         server = _Server(config)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(_stop_when(stop, server, entrance.services.polls.stop))
-        opening = asyncio.create_task(_open(entrance, server, serving))
+        opening = asyncio.create_task(_open_api(entrance, server, serving))
         try:
             if await _is_first(opening, serving):
                 await opening
@@ -85,7 +85,7 @@ async def _stop_when(stop: asyncio.Event, server: uvicorn.Server, end_polls: Cal
     server.should_exit = True
 
 
-async def _open(entrance: Entrance, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+async def _open_api(entrance: Entrance, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
     """Open the API behind a server that accepts connections already."""
     # uvicorn has no event for it, and itself checks every 0.1 s.
     while not server.started and not serving.done():
