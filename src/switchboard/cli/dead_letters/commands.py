@@ -116,7 +116,7 @@ def reroute(  # noqa: PLR0913 - the options of a command
     yes: Yes = False,
 ) -> None:
     """Reroute dead letters: to a butler, to a team, or by the current rules."""
-    wanted = _wanted(
+    wanted = _select_letters(
         ids, everything, team_id=team, category=category, channel=channel, system_id=system, since=since, until=until
     )
     made = _rule_wish(rule, filters or (), priority)
@@ -126,9 +126,11 @@ def reroute(  # noqa: PLR0913 - the options of a command
     if to is not None:
         said["to"] = targets([to])[0]
     if ids and len(ids) == 1 and not dry_run:
-        show(_settle(ids[0], "reroute", said), print_rerouted)
+        show(_settle_letter(ids[0], "reroute", said), print_rerouted)
         return
-    _many(_Many({"filter": wanted, "action": "reroute", **said}, "Reroute", "rerouted", dry_run, yes or bool(ids)))
+    _settle_many(
+        _Many({"filter": wanted, "action": "reroute", **said}, "Reroute", "rerouted", dry_run, yes or bool(ids))
+    )
 
 
 @app.command("handle")
@@ -153,37 +155,37 @@ def handle(  # noqa: PLR0913 - the options of a command
     yes: Yes = False,
 ) -> None:
     """Close dead letters that need no further action."""
-    wanted = _wanted(
+    wanted = _select_letters(
         ids, everything, team_id=team, category=category, channel=channel, system_id=system, since=since, until=until
     )
     asked = ("How was it resolved?", "say how it was resolved", "--resolution")
     said = {"resolution": said_or_asked(resolution, *asked, dry_run=dry_run)}
     if ids and len(ids) == 1 and not dry_run:
-        answer = _settle(ids[0], "handle", said)
+        answer = _settle_letter(ids[0], "handle", said)
         closed = answer["dead_letter"]["dead_letter_id"]
         show(answer, f"{closed} {'was already closed' if answer['already'] else 'is closed'}")
         return
-    _many(_Many({"filter": wanted, "action": "handle", **said}, "Close", "closed", dry_run, yes or bool(ids)))
+    _settle_many(_Many({"filter": wanted, "action": "handle", **said}, "Close", "closed", dry_run, yes or bool(ids)))
 
 
-def _settle(given: str, action: str, said: JsonMapping) -> Json:
+def _settle_letter(given: str, action: str, said: JsonMapping) -> Json:
     return ask_about(
         "dead_letter", given, lambda client, found: client.post(f"/v1/dead-letters/{found}/{action}", said)
     )
 
 
-def _wanted(ids: Sequence[str] | None, everything: bool, **filters: str | None) -> Json:
+def _select_letters(ids: Sequence[str] | None, everything: bool, **filters: str | None) -> Json:
     """The selected letters: the named ones or, with --all, those that match the filters."""
-    given = _given(filters)
+    given = _filter_values(filters)
     if ids and (everything or given):
         raise typer.BadParameter("name dead letters, or use --all with filters, not both", param_hint="ID")
     if not ids and not everything:
         what = "this may match many: add --all" if given else "name dead letters, or use --all (with filters)"
         raise typer.BadParameter(what, param_hint="--all" if given else "ID")
-    return {"ids": _whole(ids)} if ids else given
+    return {"ids": _full_ids(ids)} if ids else given
 
 
-def _whole(ids: Sequence[str]) -> list[str]:
+def _full_ids(ids: Sequence[str]) -> list[str]:
     for given in ids:
         check_id(given, "dead_letter")
 
@@ -193,7 +195,7 @@ def _whole(ids: Sequence[str]) -> list[str]:
     return ask(look)
 
 
-def _given(filters: Mapping[str, str | None]) -> Json:
+def _filter_values(filters: Mapping[str, str | None]) -> Json:
     given: Json = {name: value for name, value in filters.items() if value is not None}
     given |= {name: butler(given[name]) for name in ("system_id",) if name in given}
     return given | {name: moment(given[name], f"--{name}") for name in ("since", "until") if name in given}
@@ -223,10 +225,10 @@ def _rule_wish(name: str | None, filters: Sequence[str], priority: int | None) -
             "such as --filter sender",
             param_hint="--filter",
         )
-    return {"rule": {"name": name, "filters": _filters(filters), "priority": priority or 0}}
+    return {"rule": {"name": name, "filters": _read_filters(filters), "priority": priority or 0}}
 
 
-def _filters(words: Sequence[str]) -> list[str] | dict[str, str | list[str]]:
+def _read_filters(words: Sequence[str]) -> list[str] | dict[str, str | list[str]]:
     """Keys alone, or keys with values; a mixture would be ambiguous."""
     with_value = ["=" in word for word in words]
     if all(with_value):
@@ -246,16 +248,16 @@ class _Many(Struct, frozen=True):
     yes: bool
 
 
-def _many(work: _Many) -> None:
+def _settle_many(work: _Many) -> None:
     """Process page by page; letters that fail are reported and stay pending."""
     if not work.dry_run and not work.yes:
-        _confirm(work)
+        _confirm_bulk(work)
     outcome = ask(lambda client: _all_pages(client, {**work.body, "dry_run": work.dry_run, "limit": _AT_ONCE}))
     show(outcome, lambda _: print_outcome(outcome, work.done))
     done(FAILED if outcome["failed"] else OK)
 
 
-def _confirm(work: _Many) -> None:
+def _confirm_bulk(work: _Many) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise typer.BadParameter("not a terminal: pass --yes, or --dry-run to look first", param_hint="--yes")
     look = {**work.body, "dry_run": True, "limit": 1}

@@ -73,10 +73,10 @@ def _message_rows(dead_letter: Json) -> list[tuple[object, object]]:
     named = f"{sender['display_name']} ({sender['identity']})" if sender.get("display_name") else sender["identity"]
     rows += [("endpoint", envelope["source"]["endpoint_identity"]), ("sender", named)]
     rows += [("thread", envelope["event"].get("external_thread_id") or "")]
-    return rows + [("attachment", _attachment(one)) for one in envelope["payload"].get("attachments") or ()]
+    return rows + [("attachment", _attachment_line(one)) for one in envelope["payload"].get("attachments") or ()]
 
 
-def _attachment(one: JsonMapping) -> str:
+def _attachment_line(one: JsonMapping) -> str:
     """`bill.pdf, application/pdf, 12,345 bytes`."""
     size = f"{one['size_bytes']:,} bytes" if one.get("size_bytes") is not None else None
     return ", ".join(str(part) for part in (one.get("filename"), one.get("media_type"), size) if part)
