@@ -82,7 +82,7 @@ def admit(breaker: Breaker, now: float, policy: BreakerPolicy = DEFAULT) -> tupl
         return breaker, Ticket(breaker.generation)
     if now < breaker.until:
         return breaker, None
-    probing = _moved(replace(breaker, until=now + policy.probe_timeout), "half_open")
+    probing = _move_to(replace(breaker, until=now + policy.probe_timeout), "half_open")
     return probing, Ticket(probing.generation)
 
 
@@ -98,49 +98,49 @@ def wait_left(breaker: Breaker, now: float) -> float:
     return 0.0 if breaker.state == "closed" else max(0.0, breaker.until - now)
 
 
-def _moved(breaker: Breaker, state: State) -> Breaker:
+def _move_to(breaker: Breaker, state: State) -> Breaker:
     return replace(breaker, state=state, generation=breaker.generation + 1)
 
 
-def _same(breaker: Breaker, _end: CallEnd, _policy: BreakerPolicy) -> Breaker:
+def _keep_state(breaker: Breaker, _end: CallEnd, _policy: BreakerPolicy) -> Breaker:
     return breaker
 
 
-def _calm(breaker: Breaker, _end: CallEnd, _policy: BreakerPolicy) -> Breaker:
+def _forget_failures(breaker: Breaker, _end: CallEnd, _policy: BreakerPolicy) -> Breaker:
     return replace(breaker, failures=0, failed=frozenset())
 
 
-def _counted(breaker: Breaker, end: CallEnd, policy: BreakerPolicy) -> Breaker:
+def _count_failure(breaker: Breaker, end: CallEnd, policy: BreakerPolicy) -> Breaker:
     if end.message and end.message in breaker.failed:
         return breaker
     failed = breaker.failed | {end.message} if end.message else breaker.failed
     worse = replace(breaker, failures=breaker.failures + 1, failed=failed)
-    return _opened(worse, end, policy) if worse.failures >= policy.threshold else worse
+    return _open_breaker(worse, end, policy) if worse.failures >= policy.threshold else worse
 
 
-def _closed(breaker: Breaker, _end: CallEnd, _policy: BreakerPolicy) -> Breaker:
-    return _moved(replace(breaker, failures=0, failed=frozenset(), openings=0, openings_alone=0, until=0.0), "closed")
+def _close_breaker(breaker: Breaker, _end: CallEnd, _policy: BreakerPolicy) -> Breaker:
+    return _move_to(replace(breaker, failures=0, failed=frozenset(), openings=0, openings_alone=0, until=0.0), "closed")
 
 
-def _opened(breaker: Breaker, end: CallEnd, policy: BreakerPolicy) -> Breaker:
+def _open_breaker(breaker: Breaker, end: CallEnd, policy: BreakerPolicy) -> Breaker:
     if end.alone:
-        wait = _doubled(policy.wait_alone, breaker.openings_alone, policy.longest_alone)
+        wait = _double_wait(policy.wait_alone, breaker.openings_alone, policy.longest_alone)
         worse = replace(breaker, openings_alone=breaker.openings_alone + 1)
     else:
-        wait = _doubled(policy.wait, breaker.openings, policy.longest_wait)
+        wait = _double_wait(policy.wait, breaker.openings, policy.longest_wait)
         worse = replace(breaker, openings=breaker.openings + 1)
-    return _moved(replace(worse, until=end.now + wait), "open")
+    return _move_to(replace(worse, until=end.now + wait), "open")
 
 
-def _doubled(first: float, times: int, longest: float) -> float:
+def _double_wait(first: float, times: int, longest: float) -> float:
     return min(longest, first * 2.0 ** min(times, 30))
 
 
 _SETTLED: Final[Mapping[tuple[State, bool], Callable[[Breaker, CallEnd, BreakerPolicy], Breaker]]] = {
-    ("closed", True): _calm,
-    ("closed", False): _counted,
-    ("open", True): _same,
-    ("open", False): _same,
-    ("half_open", True): _closed,
-    ("half_open", False): _opened,
+    ("closed", True): _forget_failures,
+    ("closed", False): _count_failure,
+    ("open", True): _keep_state,
+    ("open", False): _keep_state,
+    ("half_open", True): _close_breaker,
+    ("half_open", False): _open_breaker,
 }

@@ -33,7 +33,7 @@ class RateLimiter:
             return until - now - _WINDOW_S
         self._busy_until[key] = until
         if len(self._busy_until) > self._swept_at:
-            self._sweep(now)
+            self._sweep_idle(now)
         return 0.0
 
     def give_back(self, who: Hashable) -> None:
@@ -41,6 +41,6 @@ class RateLimiter:
         if who in self._busy_until:
             self._busy_until[who] -= self._each
 
-    def _sweep(self, now: float) -> None:
+    def _sweep_idle(self, now: float) -> None:
         self._busy_until = {key: until for key, until in self._busy_until.items() if until > now}
         self._swept_at = max(_SWEPT_AT, 2 * len(self._busy_until))
