@@ -41,12 +41,12 @@ class ReplyNotices:
         """Create the dead letters that are due; returns how many."""
         told = 0
         for reply in await outbox.untold(self._database, _AT_ONCE):
-            told += await outbox.tell(self._database, reply, self._notice(reply))
+            told += await outbox.tell(self._database, reply, self._notice_of(reply))
         if told:
             self._notifier.notify(WORK)
         return told
 
-    def _notice(self, reply: UntoldReply) -> Unrouted:
+    def _notice_of(self, reply: UntoldReply) -> Unrouted:
         """The dead letter of the reply; the root receives those of removed teams."""
         index = self._rule_book.rules.index
         team_id = index.root if reply.team_id is None or not index.reaches(reply.team_id) else reply.team_id

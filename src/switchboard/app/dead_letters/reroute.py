@@ -57,8 +57,8 @@ class Rerouter:
         if wanted.rule is not None and wanted.to is None:
             raise InvalidInput("a rule needs a target: name a butler or a team", field="to")
         if case.status == "handled":
-            return await self._before(caller, case, wanted, case.rerouted_n)
-        decision = await self._decide(caller, case, wanted.to)
+            return await self._earlier_result(caller, case, wanted, case.rerouted_n)
+        decision = await self._decide_again(caller, case, wanted.to)
         self._check_takers(case, decision)
         # The rule first: when what follows fails, doing it all again finds the rule made, and continues from there.
         rule = await self._make_rule(caller, case, wanted)
@@ -71,7 +71,7 @@ class Rerouter:
         if outcome.state == "taken":
             _nobody_new(decision)
         if outcome.state == "handled" or outcome.n is None:
-            return await self._before(caller, case, wanted, outcome.n)
+            return await self._earlier_result(caller, case, wanted, outcome.n)
         self._runtime.notifier.notify(WORK)
         deliveries = await self.rerouted_to(case.request_id, outcome.n)
         return Rerouted(await self._reach.shown(caller, case), outcome.n, deliveries, already=False, rule=rule)
@@ -80,10 +80,10 @@ class Rerouter:
         """The rule made from the dead letter, if wanted; its id derives from the letter's, so there is only one."""
         if wanted.rule is None or wanted.to is None:
             return None
-        known = await self._facts(case)
+        known = await self._facts_of_case(case)
         new = NewRule(case.team_id, _rule_fields(wanted.rule, wanted.to, known), _rule_id(case))
         try:
-            await self._prove(caller, new, known)
+            await self._prove_rule(caller, new, known)
             return await self._rules.create(caller, new, Order(wanted.reason))
         except InvalidInput as error:
             error.field = _field_of_wish(error.field)
@@ -98,7 +98,7 @@ class Rerouter:
                 field="rule",
             ) from error
 
-    async def _prove(self, caller: Principal, new: NewRule, known: Mapping[str, str]) -> None:
+    async def _prove_rule(self, caller: Principal, new: NewRule, known: Mapping[str, str]) -> None:
         """Check that the rule decides the message it is made from. Raises InvalidInput, and Conflict `rule_hidden`."""
         made = new_one(new.team_id, new.fields, edit_by(author(caller))).rule
         possible = self._runtime.channels.keys_of(made.channel)  # `create` reports errors in other keys
@@ -118,7 +118,9 @@ class Rerouter:
                 field="rule.priority",
             )
 
-    async def _before(self, caller: Principal, case: DeadLetterCase, wanted: Reroute, n: int | None) -> Rerouted:
+    async def _earlier_result(
+        self, caller: Principal, case: DeadLetterCase, wanted: Reroute, n: int | None
+    ) -> Rerouted:
         """The result of the earlier reroute, by decision `n`.
 
         Raises Conflict for a receiver or rule that was not requested then and would be silently ignored.
@@ -138,7 +140,7 @@ class Rerouter:
         events = await rule_store.history(self._database, _rule_id(case))
         made = events[-1][1].after if events else None
         try:
-            wished = parse_draft(_rule_fields(wish, to, await self._facts(case)))
+            wished = parse_draft(_rule_fields(wish, to, await self._facts_of_case(case)))
         except InvalidInput:
             return False  # no such rule was ever made
         return made is not None and draft_of(made) == wished
@@ -146,12 +148,12 @@ class Rerouter:
     async def would_reach(self, caller: Principal, dead_letter_id: UUID, to: Target | None) -> Simulated:
         """The receivers if it were rerouted now. Raises as `reroute`."""
         case = await self._reach.case(caller, dead_letter_id)
-        decision = await self._decide(caller, case, to)
+        decision = await self._decide_again(caller, case, to)
         self._check_takers(case, decision)
         new = [chosen.system_id for chosen in decision.chosen if chosen.system_id not in case.taken]
         return Simulated(dead_letter_id, new)
 
-    async def _decide(self, caller: Principal, case: DeadLetterCase, to: Target | None) -> Decision:
+    async def _decide_again(self, caller: Principal, case: DeadLetterCase, to: Target | None) -> Decision:
         """The receivers by the rules in force."""
         self.check_reach(caller, [case.team_id], to)
         if case.reply is not None:
@@ -162,7 +164,7 @@ class Rerouter:
             )
         if not case.kept:
             raise Conflict("the message itself is no longer kept; close the dead letter", code="message_gone")
-        known = await self._facts(case)
+        known = await self._facts_of_case(case)
         index = self._runtime.rule_book.rules.index
         if to is None or to.team_id is not None:
             return decide(index, known, start=case.team_id if to is None else to.team_id)
@@ -190,7 +192,7 @@ class Rerouter:
         if all(chosen.system_id in case.taken for chosen in decision.chosen):
             _nobody_new(decision)
 
-    async def _facts(self, case: DeadLetterCase) -> dict[str, str]:
+    async def _facts_of_case(self, case: DeadLetterCase) -> dict[str, str]:
         """The facts known when the message arrived."""
         if case.facts is not None:
             return dict(case.facts)

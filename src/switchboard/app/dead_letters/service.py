@@ -103,14 +103,16 @@ class DeadLetterService:
             raise
         if not done.already:
             to = [delivery.system_id for delivery in done.deliveries]
-            await self._record(caller, "dead_letter:rerouted", {"dead_letter_id": str(dead_letter_id), "to": to})
+            await self._record_in_audit(
+                caller, "dead_letter:rerouted", {"dead_letter_id": str(dead_letter_id), "to": to}
+            )
         return done
 
     async def handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
         """Close a dead letter that needs no further action. Raises NotFound, and Conflict if it was rerouted."""
-        done = await self._handle(caller, dead_letter_id, resolution)
+        done = await self._handle_letter(caller, dead_letter_id, resolution)
         if not done.already:
-            await self._record(caller, "dead_letter:handled", {"dead_letter_id": str(dead_letter_id)})
+            await self._record_in_audit(caller, "dead_letter:handled", {"dead_letter_id": str(dead_letter_id)})
         return done
 
     async def bulk(self, caller: Principal, wanted: Bulk) -> BulkOutcome:
@@ -130,7 +132,7 @@ class DeadLetterService:
         would: list[Simulated] = []
         seen = 0
         try:
-            async for dead_letter_id in self._pending(filtered, after, wanted.limit):
+            async for dead_letter_id in self._pending_letters(filtered, after, wanted.limit):
                 outcome = await self._one_of_many(caller, dead_letter_id, wanted)
                 failed += [outcome] if isinstance(outcome, Failure) else []
                 would += [outcome] if isinstance(outcome, Simulated) else []
@@ -138,11 +140,11 @@ class DeadLetterService:
         finally:  # anything done before it broke off is also recorded
             if not wanted.dry_run:
                 done = {"done": seen - len(failed), "failed": len(failed)}
-                await self._record(caller, "dead_letters:bulk", {**_order_form(wanted, filtered), **done})
+                await self._record_in_audit(caller, "dead_letters:bulk", {**_order_form(wanted, filtered), **done})
         following = str(after) if matched > seen and after is not None else None
         return BulkOutcome(matched, seen - len(failed), failed, following, wanted.dry_run, would)
 
-    async def _pending(self, wanted: DeadLetterFilter, after: UUID | None, limit: int) -> AsyncIterator[UUID]:
+    async def _pending_letters(self, wanted: DeadLetterFilter, after: UUID | None, limit: int) -> AsyncIterator[UUID]:
         """The pending letters of a filter, oldest first, at most `limit`; read in pieces."""
         while limit > 0:
             size = min(_CHUNK, limit)
@@ -158,7 +160,7 @@ class DeadLetterService:
         try:
             if wanted.action == "handle":
                 if not wanted.dry_run:
-                    await self._handle(caller, dead_letter_id, wanted.reason)
+                    await self._handle_letter(caller, dead_letter_id, wanted.reason)
             elif wanted.dry_run:
                 return await self._rerouter.would_reach(caller, dead_letter_id, wanted.to)
             else:
@@ -169,7 +171,7 @@ class DeadLetterService:
             return Failure(dead_letter_id, error.code, error.message)
         return None
 
-    async def _handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
+    async def _handle_letter(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
         case = await self._reach.case(caller, dead_letter_id)
         done = await store.handle(self._database, dead_letter_id, DeadLetterHandling(author(caller), resolution))
         shown = await self._reach.shown(caller, case)
@@ -182,7 +184,7 @@ class DeadLetterService:
         named = None if to is None else to.system_id or to.team_id
         await self._access.refused(caller, DEAD_LETTERS, {**which, "to": named})
 
-    async def _record(self, caller: Principal, action: str, detail: JsonObject) -> None:
+    async def _record_in_audit(self, caller: Principal, action: str, detail: JsonObject) -> None:
         await audit.append(self._database, caller.name, action, detail)
 
 

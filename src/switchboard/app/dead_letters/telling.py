@@ -60,14 +60,14 @@ class DeadLetterWebhook:
         count, began = 0, self._clock()
         for _ in range(_BATCHES):
             due = await dead_letters.to_tell(self._database, _AT_ONCE, _BACKOFF)
-            told = sum(await asyncio.gather(*map(self._report, due)))
+            told = sum(await asyncio.gather(*map(self._send_report, due)))
             count += told
             if told < _AT_ONCE or self._clock() - began > _BEGIN_WITHIN_S:
                 break
         return count
 
-    async def _report(self, report: DeadLetterReport) -> bool:
-        why = await self._post(report)
+    async def _send_report(self, report: DeadLetterReport) -> bool:
+        why = await self._post_report(report)
         if why is None:
             await dead_letters.told(self._database, report.dead_letter_id)
         else:
@@ -76,7 +76,7 @@ class DeadLetterWebhook:
             )
         return why is None
 
-    async def _post(self, report: DeadLetterReport) -> str | None:
+    async def _post_report(self, report: DeadLetterReport) -> str | None:
         """Why it failed."""
         try:
             posted = await post(self._to, report_json(report), report.dead_letter_id)
