@@ -247,7 +247,7 @@ def test_child_processes_are_listed_while_threads_come_and_go() -> None:
     with ThreadPoolExecutor(1) as pool:
         coming = pool.submit(come_and_go)
         try:
-            assert {engines._children() for _ in range(3000)} == {engines._children()}
+            assert {engines._child_processes() for _ in range(3000)} == {engines._child_processes()}
         finally:
             listed.set()
         coming.result()

@@ -38,7 +38,7 @@ class Loopback:
 
     async def __aenter__(self) -> Self:
         self._config.load()
-        await self._listen()
+        await self._listen_at_port()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -57,14 +57,14 @@ class Loopback:
             with bound(self._port):  # bound but not listening: connections are refused, and the port stays ours
                 yield
         finally:
-            await self._listen()
+            await self._listen_at_port()
 
-    async def _listen(self) -> None:
+    async def _listen_at_port(self) -> None:
         listener = bound(self._port)
         self._port = listener.getsockname()[1]
-        self._server = await asyncio.get_running_loop().create_server(self._connection, sock=listener)
+        self._server = await asyncio.get_running_loop().create_server(self._make_protocol, sock=listener)
 
-    def _connection(self) -> asyncio.Protocol:
+    def _make_protocol(self) -> asyncio.Protocol:
         known: list[asyncio.Protocol] = []
         make: Any = self._config.http_protocol_class
         protocol: asyncio.Protocol = make(
