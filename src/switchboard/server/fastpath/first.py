@@ -33,21 +33,21 @@ class FirstAnswers:
     def __init__(self, services: Services) -> None:
         self._services = services
         self.handlers: dict[str, Handler] = {
-            "/v1/connectors/lease": self._lease,
-            "/v1/connectors/posted/next": self._posted,
+            "/v1/connectors/lease": self._answer_lease,
+            "/v1/connectors/posted/next": self._answer_posted,
         }
 
-    async def _lease(self, request: Request) -> Response | None:
-        body = await _read(request, AccountLeaseBody)
-        return None if body is None else await lease(self._services, await self._connector(request), body)
+    async def _answer_lease(self, request: Request) -> Response | None:
+        body = await _read_body(request, AccountLeaseBody)
+        return None if body is None else await lease(self._services, await self._find_connector(request), body)
 
-    async def _posted(self, request: Request) -> Response | None:
-        body = await _read(request, PostedNext)
+    async def _answer_posted(self, request: Request) -> Response | None:
+        body = await _read_body(request, PostedNext)
         if body is None:
             return None
-        return await posted(self._services, await self._connector(request), body, request.receive)
+        return await posted(self._services, await self._find_connector(request), body, request.receive)
 
-    async def _connector(self, request: Request) -> Principal:
+    async def _find_connector(self, request: Request) -> Principal:
         caller: Principal = request.scope["state"]["principal"]
         await self._services.access.check(caller, OUTBOX)
         return caller
@@ -58,7 +58,7 @@ async def lease(services: Services, caller: Principal, body: AccountLeaseBody) -
     account = AccountId(body.channel, body.endpoint)
     holder = Holder(body.instance_id, body.restarted, body.reconnected, body.heard)
     wanted = LeaseQuery(body.answering, body.recent_s)
-    return _answer(await services.accounts.lease(caller, account, holder, wanted))
+    return _answer_json(await services.accounts.lease(caller, account, holder, wanted))
 
 
 async def posted(services: Services, caller: Principal, body: PostedNext, receive: Receive) -> Response:
@@ -66,12 +66,12 @@ async def posted(services: Services, caller: Principal, body: PostedNext, receiv
     async with services.polls.watch(receive) as gone:
         account = AccountId(body.channel, body.endpoint)
         found = await services.posted.next(caller, account, body.after, body.wait_s, gone)
-    return _answer(
+    return _answer_json(
         {"events": [{"posted_id": one.posted_id, "raw": b64encode(one.raw).decode("ascii")} for one in found]}
     )
 
 
-async def _read(request: Request, model: type[_B]) -> _B | None:
+async def _read_body(request: Request, model: type[_B]) -> _B | None:
     """The body, if it is as our connectors send it."""
     if request.scope["query_string"] or request.headers.get("content-type") != _JSON:
         return None
@@ -82,5 +82,5 @@ async def _read(request: Request, model: type[_B]) -> _B | None:
         return None
 
 
-def _answer(value: object) -> Response:
+def _answer_json(value: object) -> Response:
     return Response(msgspec.json.encode(value), media_type=_JSON)

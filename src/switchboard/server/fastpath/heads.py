@@ -258,7 +258,7 @@ class BoundedHttp(HttpToolsProtocol):
             self._in_head = self._refused = True
             self._refuse()
             return
-        self._body_left = _announced(self.headers)
+        self._body_left = _announced_length(self.headers)
         super().on_headers_complete()
         self.scope["headers"] = self.headers.copy()  # fields after a chunked body have passed all checks of proxies
 
@@ -331,7 +331,7 @@ def _kind_of(cycle: RequestResponseCycle) -> StrangerKind:
     return "token" if any(name == b"authorization" for name, _ in cycle.scope["headers"]) else "other"
 
 
-def _announced(headers: list[tuple[bytes, bytes]]) -> int | None:
+def _announced_length(headers: list[tuple[bytes, bytes]]) -> int | None:
     """The bytes of a body by its head; None: it comes in chunks. The parser has refused what contradicts itself."""
     length = 0
     for name, value in headers:

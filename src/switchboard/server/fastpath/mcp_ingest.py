@@ -69,7 +69,7 @@ class FastIngest:
     def __init__(self, server: Server[Any], security: TransportSecuritySettings, tools: Mapping[str, Run]) -> None:
         self._security = TransportSecurityMiddleware(security)
         self._tools = tools
-        self._stamp = _dumped({SERVER_INFO_META_KEY: server.server_info_stamp})
+        self._stamp = _dump_json({SERVER_INFO_META_KEY: server.server_info_stamp})
 
     def may_take(self, request: Request) -> bool:
         """Whether the body, which may be large, is worth reading."""
@@ -82,16 +82,18 @@ class FastIngest:
 
     async def take(self, request: Request, body: bytes) -> Response | None:
         """The answer; None if only the SDK may give it, in which case nothing has been done yet."""
-        call = await self._plain(request, body)
+        call = await self._read_plain_call(request, body)
         if call is None:
             return None
-        caller, arguments = cast(Principal, request.state.principal), _arguments(call.params)
+        caller, arguments = cast(Principal, request.state.principal), _read_arguments(call.params)
         if arguments is None:
             return None
-        head = b'{"jsonrpc":"2.0","id":%b,' % _dumped(call.id)
-        return Response(head + await self._outcome(call.params.name, caller, arguments), media_type="application/json")
+        head = b'{"jsonrpc":"2.0","id":%b,' % _dump_json(call.id)
+        return Response(
+            head + await self._render_outcome(call.params.name, caller, arguments), media_type="application/json"
+        )
 
-    async def _plain(self, request: Request, body: bytes) -> _Request | None:
+    async def _read_plain_call(self, request: Request, body: bytes) -> _Request | None:
         if await self._security.validate_request(request, is_post=True) is not None:
             return None
         if not check_accept_headers(request)[0] or find_duplicated_routing_header(request.headers.items()) is not None:
@@ -99,26 +101,26 @@ class FastIngest:
         try:
             str(body, "utf-8")  # msgspec does not check the characters of undecoded parts
             call = msgspec.json.decode(body, type=_Request)
-            return call if _good(call, request.headers) else None
+            return call if _is_good_request(call, request.headers) else None
         except (ValueError, RecursionError, KeyError):  # from msgspec and pydantic; unknown method in this version
             return None
 
-    async def _outcome(self, name: str, caller: Principal, arguments: JsonMapping) -> bytes:
+    async def _render_outcome(self, name: str, caller: Principal, arguments: JsonMapping) -> bytes:
         try:
             data, error = msgspec.json.encode(await self._tools[name](caller, arguments)), False
         except SwitchboardError as refusal:
             data, error = msgspec.json.encode(refused(refusal)), True
         except Exception:  # the SDK would tell the caller its text
             log.exception("unexpected error of a tool", tool=name)
-            return b'"error":%b}' % _dumped({"code": INTERNAL_ERROR, "message": OWN_ERROR})
+            return b'"error":%b}' % _dump_json({"code": INTERNAL_ERROR, "message": OWN_ERROR})
         structure = b"" if error else b',"structuredContent":%b' % _plain_json(data)
         return (
             b'"result":{"content":[{"text":%b,"type":"text"}],"isError":%b,"resultType":"complete"%b,"_meta":%b}}'
-            % (_dumped(data.decode()), b"true" if error else b"false", structure, self._stamp)
+            % (_dump_json(data.decode()), b"true" if error else b"false", structure, self._stamp)
         )
 
 
-def _arguments(params: _Params) -> JsonObject | None:
+def _read_arguments(params: _Params) -> JsonObject | None:
     """The envelopes as they arrived: only their validator decodes them."""
     try:
         [given] = astuple(msgspec.json.decode(params.arguments, type=_ARGUMENTS[params.name]))
@@ -130,7 +132,7 @@ def _arguments(params: _Params) -> JsonObject | None:
     return {"envelope": envelope} if envelope.startswith(b"{") else None
 
 
-def _good(call: _Request, headers: Mapping[str, str]) -> bool:
+def _is_good_request(call: _Request, headers: Mapping[str, str]) -> bool:
     """The SDK's checks of a request, in its order. Of the arguments, it checks only that they are a dict."""
     params = {"name": call.params.name, "arguments": dict[str, Any](), "_meta": call.params.meta}
     body = {"jsonrpc": call.jsonrpc, "id": call.id, "method": call.method, "params": params}
@@ -143,11 +145,11 @@ def _good(call: _Request, headers: Mapping[str, str]) -> bool:
     return True
 
 
-def _dumped(value: object) -> bytes:
+def _dump_json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _plain_json(data: bytes) -> bytes:
     """JSON as the SDK writes it, with everything except printable ASCII escaped."""
     plain = data.isascii() and b"\\" not in data and b"\x7f" not in data
-    return data if plain else _dumped(msgspec.json.decode(data))
+    return data if plain else _dump_json(msgspec.json.decode(data))

@@ -22,17 +22,17 @@ class OneWrite:
         """Write soon; at once if something was already held."""
         if self._held:
             self._held += data
-            self._flush()
+            self._flush_writes()
         elif data:
             self._held = data
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self._flush_writes)
 
     def close(self) -> None:
         """Close after the held data has been written."""
-        self._flush()
+        self._flush_writes()
         self._transport.close()
 
-    def _flush(self) -> None:
+    def _flush_writes(self) -> None:
         if self._held:
             self._held, held = b"", self._held
             if not self._transport.is_closing():
