@@ -59,7 +59,7 @@ def print_outcomes(outcomes: JsonMapping) -> None:
     """The failed cases, each with expected and actual recipients and the deciding rules; then the count."""
     for result in outcomes["results"]:
         if not result["passed"]:
-            for line in _failure(result):
+            for line in _failure_lines(result):
                 out().print(line, soft_wrap=True)
     passed, failed = int(outcomes["passed"]), int(outcomes["failed"])
     cases = counted(passed + failed, "case")
@@ -75,7 +75,7 @@ def print_outcomes(outcomes: JsonMapping) -> None:
     out().print(summary, style="bold red" if failed else "bold green")
 
 
-def _failure(result: Json) -> Sequence[Text]:
+def _failure_lines(result: Json) -> Sequence[Text]:
     lines = [Text().append("✗ ", style="red").append(one_line(result["name"]), style="bold")]
     expected, got = receivers_of(result["expected"]), receivers_of(result["got"])
     lines.append(Text().append("    expected  ", style="dim").append(expected, style="green"))
@@ -141,7 +141,7 @@ def backtest(
         )
     if rule is not None:
         check_id(rule, "rule")
-    span = _span(last, days)
+    span = _span_of(last, days)
     changes = [_with_ids(one) for one in changed or ()]
 
     async def work(client: Client) -> Json:
@@ -155,7 +155,7 @@ def backtest(
     show(blast, lambda _: _print_blast(blast, period))
 
 
-def _span(last: int | None, days: float | None) -> dict[str, object]:
+def _span_of(last: int | None, days: float | None) -> dict[str, object]:
     if last is not None and days is not None:
         raise typer.BadParameter("--last and --days exclude each other")
     return {"days": days} if days is not None else {} if last is None else {"last": last}
@@ -213,17 +213,17 @@ def _whole_number(text: str) -> int:
         raise InvalidInput(f"priority={text!r} must be an integer", field="set") from None
 
 
-def _truth(text: str) -> bool:
+def _read_truth(text: str) -> bool:
     if text not in ("true", "false"):
         raise InvalidInput(f"{text!r} must be true or false", field="set")
     return text == "true"
 
 
-def _targets(text: str) -> list[dict[str, str]]:
-    return [{"system_id" if "/" in word else "team_id": word} for word in _words(text)]
+def _read_targets(text: str) -> list[dict[str, str]]:
+    return [{"system_id" if "/" in word else "team_id": word} for word in _split_words(text)]
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return [word.strip() for word in text.split(",")]
 
 
@@ -232,17 +232,17 @@ def _with_ids(change: str) -> str:
     name, _, value = change.partition("=")
     if name != "to":
         return change
-    return f"to={','.join(one.get('system_id') or one['team_id'] for one in targets(_words(value)))}"
+    return f"to={','.join(one.get('system_id') or one['team_id'] for one in targets(_split_words(value)))}"
 
 
 _SETTERS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
     "name": ("name", str),
     "channel": ("channel", str),
     "priority": ("priority", _whole_number),
-    "active": ("active", _truth),
-    "copy": ("copy", _truth),
-    "reply_to_automatic": ("reply_to_automatic", _truth),
-    "to": ("targets", _targets),
+    "active": ("active", _read_truth),
+    "copy": ("copy", _read_truth),
+    "reply_to_automatic": ("reply_to_automatic", _read_truth),
+    "to": ("targets", _read_targets),
 }
 
 COMMANDS: Final[tuple[tuple[str, Callable[..., None]], ...]] = (

@@ -82,7 +82,7 @@ def show_rule(rule_id: RuleId) -> None:
     rule, history = found["rule"], found["history"]
     rows: list[tuple[object, object]] = [("id", rule["rule_id"]), ("team", rule["team_id"]), ("name", rule["name"])]
     rows += [("channel", rule["channel"]), ("filters", filters_of(rule) or "none"), ("to", targets_of(rule))]
-    state = "removed" if _removed(history) else "on" if rule["active"] else "off"
+    state = "removed" if _was_removed(history) else "on" if rule["active"] else "off"
     rows += [("priority", rule["priority"]), ("state", state)]
     rows += [("copy", "yes: it also delivers, and never decides")] if rule["copy"] else []
     rows += [("automatic mail", "gets its replies")] if rule["reply_to_automatic"] else []
@@ -156,19 +156,19 @@ def update(  # noqa: PLR0913 - the options of a command
     if not given:
         raise typer.BadParameter("say what to change, such as --priority 5; see --help")
     body = given | {"reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
-    _change(rule_id, body, version)
+    _change_rule(rule_id, body, version)
 
 
 @app.command("disable")
 def disable(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False) -> None:
     """Disable a rule; it is kept, and can be enabled again."""
-    _switch(rule_id, reason, active=False, dry_run=dry_run)
+    _switch_rule(rule_id, reason, active=False, dry_run=dry_run)
 
 
 @app.command("enable")
 def enable(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False) -> None:
     """Enable a disabled rule."""
-    _switch(rule_id, reason, active=True, dry_run=dry_run)
+    _switch_rule(rule_id, reason, active=True, dry_run=dry_run)
 
 
 @app.command("delete")
@@ -186,12 +186,12 @@ def delete(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False) -
     show_edit(answer, dry_run=dry_run)
 
 
-def _switch(rule_id: str, reason: str | None, *, active: bool, dry_run: bool) -> None:
+def _switch_rule(rule_id: str, reason: str | None, *, active: bool, dry_run: bool) -> None:
     body = {"active": active, "reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
-    _change(rule_id, body, None)
+    _change_rule(rule_id, body, None)
 
 
-def _change(rule_id: str, body: Mapping[str, object], version: int | None) -> None:
+def _change_rule(rule_id: str, body: Mapping[str, object], version: int | None) -> None:
     async def work(client: Client, meant: UUID) -> tuple[Json, Json]:
         found = await client.get(f"/v1/rules/{meant}")
         before = found["rule"]
@@ -207,7 +207,7 @@ def _change(rule_id: str, body: Mapping[str, object], version: int | None) -> No
 
 
 def _refuse_removed(rule: Json, history: Sequence[Json]) -> None:
-    if not _removed(history):
+    if not _was_removed(history):
         return
     last = history[0]["version"]
     raise NotFound(
@@ -216,7 +216,7 @@ def _refuse_removed(rule: Json, history: Sequence[Json]) -> None:
     )
 
 
-def _removed(history: Sequence[Json]) -> bool:
+def _was_removed(history: Sequence[Json]) -> bool:
     """Whether the rule was last removed by an import or a restore."""
     return bool(history) and history[0]["after"] is None
 

@@ -45,14 +45,14 @@ def versions(
         return
     page = ask(lambda client: client.get("/v1/rules/versions", {"limit": limit, "cursor": cursor}))
     rows = (
-        (v["version"], when(v["created_at"], short=True), v["author"], _count(v), one_line(v["reason"]))
+        (v["version"], when(v["created_at"], short=True), v["author"], _count_text(v), one_line(v["reason"]))
         for v in page["versions"]
     )
     names = ("version", "since", "by", "changed", "why")
     show_page(page, table(*names, rows=rows, keep=names[:3]), "rules versions", limit=limit)
 
 
-def _count(version: Json) -> str:
+def _count_text(version: Json) -> str:
     """`3 rules`; `teams` if members or teams may also have changed."""
     count = int(version["changes"])
     words = [counted(count, "rule")] if count else []
@@ -102,7 +102,7 @@ def restore(
     This makes a new version: nothing of the history is lost.
     """
     body = {"version": version, "team_id": team, "expected_version": expect, "dry_run": dry_run}
-    _edit("/v1/rules/restore", body | {"reason": reason_for(reason, dry_run=dry_run)})
+    _edit_rules("/v1/rules/restore", body | {"reason": reason_for(reason, dry_run=dry_run)})
 
 
 def export(
@@ -147,10 +147,10 @@ def import_rules(
     if tests is not None:
         body["tests"] = read_object(tests)
     body["reason"] = reason_for(reason, dry_run=dry_run)
-    _edit("/v1/rules/import", body)
+    _edit_rules("/v1/rules/import", body)
 
 
-def _edit(path: str, body: Mapping[str, object]) -> None:
+def _edit_rules(path: str, body: Mapping[str, object]) -> None:
     given = {name: value for name, value in body.items() if value is not None}
     try:
         answer = ask(lambda client: client.post(path, given, timeout=_LONG))

@@ -31,15 +31,15 @@ _NAME: Final = 40
 def rule_table(rules: Sequence[Json], *, sort: bool) -> RenderableType:
     """Rules as a table; `sort`: by team and order of evaluation."""
     names = ("team", "state", "prio", "rule", "when and where to, id")
-    shown = sorted(rules, key=_place) if sort else rules
-    return table(*names, rows=map(_row, shown), keep=names[:-1], wrap=True, room=_ID)
+    shown = sorted(rules, key=_sort_key_of) if sort else rules
+    return table(*names, rows=map(_rule_row, shown), keep=names[:-1], wrap=True, room=_ID)
 
 
-def _place(rule: Json) -> tuple[object, ...]:
+def _sort_key_of(rule: Json) -> tuple[object, ...]:
     return rule["team_id"], *looking_order(rule)
 
 
-def _row(rule: Json) -> tuple[object, ...]:
+def _rule_row(rule: Json) -> tuple[object, ...]:
     on = Text("on", style="green") if rule["active"] else Text("off", style="red")
     leads = conditions_of(rule).append_text(targets_after(rule))
     if rule["source"]:
@@ -73,7 +73,7 @@ def filters_of(rule: Json) -> str:
 
 def targets_of(rule: Json) -> str:
     """`onboarding, System1/diary`."""
-    return _receivers(rule["targets"])
+    return _receivers_text(rule["targets"])
 
 
 def pairs_of(filters: Mapping[str, object]) -> str:
@@ -86,7 +86,7 @@ def pairs_of(filters: Mapping[str, object]) -> str:
     return one_line(" ".join(f"{name}={value}" for name, value in each))
 
 
-def _receivers(targets: Sequence[Mapping[str, object]]) -> str:
+def _receivers_text(targets: Sequence[Mapping[str, object]]) -> str:
     return one_line(", ".join(str(t.get("system_id") or t.get("team_id")) for t in targets))
 
 
@@ -144,16 +144,16 @@ def field_lines(before: Json, after: Json) -> Iterator[Text]:
     """Each field that differs, before and after."""
     change = RuleChange(rule_from_json(before), rule_from_json(after))
     for name, (then, now) in changed_fields(change).items():
-        line = Text().append(f"    {name}  ", style="dim").append(_value(name, then), style="red")
-        yield line.append(" → ", style="dim").append(_value(name, now), style="green")
+        line = Text().append(f"    {name}  ", style="dim").append(_value_text(name, then), style="red")
+        yield line.append(" → ", style="dim").append(_value_text(name, now), style="green")
 
 
-def _value(name: str, value: Any) -> str:
+def _value_text(name: str, value: Any) -> str:
     match name:
         case "filters":
             return pairs_of(value) or "none"
         case "targets":
-            return _receivers(value)
+            return _receivers_text(value)
         case "active" | "copy" | "reply_to_automatic":
             return str(value).lower()
         case _:
