@@ -21,18 +21,18 @@ from switchboard.embedded.binaries import Programs
 from switchboard.embedded.postmaster import ClusterPlan
 
 _KEPT: Final = Path(__file__).parents[1] / ".pytest_cache" / "clusters"
-_initdb: Final = vars(launch)["_initdb"]
+_initdb: Final = vars(launch)["_run_initdb"]
 
 
 def copy_clusters() -> None:
     """Copy from now on, in this process."""
-    setattr(launch, "_initdb", _copied)  # noqa: B010 - mypy knows that it is a function
+    setattr(launch, "_run_initdb", _copied)  # noqa: B010 - mypy knows that it is a function
 
 
 @pytest.fixture
 def copied_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copy in this test."""
-    monkeypatch.setattr(launch, "_initdb", _copied)
+    monkeypatch.setattr(launch, "_run_initdb", _copied)
 
 
 async def _copied(plan: ClusterPlan, programs: Programs, fresh: Path, mutex: int) -> None:

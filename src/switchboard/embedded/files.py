@@ -40,14 +40,14 @@ def lock_files(plan: ClusterPlan) -> Iterator[tuple[int, int]]:
     """Prepare the data directory and open its two lock files: (mutex, users). Closing releases both locks."""
     with contextlib.ExitStack() as stack:
         with disk_errors(plan.data_dir):
-            _prepare(plan)
+            _prepare_directory(plan)
             mutex, users = _lock_file(plan, MUTEX), _lock_file(plan, USERS)
         stack.callback(os.close, mutex)
         stack.callback(os.close, users)
         yield mutex, users
 
 
-def _prepare(plan: ClusterPlan) -> None:
+def _prepare_directory(plan: ClusterPlan) -> None:
     """Create the data directory, owned by the account; parents are created if missing, never changed."""
     plan.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     names = {entry.name for entry in plan.data_dir.iterdir()}

@@ -73,11 +73,11 @@ async def create_and_launch(plan: ClusterPlan, mutex: int) -> EmbeddedServer:
     programs = await find_programs(plan.binaries, plan.account)
     with disk_errors(plan.data_dir):
         if is_new(plan.data_dir):
-            await _initialise(plan, programs, mutex)
+            await _initialise_cluster(plan, programs, mutex)
         _require_same_version(plan.data_dir, programs)
         ran_before = live_postmaster(plan.data_dir) is not None
         try:
-            return await _launch(plan, programs)
+            return await _launch_server(plan, programs)
         except BaseException:
             if not ran_before:  # others may still use a server that we did not start
                 await stop(plan.data_dir)
@@ -94,7 +94,7 @@ def _require_same_version(data_dir: Path, programs: Programs) -> None:
         )
 
 
-async def _initialise(plan: ClusterPlan, programs: Programs, mutex: int) -> None:
+async def _initialise_cluster(plan: ClusterPlan, programs: Programs, mutex: int) -> None:
     """Create the cluster in a subdirectory, then move it up, PG_VERSION last: both can be interrupted and repeated.
 
     Inside and not beside, because the data directory may be a mount, and its parent not ours.
@@ -103,14 +103,14 @@ async def _initialise(plan: ClusterPlan, programs: Programs, mutex: int) -> None
     if not done.exists():
         if fresh.exists():
             shutil.rmtree(fresh)
-        await _initdb(plan, programs, fresh, mutex)
+        await _run_initdb(plan, programs, fresh, mutex)
         fresh.rename(done)
     for entry in sorted(done.iterdir(), key=lambda entry: entry.name == "PG_VERSION"):
         entry.rename(plan.data_dir / entry.name)
     done.rmdir()
 
 
-async def _initdb(plan: ClusterPlan, programs: Programs, fresh: Path, mutex: int) -> None:
+async def _run_initdb(plan: ClusterPlan, programs: Programs, fresh: Path, mutex: int) -> None:
     """Run initdb; it shares our lock, so that no other process starts while an orphaned initdb still runs."""
     arguments = ["--username=postgres", "--encoding=UTF8", "--data-checksums", "--no-instructions", f"--pgdata={fresh}"]
     arguments += ["--auth-local=peer", "--auth-host=scram-sha-256"]
@@ -128,7 +128,7 @@ async def _initdb(plan: ClusterPlan, programs: Programs, fresh: Path, mutex: int
     await run(*command, cwd=plan.data_dir, account=plan.account)
 
 
-async def _launch(plan: ClusterPlan, programs: Programs) -> EmbeddedServer:
+async def _launch_server(plan: ClusterPlan, programs: Programs) -> EmbeddedServer:
     """Start it and wait until it answers, also for a server that runs but does not answer yet (a recovery)."""
     socket_dir = _socket_dir(plan)
     begun = time.monotonic()
@@ -154,7 +154,7 @@ async def _pg_ctl_start(plan: ClusterPlan, programs: Programs, socket_dir: Path)
         log.replace(log.with_suffix(".log.1"))
     before = log.stat().st_size if log.exists() else 0
     # The log's name is relative, because pg_ctl hands it to a shell; `-o` is meant for that shell.
-    options = _options(plan, programs.major, socket_dir)
+    options = _server_options(plan, programs.major, socket_dir)
     command = ["start", "-w", "-s", "-t", f"{PATIENCE:.0f}", "-l", LOG, "-o", options]
     outcome = await programs.run("pg_ctl", *command, data_dir=plan.data_dir)
     if outcome.code == 0:
@@ -163,7 +163,7 @@ async def _pg_ctl_start(plan: ClusterPlan, programs: Programs, socket_dir: Path)
     return "\n".join([outcome.text.strip(), f"The last lines of {log}:", *said.splitlines()[-12:]])
 
 
-def _options(plan: ClusterPlan, major: int, socket_dir: Path) -> str:
+def _server_options(plan: ClusterPlan, major: int, socket_dir: Path) -> str:
     """The server's settings as shell words; the caller cannot change where it listens."""
     ours = {
         "listen_addresses": plan.addresses,

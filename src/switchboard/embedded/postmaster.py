@@ -92,7 +92,7 @@ async def probe(plan: ClusterPlan) -> tuple[EmbeddedServer | None, str]:
     if master is None or master.socket_dir is None:
         return None, ""
     try:
-        connection = await asyncpg.connect(_url(master.socket_dir, master.port, "postgres"), timeout=5)
+        connection = await asyncpg.connect(_url_of(master.socket_dir, master.port, "postgres"), timeout=5)
         try:
             [(version, its_data_dir, addresses, exists)] = await connection.fetch(_FACTS, plan.database)
             if not plan.data_dir.samefile(its_data_dir):  # postmaster.pid came along when the directory was copied
@@ -106,11 +106,11 @@ async def probe(plan: ClusterPlan) -> tuple[EmbeddedServer | None, str]:
         return None, ""
     except asyncpg.PostgresError as error:
         raise ConfigurationError(f"the PostgreSQL server of {plan.data_dir} refused the connection: {error}") from error
-    url = _url(master.socket_dir, master.port, plan.database)
+    url = _url_of(master.socket_dir, master.port, plan.database)
     return EmbeddedServer(plan.data_dir, url, master.socket_dir, master.port, version), addresses
 
 
-def _url(socket_dir: Path, port: int, database: str) -> str:
+def _url_of(socket_dir: Path, port: int, database: str) -> str:
     return f"postgresql://postgres@/{quote(database, safe='')}?host={quote(str(socket_dir))}&port={port}"
 
 
@@ -135,7 +135,7 @@ def is_running(pid: int, data_dir: Path) -> bool:
 
     A zombie remains if process 1 does not reap it, such as Python in a container, and to signals it looks alive.
     """
-    state, name = _process(pid)
+    state, name = _read_process(pid)
     if "postgres" not in name or state[:1] in {"Z", "X"}:
         return False
     with contextlib.suppress(OSError):  # root in a container may not be allowed to look; then the name must suffice
@@ -143,7 +143,7 @@ def is_running(pid: int, data_dir: Path) -> bool:
     return True
 
 
-def _process(pid: int) -> tuple[str, str]:
+def _read_process(pid: int) -> tuple[str, str]:
     """(state, name) of a process, ('', '') if there is none. States: see ps(1)."""
     if sys.platform != "linux":
         listed = subprocess.run(["/bin/ps", "-o", "stat=,comm=", "-p", str(pid)], capture_output=True, check=False)

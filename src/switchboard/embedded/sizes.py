@@ -30,7 +30,7 @@ _SMALL: Final[Mapping[str, str]] = {
 
 def size_for(workers: int) -> Size:
     """`small` for one worker process, and below 4 GB of memory."""
-    return "small" if workers == 1 or _memory() < _LITTLE_MEMORY else "large"
+    return "small" if workers == 1 or _memory_of_machine() < _LITTLE_MEMORY else "large"
 
 
 def settings_of(size: Size) -> Mapping[str, str]:
@@ -38,5 +38,5 @@ def settings_of(size: Size) -> Mapping[str, str]:
     return _SMALL if size == "small" else {}
 
 
-def _memory() -> int:
+def _memory_of_machine() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -42,7 +42,7 @@ _USES: list[_Use] = []
 
 
 @contextmanager
-def _registered(use: _Use) -> Iterator[_Use]:
+def _register_use(use: _Use) -> Iterator[_Use]:
     _USES.append(use)
     try:
         yield use
@@ -66,16 +66,16 @@ async def embedded_postgres(
     A server that crashed meanwhile is restarted by entering again, even during the first use.
     Raises ConfigurationError with the problem and the fix, Unavailable if there is no answer in 600 s.
     """
-    place = _absolute(data_dir)
+    place = _absolute_path(data_dir)
     addresses, port = listen or ("", 5432)
     plan = ClusterPlan(place, binaries, settings, addresses, port, database, account_for(place))
     if is_new(place):
         await require_open(place, plan.account, "choose another data directory, such as /var/lib/switchboard")
-    with lock_files(plan) as (mutex, users), _registered(_Use(place, mutex, users)) as use:
+    with lock_files(plan) as (mutex, users), _register_use(_Use(place, mutex, users)) as use:
         async with locked(mutex):
             alone = is_last_user(users)
             fcntl.flock(users, fcntl.LOCK_SH)
-            server = await _attach(plan, alone=alone) or await create_and_launch(plan, mutex)
+            server = await _attach_to_server(plan, alone=alone) or await create_and_launch(plan, mutex)
         use.started = True
         try:
             yield server
@@ -94,12 +94,12 @@ def starting() -> bool:
 def tell_to_stop() -> None:
     """For a process that exits immediately: tell the servers that only it uses to stop, without waiting."""
     for use in _USES:
-        if _had(use.mutex) and is_last_user(use.users) and (pid := live_postmaster(use.data_dir)) is not None:
+        if _take_lock(use.mutex) and is_last_user(use.users) and (pid := live_postmaster(use.data_dir)) is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT)
 
 
-def _had(mutex: int) -> bool:
+def _take_lock(mutex: int) -> bool:
     """Whether we got the lock; a process that holds it longer is starting or stopping, and takes care of the server."""
     for _ in range(50):
         with contextlib.suppress(BlockingIOError):
@@ -109,11 +109,11 @@ def _had(mutex: int) -> bool:
     return False
 
 
-def _absolute(data_dir: Path) -> Path:
+def _absolute_path(data_dir: Path) -> Path:
     return data_dir.resolve()
 
 
-async def _attach(plan: ClusterPlan, *, alone: bool) -> EmbeddedServer | None:
+async def _attach_to_server(plan: ClusterPlan, *, alone: bool) -> EmbeddedServer | None:
     """The running server, if it listens as asked; if not and unused, it is stopped, to be started again."""
     server, addresses = await probe(plan)
     if server is None or (addresses, server.port) == (plan.addresses, plan.port):
