@@ -54,16 +54,16 @@ def install(  # noqa: PLR0913 - one parameter per option
     account = user or create_user
     plan = plan_service(Wanted(account, create_user is not None, credential or (), watchdog, directory))
     text = unit_text(plan.unit)
-    found = {**_planned(plan), "text": text, "written": not dry_run}
+    found = {**_plan_as_json(plan), "text": text, "written": not dry_run}
     if not wants_json():
-        _say(plan, text if dry_run else None)
+        _print_plan(plan, text if dry_run else None)
     _require_ours(plan.file, text, force=force)
     if not dry_run:
-        _write(plan, text)
+        _write_unit(plan, text)
         if directory is None and systemd.why_none() is None and (trouble := systemd.control("daemon-reload")):
             errors().print(f"systemctl daemon-reload: {trouble}", style="yellow")
-    found["next"] = list(_next(plan))
-    show(found, *([] if dry_run else [f"written: {plan.file}"]), *(f"next: {line}" for line in _next(plan)))
+    found["next"] = list(_next_steps(plan))
+    show(found, *([] if dry_run else [f"written: {plan.file}"]), *(f"next: {line}" for line in _next_steps(plan)))
 
 
 @app.command("status")
@@ -118,7 +118,7 @@ def _require_ours(file: Path, text: str | None, *, force: bool) -> None:
     )
 
 
-def _write(plan: ServicePlan, text: str) -> None:
+def _write_unit(plan: ServicePlan, text: str) -> None:
     """The account, the directories, and last the unit."""
     owner = (plan.owner.uid, plan.owner.gid) if plan.owner else None
     if plan.new_account and plan.owner is None:
@@ -148,7 +148,7 @@ def _make_account(name: str, home: Path) -> tuple[int, int]:
     return made.pw_uid, made.pw_gid
 
 
-def _planned(plan: ServicePlan) -> Json:
+def _plan_as_json(plan: ServicePlan) -> Json:
     unit = plan.unit
     return {
         "unit": str(plan.file),
@@ -164,9 +164,9 @@ def _planned(plan: ServicePlan) -> Json:
     }
 
 
-def _say(plan: ServicePlan, text: str | None) -> None:
+def _print_plan(plan: ServicePlan, text: str | None) -> None:
     """What will be written, before it is."""
-    for name, value in _planned(plan).items():
+    for name, value in _plan_as_json(plan).items():
         if value and name != "notes":
             said = ", ".join(map(str, value)) if isinstance(value, list | dict) else value
             out().print(f"{name.replace('_', ' ')}: {said}", soft_wrap=True)
@@ -176,7 +176,7 @@ def _say(plan: ServicePlan, text: str | None) -> None:
         sys.stdout.write(f"\n{text}\n")
 
 
-def _next(plan: ServicePlan) -> Iterator[str]:
+def _next_steps(plan: ServicePlan) -> Iterator[str]:
     """What remains for the operator: switching it on, and for a user's service that it runs without a session."""
     if why := systemd.why_none():
         yield f"{why}; the unit is for where it does"

@@ -71,20 +71,20 @@ def unit_file(directory: Path | None) -> Path:
 
 def plan_service(wanted: Wanted) -> ServicePlan:
     """Find everything. Raises BadParameter or ConfigurationError for what would prevent the service from starting."""
-    owner = _owner(wanted)
+    owner = _find_owner(wanted)
     settings, root = load_settings(), Path.cwd()
     file = read_settings_file()
     inventory = take_inventory(settings, file, root, workspaces=True)
     data_dir = settings.data_dir.absolute()
-    workspaces = tuple(_workspaces(settings, inventory, root))
+    workspaces = tuple(_workspaces_outside(settings, inventory, root))
     teams = (settings.teams_dir.absolute(),) if settings.teams_dir else ()
     unit = UnitPlan(
-        program=_program(),
+        program=_this_program(),
         directory=root,
         data_dir=data_dir,
         account=wanted.account,
         writable=(*teams, *workspaces),
-        credentials=_credentials(wanted.credentials),
+        credentials=_read_credentials(wanted.credentials),
         drain_s=settings.worker.drain,
         watchdog=wanted.watchdog,
     )
@@ -97,11 +97,11 @@ def plan_service(wanted: Wanted) -> ServicePlan:
         raise ConfigurationError("; ".join(lacking))
     missing = tuple(place for place in (data_dir, *workspaces) if not place.exists())
     new = wanted.account if wanted.new else None
-    notes = (*lacking, *_notes(unit, inventory))
+    notes = (*lacking, *_notes_on_unit(unit, inventory))
     return ServicePlan(unit, unit_file(wanted.directory), missing, owner, new, notes)
 
 
-def _owner(wanted: Wanted) -> UnprivilegedUser | None:
+def _find_owner(wanted: Wanted) -> UnprivilegedUser | None:
     """The account of a unit of the system; None for one of a user, and for an account that does not exist yet."""
     if os.geteuid() != 0:
         if wanted.account is not None:
@@ -125,7 +125,7 @@ def _owner(wanted: Wanted) -> UnprivilegedUser | None:
     return UnprivilegedUser(found.pw_name, found.pw_uid, found.pw_gid)
 
 
-def _program() -> Path:
+def _this_program() -> Path:
     """This very program, not what PATH has under its name when the service starts."""
     beside = Path(sys.executable).absolute().with_name("switchboard")
     if not beside.is_file():
@@ -133,7 +133,7 @@ def _program() -> Path:
     return beside
 
 
-def _credentials(given: Sequence[str]) -> Mapping[str, Path]:
+def _read_credentials(given: Sequence[str]) -> Mapping[str, Path]:
     found: dict[str, Path] = {}
     for one in given:
         match = _CREDENTIAL.fullmatch(one)
@@ -145,7 +145,7 @@ def _credentials(given: Sequence[str]) -> Mapping[str, Path]:
     return found
 
 
-def _workspaces(settings: Settings, inventory: Inventory, root: Path) -> Iterator[Path]:
+def _workspaces_outside(settings: Settings, inventory: Inventory, root: Path) -> Iterator[Path]:
     """The directories of butlers' files that lie outside of the data directory, whether they exist or not."""
     data = settings.data_dir.resolve()
     named = {
@@ -162,7 +162,7 @@ def _require_within_reach(unit: UnitPlan, owner: UnprivilegedUser) -> None:
     """Raise ConfigurationError for a directory that is closed to the account."""
     python = Path(sys.executable).resolve()  # an environment links to where it is installed
     for place in (unit.program, python, unit.directory / FILE_NAME, unit.data_dir / "database"):
-        if closed := next((one for one in reversed(place.parents) if not _may(_PASS, one, owner)), None):
+        if closed := next((one for one in reversed(place.parents) if not _may_access(_PASS, one, owner)), None):
             raise ConfigurationError(
                 f"{owner.name} cannot reach {place}, as {closed} is closed to it; "
                 f"choose another directory or account, or open it: chmod o+x {quote(str(closed))}"
@@ -171,7 +171,7 @@ def _require_within_reach(unit: UnitPlan, owner: UnprivilegedUser) -> None:
 
 def _not_yet_given(unit: UnitPlan, owner: UnprivilegedUser, settings: Path | None) -> Iterator[str]:
     """Settings that the account may not read, and data of another user."""
-    if settings is not None and not _may(_READ, settings, owner):
+    if settings is not None and not _may_access(_READ, settings, owner):
         file = quote(str(settings.absolute()))
         yield f"{owner.name} cannot read {file}: chgrp {owner.name} {file} && chmod 640 {file}"
     if unit.data_dir.exists() and unit.data_dir.stat().st_uid != owner.uid:
@@ -179,7 +179,7 @@ def _not_yet_given(unit: UnitPlan, owner: UnprivilegedUser, settings: Path | Non
         yield f"{data} belongs to another user; stop what uses it, then: chown -R {owner.name}: {data}"
 
 
-def _may(what: int, place: Path, owner: UnprivilegedUser) -> bool:
+def _may_access(what: int, place: Path, owner: UnprivilegedUser) -> bool:
     """Whether the account may read or pass it, by its mode; what does not exist is made later."""
     try:
         status = place.stat()
@@ -192,7 +192,7 @@ def _may(what: int, place: Path, owner: UnprivilegedUser) -> bool:
     return bool(status.st_mode & what)
 
 
-def _notes(unit: UnitPlan, inventory: Inventory) -> Iterator[str]:
+def _notes_on_unit(unit: UnitPlan, inventory: Inventory) -> Iterator[str]:
     """What the service lacks of what this shell has."""
     credentials = unit.credentials_dir.replace("%t", f"/run/user/{os.geteuid()}")
     yield from (f"the credential {name} is at {credentials}/{name}: name it in a …_file" for name in unit.credentials)

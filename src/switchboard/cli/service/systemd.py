@@ -32,13 +32,13 @@ def why_none() -> str | None:
 
 def control(*arguments: str) -> str:
     """Run `systemctl`, for the user's own manager unless we are root; empty if all is well, else what it said."""
-    done = _systemctl(*arguments)
+    done = _run_systemctl(*arguments)
     return "" if done.returncode == 0 else (done.stderr or done.stdout).strip() or f"it ended with {done.returncode}"
 
 
 def unit_state() -> Mapping[str, str]:
     """The properties of our unit, by name; empty if it cannot be asked."""
-    lines = _systemctl("show", NAME, f"--property={','.join(_ASKED)}").stdout.splitlines()
+    lines = _run_systemctl("show", NAME, f"--property={','.join(_ASKED)}").stdout.splitlines()
     return dict(line.split("=", 1) for line in lines if "=" in line)
 
 
@@ -52,7 +52,7 @@ def scope() -> tuple[str, ...]:
     return () if os.geteuid() == 0 else ("--user",)
 
 
-def _systemctl(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _run_systemctl(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["systemctl", *scope(), "--no-pager", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=_SECONDS, stdin=subprocess.DEVNULL

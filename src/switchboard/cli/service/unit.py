@@ -75,7 +75,18 @@ class UnitPlan(Struct, frozen=True):
 
 def unit_text(plan: UnitPlan) -> str:
     """The unit file. Raises ConfigurationError for a path that no unit can name."""
-    body = "\n".join((*_unit(plan), "", *_service(plan), "", *_hardening(plan), "", *_install(plan), ""))
+    body = "\n".join(
+        (
+            *_unit_section(plan),
+            "",
+            *_service_section(plan),
+            "",
+            *_hardening_lines(plan),
+            "",
+            *_install_section(plan),
+            "",
+        )
+    )
     digest = hashlib.sha256(body.encode()).hexdigest()
     return f"# Written by `switchboard service install` (sha256 {digest})\n{body}"
 
@@ -87,7 +98,7 @@ def is_unchanged(text: str) -> bool:
     return mark is not None and mark[1] == hashlib.sha256(body.encode()).hexdigest()
 
 
-def _unit(plan: UnitPlan) -> tuple[str, ...]:
+def _unit_section(plan: UnitPlan) -> tuple[str, ...]:
     online = ("After=network-online.target", "Wants=network-online.target") if plan.account else ()
     return (
         "# Your own changes belong into a drop-in, which stays: systemctl edit switchboard",
@@ -97,14 +108,14 @@ def _unit(plan: UnitPlan) -> tuple[str, ...]:
     )
 
 
-def _service(plan: UnitPlan) -> tuple[str, ...]:
+def _service_section(plan: UnitPlan) -> tuple[str, ...]:
     return (
         "[Service]",
         "Type=notify",
         *((f"User={plan.account}",) if plan.account else ()),
-        f"WorkingDirectory={_plain(plan.directory)}",
+        f"WorkingDirectory={_plain_value(plan.directory)}",
         f"Environment={_quoted(f'SWITCHBOARD_DATA_DIR={plan.data_dir}')}",
-        *(f"LoadCredential={name}:{_plain(file)}" for name, file in sorted(plan.credentials.items())),
+        *(f"LoadCredential={name}:{_plain_value(file)}" for name, file in sorted(plan.credentials.items())),
         f"ExecStart={_quoted(plan.program)} up",
         "# A database that was cut off recovers, and a new release may change its tables: that takes its time.",
         "TimeoutStartSec=infinity",
@@ -119,7 +130,7 @@ def _service(plan: UnitPlan) -> tuple[str, ...]:
     )
 
 
-def _hardening(plan: UnitPlan) -> tuple[str, ...]:
+def _hardening_lines(plan: UnitPlan) -> tuple[str, ...]:
     left_out = tuple(f"#   {name}: {reason}" for name, reason in LEFT_OUT.items())
     told = "# Hardened as far as the sandbox allows. Left out on purpose:"
     if plan.account is None:
@@ -131,16 +142,16 @@ def _hardening(plan: UnitPlan) -> tuple[str, ...]:
     return (told, *left_out, *_EVERYWHERE, *_OF_THE_SYSTEM, data, *writable)
 
 
-def _install(plan: UnitPlan) -> tuple[str, ...]:
+def _install_section(plan: UnitPlan) -> tuple[str, ...]:
     return ("[Install]", f"WantedBy={'default' if plan.account is None else 'multi-user'}.target")
 
 
 def _quoted(value: object) -> str:
-    text = _plain(value).replace("\\", "\\\\").replace('"', '\\"')
+    text = _plain_value(value).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'
 
 
-def _plain(value: object) -> str:
+def _plain_value(value: object) -> str:
     """For options whose values are the rest of the line."""
     text = str(value)
     if not text.isprintable():
