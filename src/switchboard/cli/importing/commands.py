@@ -112,21 +112,21 @@ def import_files(
         )
     tally = ImportTally()
     try:
-        ask(lambda client: _import(client, sources, endpoint, tally))
+        ask(lambda client: _import_sources(client, sources, endpoint, tally))
     except (KeyboardInterrupt, SwitchboardError):
         if tally.begun:
             errors().print("stopped; run the same command again to continue, nothing is stored twice", style="yellow")
-            errors().print(_counts(tally))
+            errors().print(_counts_table(tally))
         raise
-    show(_summary(tally), lambda _: _show(tally))
+    show(_summary_of(tally), lambda _: _show_tally(tally))
     done(FAILED if tally.refused else OK)
 
 
-async def _import(client: Client, sources: Sequence[SourceFile], endpoint: str, tally: ImportTally) -> None:
+async def _import_sources(client: Client, sources: Sequence[SourceFile], endpoint: str, tally: ImportTally) -> None:
     # Before anything is read: waiting does not help if there is no server, or the token is invalid.
     await client.get("/v1/messages", {"limit": 1})
     reader = MailReader()
-    with _progress() as progress:
+    with _make_progress() as progress:
         bar = progress.add_task("importing", total=sum(source.size for source in sources) or 1)
         try:
             for source in sources:
@@ -137,16 +137,16 @@ async def _import(client: Client, sources: Sequence[SourceFile], endpoint: str, 
         progress.update(bar, completed=sum(source.size for source in sources) or 1)
 
 
-def _progress() -> Progress:
+def _make_progress() -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     console = errors()
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 async def _import_file(mails: _Mails, source: SourceFile, advance: Callable[[int], None]) -> None:
-    items = _short_enough(_readable(source, mails.tally), mails.tally)
+    items = _short_enough(_read_items(source, mails.tally), mails.tally)
     if source.kind == "jsonl":
-        for batch in _batches(items):
+        for batch in _split_batches(items):
             await _submit_batch(mails.client, batch, mails.tally)
             advance(sum(len(item.data) + 1 for item in batch))
         return
@@ -155,12 +155,12 @@ async def _import_file(mails: _Mails, source: SourceFile, advance: Callable[[int
         await mails.submit(item)
         advance(len(item.data))
 
-    async with _flights(submit) as launch:
+    async with _flights_of(submit) as launch:
         for item in items:
             await launch(item)
 
 
-def _readable(source: SourceFile, tally: ImportTally) -> Iterator[SourceItem]:
+def _read_items(source: SourceFile, tally: ImportTally) -> Iterator[SourceItem]:
     """The items of a file; if it becomes unreadable, that is one refusal."""
     try:
         yield from read_items(source)
@@ -178,7 +178,7 @@ def _short_enough(items: Iterable[SourceItem], tally: ImportTally) -> Iterator[S
             yield item
 
 
-def _batches(items: Iterable[SourceItem]) -> Iterator[list[SourceItem]]:
+def _split_batches(items: Iterable[SourceItem]) -> Iterator[list[SourceItem]]:
     batch: list[SourceItem] = []
     size = 0
     for item in items:
@@ -210,13 +210,13 @@ async def _submit_once(client: Client, items: Sequence[SourceItem], tally: Impor
         for item in items:
             await _submit_batch(client, [item], tally)
         return []
-    busy = [item for item, result in zip(items, results, strict=True) if not _count(item, result, tally)]
+    busy = [item for item, result in zip(items, results, strict=True) if not _count_result(item, result, tally)]
     if len(busy) == len(items):
         raise Overloaded(str(results[0]["error"]["message"]), retry_after=1.0)
     return busy
 
 
-def _count(item: SourceItem, result: Json, tally: ImportTally) -> bool:
+def _count_result(item: SourceItem, result: Json, tally: ImportTally) -> bool:
     """Count the server's result for an item; False if it must be submitted again."""
     error = result.get("error")
     if error is None:
@@ -253,11 +253,11 @@ class _Mails(Struct, frozen=True):
 
     async def submit(self, item: SourceItem) -> None:
         try:
-            self.tally.take(await patiently(lambda: self._submit(item.data), self.tally.wait))
+            self.tally.take(await patiently(lambda: self._submit_mail(item.data), self.tally.wait))
         except (InvalidInput, TooLarge) as error:
             self.tally.refuse(item, error.code, error.message)
 
-    async def _submit(self, mail: bytes) -> Json:
+    async def _submit_mail(self, mail: bytes) -> Json:
         # Not first as a whole: a server that refuses a large body closes the connection while we still send.
         if len(mail) > _WHOLE:
             answer = await submit_by_parts(self.client, self.reader, mail, self.endpoint)
@@ -282,7 +282,7 @@ async def patiently(work: Callable[[], Awaitable[_T]], tell: Callable[[Switchboa
 
 
 @asynccontextmanager
-async def _flights(
+async def _flights_of(
     submit: Callable[[SourceItem], Awaitable[None]],
 ) -> AsyncIterator[Callable[[SourceItem], Awaitable[None]]]:
     """Send several mails at once. Each thread of mails has a queue, so that its order is kept."""
@@ -303,15 +303,15 @@ async def _flights(
             for queue in queues:
                 await queue.put(None)
     except ExceptionGroup as trouble:
-        raise _first(trouble) from trouble
+        raise _first_error(trouble) from trouble
 
 
-def _first(trouble: ExceptionGroup[Exception]) -> Exception:
+def _first_error(trouble: ExceptionGroup[Exception]) -> Exception:
     """One of several errors: the cause of one would have stopped all."""
     return next((one for one in trouble.exceptions if isinstance(one, SwitchboardError)), trouble)
 
 
-def _summary(tally: ImportTally) -> JsonObject:
+def _summary_of(tally: ImportTally) -> JsonObject:
     return {
         "new": tally.new,
         "duplicates": tally.duplicates,
@@ -320,9 +320,9 @@ def _summary(tally: ImportTally) -> JsonObject:
     }
 
 
-def _show(tally: ImportTally) -> None:
+def _show_tally(tally: ImportTally) -> None:
     console = out()
-    console.print(_counts(tally))
+    console.print(_counts_table(tally))
     if tally.refusals:
         in_order = sorted(tally.refusals, key=lambda one: (one.file, len(one.place), one.place))  # line 9, line 10
         listed = ((r.file, r.place, r.code, one_line(r.reason, 300)) for r in in_order)
@@ -334,7 +334,7 @@ def _show(tally: ImportTally) -> None:
         console.print(f"… and {tally.refused.total() - len(tally.refusals)} more")
 
 
-def _counts(tally: ImportTally) -> RenderableType:
+def _counts_table(tally: ImportTally) -> RenderableType:
     reasons = [(f"  {code}", count) for code, count in tally.refused.most_common()]
     rows = [("new", tally.new), ("duplicates", tally.duplicates), ("refused", tally.refused.total()), *reasons]
     return table("", "", rows=rows)

@@ -31,23 +31,23 @@ async def submit_by_parts(client: Client, reader: MailReader, mail: bytes, endpo
     name = mail_name(mail)
     asked = await client.post("/v1/ingest/files", msgspec.json.encode(envelope))
     attachments = [
-        await _kept(client, await reader.file(mail, n, name), one, asked["most_bytes"])
+        await _keep_attachment(client, await reader.file(mail, n, name), one, asked["most_bytes"])
         if asked["wanted"]
-        else _left(one, asked["reason"])
+        else _leave_out(one, asked["reason"])
         for n, one in enumerate(envelope.payload.attachments)
     ]
-    return await client.post("/v1/ingest", msgspec.json.encode(_with(envelope, attachments)))
+    return await client.post("/v1/ingest", msgspec.json.encode(_with_attachments(envelope, attachments)))
 
 
-def _with(envelope: Envelope, attachments: list[Attachment]) -> Envelope:
+def _with_attachments(envelope: Envelope, attachments: list[Attachment]) -> Envelope:
     return replace(envelope, payload=replace(envelope.payload, attachments=tuple(attachments)))
 
 
-def _left(attachment: Attachment, reason: str) -> Attachment:
+def _leave_out(attachment: Attachment, reason: str) -> Attachment:
     return replace(attachment, unavailable=NOT_LET_IN) if reason == "stranger" else attachment
 
 
-async def _kept(client: Client, data: bytes | None, attachment: Attachment, most_bytes: int) -> Attachment:
+async def _keep_attachment(client: Client, data: bytes | None, attachment: Attachment, most_bytes: int) -> Attachment:
     if data is None:
         return replace(attachment, unavailable="it could not be read out of the mail")
     if len(data) > most_bytes:

@@ -64,13 +64,13 @@ def find_sources(paths: Iterable[Path], kind: SourceKind | None = None) -> list[
 
     Raises NotFound for a missing path, InvalidInput for a file of unknown kind or a folder without mails.
     """
-    return [source for path in paths for source in _below(path, kind)]
+    return [source for path in paths for source in _files_below(path, kind)]
 
 
-def _below(path: Path, kind: SourceKind | None) -> list[SourceFile]:
+def _files_below(path: Path, kind: SourceKind | None) -> list[SourceFile]:
     try:
         if not path.is_dir():
-            return [_source(path, kind)]
+            return [_source_of(path, kind)]
         files = sorted(file for file in path.rglob("*") if _is_mail_of_folder(file) and file.is_file())
     except FileNotFoundError:
         raise NotFound(f"there is no file or folder {path}") from None
@@ -88,15 +88,15 @@ def _is_mail_of_folder(file: Path) -> bool:
     return file.suffix.lower() == ".eml" or (file.parent.name in _MAILDIR and (file.parent.parent / "tmp").is_dir())
 
 
-def _source(path: Path, kind: SourceKind | None) -> SourceFile:
+def _source_of(path: Path, kind: SourceKind | None) -> SourceFile:
     facts = path.stat()
     if kind is None and not S_ISREG(facts.st_mode):
         # Reading stdin to inspect it would consume it.
         raise InvalidInput(f"{path} is a pipe or similar, not a file; use --kind to say what it contains")
-    return SourceFile(path, kind or _detect(path), facts.st_size)
+    return SourceFile(path, kind or _detect_kind(path), facts.st_size)
 
 
-def _detect(file: Path) -> SourceKind:
+def _detect_kind(file: Path) -> SourceKind:
     """By its first bytes, otherwise by its name, which is wrong more often."""
     with file.open("rb") as stream:
         start = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
