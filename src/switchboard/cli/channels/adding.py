@@ -51,14 +51,14 @@ def settings_of(manifest: Manifest, given: Sequence[str], *, ask: bool) -> BaseM
             raise typer.BadParameter(
                 f"{one!r}: write NAME=VALUE, such as imap.host=imap.example.org", param_hint="--set"
             )
-        _put(values, name.split("."), _value(value))
-    for path, setting in _fields(manifest.settings, FieldInfo.is_required):
+        _put_value(values, name.split("."), _read_value(value))
+    for path, setting in _wanted_fields(manifest.settings, FieldInfo.is_required):
         values = _with_usual(manifest, values)
-        if ask and not _has(values, path):
-            _put(values, path, _asked_setting(path, setting))
-    for path, setting in _fields(manifest.settings, _is_worth_asking) if ask else ():
-        if not _has(values, path) and (typed := _asked_setting(path, setting, default="")):
-            _put(values, path, typed)
+        if ask and not _has_value(values, path):
+            _put_value(values, path, _asked_setting(path, setting))
+    for path, setting in _wanted_fields(manifest.settings, _is_worth_asking) if ask else ():
+        if not _has_value(values, path) and (typed := _asked_setting(path, setting, default="")):
+            _put_value(values, path, typed)
     try:
         return manifest.settings.model_validate(values)
     except ValidationError as error:
@@ -70,10 +70,12 @@ def secrets_of(
     manifest: Manifest, files: Sequence[str], variables: Sequence[str], *, ask: bool
 ) -> Mapping[str, KeptSecret]:
     """The secrets by name; missing ones are asked for without echo. Raises BadParameter."""
-    found = {name: KeptSecret(_read(path)) for name, path in _named(manifest, files, "--secret-file")}
-    found |= {name: KeptSecret(_variable(env), env) for name, env in _named(manifest, variables, "--secret-env")}
+    found = {name: KeptSecret(_read_secret(path)) for name, path in _name_secrets(manifest, files, "--secret-file")}
+    found |= {
+        name: KeptSecret(_read_variable(env), env) for name, env in _name_secrets(manifest, variables, "--secret-env")
+    }
     for secret in manifest.secrets:
-        if secret.name not in found and (value := _asked(secret) if ask else ""):
+        if secret.name not in found and (value := _ask_secret(secret) if ask else ""):
             found[secret.name] = KeptSecret(value)
         if secret.name not in found and not secret.optional:
             raise MissingOption(
@@ -123,13 +125,15 @@ def write_account(
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, place in kept.items():
             write_private(place, secrets[name].value + "\n")
-        write_private(file, _file(account, secrets, kept, strangers))
+        write_private(file, _account_file_text(account, secrets, kept, strangers))
     except OSError as error:
         raise ConfigurationError(f"{error.filename or file} cannot be written: {error.strerror}") from error
     return (file, *kept.values())
 
 
-def _file(account: Configured, secrets: Mapping[str, KeptSecret], kept: Mapping[str, Path], strangers: Policy) -> str:
+def _account_file_text(
+    account: Configured, secrets: Mapping[str, KeptSecret], kept: Mapping[str, Path], strangers: Policy
+) -> str:
     places = {name: {"file": kept[name].name} if name in kept else {"env": one.env} for name, one in secrets.items()}
     settings = account.account.settings.model_dump(mode="json", exclude_unset=True)
     lines = {
@@ -142,18 +146,18 @@ def _file(account: Configured, secrets: Mapping[str, KeptSecret], kept: Mapping[
     if not CHANNELS[account.manifest.channel].personal:
         lines["handling"] = {"heard": MAX_HEARD}
     head = "# Written by `switchboard channels add`; it is yours to edit, and changes take effect within seconds."
-    return "\n".join([head, *(f"{name} = {_toml(value)}" for name, value in lines.items())]) + "\n"
+    return "\n".join([head, *(f"{name} = {_toml_value(value)}" for name, value in lines.items())]) + "\n"
 
 
-def _toml(value: object) -> str:
+def _toml_value(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(name)} = {_toml(one)}" for name, one in value.items()) + "}"
+        return "{" + ", ".join(f"{json.dumps(name)} = {_toml_value(one)}" for name, one in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(_toml_value, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _put(values: JsonObject, path: Sequence[str], value: object) -> None:
+def _put_value(values: JsonObject, path: Sequence[str], value: object) -> None:
     *groups, name = path
     for group in groups:
         values = values.setdefault(group, {})
@@ -162,7 +166,7 @@ def _put(values: JsonObject, path: Sequence[str], value: object) -> None:
     values[name] = value
 
 
-def _has(values: object, path: Sequence[str]) -> bool:
+def _has_value(values: object, path: Sequence[str]) -> bool:
     for name in path:
         if not isinstance(values, dict) or name not in values:
             return False
@@ -170,7 +174,7 @@ def _has(values: object, path: Sequence[str]) -> bool:
     return True
 
 
-def _value(typed: str) -> object:
+def _read_value(typed: str) -> object:
     """Lists and tables are written as JSON; everything else stays text, which the settings parse."""
     if typed.startswith(("[", "{")):
         try:
@@ -196,16 +200,16 @@ def _asked_setting(path: Sequence[str], setting: FieldInfo, default: str | None 
 
     def checked(typed: str) -> object:
         try:
-            right.model_validate({"value": _value(typed.strip())})
+            right.model_validate({"value": _read_value(typed.strip())})
         except ValidationError as error:
             raise typer.BadParameter(wrong(error.errors(include_url=False)[0])) from error
-        return _value(typed.strip())
+        return _read_value(typed.strip())
 
     value: object = typer.prompt(asked, default=default, show_default=False, value_proc=checked, err=True)
     return value
 
 
-def _fields(
+def _wanted_fields(
     settings: type[BaseModel], wanted: Callable[[FieldInfo], bool], above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
     """The settings that are wanted, also those of groups; of a group that may be left out none is required."""
@@ -213,7 +217,7 @@ def _fields(
         kind = setting.annotation
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             if wanted is not FieldInfo.is_required or setting.is_required():
-                yield from _fields(kind, wanted, (*above, name))
+                yield from _wanted_fields(kind, wanted, (*above, name))
         elif wanted(setting):
             yield (*above, name), setting
 
@@ -223,7 +227,7 @@ def _is_worth_asking(setting: FieldInfo) -> bool:
     return isinstance(setting.json_schema_extra, dict) and bool(setting.json_schema_extra.get("ask"))
 
 
-def _named(manifest: Manifest, given: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
+def _name_secrets(manifest: Manifest, given: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
     """Name and place of each secret; the name may be omitted if the channel has, or needs, only one."""
     known = [secret.name for secret in manifest.secrets]
     needed = [secret.name for secret in manifest.secrets if not secret.optional or len(known) == 1]
@@ -237,7 +241,7 @@ def _named(manifest: Manifest, given: Sequence[str], option: str) -> Iterator[tu
             raise typer.BadParameter(f"write NAME={one}; its secrets: {', '.join(known) or 'none'}", param_hint=option)
 
 
-def _read(path: str) -> str:
+def _read_secret(path: str) -> str:
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except OSError as error:
@@ -249,14 +253,14 @@ def _read(path: str) -> str:
     return text.strip()
 
 
-def _variable(name: str) -> str:
+def _read_variable(name: str) -> str:
     value = os.environ.get(name, "").strip()
     if not value:
         raise typer.BadParameter(f"the environment variable {name} is not set", param_hint="--secret-env")
     return value
 
 
-def _asked(secret: Secret) -> str:
+def _ask_secret(secret: Secret) -> str:
     errors().print(f"{secret.name}: {secret.what}; it is not shown while you type", soft_wrap=True)
     default = "" if secret.optional else None
     typed: str = typer.prompt(secret.name, default=default, show_default=False, hide_input=True, err=True)

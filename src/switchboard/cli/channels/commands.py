@@ -139,7 +139,7 @@ def add(  # noqa: PLR0913 - the options of a command
 def check(name: Name) -> None:
     """Sign in to the platform with the account's secret, and say who it belongs to."""
     settings = load_settings()
-    account = configured(_file(settings, name), read_ours, settings.public_url)
+    account = configured(_find_account_file(settings, name), read_ours, settings.public_url)
     identity = asyncio.run(signed_in(account.manifest, account.account))
     endpoint = f"{account.manifest.channel}/{identity.endpoint}"
     if account.endpoint not in {None, identity.endpoint}:
@@ -158,7 +158,7 @@ def check(name: Name) -> None:
 @app.command("pause")
 def pause(name: Name) -> None:
     """Disconnect an account until it is resumed. What is written to it waits at the platform."""
-    pause_account(_file(load_settings(), name))
+    pause_account(_find_account_file(load_settings(), name))
     told = f"{name}: paused; its platform keeps what arrives, as long as it can. Let it go on: "
     told += f"switchboard channels resume {name}"
     print_found({"name": name, "state": "paused"}, told)
@@ -168,7 +168,7 @@ def pause(name: Name) -> None:
 def resume(name: Name) -> None:
     """Let a paused account continue where it stopped."""
     with suppress(FileNotFoundError):
-        pause_file(_file(load_settings(), name)).unlink()
+        pause_file(_find_account_file(load_settings(), name)).unlink()
     told = f"{name}: resumed; `switchboard up` connects it within a second"
     print_found({"name": name, "state": "resumed"}, told)
 
@@ -177,25 +177,25 @@ def resume(name: Name) -> None:
 def remove(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
     """Take an account out of service: its files, its secret and its token are removed. Its messages stay."""
     settings = load_settings()
-    file = _file(settings, name)
+    file = _find_account_file(settings, name)
     if not yes:
-        _confirm(name)
+        _confirm_removal(name)
     with paused_account(file):  # then the end of its process is no accident, and no process takes a new token
-        ask(lambda client: _revoke(client, settings, name))
+        ask(lambda client: _revoke_token(client, settings, name))
     for one in _files_of(settings, file):
         one.unlink(missing_ok=True)
     told = f"{name}: removed; added again within 30 days, it continues where it stopped"
     print_found({"name": name, "state": "removed"}, told)
 
 
-def _confirm(name: str) -> None:
+def _confirm_removal(name: str) -> None:
     if not sys.stdin.isatty():
         raise typer.BadParameter("not a terminal: pass --yes", param_hint="--yes")
     if not typer.confirm(f"Remove the account {name} with its secret?", err=True):
         raise typer.Abort
 
 
-async def _revoke(client: Client, settings: Settings, name: str) -> None:
+async def _revoke_token(client: Client, settings: Settings, name: str) -> None:
     """Also revoke the token that a process of the account may be creating just now."""
     async with alone(token_file(settings, name)):
         if name in served_accounts(await client.whole("/v1/tokens", "tokens")):
@@ -212,7 +212,7 @@ def _files_of(settings: Settings, file: Path) -> list[Path]:
     return [file, *mine, pause_file(file), token_file(settings, file.stem)]
 
 
-def _file(settings: Settings, name: str) -> Path:
+def _find_account_file(settings: Settings, name: str) -> Path:
     file = settings.channels_dir / f"{name}.toml"
     if not file.is_file():
         known = ", ".join(sorted(one.stem for one in settings.channels_dir.glob("*.toml")))

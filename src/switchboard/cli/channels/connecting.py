@@ -56,7 +56,7 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
 
     Raises BadParameter, ConfigurationError, Conflict, SignInRefused, Unavailable; then nothing was written.
     """
-    manifest, name = _manifest(wanted), wanted.name or wanted.channel
+    manifest, name = _find_manifest(wanted), wanted.name or wanted.channel
     channel = CHANNELS[manifest.channel]
     if wanted.owner is not None and (why := owner_by_code_mistake(channel)):
         raise typer.BadParameter(why, param_hint="--owner")
@@ -75,7 +75,7 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
         raise typer.BadParameter(_NO_CODE.format(policy=policy), param_hint="--owner")
     identity = asyncio.run(signed_in(manifest, account))
     _require_free(settings, name, manifest, identity)
-    butlers = _butlers()
+    butlers = _butlers_with_tools()
     by_code = policy == "pair" and owner_by_code_mistake(channel) is None
     owner_of = _owner_of(wanted, butlers) if by_code else None
     made = Configured(manifest, account, handling_of(manifest, Handling()), identity.endpoint)
@@ -89,13 +89,13 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
         "files": list(map(str, written)),
         "connects": manifest.connects,
         "hook_url": account.hook_url if manifest.hook and manifest.hook(account) else None,
-        "pairing": _code(manifest, identity, owner_of) if policy == "pair" else None,
+        "pairing": _make_code(manifest, identity, owner_of) if policy == "pair" else None,
         "owner_of": owner_of,
         "butlers_with_tools": None if butlers is None else list(butlers.values()),
     }
 
 
-def _manifest(wanted: ConnectOptions) -> Manifest:
+def _find_manifest(wanted: ConnectOptions) -> Manifest:
     """Raises BadParameter for an unknown channel, ConfigurationError for one that cannot be loaded."""
     installed = connectable()
     if wanted.channel not in installed:
@@ -144,7 +144,7 @@ def _require_free(settings: Settings, name: str, manifest: Manifest, identity: I
         ask(check)
 
 
-def _butlers() -> Mapping[str, str] | None:
+def _butlers_with_tools() -> Mapping[str, str] | None:
     """The butlers with tools; None if no server runs."""
     try:
         return ask(butlers_with_tools)
@@ -177,7 +177,7 @@ def _known_butler(butlers: Mapping[str, str], option: str | None, typed: str) ->
     raise typer.BadParameter(f"there is no butler {word!r} with tools{offer(word, butlers)}", param_hint=option)
 
 
-def _code(manifest: Manifest, identity: Identity, owner_of: str | None) -> Json | None:
+def _make_code(manifest: Manifest, identity: Identity, owner_of: str | None) -> Json | None:
     """A code for who adds the account; None if no server runs."""
     body = {"channel": manifest.channel, "endpoint": identity.endpoint, "owner_of": owner_of}
     try:

@@ -30,19 +30,19 @@ def instance_of(file: Path) -> Iterator[Instance]:
     file.parent.mkdir(mode=0o700, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        yield _kept(descriptor) if _locked(descriptor) else Instance(str(uuid4()))
+        yield _read_instance(descriptor) if _try_lock(descriptor) else Instance(str(uuid4()))
     finally:
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     with suppress(BlockingIOError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
     return False
 
 
-def _kept(descriptor: int) -> Instance:
+def _read_instance(descriptor: int) -> Instance:
     """Only for this machine: locks of a shared file system may be invisible to other machines."""
     instance_id, _, machine = os.pread(descriptor, 1000, 0).decode(errors="replace").strip().partition(" ")
     if instance_id and machine == platform.node():

@@ -46,42 +46,44 @@ def known_accounts(settings: Settings) -> Mapping[str, Declared]:
 def standing(settings: Settings) -> Json:
     """All accounts, each with its state, the waiting work, and its connector's last report."""
     try:
-        known = ask(_known)
+        known = ask(_ask_server)
     except NoServer as error:
         errors().print(clean(error.message), style="yellow", soft_wrap=True)
         known = None
     full = is_full(settings, more=0)
     names = sorted(file.stem for file in settings.channels_dir.glob("*.toml"))
-    return {"channels": [_account(settings, name, known, full=full) for name in names]}
+    return {"channels": [_account_standing(settings, name, known, full=full) for name in names]}
 
 
-async def _known(client: Client) -> Json:
+async def _ask_server(client: Client) -> Json:
     connectors = (await client.whole("/v1/connectors", "connectors"))["connectors"]
     contacts = (await client.whole("/v1/pairing", "contacts"))["contacts"]
     quarantined = (await client.whole("/v1/quarantine", "events"))["events"]
     waiting = (await client.whole("/v1/outbox", "replies", state="pending"))["replies"]
     served = served_accounts(await client.whole("/v1/tokens", "tokens"))
     return {
-        "served": {name: _key(one) for name, one in served.items()},
+        "served": {name: _key_of(one) for name, one in served.items()},
         # The process that serves the account, otherwise the one last heard from, comes last.
-        "connectors": {_key(one): one for one in sorted(connectors, key=_serves)},
-        "standing_by": _sum((_key(one), 1) for one in connectors if one["state"] == "standby" and _is_online(one)),
-        "held": _sum((_key(one), int(one["held"])) for one in contacts),
-        "quarantined": _sum((_key(one), 1) for one in quarantined),
-        "waiting": _sum((_key(one), 1) for one in waiting),
+        "connectors": {_key_of(one): one for one in sorted(connectors, key=_rank_of)},
+        "standing_by": _sum_rows(
+            (_key_of(one), 1) for one in connectors if one["state"] == "standby" and _is_online(one)
+        ),
+        "held": _sum_rows((_key_of(one), int(one["held"])) for one in contacts),
+        "quarantined": _sum_rows((_key_of(one), 1) for one in quarantined),
+        "waiting": _sum_rows((_key_of(one), 1) for one in waiting),
     }
 
 
-def _account(settings: Settings, name: str, known: Json | None, *, full: bool) -> Json:
+def _account_standing(settings: Settings, name: str, known: Json | None, *, full: bool) -> Json:
     file = settings.channels_dir / f"{name}.toml"
-    channel, account, problem = _configured(settings, file, known["served"].get(name) if known else None)
+    channel, account, problem = _read_configuration(settings, file, known["served"].get(name) if known else None)
     beat = known["connectors"].get(account) if known else None
     if pause_file(file).exists():
         state = "paused"
     elif problem is None and not manifest_of(channel).connects:
         state = "ready"  # its webhooks are posted to the server
     else:
-        state = _state(beat, problem, known)
+        state = _state_of(beat, problem, known)
         state = "starting" if state in _AWAY and _changed_after(file, beat) else state
     last_error = beat["error_message"] if beat and state != "paused" else None
     wrong = f"{problem}{_runs_on(beat)}" if problem else None
@@ -92,12 +94,12 @@ def _account(settings: Settings, name: str, known: Json | None, *, full: bool) -
     return {**said, **counted, **last}
 
 
-def _configured(settings: Settings, file: Path, served: str | None) -> tuple[str, str | None, str | None]:
+def _read_configuration(settings: Settings, file: Path, served: str | None) -> tuple[str, str | None, str | None]:
     """Channel and account of a file, and what is wrong with it. `served`: the account of its token."""
     channel, account = (served or "").partition("/")[0], served
     try:
         said = declared(file, read_ours)
-        channel, account = said.channel, said.endpoint or account or _kept(settings, file.stem, said.channel)
+        channel, account = said.channel, said.endpoint or account or _last_endpoint(settings, file.stem, said.channel)
         configured(file, read_ours)
     except ConfigurationError as error:
         return channel, account, error.message
@@ -108,7 +110,7 @@ def _runs_on(beat: Json | None) -> str:
     return _RUNS_ON if beat and _is_online(beat) and beat["state"] not in {"standby", "stopped"} else ""
 
 
-def _kept(settings: Settings, name: str, channel: str) -> str | None:
+def _last_endpoint(settings: Settings, name: str, channel: str) -> str | None:
     """The endpoint with which the account was last connected, for a file that names none."""
     try:
         endpoint = read_ours(token_file(settings, name)).splitlines()[1:2]
@@ -117,7 +119,7 @@ def _kept(settings: Settings, name: str, channel: str) -> str | None:
     return f"{manifest_of(channel).channel}/{endpoint[0]}" if endpoint else None
 
 
-def _state(beat: Json | None, problem: str | None, known: Json | None) -> str:
+def _state_of(beat: Json | None, problem: str | None, known: Json | None) -> str:
     if problem:
         return "invalid"
     if known is None:
@@ -141,7 +143,7 @@ def _is_online(beat: Json) -> bool:
     return bool(beat["liveness"] == "online")
 
 
-def _serves(beat: Json) -> tuple[bool, str]:
+def _rank_of(beat: Json) -> tuple[bool, str]:
     return bool(beat["serving"]) and beat["liveness"] != "offline", str(beat["last_seen_at"])
 
 
@@ -150,11 +152,11 @@ def behind(seconds: float | None) -> str:
     return "" if seconds is None else str(timedelta(seconds=round(seconds)))
 
 
-def _key(row: Json) -> str:
+def _key_of(row: Json) -> str:
     return f"{row['channel']}/{row['endpoint']}"
 
 
-def _sum(rows: Iterable[tuple[str, int]]) -> Counter[str | None]:
+def _sum_rows(rows: Iterable[tuple[str, int]]) -> Counter[str | None]:
     found: Counter[str | None] = Counter()
     for key, count in rows:
         found[key] += count

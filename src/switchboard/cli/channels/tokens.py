@@ -54,7 +54,7 @@ class AccountToken:
             self._used, endpoint = self._read()
             if not self._used or endpoint != identity.endpoint:
                 self._require_wanted()
-                self._used = await self._issue(place, identity)
+                self._used = await self._issue_token(place, identity)
                 write_private(self.file, f"{self._used}\n{identity.endpoint}\n")
         return http_client(ServerPlace(place.url, self._used, place.hint))
 
@@ -81,7 +81,7 @@ class AccountToken:
         if not is_there(self._settings.channels_dir / f"{name}.toml"):
             raise ConfigurationError(f"the account {name!r} has been paused or removed")
 
-    async def _issue(self, place: ServerPlace, identity: Identity) -> str:
+    async def _issue_token(self, place: ServerPlace, identity: Identity) -> str:
         """A new token, replacing one of the same name whose secret is lost. Raises Unreachable, SignInRefused."""
         bound = {"channel": self._account.manifest.channel, "endpoint": identity.endpoint}
         name = self._account.account.name
@@ -127,12 +127,14 @@ def require_free(served: dict[str, Json], name: str, bound: Json) -> None:
     """An account has one endpoint, and an endpoint one account. Raises SignInRefused."""
     if served.get(name, bound) != bound:
         raise SignInRefused(
-            f"the secret belongs to {_named(bound)}, and the account {name} is {_named(served[name])}: put the right "
+            f"the secret belongs to {_name_of_account(bound)}, and the account {name} is {_name_of_account(served[name])}: put the right "
             f"secret back, or give the new one an account of its own; `switchboard channels remove {name}` ends the old"
         )
     if twin := next((other for other, one in served.items() if one == bound and other != name), None):
-        raise SignInRefused(f"{_named(bound)} is connected by the account {twin} already; remove one of the two")
+        raise SignInRefused(
+            f"{_name_of_account(bound)} is connected by the account {twin} already; remove one of the two"
+        )
 
 
-def _named(bound: Json) -> str:
+def _name_of_account(bound: Json) -> str:
     return f"{bound['channel']}/{bound['endpoint']}"

@@ -39,7 +39,7 @@ async def supervise_accounts(directory: Path, start: Start, stop: asyncio.Event,
     """
     accounts: dict[str, _Served] = {}
     while not stop.is_set():
-        _look(directory, accounts, start, most)
+        _look_for_changes(directory, accounts, start, most)
         await wait_at_most(LOOK_S, stop)
     for one in accounts.values():
         one.end()
@@ -59,8 +59,8 @@ class _Served:
 
     def look(self, file: Path, *, full: bool) -> None:
         """Serve it as the file says, unless that is already the case; `full`: no further account may run."""
-        seen = _versions((file, *self._files))
-        if seen == self._seen and not self._broken() and (full or not self._refused):
+        seen = _versions_of((file, *self._files))
+        if seen == self._seen and not self._has_broken() and (full or not self._refused):
             return
         try:
             files = declared(file, read_ours).secret_files
@@ -70,7 +70,7 @@ class _Served:
             kept = "it runs on as it was" if self.runs() else "it is not connected"
             log.warning("account not valid", account=self._name, why=error.message, so=kept)
             return
-        self._files, self._seen = files, _versions((file, *files))
+        self._files, self._seen = files, _versions_of((file, *files))
         self._refused = connects and full and not self.runs()
         if self._refused:
             log.error("account not connected", account=self._name, why=TOO_MANY_INSIDE)
@@ -79,7 +79,7 @@ class _Served:
         if not connects:
             return
         self._stop = asyncio.Event()
-        self._task = asyncio.create_task(self._serve(self._task, self._stop))
+        self._task = asyncio.create_task(self._serve_account(self._task, self._stop))
 
     def end(self) -> None:
         """Tell its process to end."""
@@ -105,11 +105,11 @@ class _Served:
         if self._task is not None:
             await self._task
 
-    def _broken(self) -> bool:
+    def _has_broken(self) -> bool:
         """Its supervisor ended on its own, as when memory ran out."""
         return self._task is not None and self._task.done() and not self._stop.is_set()
 
-    async def _serve(self, before: asyncio.Task[None] | None, stop: asyncio.Event) -> None:
+    async def _serve_account(self, before: asyncio.Task[None] | None, stop: asyncio.Event) -> None:
         if before is not None:
             await asyncio.wait([before])
         if not stop.is_set():
@@ -121,7 +121,7 @@ def is_there(file: Path) -> bool:
     return file.exists() and not pause_file(file).exists()
 
 
-def _look(directory: Path, accounts: dict[str, _Served], start: Start, most: int | None) -> None:
+def _look_for_changes(directory: Path, accounts: dict[str, _Served], start: Start, most: int | None) -> None:
     there = {file.stem: file for file in sorted(directory.glob("*.toml")) if is_there(file)}
     for name in accounts.keys() - there.keys():
         accounts[name].gone()
@@ -134,7 +134,7 @@ def _look(directory: Path, accounts: dict[str, _Served], start: Start, most: int
             log.exception("account not looked at", account=name, why=str(error))
 
 
-def _versions(files: tuple[Path, ...]) -> _Seen:
+def _versions_of(files: tuple[Path, ...]) -> _Seen:
     found = []
     for file in files:
         with suppress(OSError, ValueError):
