@@ -20,7 +20,7 @@ from switchboard.app.ops.installation.archive import (
     ArchiveWriter,
     BackupManifest,
     Contents,
-    _header,
+    _header_of,
     is_safe,
     members,
     read_manifest,
@@ -245,7 +245,7 @@ def test_secrets_of_a_much_faster_machine_are_no_wrong_passphrase() -> None:
 
 def test_any_size_fits_into_the_header_that_is_written_first() -> None:
     entry = ArchiveEntry("files/" + "long/" * 100 + "x")
-    assert {len(_header(replace(entry, size=size))) for size in (0, 8 << 30, 1 << 60)} == {len(_header(entry))}
+    assert {len(_header_of(replace(entry, size=size))) for size in (0, 8 << 30, 1 << 60)} == {len(_header_of(entry))}
 
 
 def test_two_urls_with_one_password() -> None:

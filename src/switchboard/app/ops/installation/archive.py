@@ -133,12 +133,12 @@ class ArchiveWriter:
             digest.update(piece)
             size += len(piece)
 
-        self._file.write(_header(entry))
+        self._file.write(_header_of(entry))
         yield write
         whole = msgspec.structs.replace(entry, size=size, sha256=digest.hexdigest())
         self._file.write(bytes(-size % _BLOCK))
         self._file.seek(start)
-        self._file.write(_header(whole))  # as long as the first one: in this format any size has the same length
+        self._file.write(_header_of(whole))  # as long as the first one: in this format any size has the same length
         self._file.seek(0, os.SEEK_END)
         self._entries.append(whole)
 
@@ -148,7 +148,7 @@ class ArchiveWriter:
             with self.growing(entry) as write:
                 write(data)
             return
-        self._file.write(_header(entry))
+        self._file.write(_header_of(entry))
         self._entries.append(entry)
 
     def add_opened(self, entry: ArchiveEntry, opened: int) -> bool:
@@ -164,14 +164,14 @@ class ArchiveWriter:
 
     def close(self, contents: Contents) -> None:
         """The manifest, its hash, and the end. Raises OSError."""
-        manifest = {"contents": _plain(contents), "entries": [asdict(entry) for entry in self._entries]}
+        manifest = {"contents": _plain_contents(contents), "entries": [asdict(entry) for entry in self._entries]}
         text = json.dumps(manifest, separators=(",", ":")).encode()  # ASCII: names of files need not be Unicode
         self.add(ArchiveEntry(_MANIFEST), text)
         self.add(ArchiveEntry(_CHECK), _check_line(text))
         self._file.write(bytes(2 * _BLOCK))
 
 
-def _plain(contents: Contents) -> dict[str, object]:
+def _plain_contents(contents: Contents) -> dict[str, object]:
     return {**asdict(contents), "references": [asdict(one) for one in contents.references]}
 
 
@@ -180,7 +180,7 @@ def _check_line(text: bytes) -> bytes:
     return f"{sha256(text).hexdigest()}  {_MANIFEST}\n".encode()
 
 
-def _header(entry: ArchiveEntry) -> bytes:
+def _header_of(entry: ArchiveEntry) -> bytes:
     info = tarfile.TarInfo(entry.path)
     info.type, info.linkname = _TYPES[entry.kind], entry.target
     info.mode, info.mtime, info.size = entry.mode, entry.mtime, entry.size
@@ -193,14 +193,14 @@ def read_manifest(file: IO[bytes]) -> BackupManifest:
     kept: dict[str, bytes] = {}
     for entry, pieces in members(file):
         if entry.path in found or entry.path in kept:
-            raise _damaged(f"it has {entry.path!r} twice")
+            raise _damage_error(f"it has {entry.path!r} twice")
         if entry.path in {_MANIFEST, _CHECK}:
             if entry.size > _LARGEST_MANIFEST:
-                raise _damaged("its manifest is too large")
+                raise _damage_error("its manifest is too large")
             kept[entry.path] = b"".join(pieces)
         else:
             found[entry.path] = _with_hash(entry, pieces)
-    return _matching(found, kept)
+    return _check_manifest(found, kept)
 
 
 def _with_hash(entry: ArchiveEntry, pieces: Iterable[bytes]) -> ArchiveEntry:
@@ -211,17 +211,17 @@ def _with_hash(entry: ArchiveEntry, pieces: Iterable[bytes]) -> ArchiveEntry:
     return msgspec.structs.replace(entry, sha256=digest.hexdigest()) if entry.kind == "file" else entry
 
 
-def _matching(found: dict[str, ArchiveEntry], kept: Mapping[str, bytes]) -> BackupManifest:
+def _check_manifest(found: dict[str, ArchiveEntry], kept: Mapping[str, bytes]) -> BackupManifest:
     if _MANIFEST not in kept or kept.get(_CHECK) != _check_line(kept[_MANIFEST]):
-        raise _damaged("its end is missing or was changed, so it was cut off or is none")
+        raise _damage_error("its end is missing or was changed, so it was cut off or is none")
     try:
         manifest = msgspec.convert(json.loads(kept[_MANIFEST]), BackupManifest)
     except (ValueError, RecursionError) as error:
-        raise _damaged(f"its manifest cannot be read: {error}") from error
+        raise _damage_error(f"its manifest cannot be read: {error}") from error
     listed = {entry.path: entry for entry in manifest.entries}
     for path in sorted(listed.keys() | found.keys()):
         if listed.get(path) != found.get(path):
-            raise _damaged(f"{path!r} is not what the manifest says")
+            raise _damage_error(f"{path!r} is not what the manifest says")
     _check_tree(found)
     _check_places(manifest.contents, found)
     return manifest
@@ -230,10 +230,10 @@ def _matching(found: dict[str, ArchiveEntry], kept: Mapping[str, bytes]) -> Back
 def _check_places(contents: Contents, entries: Mapping[str, ArchiveEntry]) -> None:
     """Whatever the contents place somewhere lies in the installation, and no link leads its directories elsewhere."""
     if not {"channels_dir", "data_dir"} <= contents.directories.keys() <= DIRECTORIES:
-        raise _damaged("it does not say where its directories go")
+        raise _damage_error("it does not say where its directories go")
     for path in (*contents.directories.values(), *(one.path for one in contents.references)):
         if not is_safe(path):
-            raise _damaged(f"{path!r} is not a path in an installation")
+            raise _damage_error(f"{path!r} is not a path in an installation")
     for path in contents.directories.values():
         _check_above(f"{FILES}{path}/", entries)
 
@@ -248,7 +248,7 @@ def _check_above(path: str, entries: Mapping[str, ArchiveEntry]) -> None:
     above = path
     while above := above.rpartition("/")[0]:
         if above in entries and entries[above].kind != "directory":
-            raise _damaged(f"{path!r} lies below {above!r}, which is no directory")
+            raise _damage_error(f"{path!r} lies below {above!r}, which is no directory")
 
 
 def members(file: IO[bytes]) -> Iterator[tuple[ArchiveEntry, Iterator[bytes]]]:
@@ -259,7 +259,7 @@ def members(file: IO[bytes]) -> Iterator[tuple[ArchiveEntry, Iterator[bytes]]]:
         tarfile.open(fileobj=file, mode="r:", errorlevel=2, encoding="utf-8", errors="surrogateescape") as tar,
     ):
         for info in tar:
-            yield _entry(info), _pieces(tar, info)
+            yield _entry_of(info), _pieces_of(tar, info)
 
 
 @contextmanager
@@ -267,15 +267,15 @@ def _as_damage() -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, ValueError, OverflowError, EOFError, MemoryError) as error:
-        raise _damaged(str(error) or "a size in it is impossible") from error
+        raise _damage_error(str(error) or "a size in it is impossible") from error
 
 
-def _entry(info: tarfile.TarInfo) -> ArchiveEntry:
+def _entry_of(info: tarfile.TarInfo) -> ArchiveEntry:
     kind = _KINDS.get(info.type)
     if kind is None or info.issparse():
-        raise _damaged(f"{info.name!r} is neither a file, a directory nor a symbolic link")
+        raise _damage_error(f"{info.name!r} is neither a file, a directory nor a symbolic link")
     if not is_safe(info.name) or (kind != "file" and info.size):
-        raise _damaged(f"{info.name!r} is not a path in a backup")
+        raise _damage_error(f"{info.name!r} is not a path in a backup")
     target = info.linkname if kind == "link" else ""
     return ArchiveEntry(info.name, kind, stat.S_IMODE(info.mode), int(info.mtime), info.size, "", target)
 
@@ -286,12 +286,12 @@ def is_safe(path: str) -> bool:
     return not ({"", ".", ".."} & set(names)) and "\0" not in path and len(os.fsencode(path)) <= _LONGEST
 
 
-def _pieces(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Iterator[bytes]:
+def _pieces_of(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Iterator[bytes]:
     with _as_damage():
         reader = tar.extractfile(info) if info.isreg() else None
         while reader is not None and (piece := reader.read(_PIECE)):
             yield piece
 
 
-def _damaged(why: str) -> InvalidInput:
+def _damage_error(why: str) -> InvalidInput:
     return InvalidInput(f"this is not a backup made by `switchboard backup`, or it is damaged: {why}")

@@ -100,16 +100,16 @@ class _Option(Struct, frozen=True):
     key: str
 
 
-def _options(document: object, name: str = "", key: str = "") -> Iterator[_Option]:
+def _options_below(document: object, name: str = "", key: str = "") -> Iterator[_Option]:
     """All options with text below a document; those in `secret_files` are under that name."""
     if isinstance(document, str):
         yield _Option(name, document, key)
     elif isinstance(document, list):
         for one in document:
-            yield from _options(one, name, key)
+            yield from _options_below(one, name, key)
     elif isinstance(document, dict):
         for inner, value in document.items():
-            yield from _options(value, name if name == "secret_files" else str(inner), str(inner))
+            yield from _options_below(value, name if name == "secret_files" else str(inner), str(inner))
         if document.get("login") is True:
             yield _Option("login", str(document.get("name", document.get("kind", ""))), "login")
 
@@ -143,16 +143,16 @@ class _Finding:
 
     def name_directory(self, name: str, place: Path) -> None:
         """Where a directory of the settings goes: to the same place in the installation, or to its usual one."""
-        path = self._inside(place)
+        path = self._path_inside(place)
         taken = {*self.directories.values(), FILE_NAME}
-        self.directories[name] = path if path and path not in taken else _free(DIRECTORIES[name], taken)
+        self.directories[name] = path if path and path not in taken else _free_path(DIRECTORIES[name], taken)
 
     def add_settings(self, file: SettingsFile) -> None:
         """The settings, and what they and the environment name."""
         if file.path is not None:
-            self._add(BackupPiece("settings", _place_of_file(file.path), FILE_NAME))
+            self._add_piece(BackupPiece("settings", _place_of_file(file.path), FILE_NAME))
         values = tomllib.loads(file.text)
-        self._follow(_Document(FILE_NAME, values, lambda _: self.root))
+        self._follow_document(_Document(FILE_NAME, values, lambda _: self.root))
         self.variables |= {
             name for name in os.environ if name.startswith(PREFIX) and name not in _NOT_GIVEN_AGAIN and os.environ[name]
         }
@@ -167,13 +167,13 @@ class _Finding:
         place = place.resolve()
         self.bases[place] = self.directories["teams_dir"]
         if not self.root.is_relative_to(place):
-            self._add(BackupPiece("team files", place, self.directories["teams_dir"], tree=True))
+            self._add_piece(BackupPiece("team files", place, self.directories["teams_dir"], tree=True))
         for file in sorted(place.glob("*.json")):
             path = f"{self.directories['teams_dir']}/{file.name}"
             if self.root.is_relative_to(place):
-                self._add(BackupPiece("team files", file, path))
-            members = _members(_parsed(file, json.loads))
-            self._follow(_Document(path, members, lambda name: self._base(name, place)))
+                self._add_piece(BackupPiece("team files", file, path))
+            members = _member_options(_parse_file(file, json.loads))
+            self._follow_document(_Document(path, members, lambda name: self._base_of(name, place)))
 
     def add_accounts(self, place: Path) -> None:
         """The files of accounts, and the secrets that they name."""
@@ -183,14 +183,14 @@ class _Finding:
         self.bases[place] = self.directories["channels_dir"]
         whole = not self.root.is_relative_to(place)
         if whole:
-            self._add(BackupPiece("accounts", place, self.directories["channels_dir"], tree=True))
+            self._add_piece(BackupPiece("accounts", place, self.directories["channels_dir"], tree=True))
         for file in sorted(place.glob("*.toml")):
             if not whole and file.name == FILE_NAME:
                 continue
             path = f"{self.directories['channels_dir']}/{file.name}"
             if not whole:
-                self._add(BackupPiece("account files", file, path))
-            self._follow(_Document(path, _parsed(file, tomllib.loads), lambda _: place, account=True))
+                self._add_piece(BackupPiece("account files", file, path))
+            self._follow_document(_Document(path, _parse_file(file, tomllib.loads), lambda _: place, account=True))
 
     def add_data(self, place: Path) -> None:
         """The tokens and the workspaces in the data directory; the database is dumped."""
@@ -199,9 +199,11 @@ class _Finding:
         for file in (place / OPERATOR_FILE, *sorted(place.glob("connectors/*.token"))):
             if file.is_file():
                 path = f"{data}/{file.relative_to(place)}"
-                self._add(BackupPiece("tokens", file, path, secret=True))
+                self._add_piece(BackupPiece("tokens", file, path, secret=True))
         if self.workspaces and (place / WORKSPACES).is_dir():
-            self._add(BackupPiece("workspaces", (place / WORKSPACES).resolve(), f"{data}/{WORKSPACES}", tree=True))
+            self._add_piece(
+                BackupPiece("workspaces", (place / WORKSPACES).resolve(), f"{data}/{WORKSPACES}", tree=True)
+            )
 
     def finish(self) -> Inventory:
         """Everything found. Of a secret that is a link, the file behind it is one, too."""
@@ -216,27 +218,27 @@ class _Finding:
             frozenset(self.excluded | self.pieces.keys() | behind),
         )
 
-    def _base(self, name: str, place: Path) -> Path:
+    def _base_of(self, name: str, place: Path) -> Path:
         return place if name in {"prompt_file", "workspace"} else self.root
 
-    def _follow(self, document: _Document) -> None:
+    def _follow_document(self, document: _Document) -> None:
         """Note the variables that a document names, and add the files."""
-        for option in _options(document.values):
+        for option in _options_below(document.values):
             match option.name:
                 case name if name.endswith("_env") or (name == "env" and document.account):
                     self.variables.add(option.value)
                 case "login":
                     self.logins.add(option.value)
                 case "workspace":
-                    self._refer(document, option, "workspaces")
+                    self._add_reference(document, option, "workspaces")
                 case "prompt_file":
-                    self._refer(document, option, "team files")
+                    self._add_reference(document, option, "team files")
                 case name if name.endswith("_file") or name == "secret_files" or (name == "file" and document.account):
-                    self._refer(document, option, "secrets")
+                    self._add_reference(document, option, "secrets")
                 case _:
                     pass
 
-    def _refer(self, document: _Document, option: _Option, kind: str) -> None:
+    def _add_reference(self, document: _Document, option: _Option, kind: str) -> None:
         """Add the file or the workspace that an option names."""
         base = document.base(option.name)
         tree = kind == "workspaces"
@@ -248,7 +250,7 @@ class _Finding:
         else:
             path = self._path_of(place, kind)
             if not tree or self.workspaces:
-                self._add(BackupPiece(kind, place, path, tree=tree, secret=kind == "secrets"))
+                self._add_piece(BackupPiece(kind, place, path, tree=tree, secret=kind == "secrets"))
             else:
                 self.excluded.add(place)
         path = path or f"{kind.replace(' ', '-')}/{place.name or 'root'}"
@@ -265,20 +267,20 @@ class _Finding:
         for tree in (one for one in self.pieces.values() if one.tree and place.is_relative_to(one.source)):
             return f"{tree.path}/{place.relative_to(tree.source)}"
         taken = {one.path for one in self.pieces.values()}
-        return self._below_root(place) or _free(f"{kind.replace(' ', '-')}/{place.name or 'root'}", taken)
+        return self._below_root(place) or _free_path(f"{kind.replace(' ', '-')}/{place.name or 'root'}", taken)
 
-    def _inside(self, place: Path) -> str:
+    def _path_inside(self, place: Path) -> str:
         """The path of a place relative to the installation; empty if it is not in it."""
         return self._below_root(place.resolve())
 
     def _below_root(self, place: Path) -> str:
         return str(place.relative_to(self.root)) if place != self.root and place.is_relative_to(self.root) else ""
 
-    def _add(self, piece: BackupPiece) -> None:
+    def _add_piece(self, piece: BackupPiece) -> None:
         self.pieces.setdefault(piece.source, piece)
 
 
-def _free(path: str, taken: set[str]) -> str:
+def _free_path(path: str, taken: set[str]) -> str:
     """The path, or one like it that is not taken."""
     number = 1
     while (path if number == 1 else f"{path}-{number}") in taken:
@@ -291,13 +293,13 @@ def _place_of_file(file: Path) -> Path:
     return file.parent.resolve() / file.name
 
 
-def _members(team: object) -> list[object]:
+def _member_options(team: object) -> list[object]:
     """The options of the members of a team file."""
     systems = team.get("systems") if isinstance(team, dict) else None
     return [one.get("config") for one in systems if isinstance(one, dict)] if isinstance(systems, list) else []
 
 
-def _parsed(file: Path, parse: Callable[[str], object]) -> object:
+def _parse_file(file: Path, parse: Callable[[str], object]) -> object:
     """The values of a file; one that is not valid is saved as it is, and names nothing."""
     try:
         return parse(read_ours(file))

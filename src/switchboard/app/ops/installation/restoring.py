@@ -98,7 +98,7 @@ def opened_backup(file: Path) -> Iterator[tuple[IO[bytes], BackupManifest]]:
 def check_restore(manifest: BackupManifest, wanted: RestoreRequest) -> None:
     """Raise ConfigurationError or Conflict if this backup cannot be restored here, before anything is written."""
     contents = manifest.contents
-    if _version(contents.release) > _version(__version__) or contents.schema > known_schema():
+    if _version_of(contents.release) > _version_of(__version__) or contents.schema > known_schema():
         raise ConfigurationError(
             f"the backup was made by release {contents.release} (schema {contents.schema}), and this is {__version__} "
             f"(schema {known_schema()}); install that release or a newer one"
@@ -112,7 +112,7 @@ def check_restore(manifest: BackupManifest, wanted: RestoreRequest) -> None:
     _require_space(manifest, wanted.directory)
 
 
-def _version(release: str) -> tuple[int, ...]:
+def _version_of(release: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", release)[:3])
 
 
@@ -161,13 +161,13 @@ async def restore_installation(
     restoring = _Restoring(file, manifest, wanted.directory.resolve(), secrets)
     try:
         with _emptied_on_failure(wanted.directory):
-            return await _restore(restoring, wanted, progress)
+            return await _restore_files(restoring, wanted, progress)
     except OSError as error:
         named = error.filename or wanted.directory
         raise ConfigurationError(f"nothing was restored: {named}: {error.strerror or error}") from error
 
 
-async def _restore(restoring: _Restoring, wanted: RestoreRequest, progress: Progress) -> Restored:
+async def _restore_files(restoring: _Restoring, wanted: RestoreRequest, progress: Progress) -> Restored:
     restoring.begin()
     settings = load_settings(restoring.directory / _DRAFT)
     point("restore_begun")
@@ -245,20 +245,20 @@ class _Restoring:
 
     def begin(self) -> None:
         """Write the dump, and the settings as a draft. Raises OSError, InvalidInput."""
-        _write(self.directory / FILE_NAME, ArchiveEntry(FILE_NAME), iter((_UNFINISHED.encode(),)))
+        _write_file(self.directory / FILE_NAME, ArchiveEntry(FILE_NAME), iter((_UNFINISHED.encode(),)))
         data = self.directory / self.manifest.contents.directories["data_dir"]
         data.parent.mkdir(parents=True, exist_ok=True)
         data.mkdir(mode=0o700)
         text, mode = "", 0o600
-        for entry, pieces in self._checked():
+        for entry, pieces in self._check_members():
             if entry.path == DUMP:
-                _write(self.directory / _DUMP_FILE, ArchiveEntry(DUMP), pieces)
+                _write_file(self.directory / _DUMP_FILE, ArchiveEntry(DUMP), pieces)
             elif entry.path == FILES + FILE_NAME:
-                text, mode = _text(b"".join(pieces)), entry.mode
+                text, mode = _decode_settings(b"".join(pieces)), entry.mode
         if (secret := self.secrets.get(FILES + FILE_NAME)) is not None:
-            text = _text(secret[1])
+            text = _decode_settings(secret[1])
         text = self._with_directories(self._with_new_paths(FILE_NAME, text))
-        _write(self.directory / _DRAFT, ArchiveEntry(FILE_NAME, mode=mode), iter((text.encode(),)))
+        _write_file(self.directory / _DRAFT, ArchiveEntry(FILE_NAME, mode=mode), iter((text.encode(),)))
 
     async def write_files(self, progress: Progress) -> None:
         """Write all other files, then links, then the permissions of directories. Raises OSError, InvalidInput.
@@ -266,7 +266,7 @@ class _Restoring:
         Between two files it can be cancelled; a thread would go on, and write into what is being emptied.
         """
         done, later = 0, []
-        for entry, pieces in self._checked():
+        for entry, pieces in self._check_members():
             if entry.path.startswith(FILES) and entry.path != FILES + FILE_NAME:
                 if entry.kind == "link":
                     later.append(entry)
@@ -279,13 +279,13 @@ class _Restoring:
             if path != FILES + FILE_NAME:
                 self._write_entry(entry, iter((data,)))
         for entry in later:
-            place = self._place(entry)
+            place = self._place_of(entry)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(entry.target)
         for entry in reversed(self.manifest.entries):
             if entry.path.startswith(FILES) and entry.kind == "directory":
-                os.utime(self._place(entry), (entry.mtime, entry.mtime))
-                self._place(entry).chmod(entry.mode & 0o777)
+                os.utime(self._place_of(entry), (entry.mtime, entry.mtime))
+                self._place_of(entry).chmod(entry.mode & 0o777)
 
     def pause(self) -> tuple[str, ...]:
         """Pause all accounts; returns their names. Raises ConfigurationError."""
@@ -299,20 +299,20 @@ class _Restoring:
         os.sync()  # all files before the settings: a power failure must not leave half of them behind whole settings
         (self.directory / _DRAFT).replace(self.directory / FILE_NAME)
 
-    def _checked(self) -> Iterator[tuple[ArchiveEntry, Iterator[bytes]]]:
+    def _check_members(self) -> Iterator[tuple[ArchiveEntry, Iterator[bytes]]]:
         """All members with their bytes; InvalidInput is raised if one is no longer what was checked before."""
         listed = {entry.path: entry for entry in self.manifest.entries}
         for entry, pieces in members(self.file):
             if (known := listed.get(entry.path)) is not None:
                 if replace(known, sha256="") != entry:
-                    raise _changed(known)
-                yield entry, _verified(known, pieces)
+                    raise _change_error(known)
+                yield entry, _verify_pieces(known, pieces)
 
-    def _place(self, entry: ArchiveEntry) -> Path:
+    def _place_of(self, entry: ArchiveEntry) -> Path:
         return self.directory / entry.path.removeprefix(FILES)
 
     def _write_entry(self, entry: ArchiveEntry, pieces: Iterator[bytes]) -> None:
-        place, path = self._place(entry), entry.path.removeprefix(FILES)
+        place, path = self._place_of(entry), entry.path.removeprefix(FILES)
         if entry.kind == "directory":
             place.mkdir(parents=True, exist_ok=True)
             return
@@ -320,7 +320,7 @@ class _Restoring:
         if self._names_paths(path):
             text = b"".join(pieces).decode(errors="surrogateescape")
             pieces = iter((self._with_new_paths(path, text).encode(errors="surrogateescape"),))
-        _write(place, entry, pieces)
+        _write_file(place, entry, pieces)
 
     def _names_paths(self, path: str) -> bool:
         """Whether it is a file of a team or an account."""
@@ -358,15 +358,15 @@ class _Restoring:
         """The settings, with each directory where it is restored to. Raises ConfigurationError."""
         before = text
         for name, path in self.manifest.contents.directories.items():
-            if self._leads(text, name) != self.directory / path:
+            if self._target_of_setting(text, name) != self.directory / path:
                 text = _with_setting(text, name, path)
-            if self._leads(text, name) != self.directory / path:
+            if self._target_of_setting(text, name) != self.directory / path:
                 raise ConfigurationError(f'{FILE_NAME}: write {name} = "…" in a line of its own, and save it again')
         if text != before and FILE_NAME not in self.edited:
             self.edited.append(FILE_NAME)
         return text
 
-    def _leads(self, text: str, name: str) -> Path | None:
+    def _target_of_setting(self, text: str, name: str) -> Path | None:
         """Where a setting of a directory leads."""
         usual = "channels.d" if name == "channels_dir" else None
         try:
@@ -380,19 +380,19 @@ def _with_value(text: str, reference: Reference, value: str) -> str:
     """JSON or TOML in which the key of a reference has another value."""
     for quoted in _quoted(reference.written):
         pattern = rf"""((?<![\w-])["']?{re.escape(reference.key)}["']?\s*[:=]\s*){re.escape(quoted)}"""
-        text = re.sub(pattern, lambda match: match[1] + _quote(value), text)
+        text = re.sub(pattern, lambda match: match[1] + _quote_string(value), text)
     return text
 
 
 def _with_setting(text: str, name: str, value: str) -> str:
     """The settings with a text as one of them: in its line, or in a new one at the top."""
-    line = f"{name} = {_quote(value)}"
+    line = f"{name} = {_quote_string(value)}"
     tables = re.search(r"(?m)^\s*\[", text)
     before = re.compile(rf"(?m)^{name}\s*=.*$").search(text, 0, tables.start() if tables else len(text))
     return f"{line}\n{text}" if before is None else text[: before.start()] + line + text[before.end() :]
 
 
-def _quote(text: str) -> str:
+def _quote_string(text: str) -> str:
     """As JSON and TOML write a string."""
     return json.dumps(text, ensure_ascii=False)
 
@@ -402,7 +402,7 @@ def _quoted(written: str) -> tuple[str, ...]:
     return json.dumps(written), json.dumps(written, ensure_ascii=False), f"'{written}'"
 
 
-def _text(data: bytes) -> str:
+def _decode_settings(data: bytes) -> str:
     """The text of settings. Raises InvalidInput."""
     try:
         return data.decode()
@@ -410,20 +410,20 @@ def _text(data: bytes) -> str:
         raise InvalidInput(f"{FILE_NAME} in the backup is not text: {error}") from error
 
 
-def _verified(known: ArchiveEntry, pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _verify_pieces(known: ArchiveEntry, pieces: Iterator[bytes]) -> Iterator[bytes]:
     digest = sha256()
     for piece in pieces:
         digest.update(piece)
         yield piece
     if known.kind == "file" and digest.hexdigest() != known.sha256:
-        raise _changed(known)
+        raise _change_error(known)
 
 
-def _changed(entry: ArchiveEntry) -> InvalidInput:
+def _change_error(entry: ArchiveEntry) -> InvalidInput:
     return InvalidInput(f"{entry.path!r} has changed since it was checked")
 
 
-def _write(place: Path, entry: ArchiveEntry, pieces: Iterator[bytes]) -> None:
+def _write_file(place: Path, entry: ArchiveEntry, pieces: Iterator[bytes]) -> None:
     """A new file. Raises OSError, also if there is one."""
     descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as file:

@@ -97,20 +97,20 @@ async def measure(settings: Settings, inventory: Inventory) -> list[PartSize]:
         sizes = {"database": PartSize("database", 1, await schema_bytes(database))}
     for piece in inventory.pieces:
         known = sizes.get(piece.kind, PartSize(piece.kind, 0, 0))
-        found = [one.st_size for one in _statuses(piece, inventory) if stat.S_ISREG(one.st_mode)]
+        found = [one.st_size for one in _statuses_below(piece, inventory) if stat.S_ISREG(one.st_mode)]
         sizes[piece.kind] = PartSize(piece.kind, known.files + len(found), known.size_bytes + sum(found))
     return list(sizes.values())
 
 
-def _statuses(piece: BackupPiece, inventory: Inventory) -> Iterator[os.stat_result]:
+def _statuses_below(piece: BackupPiece, inventory: Inventory) -> Iterator[os.stat_result]:
     if not piece.tree:
-        yield _status(piece)
+        yield _status_of(piece)
         return
     for found in _Walk(inventory.excluded, []).below(piece.source):
         yield found.status
 
 
-def _status(piece: BackupPiece) -> os.stat_result:
+def _status_of(piece: BackupPiece) -> os.stat_result:
     try:
         return piece.source.stat()
     except OSError as error:
@@ -134,10 +134,10 @@ async def save_installation(settings: Settings, wanted: SaveRequest, progress: P
     Raises ConfigurationError, Conflict if there is no database yet, Unavailable, and InvalidInput if what was written
     cannot be read back.
     """
-    _check(wanted)
+    _check_target(wanted)
     try:
         with partial_file(wanted.file) as partial, partial.open("r+b") as out:
-            saved = await _written(settings, wanted, out, progress)
+            saved = await _write_archive(settings, wanted, out, progress)
             out.flush()
             read_manifest(out)  # as a restore will; a disk that lies is noticed while the older backup is still there
     except OSError as error:
@@ -146,7 +146,7 @@ async def save_installation(settings: Settings, wanted: SaveRequest, progress: P
     return msgspec.structs.replace(saved, size_bytes=wanted.file.stat().st_size)
 
 
-def _check(wanted: SaveRequest) -> None:
+def _check_target(wanted: SaveRequest) -> None:
     """Raise ConfigurationError for a file that would be part of itself, and a passphrase that cannot be used."""
     if wanted.passphrase is not None:
         require_sealing()
@@ -156,7 +156,7 @@ def _check(wanted: SaveRequest) -> None:
             raise ConfigurationError(f"{wanted.file} lies in {piece.source}, which is saved; name a file elsewhere")
 
 
-async def _written(settings: Settings, wanted: SaveRequest, out: IO[bytes], progress: Progress) -> Saved:
+async def _write_archive(settings: Settings, wanted: SaveRequest, out: IO[bytes], progress: Progress) -> Saved:
     writer = ArchiveWriter(out)
     with writer.growing(ArchiveEntry(DUMP)) as write:
 
@@ -231,7 +231,7 @@ class _Saving:
 
     def _write_piece(self, piece: BackupPiece) -> None:
         """A file that the settings name, so it may be a link. Raises ConfigurationError if it cannot be read."""
-        entry = _entry(FILES + piece.path, _status(piece))
+        entry = _entry_of(FILES + piece.path, _status_of(piece))
         try:
             opened = os.open(piece.source, os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -269,7 +269,7 @@ class _Saving:
             self.named.append(path)
 
     async def _write_tree(self, piece: BackupPiece, progress: Callable[[], None]) -> None:
-        self.writer.add(_entry(FILES + piece.path, _status(piece)))
+        self.writer.add(_entry_of(FILES + piece.path, _status_of(piece)))
         for found in _Walk(self.wanted.inventory.excluded, self.left_out).below(piece.source):
             path = f"{FILES}{piece.path}/{found.path}"
             if not is_safe(path):
@@ -280,7 +280,7 @@ class _Saving:
             await asyncio.sleep(0)
 
     def _write_found(self, piece: BackupPiece, path: str, found: _Found) -> None:
-        entry = _entry(path, found.status)
+        entry = _entry_of(path, found.status)
         if stat.S_ISDIR(found.status.st_mode):
             self.writer.add(entry)
         elif stat.S_ISLNK(found.status.st_mode):
@@ -310,7 +310,7 @@ class _Saving:
             os.close(opened)
 
 
-def _entry(path: str, status: os.stat_result) -> ArchiveEntry:
+def _entry_of(path: str, status: os.stat_result) -> ArchiveEntry:
     kind: Kind = "directory" if stat.S_ISDIR(status.st_mode) else "link" if stat.S_ISLNK(status.st_mode) else "file"
     return ArchiveEntry(path, kind, stat.S_IMODE(status.st_mode) & 0o777, max(0, int(status.st_mtime)))
 
@@ -325,11 +325,11 @@ class _Walk(Struct, frozen=True):
         """Everything below a directory, each directory before its content. Raises OSError for the root."""
         at = os.open(root, _DIRECTORY)  # the settings name it, so it may be a link
         try:
-            yield from self._entries(at, root, "")
+            yield from self._entries_below(at, root, "")
         finally:
             os.close(at)
 
-    def _entries(self, at: int, place: Path, above: str) -> Iterator[_Found]:
+    def _entries_below(self, at: int, place: Path, above: str) -> Iterator[_Found]:
         for name in sorted(os.listdir(at)):
             if place / name in self.excluded:
                 continue
@@ -339,9 +339,9 @@ class _Walk(Struct, frozen=True):
                 continue
             yield _Found(above + name, name, at, status)
             if stat.S_ISDIR(status.st_mode):
-                yield from self._inner(at, place / name, f"{above}{name}/")
+                yield from self._entries_inside(at, place / name, f"{above}{name}/")
 
-    def _inner(self, at: int, place: Path, path: str) -> Iterator[_Found]:
+    def _entries_inside(self, at: int, place: Path, path: str) -> Iterator[_Found]:
         if path.count("/") > _DEEPEST:
             self.left_out.append(f"{place}: what is in it lies too deep")
             return
@@ -351,7 +351,7 @@ class _Walk(Struct, frozen=True):
             self.left_out.append(f"{place} cannot be read: {error.strerror}")
             return
         try:
-            yield from self._entries(inner, place, path)
+            yield from self._entries_below(inner, place, path)
         finally:
             os.close(inner)
 
@@ -364,7 +364,7 @@ def without_passwords(text: str, file: SettingsFile) -> tuple[str, list[str]]:
     found, public = [], text
     for name in _URLS:
         url = file.values.get(name)
-        if isinstance(url, str) and (written := _passwords(url)):
+        if isinstance(url, str) and (written := _passwords_in(url)):
             if not all(one in text for one in written):
                 raise ConfigurationError(
                     f"{file.place((name,))}: write the password without escapes, or use the environment"
@@ -375,7 +375,7 @@ def without_passwords(text: str, file: SettingsFile) -> tuple[str, list[str]]:
     return public, found
 
 
-def _passwords(url: str) -> dict[str, str]:
+def _passwords_in(url: str) -> dict[str, str]:
     """Where a URL has a password, as it is written there, and the same without it."""
     account, at, _ = urlsplit(url).netloc.rpartition("@")
     user, colon, password = account.partition(":")
