@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.demo.demonstration import Show, _said, _why_not, environment_of
+from switchboard.cli.demo.demonstration import Show, _read_output, _why_not, environment_of
 from switchboard.cli.demo.library import Pages
 from switchboard.cli.demo.model import demo_model
 from switchboard.cli.examples import examples
@@ -118,7 +118,7 @@ def test_what_a_part_of_the_demo_has_said_before_it_ended_is_shown(tmp_path: Pat
     (tmp_path / "demo.log").write_text("much\nModuleNotFoundError: no such thing\n")
     for said, shown in ((b'{"error": {"message": "no key"}}', "no key"), (b"", "ModuleNotFoundError: no such")):
         with pytest.raises(ConfigurationError, match=shown):
-            _said(said, tmp_path)
+            _read_output(said, tmp_path)
 
 
 def test_the_screen_of_the_demo_has_no_empty_table_and_its_first_line_whole() -> None:

@@ -124,23 +124,23 @@ def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: 
     """
     if directory and directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigurationError(f"{directory} is not an empty directory; the demo starts from scratch: name a new one")
-    home = _home(directory)
+    home = _open_home(directory)
     try:
         settings = load_settings()
         with a_port() as listening:
             pages = pages_at(listening)
             model = demo_model(settings, examples(), home, pages, scripted=scripted)
             environment = {**environment_of(settings, home), **model.environment}
-            demo = _with_pages(listening, pages, _demo(_Stage(home, environment, Show(console)), model, pages))
+            demo = _with_pages(listening, pages, _run_demo(_Stage(home, environment, Show(console)), model, pages))
             return asyncio.run(_until_told_to_end(demo))
     except TimeoutError as error:
-        raise ConfigurationError(f"the demo took too long. {_logged(home)}".rstrip()) from error
+        raise ConfigurationError(f"the demo took too long. {_end_of_log(home)}".rstrip()) from error
     finally:
         if directory is None and not keep:
             shutil.rmtree(home, ignore_errors=True)
 
 
-def _home(directory: Path | None) -> Path:
+def _open_home(directory: Path | None) -> Path:
     """The directory for all files: `directory`, created if missing, or a temporary one."""
     if directory is not None:
         try:
@@ -190,40 +190,40 @@ class _Stage(Struct, frozen=True):
     show: Show
 
 
-async def _demo(stage: _Stage, model: DemoModel, pages: Pages) -> int:
+async def _run_demo(stage: _Stage, model: DemoModel, pages: Pages) -> int:
     show, environment = stage.show, stage.environment
     environment["SWITCHBOARD_TEAMS_DIR"] = str(model.teams)
     with Live(show, console=show.console, refresh_per_second=8, transient=True) if show.live else nullcontext():
         async with AsyncExitStack() as stack:
             show.tell(model.said)
             show.tell("setting up: a database, a server and two workers")
-            environment.update(await _scripted(stage, model, stack))
-            server = await stack.enter_async_context(_process(stage, "serve", "--while-stdin", "--json"))
+            environment.update(await _start_scripted_model(stage, model, stack))
+            server = await stack.enter_async_context(_run_process(stage, "serve", "--while-stdin", "--json"))
             address = await _first_line(server, stage.home)
             show.tell(f"the server is listening at {address['url']}, database included")
             environment["SWITCHBOARD_URL"] = address["url"]
             environment["SWITCHBOARD_CLASSIFY__MCP_URL"] = f"{address['url']}/mcp"
             os.environ.update({k: environment[k] for k in ("SWITCHBOARD_URL", "SWITCHBOARD_DATA_DIR")})
-            victim = await stack.enter_async_context(_worker(stage))
+            victim = await stack.enter_async_context(_run_worker(stage))
             client = await stack.enter_async_context(open_client())
-            took = await _act(stage, client, (server, victim), stack, pages=pages if model.clerk else None)
-            show.messages = await _messages(client)
-            explained, undecided = await _interesting(client)
+            took = await _play_act(stage, client, (server, victim), stack, pages=pages if model.clerk else None)
+            show.messages = await _list_messages(client)
+            explained, undecided = await _find_interesting(client)
             books = await client.get("/v1/books", {"now": True})
             dead_letters = (await client.get("/v1/dead-letters"))["dead_letters"]
-    return _epilogue(show, DemoOutcome(took, explained, dead_letters, books, model.certain, undecided))
+    return _show_epilogue(show, DemoOutcome(took, explained, dead_letters, books, model.certain, undecided))
 
 
-async def _scripted(stage: _Stage, model: DemoModel, stack: AsyncExitStack) -> Mapping[str, str]:
+async def _start_scripted_model(stage: _Stage, model: DemoModel, stack: AsyncExitStack) -> Mapping[str, str]:
     """Start the scripted model, if there is one; returns the environment for later parts."""
     if model.script is None:
         return {}
     words = ("--script", str(model.script), "--while-stdin")
-    process = await stack.enter_async_context(_process(stage, *words, module=_SCRIPTED))
+    process = await stack.enter_async_context(_run_process(stage, *words, module=_SCRIPTED))
     return model.at((await _first_line(process, stage.home))["url"])
 
 
-async def _act(
+async def _play_act(
     stage: _Stage,
     client: Client,
     parts: tuple[asyncio.subprocess.Process, tuple[asyncio.subprocess.Process, int]],
@@ -234,28 +234,28 @@ async def _act(
     """Send everything, kill a busy worker, and wait until all is settled and sent."""
     server, (victim, number) = parts
     show = stage.show
-    watching = asyncio.create_task(_watch(client, show))
-    connectors = [asyncio.create_task(_connect(client, show, *endpoint)) for endpoint in _ENDPOINTS]
-    importing = asyncio.create_task(_import(stage))
-    chatting = asyncio.create_task(_typed(stage, client, pages))
+    watching = asyncio.create_task(_watch_messages(client, show))
+    connectors = [asyncio.create_task(_run_connector(client, show, *endpoint)) for endpoint in _ENDPOINTS]
+    importing = asyncio.create_task(_import_inbox(stage))
+    chatting = asyncio.create_task(_type_lines(stage, client, pages))
     tasks = (watching, *connectors, importing, chatting)
     try:
-        await _until(lambda: _busy(client), _Alive(stage.home, (server, victim), tasks))
-        busy = await _running(client)
+        await _wait_until(lambda: _is_busy(client), _Alive(stage.home, (server, victim), tasks))
+        busy = await _count_running(client)
         os.kill(victim.pid, signal.SIGKILL)
         show.tell(f"kill -9 of worker {number}, in the middle of {busy} turns")
-        second, _ = await stack.enter_async_context(_worker(stage))
+        second, _ = await stack.enter_async_context(_run_worker(stage))
         took = await importing
         show.tell(f"import: {took['new']} new, {took['duplicates']} duplicate, {took['refused']} refused")
         await chatting
-        await _until(lambda: _settled(client), _Alive(stage.home, (server, second), tasks))
+        await _wait_until(lambda: _is_settled(client), _Alive(stage.home, (server, second), tasks))
         show.tell("everything is done, every reply has its receipt")
         return took
     finally:
         await cancelled(*tasks)
 
 
-def _epilogue(show: Show, outcome: DemoOutcome) -> int:
+def _show_epilogue(show: Show, outcome: DemoOutcome) -> int:
     console, dead_letters, books = show.console, outcome.dead_letters, outcome.books
     show.ended = True
     if show.live:
@@ -281,7 +281,9 @@ def _epilogue(show: Show, outcome: DemoOutcome) -> int:
 
 
 @asynccontextmanager
-async def _process(stage: _Stage, *arguments: str, module: str = _MAIN) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _run_process(
+    stage: _Stage, *arguments: str, module: str = _MAIN
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """A Switchboard command in a separate process; shut down cleanly or, if that fails, at once.
 
     It runs in the demo's home: a `switchboard.toml` where the demo was started may name a real database.
@@ -305,10 +307,10 @@ async def _process(stage: _Stage, *arguments: str, module: str = _MAIN) -> Async
                 await asyncio.wait_for(process.wait(), 10)
             except TimeoutError:
                 process.kill()
-        await _closed(process)
+        await _wait_closed(process)
 
 
-async def _closed(process: asyncio.subprocess.Process) -> None:
+async def _wait_closed(process: asyncio.subprocess.Process) -> None:
     """Wait until the process and its pipes are gone: a pipe open when the loop closes causes a traceback."""
     if process.stdin is not None:
         process.stdin.close()
@@ -319,9 +321,9 @@ async def _closed(process: asyncio.subprocess.Process) -> None:
 
 
 @asynccontextmanager
-async def _worker(stage: _Stage) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+async def _run_worker(stage: _Stage) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
     """A worker, and its number in `explain`."""
-    async with _process(stage, "work", "--while-stdin", "--concurrency", "8", "--json") as process:
+    async with _run_process(stage, "work", "--while-stdin", "--concurrency", "8", "--json") as process:
         number = int((await _first_line(process, stage.home))["worker"])
         stage.show.tell(f"worker {number} is ready (process {process.pid})")
         yield process, number
@@ -332,20 +334,20 @@ async def _first_line(process: asyncio.subprocess.Process, home: Path) -> Json:
     if process.stdout is None:
         raise ConfigurationError("the process has no output")
     line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE)
-    return _said(line, home)
+    return _read_output(line, home)
 
 
-def _said(text: bytes, home: Path) -> Json:
+def _read_output(text: bytes, home: Path) -> Json:
     """The JSON output of a part. Raises ConfigurationError if it is an error, or missing."""
     if not text.strip():
-        raise ConfigurationError(f"a part of the demo has stopped. {_logged(home)}".rstrip())
+        raise ConfigurationError(f"a part of the demo has stopped. {_end_of_log(home)}".rstrip())
     value: Json = json.loads(text)
     if "error" in value:
         raise ConfigurationError(f"a part of the demo has stopped: {value['error']['message']}")
     return value
 
 
-def _logged(home: Path) -> str:
+def _end_of_log(home: Path) -> str:
     """The end of the parts' log; the file itself disappears with its directory, unless that is kept."""
     log = home / "demo.log"
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
@@ -365,56 +367,56 @@ class _Alive(Struct, frozen=True):
             if task.done():
                 task.result()
         if any(one.returncode is not None for one in self.parts):
-            raise ConfigurationError(f"a part of the demo has stopped. {_logged(self.home)}".rstrip())
+            raise ConfigurationError(f"a part of the demo has stopped. {_end_of_log(self.home)}".rstrip())
 
 
-async def _import(stage: _Stage) -> Json:
+async def _import_inbox(stage: _Stage) -> Json:
     """`switchboard import` of everything in the example inbox."""
     inbox = examples() / "inbox"
     sources = [str(inbox / name) for name in ("telegram.jsonl", "household.mbox", "eml", "api.jsonl")]
-    return await _result(stage, "import", *sources, "--endpoint", "house@home.example", "--json")
+    return await _read_result(stage, "import", *sources, "--endpoint", "house@home.example", "--json")
 
 
-async def _result(stage: _Stage, *arguments: str) -> Json:
-    async with _process(stage, *arguments) as process:
+async def _read_result(stage: _Stage, *arguments: str) -> Json:
+    async with _run_process(stage, *arguments) as process:
         if process.stdout is None:
             raise ConfigurationError("the process has no output")
         text = await process.stdout.read()
         await asyncio.wait_for(process.wait(), _PATIENCE)  # a signal while it ends would confuse asyncio
-        return _said(text, stage.home)
+        return _read_output(text, stage.home)
 
 
-async def _typed(stage: _Stage, client: Client, pages: Pages | None) -> None:
+async def _type_lines(stage: _Stage, client: Client, pages: Pages | None) -> None:
     """The lines of cli.txt in turn, through `switchboard send`; then one for each butler with a model."""
     for line in (examples() / "inbox" / "cli.txt").read_text(encoding="utf-8").splitlines():
-        answer = await _result(stage, *_send(line, "demo"), "--wait", "20")
+        answer = await _read_result(stage, *_send_arguments(line, "demo"), "--wait", "20")
         _tell_answer(stage.show, line, answer["replies"])
     if pages is not None:
         async with asyncio.timeout(_PATIENCE):  # the user's own model may be unavailable, or ask again and again
-            await _approved(stage, client)
-        await _planned(stage, pages)
+            await _approve_call(stage, client)
+        await _plan_pages(stage, pages)
 
 
-async def _planned(stage: _Stage, pages: Pages) -> None:
+async def _plan_pages(stage: _Stage, pages: Pages) -> None:
     """The planning butler fetches both pages, and writes from them."""
-    answer = await _result(stage, *_send(pages.question, LIBRARY), "--wait", "30")
+    answer = await _read_result(stage, *_send_arguments(pages.question, LIBRARY), "--wait", "30")
     stage.show.tell(f"a plan of several steps: {pages.most} of {len(pages.urls)} pages were fetched at the same time")
     _tell_answer(stage.show, pages.question, answer["replies"])
 
 
-async def _approved(stage: _Stage, client: Client) -> None:
+async def _approve_call(stage: _Stage, client: Client) -> None:
     """The butler with a model asks before calling its tools, and `switchboard approvals approve` permits it."""
     show = stage.show
-    request_id = (await _result(stage, *_send(_FOR_THE_CLERK, DESK)))["request_id"]
+    request_id = (await _read_result(stage, *_send_arguments(_FOR_THE_CLERK, DESK)))["request_id"]
     while not (told := await client.get(f"/v1/messages/{part(request_id)}/replies", {"wait_s": 0.5}))["settled"]:
         for one in reversed((await client.get("/v1/approvals", {"state": "pending"}))["approvals"]):
             show.tell(f"waits for an approval: {one['tool']}  {one_line(outside_json(one['arguments']), 90)}")
-            done = await _result(stage, "approvals", "approve", one["approval_id"], "--json")
+            done = await _read_result(stage, "approvals", "approve", one["approval_id"], "--json")
             show.tell(f"{program()} approvals approve {one['approval_id'][:8]} → {done['state']}")
     _tell_answer(show, _FOR_THE_CLERK, [one for one in told["replies"] if one["system_id"] != SWITCHBOARD])
 
 
-def _send(line: str, session: str) -> tuple[str, ...]:
+def _send_arguments(line: str, session: str) -> tuple[str, ...]:
     return ("send", line, "--channel", "cli", "--thread", session, "--json")
 
 
@@ -423,7 +425,7 @@ def _tell_answer(show: Show, line: str, replies: Sequence[Json]) -> None:
         show.tell(f"cli: “{one_line(line, 40)}” → {one_line(reply['text'], 90)}")
 
 
-async def _connect(client: Client, show: Show, channel: str, endpoint: str) -> None:
+async def _run_connector(client: Client, show: Show, channel: str, endpoint: str) -> None:
     """A minimal connector: fetch the replies, send them, submit the receipts."""
     ask: JsonObject = {"channel": channel, "endpoint": endpoint, "wait_s": 5, "idempotent": True}
     while True:
@@ -437,33 +439,33 @@ async def _connect(client: Client, show: Show, channel: str, endpoint: str) -> N
             await client.post(f"/v1/outbox/{part(reply['outbox_id'])}/receipt", receipt)
 
 
-async def _watch(client: Client, show: Show) -> None:
+async def _watch_messages(client: Client, show: Show) -> None:
     while True:
-        show.messages = await _messages(client)
+        show.messages = await _list_messages(client)
         await asyncio.sleep(0.2)
 
 
-async def _messages(client: Client) -> list[Json]:
+async def _list_messages(client: Client) -> list[Json]:
     found: list[Json] = (await client.get("/v1/messages", {"limit": 30}))["messages"]
     return found
 
 
-async def _until(holds: Callable[[], Awaitable[bool]], alive: _Alive) -> None:
+async def _wait_until(holds: Callable[[], Awaitable[bool]], alive: _Alive) -> None:
     async with asyncio.timeout(_PATIENCE):
         while not await holds():
             alive.check()
             await asyncio.sleep(0.1)
 
 
-async def _running(client: Client) -> int:
+async def _count_running(client: Client) -> int:
     return len((await client.get("/v1/deliveries", {"state": "running"}))["deliveries"])
 
 
-async def _busy(client: Client) -> bool:
-    return await _running(client) >= 2
+async def _is_busy(client: Client) -> bool:
+    return await _count_running(client) >= 2
 
 
-async def _settled(client: Client) -> bool:
+async def _is_settled(client: Client) -> bool:
     """Nothing in flight, and no reply on its way."""
     for name in ("pending", "sending"):
         if (await client.get("/v1/outbox", {"state": name}))["replies"]:
@@ -471,7 +473,7 @@ async def _settled(client: Client) -> bool:
     return bool((await client.get("/v1/books", {"now": True}))["in_flight"] == 0)
 
 
-async def _interesting(client: Client) -> tuple[dict[str, Json], str | None]:
+async def _find_interesting(client: Client) -> tuple[dict[str, Json], str | None]:
     """Explanations of a message whose worker was killed, and of the newest decided by a model, or why not."""
     messages = (await client.get("/v1/messages", {"limit": 100}))["messages"]
     explanations = [await client.get(f"/v1/messages/{part(m['request_id'])}/explain") for m in messages]
@@ -498,7 +500,7 @@ def _with_plan(explanation: Json) -> bool:
     return bool(explanation["plans"])
 
 
-def _classified(explanation: Json) -> bool:
+def _was_classified(explanation: Json) -> bool:
     steps = (step for decision in explanation["decisions"] for step in decision["trail"])
     return any(step["reason"] == "classified" for step in steps)
 
@@ -508,6 +510,6 @@ _DECIDED: Final = "A message that a model decided, explained:"
 _SHOWN: Final[Mapping[str, Callable[[Json], bool]]] = {
     "A turn of a model that called tools, explained:": _with_tools,
     "A plan of several steps, explained:": _with_plan,
-    _DECIDED: _classified,
+    _DECIDED: _was_classified,
 }
 """Of each kind the newest is shown."""

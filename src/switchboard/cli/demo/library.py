@@ -48,10 +48,10 @@ class Pages:
     @asynccontextmanager
     async def served(self, listening: socket.socket) -> AsyncIterator[None]:
         """Serve them within this block."""
-        async with await asyncio.start_server(self._answer, sock=listening):
+        async with await asyncio.start_server(self._answer_request, sock=listening):
             yield
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.now += 1
         self.most = max(self.most, self.now)
         try:

@@ -59,33 +59,33 @@ class DemoModel(Struct, frozen=True):
     def at(self, url: str) -> Mapping[str, str]:
         """The environment once the scripted model listens at `url`."""
         known = {"name": "scripted", "kind": "openai", "model": "scripted-1", "base_url": f"{url}/v1"}
-        return _environment([known], {"models": ["scripted"]})
+        return _environment_for([known], {"models": ["scripted"]})
 
 
 def demo_model(settings: Settings, examples: Path, home: Path, pages: Pages, *, scripted: bool) -> DemoModel:
     """The models of the settings, unless `scripted` is requested or there are none; files go into `home`."""
     if settings.classify.models and not scripted:
-        return _configured(settings, examples, home, pages)
+        return _configure_model(settings, examples, home, pages)
     script = home / "script.json"
-    script.write_text(json.dumps(_script(pages)), encoding="utf-8")
+    script.write_text(json.dumps(_script_for(pages)), encoding="utf-8")
     said = "what no rule decides is decided by a scripted model on this machine"
-    return DemoModel(said, {}, _asking(examples, home, ["scripted"], pages), script)
+    return DemoModel(said, {}, _write_asking_teams(examples, home, ["scripted"], pages), script)
 
 
-def _configured(settings: Settings, examples: Path, home: Path, pages: Pages) -> DemoModel:
+def _configure_model(settings: Settings, examples: Path, home: Path, pages: Pages) -> DemoModel:
     asked = [model for model in settings.models if model.name in settings.classify.models]
     for_turns = [model.name for model in asked if model.kind in API_KINDS]
-    teams = _asking(examples, home, for_turns, pages)
+    teams = _write_asking_teams(examples, home, for_turns, pages)
     classify = settings.classify.model_dump(mode="json", exclude_none=True, exclude={"mcp_url"})
     classify["timeout"] = min(settings.classify.timeout, _TIMEOUT_S)
     names = ", then ".join(settings.classify.models)
     said = f"what no rule decides is decided by your model: {names}; the messages are fictitious"
-    environment = _environment([_dumped(one) for one in asked], classify)
+    environment = _environment_for([_dump_model(one) for one in asked], classify)
     environment["SWITCHBOARD_SPENDING"] = settings.spending.model_dump_json(exclude_none=True)
     return DemoModel(said, environment, teams, certain=False, clerk=bool(for_turns))
 
 
-def _dumped(model: ModelSettings) -> JsonObject:
+def _dump_model(model: ModelSettings) -> JsonObject:
     """As JSON, with absolute paths, since the parts of the demo run elsewhere."""
     known = model.model_dump(mode="json", exclude_none=True)
     if model.api_key_file is not None:
@@ -95,12 +95,12 @@ def _dumped(model: ModelSettings) -> JsonObject:
     return known
 
 
-def _environment(models: list[JsonObject], classify: JsonObject) -> dict[str, str]:
+def _environment_for(models: list[JsonObject], classify: JsonObject) -> dict[str, str]:
     """Two attempts: the first may be lost with the killed worker."""
     return {"SWITCHBOARD_MODELS": json.dumps(models), "SWITCHBOARD_CLASSIFY": json.dumps({**classify, "attempts": 2})}
 
 
-def _asking(examples: Path, home: Path, models: Sequence[str], pages: Pages) -> Path:
+def _write_asking_teams(examples: Path, home: Path, models: Sequence[str], pages: Pages) -> Path:
     """The teams of the examples, except that the root asks a model, and has no rule for what is typed.
 
     `models` can take the turns of butlers, which are added: one that keeps lists, and one that plans.
@@ -113,7 +113,7 @@ def _asking(examples: Path, home: Path, models: Sequence[str], pages: Pages) -> 
     team["classify"] = True
     team["routing_rules"] = [rule for rule in team["routing_rules"] if rule["name"] != _TYPED]
     if models:
-        team["systems"] += [_clerk(models), planner(pages, models, _owner())]
+        team["systems"] += [_clerk_of(models), planner(pages, models, _owner_here())]
         for session, butler in ((DESK, "clerk"), (LIBRARY, "librarian")):
             there = {"name": f"the {session}", "channel": "cli", "filters": {"session_id": session}}
             team["routing_rules"].append({**there, "targets": [{"system_id": f"System1/{butler}"}]})
@@ -121,24 +121,24 @@ def _asking(examples: Path, home: Path, models: Sequence[str], pages: Pages) -> 
     return copied / "teams"
 
 
-def _clerk(models: Sequence[str]) -> JsonObject:
+def _clerk_of(models: Sequence[str]) -> JsonObject:
     config = {
         "models": list(models),
         "prompt": _CLERK,
-        "owners": [_owner()],
+        "owners": [_owner_here()],
         "approve": list(_APPROVED),
     }
     return {"name": "clerk", "type": "operation", "engine": "model", "description": "Keeps lists", "config": config}
 
 
-def _owner() -> str:
+def _owner_here() -> str:
     return f"cli:{local_user()}"
 
 
-def _script(pages: Pages) -> Mapping[str, object]:
+def _script_for(pages: Pages) -> Mapping[str, object]:
     """The script for the scripted LLM: which words in a prompt lead to which call."""
     rules = [
-        {"when": {"prompt": words}, "replies": [{"calls": [_call(butler, reason)]}], "again": True}
+        {"when": {"prompt": words}, "replies": [{"calls": [_routing_call(butler, reason)]}], "again": True}
         for words, (butler, reason) in _CHOICES.items()
     ]
     return {"rules": [*library_rules(pages), *_clerk_rules(), *rules], "otherwise": {"text": _NOBODY}}
@@ -155,5 +155,5 @@ def _clerk_rules() -> list[JsonObject]:
     ]
 
 
-def _call(butler: str, reason: str) -> Mapping[str, object]:
+def _routing_call(butler: str, reason: str) -> Mapping[str, object]:
     return {"name": "route_to_butler", "arguments": {"butler": butler, "reason": reason}}
