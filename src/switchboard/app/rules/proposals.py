@@ -69,19 +69,19 @@ class RefusedRules(InvalidInput):
 
     def __init__(self, problems: Sequence[tuple[Rule, Problem]]) -> None:
         _, first = problems[0]
-        told = "; ".join(_sentence(rule, problem) for rule, problem in problems)
+        told = "; ".join(_problem_sentence(rule, problem) for rule, problem in problems)
         rest = " (and possibly more)" if len(problems) >= _TOLD else ""
         super().__init__(told + rest, code=first.code, field=first.field)
-        self.details = {"problems": [_told(rule, problem) for rule, problem in problems]}
+        self.details = {"problems": [_problem_as_json(rule, problem) for rule, problem in problems]}
 
 
-def _sentence(rule: Rule, problem: Problem) -> str:
+def _problem_sentence(rule: Rule, problem: Problem) -> str:
     said = [name for name in problem.meant if name not in problem.message]
     right = f"; correct would be {or_list(said[:10])}" if said else ""
     return f"rule {rule.name!r}: {problem.message}{right}"
 
 
-def _told(rule: Rule, problem: Problem) -> JsonObject:
+def _problem_as_json(rule: Rule, problem: Problem) -> JsonObject:
     return {
         "rule": rule.name,
         "team_id": rule.team_id,
@@ -157,17 +157,17 @@ def no_rule(rule_id: UUID) -> NotFound:
 def refuse_unknown_teams(runtime: Runtime, named: Iterable[TeamId]) -> None:
     """Raise InvalidInput for the first team that does not exist."""
     for team_id in named:
-        if problem := _unknown(runtime, team_id):
+        if problem := _unknown_team(runtime, team_id):
             raise InvalidInput(problem, code="unknown_team", field="team_id")
 
 
 def refuse_absent_team(runtime: Runtime, team_id: TeamId) -> None:
     """Raise NotFound for a request to show a team that does not exist."""
-    if problem := _unknown(runtime, team_id):
+    if problem := _unknown_team(runtime, team_id):
         raise NotFound(problem)
 
 
-def _unknown(runtime: Runtime, team_id: TeamId) -> str | None:
+def _unknown_team(runtime: Runtime, team_id: TeamId) -> str | None:
     teams = [team.team_id for team in runtime.rule_book.rules.teams]
     return None if team_id in teams else f"there is no team {team_id!r}{offer(team_id, teams)}"
 
@@ -177,7 +177,7 @@ async def refuse_wrong(runtime: Runtime, changes: Sequence[RuleChange]) -> None:
     _refuse_twice(changes)
     teams = {team.team_id: team for team in runtime.rule_book.rules.teams}
     channels = runtime.channels
-    written = [change.after for change in changes if change.after is not None and not _disables(change)]
+    written = [change.after for change in changes if change.after is not None and not _only_disables(change)]
     _refuse_many_key_sets(runtime, written)
     problems = ((rule, problem) for rule in written for problem in check_rule(rule, teams, channels))
     found = await asyncio.to_thread(lambda: list(islice(problems, _TOLD)))
@@ -213,7 +213,7 @@ def _refuse_many_key_sets(runtime: Runtime, written: Iterable[Rule]) -> None:
                 )
 
 
-def _disables(change: RuleChange) -> bool:
+def _only_disables(change: RuleChange) -> bool:
     """It must remain possible to switch off a rule whose target no longer exists."""
     before, after = change.before, change.after
     return before is not None and after is not None and draft_of(after) == replace(draft_of(before), active=False)

@@ -152,7 +152,7 @@ class RuleRecords:
         rule = events[0][1].rule if events and events[0][1].after is None else await existing(self._runtime, rule_id)
         if rule.team_id not in reach:
             raise no_rule(rule_id)
-        return rule_json(rule), tuple(_event(version, change) for version, change in events)
+        return rule_json(rule), tuple(_event_of(version, change) for version, change in events)
 
     async def versions(self, *, limit: int, cursor: str | None) -> tuple[list[RuleSetVersion], str | None]:
         """A page of the history, newest first, and the cursor of the next. Raises InvalidInput."""
@@ -165,22 +165,22 @@ class RuleRecords:
         found = await store.get_version(self._database, number)
         if found is None:
             raise NotFound(f"there is no version {number} of the rules")
-        changes, changed = await self._changes(reach, found)
+        changes, changed = await self._changes_within(reach, found)
         f = found
         return VersionView(f.version, f.author, f.reason, f.created_at, f.teams, changed, first_changes(changes))
 
-    async def _changes(self, reach: Reach, version: RuleSetVersion) -> tuple[Sequence[RuleChange], int]:
+    async def _changes_within(self, reach: Reach, version: RuleSetVersion) -> tuple[Sequence[RuleChange], int]:
         """The first changes of a version within the reach, and their number."""
         if reach.teams is None:
             return await store.changes_of(self._database, version.version, SHOWN_CHANGES), version.changes
-        changes = _within(reach, await store.changes_of(self._database, version.version))
+        changes = _keep_within(reach, await store.changes_of(self._database, version.version))
         return changes, len(changes)
 
     async def diff(self, reach: Reach, first: int, last: int) -> DiffView:
         """The differences between two versions; reversed if `first` is the later one. Raises NotFound."""
         between = await store.changes_between(self._database, first, last)
         # Changed and changed back, it differs only in who did it when.
-        changes = await asyncio.to_thread(lambda: list(filter(changed_fields, _within(reach, between))))
+        changes = await asyncio.to_thread(lambda: list(filter(changed_fields, _keep_within(reach, between))))
         return DiffView(first, last, len(changes), first_changes(changes))
 
     async def export(self, reach: Reach, version: int | None, team_id: TeamId | None) -> RuleForm:
@@ -203,7 +203,7 @@ class RuleRecords:
         runtime = self._runtime
         await runtime.rule_book.refresh()
         teams, channels = runtime.rule_book.rules.teams, runtime.channels
-        live, told = await self._live(), runtime.settings.dead_letters.tell is not None
+        live, told = await self._running_butlers(), runtime.settings.dead_letters.tell is not None
         version, rules = await store.list_rules(self._database)
         found = await asyncio.to_thread(lambda: lint(teams, rules, live=live, channels=channels, told=told))
         found += lint_moves(rules, await accounts.moves(self._database))
@@ -211,16 +211,16 @@ class RuleRecords:
 
     async def lint_edit(self, changes: Sequence[RuleChange], *, written: bool) -> tuple[Finding, ...] | None:
         """Findings due to an edit, made or proposed. None if a team has too many rules for that."""
-        rules = await self._afterwards(changes, written=written)
+        rules = await self._rules_afterwards(changes, written=written)
         if rules is None:
             return None
         runtime = self._runtime
         teams, channels = runtime.rule_book.rules.teams, runtime.channels
-        live = await self._live()
+        live = await self._running_butlers()
         found = await asyncio.to_thread(lambda: lint_change(teams, rules, changes, live=live, channels=channels))
         return tuple(found)
 
-    async def _afterwards(self, changes: Sequence[RuleChange], *, written: bool) -> list[Rule] | None:
+    async def _rules_afterwards(self, changes: Sequence[RuleChange], *, written: bool) -> list[Rule] | None:
         """All rules of the teams concerned after the edit; None if there are too many."""
         rules: dict[UUID, Rule] = {}
         for team_id in sorted({change.rule.team_id for change in changes}):
@@ -234,7 +234,7 @@ class RuleRecords:
                 rules[change.after.rule_id] = change.after
         return list(rules.values())
 
-    async def _live(self) -> Collection[SystemId]:
+    async def _running_butlers(self) -> Collection[SystemId]:
         """The butlers that run: every worker runs all of them."""
         if not await processes.count_alive(self._database, "worker"):
             return frozenset()
@@ -256,10 +256,10 @@ def _all_within(reach: Reach, sop: SopRules) -> bool:
     return all(team in reach for team in sop.teams)
 
 
-def _within(reach: Reach, changes: Sequence[RuleChange]) -> list[RuleChange]:
+def _keep_within(reach: Reach, changes: Sequence[RuleChange]) -> list[RuleChange]:
     return [change for change in changes if change.rule.team_id in reach]
 
 
-def _event(version: RuleSetVersion, change: RuleChange) -> RuleEvent:
+def _event_of(version: RuleSetVersion, change: RuleChange) -> RuleEvent:
     before, after = (None if rule is None else rule_json(rule) for rule in (change.before, change.after))
     return RuleEvent(version.version, version.author, version.reason, version.created_at, before, after)

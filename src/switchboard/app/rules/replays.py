@@ -134,27 +134,27 @@ class Replays:
     async def dry_run(self, question: ReplayQuestion, reach: Reach) -> DryRun:
         """The decision of the rules in force, and why, as far as within the reach. Raises InvalidInput."""
         await self._runtime.rule_book.refresh()
-        known, pinned = await self._asked(question)
+        known, pinned = await self._facts_and_pin(question)
         decision = simulate(self._runtime.rule_book.rules.index, known, pinned)
         trail = await explained_trail(self._runtime, decision)
         shown = tuple(step for step in trail if step.team_id in reach)
         return DryRun(decision.version, shown_facts(known), pinned, shown, receivers(decision))
 
-    async def _asked(self, question: ReplayQuestion) -> tuple[Mapping[str, str], SystemId | None]:
+    async def _facts_and_pin(self, question: ReplayQuestion) -> tuple[Mapping[str, str], SystemId | None]:
         if question.envelope is None:
-            return self._known(question.facts or {}), question.pinned
+            return self._check_facts(question.facts or {}), question.pinned
         now, channels = datetime.now(UTC), self._runtime.channels
         envelope = wire.parse_envelope(question.envelope, now=now)
         known = facts(envelope, channels.of(envelope), channels.schedule_at(now))
-        return known, question.pinned or await self._author(envelope, ask=question.ask_author)
+        return known, question.pinned or await self._find_author(envelope, ask=question.ask_author)
 
-    def _known(self, given: Mapping[str, str]) -> Mapping[str, str]:
+    def _check_facts(self, given: Mapping[str, str]) -> Mapping[str, str]:
         """Check that the channel has these facts: a misspelt one would go unnoticed."""
         for problem in check_facts(given, self._runtime.channels):
             raise InvalidInput(problem.message, code=problem.code, field=f"facts.{problem.field}")
         return with_derived(given, self._runtime.channels[given["channel"]])
 
-    async def _author(self, envelope: Envelope, *, ask: bool) -> SystemId | None:
+    async def _find_author(self, envelope: Envelope, *, ask: bool) -> SystemId | None:
         """The butler that gets it before any rule, as at ingest: the named one, or the author replied to."""
         if envelope.control.pinned_target is not None:
             return SystemId(envelope.control.pinned_target)
@@ -174,7 +174,7 @@ class Replays:
         Raises InvalidInput.
         """
         await self._runtime.rule_book.refresh()
-        parsed = self._cases(cases)
+        parsed = self._parse_cases(cases)
         if document is None:
             rules = self._runtime.rule_book.rules
             return await self._run(rules.index.copy(team.team_id for team in rules.teams), parsed, reach)
@@ -192,40 +192,40 @@ class Replays:
     async def _of_document(self, document: object) -> RoutingIndex:
         _, proposed = await from_document(self._runtime, document, edit_by("test"))
         await refuse_wrong(self._runtime, proposed.changes)
-        _, after = await self._tried(proposed)
+        _, after = await self._try_proposal(proposed)
         return after
 
     async def require(self, cases: object, proposed: Proposed, reach: Reach) -> None:
         """Raise FailedTests unless all cases pass after the changes; MovedOn if the rules have changed meanwhile."""
-        parsed = self._cases(cases)
+        parsed = self._parse_cases(cases)
         if not parsed:
             raise InvalidInput(
                 "there must be at least one case, otherwise nothing would be tested",
                 code="invalid_route_tests",
                 field="tests.cases",
             )
-        _, after = await self._tried(proposed)
+        _, after = await self._try_proposal(proposed)
         run = await self._run(after, parsed, reach)
         if run.failed:
             raise FailedTests(run)
 
-    def _cases(self, cases: object) -> list[RouteCase]:
+    def _parse_cases(self, cases: object) -> list[RouteCase]:
         return parse_cases({"cases": cases}, datetime.now(UTC), self._runtime.channels)
 
     def before(self, changes: Iterable[RuleChange]) -> RoutingIndex:
         """The rules in force now, unchanged for the teams that the changes touch."""
         return self._runtime.rule_book.rules.index.copy({change.rule.team_id for change in changes})
 
-    async def _tried(self, proposed: Proposed) -> tuple[RoutingIndex, RoutingIndex]:
+    async def _try_proposal(self, proposed: Proposed) -> tuple[RoutingIndex, RoutingIndex]:
         """The rules before and after the proposal. Raises MovedOn when the former are gone."""
         book = self._runtime.rule_book
         await book.refresh()
         if book.rules.version != proposed.version:
             raise MovedOn(book.rules.version, proposed.version)
         before = self.before(proposed.changes)
-        return before, await self._after(before, proposed.changes)
+        return before, await self._rules_after(before, proposed.changes)
 
-    async def _after(self, before: RoutingIndex, changes: Sequence[RuleChange]) -> RoutingIndex:
+    async def _rules_after(self, before: RoutingIndex, changes: Sequence[RuleChange]) -> RoutingIndex:
         """The rules after the changes. Raises ValueError if they are not changes of these rules."""
         after = before.copy({change.rule.team_id for change in changes})
         if len(changes) > _MANY:
@@ -239,12 +239,12 @@ class Replays:
         if not changes:
             return Blast(0, 0, (), complete=True)
         try:
-            after = await self._after(before, changes)
+            after = await self._rules_after(before, changes)
         except ValueError as error:
             log.info("no blast radius", reason=str(error))
             return None
         tally = BacktestTally(before, after, changes)
-        async for _ in self._replay(tally, ReplaySpan(NEWEST, BLAST_DAYS)):
+        async for _ in self._replay_messages(tally, ReplaySpan(NEWEST, BLAST_DAYS)):
             pass
         return tally.blast(complete=tally.looked_at < NEWEST)
 
@@ -253,31 +253,31 @@ class Replays:
 
         InvalidInput is raised only before the first value.
         """
-        tally = await settled(lambda: self._tally(proposal))
-        of = await count_cases(self._runtime.database, since=_since(span), last=span.last)
+        tally = await settled(lambda: self._make_tally(proposal))
+        of = await count_cases(self._runtime.database, since=_begin_of(span), last=span.last)
         yield ReplayProgress(0, of)
-        async for looked_at in self._replay(tally, span):
+        async for looked_at in self._replay_messages(tally, span):
             yield ReplayProgress(looked_at, max(of, looked_at))
         yield tally.blast()
 
-    async def _tally(self, proposal: Proposal) -> BacktestTally:
+    async def _make_tally(self, proposal: Proposal) -> BacktestTally:
         await self._runtime.rule_book.refresh()
-        proposed = await self._proposed(proposal)
+        proposed = await self._read_proposal(proposal)
         if proposal.may is not None:
             await proposal.may({change.rule.team_id for change in proposed.changes})
         await refuse_wrong(self._runtime, proposed.changes)
-        before, after = await self._tried(proposed)
+        before, after = await self._try_proposal(proposed)
         return BacktestTally(before, after, proposed.changes)
 
-    async def _proposed(self, proposal: Proposal) -> Proposed:
+    async def _read_proposal(self, proposal: Proposal) -> Proposed:
         edit = edit_by("backtest")
         if proposal.document is not None:
             return (await from_document(self._runtime, proposal.document, edit))[1]
         return await from_wanted(self._runtime, proposal.changes, edit)
 
-    async def _replay(self, tally: BacktestTally, span: ReplaySpan) -> AsyncIterator[int]:
+    async def _replay_messages(self, tally: BacktestTally, span: ReplaySpan) -> AsyncIterator[int]:
         """Fill the tally; yields the number of processed messages after each chunk."""
-        stored = cases_since(self._runtime.database, since=_since(span), last=span.last, chunk=_CHUNK)
+        stored = cases_since(self._runtime.database, since=_begin_of(span), last=span.last, chunk=_CHUNK)
         async for cases in stored:
             async with self._one_at_a_time:
                 for at in range(0, len(cases), _SLICE):
@@ -286,17 +286,17 @@ class Replays:
             yield tally.looked_at
 
 
-def _since(span: ReplaySpan) -> datetime | None:
+def _begin_of(span: ReplaySpan) -> datetime | None:
     return None if span.days is None else datetime.now(UTC) - timedelta(days=span.days)
 
 
 def _test_run(version: int, outcomes: Sequence[RouteTestOutcome], reach: Reach) -> TestRun:
-    results = tuple(_result(outcome, reach) for outcome in outcomes)
+    results = tuple(_result_of(outcome, reach) for outcome in outcomes)
     passed = sum(outcome.passed for outcome in outcomes)
     return TestRun(version, passed, len(outcomes) - passed, results)
 
 
-def _result(outcome: RouteTestOutcome, reach: Reach) -> JsonObject:
+def _result_of(outcome: RouteTestOutcome, reach: Reach) -> JsonObject:
     return {
         "name": outcome.case.name,
         "passed": outcome.passed,

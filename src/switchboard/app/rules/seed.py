@@ -72,9 +72,9 @@ def read_seed(
     if teams_dir is None and not written:
         return None
     now = datetime.now(UTC)
-    sources = [*(read_teams(teams_dir) if teams_dir else ()), *_written(written)]
-    rules = [rule for source in sources for rule in _rules(source.content, f"file:{source.file.name}", now)]
-    _check(sources, rules, channels)
+    sources = [*(read_teams(teams_dir) if teams_dir else ()), *_teams_in_settings(written)]
+    rules = [rule for source in sources for rule in _rules_of(source.content, f"file:{source.file.name}", now)]
+    _check_teams(sources, rules, channels)
     return Seed(sources, parents_first([source.content.team for source in sources]), rules, str(teams_dir or FILE_NAME))
 
 
@@ -95,7 +95,7 @@ async def seed_teams(database: Database, seed: Seed | None) -> bool:
         await _warn_of_other_rules(database, seed.sources)
         return changed
     if await rule_set_version(database) == 0:
-        rules = _rules(DEFAULT_TEAM, _BUILT_IN.author, datetime.now(UTC))
+        rules = _rules_of(DEFAULT_TEAM, _BUILT_IN.author, datetime.now(UTC))
         values = {"author": _BUILT_IN.author, "reason": "a new installation"}
         return await enter_teams(database, [DEFAULT_TEAM.team], rules, **values)
     return False
@@ -127,7 +127,7 @@ def read_teams(teams_dir: Path) -> list[SeedFile]:
         raise ConfigurationError(f"{_teams_dir(teams_dir)} cannot be read: {error.strerror}") from error
     if not files:
         raise ConfigurationError(f"{_teams_dir(teams_dir)} contains no team files; each team is one file NAME.json")
-    return [SeedFile(file, _read(file)) for file in files]
+    return [SeedFile(file, _read_team_file(file)) for file in files]
 
 
 def _teams_dir(teams_dir: Path) -> str:
@@ -135,9 +135,9 @@ def _teams_dir(teams_dir: Path) -> str:
     return f"{source_of('teams_dir')}teams_dir: {teams_dir}"
 
 
-def _read(file: Path) -> TeamFile:
+def _read_team_file(file: Path) -> TeamFile:
     try:
-        document = json.loads(read_ours(file), object_pairs_hook=_once)
+        document = json.loads(read_ours(file), object_pairs_hook=_refuse_doubled_keys)
         return _at_home(parse_team_file(document, file.stem), file.absolute().parent)
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"{file}, line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
@@ -164,7 +164,7 @@ async def _warn_of_other_rules(database: Database, sources: Sequence[SeedFile]) 
             )
 
 
-def _written(teams: Sequence[Mapping[str, object]]) -> list[SeedFile]:
+def _teams_in_settings(teams: Sequence[Mapping[str, object]]) -> list[SeedFile]:
     """Teams of `switchboard.toml`; programs of their butlers run where Switchboard was started."""
     file = Path(FILE_NAME).absolute()
     try:
@@ -175,16 +175,16 @@ def _written(teams: Sequence[Mapping[str, object]]) -> list[SeedFile]:
 
 def _at_home(content: TeamFile, directory: Path) -> TeamFile:
     """Paths in a team file are relative to its directory, where programs run by default."""
-    members = tuple(replace(one, options=_absolute(one.options, directory)) for one in content.team.members)
+    members = tuple(replace(one, options=_absolute_options(one.options, directory)) for one in content.team.members)
     return replace(content, team=replace(content.team, members=members))
 
 
-def _absolute(options: Mapping[str, object], directory: Path) -> Mapping[str, object]:
+def _absolute_options(options: Mapping[str, object], directory: Path) -> Mapping[str, object]:
     given = {"cwd": "", **options} if "command" in options else options
     return {**given, **{name: str(directory / str(given[name])) for name in _PATHS if name in given}}
 
 
-def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+def _refuse_doubled_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     """A JSON object with unique keys: of two equal ones, the first would be silently ignored."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -194,16 +194,16 @@ def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _rules(content: TeamFile, author: str, now: datetime) -> list[Rule]:
+def _rules_of(content: TeamFile, author: str, now: datetime) -> list[Rule]:
     edit = Edit(author, now, new_uuid7)
     return [new_rule(draft, content.team.team_id, edit) for draft in content.rules]
 
 
-def _check(sources: Sequence[SeedFile], rules: Sequence[Rule], channels: Channels) -> None:
+def _check_teams(sources: Sequence[SeedFile], rules: Sequence[Rule], channels: Channels) -> None:
     """All problems of tree and rules at once: to fix files, the whole list is needed."""
     teams = {source.content.team.team_id: source.content.team for source in sources}
     files = {source.content.team.team_id: source.file for source in sources}
-    found = [f"{_blamed(p.field, files)}: {p.message}" for p in check_teams([s.content.team for s in sources])]
+    found = [f"{_file_to_blame(p.field, files)}: {p.message}" for p in check_teams([s.content.team for s in sources])]
     for source in sources:
         own = [rule for rule in rules if rule.team_id == source.content.team.team_id]
         engines = filter(None, map(_no_engine, source.content.team.members))
@@ -228,7 +228,7 @@ def _no_engine(member: Member) -> str | None:
     return f"{member.system_id}: there is no engine {member.engine!r}; installed are {', '.join(installed)}"
 
 
-def _blamed(field: str, files: Mapping[TeamId, Path]) -> str:
+def _file_to_blame(field: str, files: Mapping[TeamId, Path]) -> str:
     """The file that defines the team in a problem's path (`teams.<team_id>…`), otherwise the directory."""
     named = [team_id for team_id in files if field == f"teams.{team_id}" or field.startswith(f"teams.{team_id}.")]
     return str(files[max(named, key=len)]) if named else str(next(iter(files.values())).parent)

@@ -153,25 +153,25 @@ class RuleService:
 
     async def check_editor(self, caller: Principal) -> None:
         """Raise Forbidden, recorded, unless the caller may edit the rules of some team."""
-        await self._begin(caller, ())
+        await self._begin_edit(caller, ())
 
     async def create(self, caller: Principal, new: NewRule, order: Order) -> WrittenRule:
         """Make a rule. Raises Forbidden, InvalidInput, Conflict (the id is that of another rule)."""
-        await self._begin(caller, [new.team_id])
+        await self._begin_edit(caller, [new.team_id])
         change = new_one(new.team_id, new.fields, edit_by(author_of(caller)))
         if new.rule_id is None:
-            return await self._one(caller, [change], order)
+            return await self._write_one(caller, [change], order)
         change = RuleChange(None, replace(change.rule, rule_id=new.rule_id))
-        if (there := await self._same(change.rule)) is not None:
+        if (there := await self._find_repeated(change.rule)) is not None:
             return there
         try:
-            return await self._one(caller, [change], order)
+            return await self._write_one(caller, [change], order)
         except Conflict:  # the same request came twice at the same moment
-            if (there := await self._same(change.rule)) is not None:
+            if (there := await self._find_repeated(change.rule)) is not None:
                 return there
             raise
 
-    async def _same(self, wanted: Rule) -> WrittenRule | None:
+    async def _find_repeated(self, wanted: Rule) -> WrittenRule | None:
         """The answer to a repeated request: the rule that the first one created."""
         there = await store.get_rule(self._runtime.database, wanted.rule_id)
         if there is None:
@@ -188,7 +188,7 @@ class RuleService:
 
         Raises Forbidden, NotFound, InvalidInput, Conflict (it differs from what was seen).
         """
-        await self._begin(caller, [])
+        await self._begin_edit(caller, [])
         rule = await existing(self._runtime, patch.rule_id)
         await self.check_scope(caller, [rule.team_id])
         await self._check_seen(rule, patch.version)
@@ -200,11 +200,11 @@ class RuleService:
         changes = patched(rule, patch.fields, edit_by(author_of(caller)))
         if not changes:
             return WrittenRule(rule_json(rule), self._runtime.rule_book.rules.version, (), None, fresh=False)
-        return await self._one(caller, changes, order)
+        return await self._write_one(caller, changes, order)
 
     async def delete(self, caller: Principal, rule_id: UUID, version: int, order: Order) -> WrittenRules:
         """Remove a rule; restoring the previous version brings it back. Raises as `update`."""
-        await self._begin(caller, [])
+        await self._begin_edit(caller, [])
         rule = await existing(self._runtime, rule_id)
         await self.check_scope(caller, [rule.team_id])
         await self._check_seen(rule, version)
@@ -221,9 +221,9 @@ class RuleService:
 
     async def restore(self, caller: Principal, version: int, team_id: TeamId | None, order: Order) -> WrittenRules:
         """Restore the rules, or those of one team, to a version. Raises as `import_`, and NotFound."""
-        await self._begin(caller, [] if team_id is None else [team_id])
+        await self._begin_edit(caller, [] if team_id is None else [team_id])
         edit = edit_by(author_of(caller))
-        return await self._exactly(caller, order, lambda: back_to(self._runtime, version, team_id, edit))
+        return await self._write_exactly(caller, order, lambda: back_to(self._runtime, version, team_id, edit))
 
     async def import_(
         self, caller: Principal, document: object, cases: Sequence[object] | None, order: Order
@@ -233,15 +233,15 @@ class RuleService:
         The rules of an SOP become what the file says too, until the SOP is loaded again. Raises Forbidden when one of
         the teams is out of scope (then nothing is done), InvalidInput, Conflict.
         """
-        await self._begin(caller, [])
-        return await self._exactly(caller, order, lambda: self._imported(caller, document, cases))
+        await self._begin_edit(caller, [])
+        return await self._write_exactly(caller, order, lambda: self._propose_import(caller, document, cases))
 
-    async def _imported(self, caller: Principal, document: object, cases: Sequence[object] | None) -> Proposed:
+    async def _propose_import(self, caller: Principal, document: object, cases: Sequence[object] | None) -> Proposed:
         edit = edit_by(author_of(caller))
         named, proposed = await from_document(self._runtime, document, edit)
         await self.check_scope(caller, named)
         if caller.role != "operator":
-            proposed = replace(proposed, changes=[_signed(change, edit) for change in proposed.changes])
+            proposed = replace(proposed, changes=[_sign_change(change, edit) for change in proposed.changes])
         await refuse_wrong(self._runtime, proposed.changes)
         if cases is not None:
             await self._replays.require(cases, proposed, reach_of(self._runtime, caller))
@@ -249,10 +249,10 @@ class RuleService:
 
     async def load_sop(self, caller: Principal, name: str, document: object, order: Order) -> WrittenRules:
         """Create or update exactly the rules of a standing operating procedure. Raises as `import_`."""
-        await self._begin(caller, [])
-        return await self._exactly(caller, order, lambda: self._loaded(caller, name, document))
+        await self._begin_edit(caller, [])
+        return await self._write_exactly(caller, order, lambda: self._propose_load(caller, name, document))
 
-    async def _loaded(self, caller: Principal, name: str, document: object) -> Proposed:
+    async def _propose_load(self, caller: Principal, name: str, document: object) -> Proposed:
         teams = {team.team_id: team for team in self._runtime.rule_book.rules.teams}
         sop = parse_sop(document, teams)
         if sop.name != name:
@@ -263,22 +263,22 @@ class RuleService:
 
     async def unload_sop(self, caller: Principal, name: str, order: Order) -> WrittenRules:
         """Disable all rules of a standing operating procedure. Raises Forbidden, NotFound."""
-        await self._begin(caller, [])
-        return await self._exactly(caller, order, lambda: self._unloaded(caller, name))
+        await self._begin_edit(caller, [])
+        return await self._write_exactly(caller, order, lambda: self._propose_unload(caller, name))
 
-    async def _unloaded(self, caller: Principal, name: str) -> Proposed:
+    async def _propose_unload(self, caller: Principal, name: str) -> Proposed:
         version, present = await store.list_rules(self._runtime.database, source=PREFIX + name)
         if not present:
             raise NotFound(f"no SOP {name!r} has ever been loaded")
         await self.check_scope(caller, {rule.team_id for rule in present})
         return Proposed(version, unload_changes(name, present, edit_by(author_of(caller))))
 
-    async def _begin(self, caller: Principal, team_ids: Collection[TeamId]) -> None:
+    async def _begin_edit(self, caller: Principal, team_ids: Collection[TeamId]) -> None:
         """Check by the current teams and members, so that a role just lost no longer counts."""
         await self._runtime.rule_book.refresh()
         await self.check_scope(caller, team_ids)
 
-    async def _exactly(
+    async def _write_exactly(
         self, caller: Principal, order: Order, propose: Callable[[], Awaitable[Proposed]]
     ) -> WrittenRules:
         """Write the proposal, unless rules were written meanwhile: then it is recomputed."""
@@ -291,7 +291,7 @@ class RuleService:
 
         return await (settled(attempt) if order.expected_version is None else attempt())
 
-    async def _one(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> WrittenRule:
+    async def _write_one(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> WrittenRule:
         written = await self._write(caller, changes, order)
         form = written.changes[0].after
         assert form is not None, "a single edit cannot remove a rule"  # noqa: S101
@@ -302,16 +302,16 @@ class RuleService:
         await self.check_scope(caller, {change.rule.team_id for change in changes})
         await refuse_wrong(self._runtime, changes)
         before = self._replays.before(changes)
-        version, done = await self._commit(caller, changes, order)
+        version, done = await self._commit_changes(caller, changes, order)
         return WrittenRules(
             version,
             len(done),
             first_changes(done),
-            await self._afterwards(self._records.lint_edit(done, written=not order.dry_run)),
-            await self._afterwards(self._replays.blast(before, changes)),
+            await self._do_afterwards(self._records.lint_edit(done, written=not order.dry_run)),
+            await self._do_afterwards(self._replays.blast(before, changes)),
         )
 
-    async def _commit(
+    async def _commit_changes(
         self, caller: Principal, changes: Sequence[RuleChange], order: Order
     ) -> tuple[int, Sequence[RuleChange]]:
         """The version now in force, and what was written; other processes follow within a second."""
@@ -325,10 +325,10 @@ class RuleService:
         by = Authorship(author_of(caller), order.reason)
         done = await store.write(runtime.database, changes, by=by, expected_version=order.expected_version)
         runtime.notifier.notify(RULES)
-        await self._afterwards(runtime.rule_book.refresh())
+        await self._do_afterwards(runtime.rule_book.refresh())
         return done
 
-    async def _afterwards(self, work: Awaitable[_T]) -> _T | None:
+    async def _do_afterwards(self, work: Awaitable[_T]) -> _T | None:
         """Errors after the write must not make it look like a failure."""
         try:
             return await work
@@ -347,7 +347,7 @@ class RuleService:
         )
 
 
-def _signed(change: RuleChange, edit: Edit) -> RuleChange:
+def _sign_change(change: RuleChange, edit: Edit) -> RuleChange:
     """A file may name a rule's author only for an operator, who restores exports; others sign themselves."""
     before, after = change.before, change.after
     if after is None:
