@@ -25,7 +25,7 @@ def damage(version: object) -> str | None:
     """
     pip, package = f"{sys.prefix}/bin/pip", os.path.dirname(os.path.abspath(__file__))
     again = f"{pip} install --force-reinstall --no-deps {DISTRIBUTION}"
-    if other := _other(os.path.dirname(package)):
+    if other := _find_other(os.path.dirname(package)):
         return (
             f"{other} has files in the package of {DISTRIBUTION}, {package}: one has overwritten the other. Install "
             f"{DISTRIBUTION} into an environment of its own, or: {pip} uninstall -y {_THEIRS} && {again}"
@@ -35,19 +35,19 @@ def damage(version: object) -> str | None:
 
 def install_command(extra: str) -> str:
     """How to install an extra here: from the checkout that this program runs from, otherwise from the package index."""
-    pip, checkout = f"{_near(sys.prefix)}/bin/pip", os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+    pip, checkout = f"{_relative_path(sys.prefix)}/bin/pip", os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     if not os.path.isfile(f"{checkout}/pyproject.toml"):
         return f"{pip} install '{DISTRIBUTION}[{extra}]'"
-    return f"{pip} install -e '{_near(checkout)}[{extra}]'"
+    return f"{pip} install -e '{_relative_path(checkout)}[{extra}]'"
 
 
-def _near(path: str) -> str:
+def _relative_path(path: str) -> str:
     """The path relative to here, if it is here or below."""
     near = os.path.relpath(path)
     return path if near.startswith("..") else near
 
 
-def _other(place: str) -> str | None:
+def _find_other(place: str) -> str | None:
     """The name and version of the other distribution, if it has files in our package."""
     for name in os.listdir(place):
         if not (name.lower().startswith(f"{_THEIRS}-") and name.endswith(".dist-info")):

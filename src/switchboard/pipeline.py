@@ -179,35 +179,35 @@ class MessagePipeline:
             keep=self._route_fn is None,
         )
         context = RoutingContext(str(request_id), self._source_butler, source.known(), request_context)
-        question = _question(message, source, known)
+        question = _question_of(message, source, known)
 
         async def process(one: Message) -> RoutingResult:
-            return await self._isolated(one, question, context)
+            return await self._route_isolated(one, question, context)
 
         if request_context is not None or not self._dedupe or not (source.idempotency_key or source.external_event_id):
             return await process(message)
         return await self._leg.once(message, process)
 
-    async def _isolated(self, message: Message, question: Question, context: RoutingContext) -> RoutingResult:
+    async def _route_isolated(self, message: Message, question: Question, context: RoutingContext) -> RoutingResult:
         """Within a routing context of its own: tasks inherit what is set, and never see what another task sets.
 
         What routes within `process`, as a `route_fn` may, has its own back afterwards.
         """
         before = _routing_ctx_var.get()
         try:
-            return await self._routed(message, question, context)
+            return await self._route_message(message, question, context)
         finally:
             _clear_routing_context()
             if before is not None:
                 _routing_ctx_var.set(before)
 
-    async def _routed(self, message: Message, question: Question, context: RoutingContext) -> RoutingResult:
+    async def _route_message(self, message: Message, question: Question, context: RoutingContext) -> RoutingResult:
         began, given = perf_counter(), given_candidates(context.request_context or {})
         question = await self._leg.with_candidates(question) if given is None else replace(question, candidates=given)
-        said = await history_of(self._database, question, _strategy(question, context))
+        said = await history_of(self._database, question, _strategy_for(question, context))
         context = replace(context, conversation_history=said)
         _routing_ctx_var.set(context)
-        answer = await self._answer(question, context, began)
+        answer = await self._ask_strategy(question, context, began)
         found = answer.classification
         if self._route_fn is not None:
             outcomes = await _handed_on(self._route_fn, question, context, answer)
@@ -217,17 +217,17 @@ class MessagePipeline:
             return result_of(context.request_id, answer.model, found, dict.fromkeys(found.acked), status)
 
         async def answers(below: Question) -> SessionOutcome:
-            return await self._answer(below, context, perf_counter())
+            return await self._ask_strategy(below, context, perf_counter())
 
         return await self._leg.deliver(DecidedSubmission(message, question, answer), answers)
 
-    async def _answer(self, question: Question, context: RoutingContext, began: float) -> SessionOutcome:
+    async def _ask_strategy(self, question: Question, context: RoutingContext, began: float) -> SessionOutcome:
         """The answer, which the log has as taking from `began`: with what was read for it, as in the route leg."""
-        return await concluded(self._database, question, await self._answered(question, context), began)
+        return await concluded(self._database, question, await self._answer_question(question, context), began)
 
-    async def _answered(self, question: Question, context: RoutingContext) -> SessionOutcome:
+    async def _answer_question(self, question: Question, context: RoutingContext) -> SessionOutcome:
         if self._classify_fn is None or not question.candidates:
-            return await by_session(self._database, question, context.conversation_history, self._dispatched)
+            return await by_session(self._database, question, context.conversation_history, self._await_report)
         try:
             said = await self._classify_fn(question.text, question.candidates, context)
         except Exception as error:
@@ -235,8 +235,8 @@ class MessagePipeline:
         calls = tuple(ToolCall(ROUTE_TOOL, one, {"status": "accepted"}, ok=True) for one in choices(said))
         return SessionOutcome(parse_calls(Reply(calls=calls, stop_reason="classify_fn"), question.candidates))
 
-    async def _dispatched(self, task: RoutingTask) -> Report:
-        by_keyword = "prompt" in _parameters(self._dispatch_fn)
+    async def _await_report(self, task: RoutingTask) -> Report:
+        by_keyword = "prompt" in _parameters_of(self._dispatch_fn)
         said = await (self._dispatch_fn(prompt=task.text) if by_keyword else self._dispatch_fn(task))
         return said if isinstance(said, Report) else Report(reply_of(said))
 
@@ -262,7 +262,7 @@ async def email_check_and_route_inbox(pipeline: MessagePipeline, mails: Iterable
 # What is known of a message -----------------------------------------------------------------------------------------
 
 
-def _parameters(function: Callable[..., object]) -> Iterable[str]:
+def _parameters_of(function: Callable[..., object]) -> Iterable[str]:
     try:
         return signature(function).parameters
     except (TypeError, ValueError):  # of a built-in function nobody knows them
@@ -275,7 +275,7 @@ def _new_id() -> RequestId:
     return RequestId(make())
 
 
-def _question(message: Message, source: SourceArguments, known: JsonMapping) -> Question:
+def _question_of(message: Message, source: SourceArguments, known: JsonMapping) -> Question:
     sender, payload = message.envelope.sender, message.envelope.payload
     asked = AskedMessage(
         payload.normalized_text,
@@ -289,7 +289,7 @@ def _question(message: Message, source: SourceArguments, known: JsonMapping) -> 
     return Question(message.request_id, message.conversation, team_id, asked, tuple(payload.attachments))
 
 
-def _strategy(question: Question, context: RoutingContext) -> Strategy:
+def _strategy_for(question: Question, context: RoutingContext) -> Strategy:
     """What the Switchboard says of the channel, which may be one that only it knows; else that of our own channels."""
     given = LIMITS.get(string((context.request_context or {}).get("history")))
     return CHANNELS[question.message.channel].history if given is None else given.strategy

@@ -34,12 +34,12 @@ def drop_withheld() -> None:
     """From here on, drop the signals that we ignore, so that nothing that we start ignores them. Main thread only."""
     for number in _PASSED_ON:
         if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, _drop)
+            signal.signal(number, _drop_signal)
 
 
 def is_withheld(number: signal.Signals) -> bool:
     """Whether our parent withholds this signal from us."""
-    return signal.getsignal(number) in {signal.SIG_IGN, _drop}
+    return signal.getsignal(number) in {signal.SIG_IGN, _drop_signal}
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def default_signals() -> Iterator[None]:
     _OPEN.count += 1
     try:
         for number in ignored:
-            signal.signal(number, _drop)
+            signal.signal(number, _drop_signal)
         yield
     finally:
         _OPEN.count -= 1
@@ -65,5 +65,5 @@ def default_signals() -> Iterator[None]:
             signal.signal(_OPEN.ignored.pop(), signal.SIG_IGN)
 
 
-def _drop(number: int, frame: FrameType | None) -> None:
+def _drop_signal(number: int, frame: FrameType | None) -> None:
     """Do nothing: unlike an ignored signal, one with a handler is at its default in a program that we start."""

@@ -57,13 +57,13 @@ def walk(root: int, refused: Callable[[OSError], None], *, files: bool = True) -
     at = os.dup(root)
     levels: list[_Level] = []
     try:
-        levels.append(_Level(at, _identity(at), []))
-        yield from _entries(at, levels, 0, files)
+        levels.append(_Level(at, _identity_of(at), []))
+        yield from _entries_at(at, levels, 0, files)
         while levels:
             if not levels[-1].waiting:
                 levels.pop()
                 if levels:
-                    at = _climbed(at, levels[-1])
+                    at = _climb_above(at, levels[-1])
                 continue
             name, length = levels[-1].waiting.pop()
             try:
@@ -74,14 +74,14 @@ def walk(root: int, refused: Callable[[OSError], None], *, files: bool = True) -
             if levels[-1].opened is None:
                 os.close(at)
             at = inner
-            levels.append(_Level(at if len(levels) < _KEPT else None, _identity(at), []))
-            yield from _entries(at, levels, length, files)
+            levels.append(_Level(at if len(levels) < _KEPT else None, _identity_of(at), []))
+            yield from _entries_at(at, levels, length, files)
     finally:
         for number in {at, *(level.opened for level in levels if level.opened is not None)}:
             os.close(number)
 
 
-def _entries(at: int, levels: list[_Level], length: int, files: bool) -> Iterator[TreeEntry]:
+def _entries_at(at: int, levels: list[_Level], length: int, files: bool) -> Iterator[TreeEntry]:
     waiting = levels[-1].waiting
     with os.scandir(at) as found:
         for entry in found:
@@ -93,9 +93,9 @@ def _entries(at: int, levels: list[_Level], length: int, files: bool) -> Iterato
                 yield one
 
 
-def _climbed(at: int, to: _Level) -> int:
+def _climb_above(at: int, to: _Level) -> int:
     """The descriptor of the level above, instead of that of `at`."""
-    outer = to.opened if to.opened is not None else _outer(at, to.identity)
+    outer = to.opened if to.opened is not None else _open_outer(at, to.identity)
     os.close(at)
     return outer
 
@@ -108,16 +108,16 @@ def remove_tree(above: int, name: str, check: Callable[[], None] = lambda: None)
     if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
         os.unlink(name, dir_fd=above)
         return
-    names, outside = [name], [_identity(above)]
-    at = _entered(above, name)
+    names, outside = [name], [_identity_of(above)]
+    at = _enter_directory(above, name)
     try:
         while names:
             if (below := _first_full(at, check)) is not None:
-                outside.append(_identity(at))
+                outside.append(_identity_of(at))
                 names.append(below)
-                inner = _entered(at, below)
+                inner = _enter_directory(at, below)
             else:
-                inner = _outer(at, outside.pop())
+                inner = _open_outer(at, outside.pop())
             os.close(at)
             at = inner
             if below is None:
@@ -134,12 +134,12 @@ def _first_full(at: int, check: Callable[[], None]) -> str | None:
             with suppress(FileNotFoundError):
                 if not entry.is_dir(follow_symlinks=False):
                     os.unlink(entry.name, dir_fd=at)
-                elif not _removed(at, entry.name):
+                elif not _remove_entry(at, entry.name):
                     return entry.name
     return None
 
 
-def _removed(at: int, name: str) -> bool:
+def _remove_entry(at: int, name: str) -> bool:
     try:
         os.rmdir(name, dir_fd=at)
     except OSError as error:
@@ -149,7 +149,7 @@ def _removed(at: int, name: str) -> bool:
     return True
 
 
-def _entered(at: int, name: str) -> int:
+def _enter_directory(at: int, name: str) -> int:
     """The descriptor of a directory that is to be emptied: its mode is changed if its owner may not do so."""
     try:
         inner = os.open(name, _OPENED, dir_fd=at)
@@ -166,15 +166,15 @@ def _entered(at: int, name: str) -> int:
     return inner
 
 
-def _outer(at: int, expected: _Identity) -> int:
+def _open_outer(at: int, expected: _Identity) -> int:
     """The directory above an open one. Raises OSError if it is not the expected one."""
     outer = os.open("..", _OPENED, dir_fd=at)
-    if _identity(outer) != expected:
+    if _identity_of(outer) != expected:
         os.close(outer)
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
     return outer
 
 
-def _identity(opened: int) -> _Identity:
+def _identity_of(opened: int) -> _Identity:
     found = os.fstat(opened)
     return found.st_dev, found.st_ino
