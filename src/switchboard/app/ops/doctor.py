@@ -43,13 +43,13 @@ async def check_database(settings: Settings, told: Told | None = None, *, notify
     """
     try:
         async with existing_database(settings) as database:
-            found = [finding async for finding in _look(database, settings, told)]
+            found = [finding async for finding in _examine_database(database, settings, told)]
             return found + (await send_test_notices(database, settings.notify) if notify else [])
     except (SwitchboardError, OSError, asyncpg.PostgresError) as failure:
         return [error("database", str(failure), "start it, or correct database_url or data_dir")]
 
 
-async def _look(database: Database, settings: Settings, told: Told | None) -> AsyncIterator[CheckResult]:
+async def _examine_database(database: Database, settings: Settings, told: Told | None) -> AsyncIterator[CheckResult]:
     for finding in await check_server(database):
         yield finding
     if settings.database_direct_url is not None:

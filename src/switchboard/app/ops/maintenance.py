@@ -117,41 +117,45 @@ class Retention:
     async def sessions(self) -> int:
         """Sessions that expired an hour ago, unsettled reservations, past cooldowns; returns how many rows."""
         gone = await model_usage.forget_expired(self._database)
-        return gone + await _all(
+        return gone + await _repeat_bites(
             lambda: classification_log.forget_sessions(self._database, _SESSIONS_STAY, _EMPTIED_AT_ONCE)
         )
 
     async def events(self) -> int:
         """Events of items that have ended, once their messages are old; returns how many rows."""
         below = _first_id(_EVENTS_STAY)
-        return await _all(lambda: steps.forget_events(self._database, below, _EMPTIED_AT_ONCE))
+        return await _repeat_bites(lambda: steps.forget_events(self._database, below, _EMPTIED_AT_ONCE))
 
     async def strangers(self) -> int:
         """Messages held for 30 days, and strangers without held messages; returns how many of both."""
-        return await _all(lambda: strangers.forget(self._database, _HELD_STAY))
+        return await _repeat_bites(lambda: strangers.forget(self._database, _HELD_STAY))
 
     async def blobs(self) -> int:
         """Files without a message; returns how many."""
-        return await _all(lambda: blobs.forget(self._database, _BLOBS_STAY, _BLOBS_AT_ONCE))
+        return await _repeat_bites(lambda: blobs.forget(self._database, _BLOBS_STAY, _BLOBS_AT_ONCE))
 
     async def entries(self, keep_days: int) -> int:
         """Entries replaced by a summary for 30 days, and older histories and summaries; returns how many of all."""
-        gone = await _all(lambda: compaction.erase(self._database, _EMPTIED_AT_ONCE))
+        gone = await _repeat_bites(lambda: compaction.erase(self._database, _EMPTIED_AT_ONCE))
         below = _first_id(timedelta(days=keep_days))
-        gone += await _all(lambda: history.erase(self._database, below, _HISTORIES_AT_ONCE))
-        return gone + await _all(lambda: compaction.erase_summaries(self._database, below, _EMPTIED_AT_ONCE))
+        gone += await _repeat_bites(lambda: history.erase(self._database, below, _HISTORIES_AT_ONCE))
+        return gone + await _repeat_bites(lambda: compaction.erase_summaries(self._database, below, _EMPTIED_AT_ONCE))
 
     async def classifications(self, keep_days: int) -> int:
         """Old attempts, calls and keys, except corrected attempts; returns how many rows."""
         age = timedelta(days=keep_days)
-        gone = await _all(lambda: classification_log.forget_classifications(self._database, age, _EMPTIED_AT_ONCE))
-        gone += await _all(lambda: classification_log.forget_calls(self._database, age, _EMPTIED_AT_ONCE))
+        gone = await _repeat_bites(
+            lambda: classification_log.forget_classifications(self._database, age, _EMPTIED_AT_ONCE)
+        )
+        gone += await _repeat_bites(lambda: classification_log.forget_calls(self._database, age, _EMPTIED_AT_ONCE))
         gone += await model_usage.forget_flows(self._database, keep_days)
         below = _first_id(age)
-        return gone + await _all(lambda: classification_log.forget_keys(self._database, below, _EMPTIED_AT_ONCE))
+        return gone + await _repeat_bites(
+            lambda: classification_log.forget_keys(self._database, below, _EMPTIED_AT_ONCE)
+        )
 
 
-async def _all(bite: Callable[[], Awaitable[int]]) -> int:
+async def _repeat_bites(bite: Callable[[], Awaitable[int]]) -> int:
     """Repeat until nothing is left."""
     gone = 0
     while count := await bite():
@@ -174,7 +178,7 @@ class DeadLetterMaintenance:
         """Notify each System4, in a notice or two, of the dead letters that wait for it; returns how many."""
         told = 0
         for handler in await dead_letters.waiting_handlers(self._database):
-            count = await _all(partial(dead_letters.digest, self._database, handler))
+            count = await _repeat_bites(partial(dead_letters.digest, self._database, handler))
             log.info("dead letters reported in a digest", system_id=handler, dead_letters=count)
             told += count
         if told:
@@ -183,15 +187,15 @@ class DeadLetterMaintenance:
 
     async def log(self) -> int:
         """Log a warning for each new dead letter, whichever process made it; returns how many."""
-        return await _all(lambda: dead_letters.log(self._database, _AT_ONCE, _log))
+        return await _repeat_bites(lambda: dead_letters.log(self._database, _AT_ONCE, _log_report))
 
     async def tell_senders(self) -> int:
         """Tell the last day's senders, once per message, that it was undeliverable; returns how many were told."""
         since = _first_id(_TOLD_WITHIN)
         untold = await dead_letters.untold(self._database, since, _AT_ONCE)
-        return sum([await self._tell(message) for message in untold])
+        return sum([await self._tell_sender(message) for message in untold])
 
-    async def _tell(self, message: UntoldMessage) -> bool:
+    async def _tell_sender(self, message: UntoldMessage) -> bool:
         envelope = whole_envelope(Original(message.raw, message.media_type, message.envelope))
         channel = self._channels[message.channel]
         sign = "unreadable" if envelope is None else channel.automatic(envelope)
@@ -207,10 +211,12 @@ class DeadLetterMaintenance:
 
     async def empty(self, keep_days: int) -> int:
         """Empty the payloads of dead letters handled long ago; returns how many."""
-        return await _all(lambda: dead_letters.empty(self._database, keep_days=keep_days, limit=_EMPTIED_AT_ONCE))
+        return await _repeat_bites(
+            lambda: dead_letters.empty(self._database, keep_days=keep_days, limit=_EMPTIED_AT_ONCE)
+        )
 
 
-def _log(report: DeadLetterReport) -> None:
+def _log_report(report: DeadLetterReport) -> None:
     ids = {"dead_letter_id": str(report.dead_letter_id), "request_id": str(report.request_id)}
     where = {"team_id": report.team_id, "channel": report.channel, "system_id": report.system_id}
     log.warning("dead letter", **ids, category=report.category, reason=report.reason, **where)

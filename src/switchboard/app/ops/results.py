@@ -44,30 +44,30 @@ async def erase_results(database: Database, results: Path, keep_days: int) -> in
     readers = await asyncio.to_thread(lambda: sorted(results.glob("*/*")))
     names = await history.awaited_files(database, below) if readers else set()
     wanted = KeptFiles(names, oldest.timestamp(), recent.timestamp())
-    return sum([await _erase(database, root, below, wanted) for root in readers])
+    return sum([await _erase_results(database, root, below, wanted) for root in readers])
 
 
-async def _erase(database: Database, root: Path, below: UUID, wanted: KeptFiles) -> int:
+async def _erase_results(database: Database, root: Path, below: UUID, wanted: KeptFiles) -> int:
     try:
         turns = await in_thread(lambda stop: turns_with_results(root, stop))
         held = await history.held(database, [turn for turn in turns if turn >= below]) if turns else set()
         gone = [turn for turn in turns if turn not in held][:_AT_ONCE]
-        return await in_thread(lambda stop: _clean(root, gone, wanted, stop))
+        return await in_thread(lambda stop: _clean_directory(root, gone, wanted, stop))
     except (ToolRefusal, OSError) as error:
         why = meaning(error) if isinstance(error, OSError) else str(error)
         log.warning("old results of tools cannot be removed", directory=str(root), reason=why)
         return 0
 
 
-def _clean(root: Path, gone: Sequence[UUID], wanted: KeptFiles, stop: StopSignal) -> int:
-    removed = sum(_removed(root, turn, stop) for turn in gone)
+def _clean_directory(root: Path, gone: Sequence[UUID], wanted: KeptFiles, stop: StopSignal) -> int:
+    removed = sum(_remove_turn(root, turn, stop) for turn in gone)
     with suppress(FileNotFoundError):  # another worker on this machine was faster
         remove_images(root, wanted, stop)
     remove_if_empty(root)
     return removed
 
 
-def _removed(root: Path, turn: UUID, stop: StopSignal) -> bool:
+def _remove_turn(root: Path, turn: UUID, stop: StopSignal) -> bool:
     try:
         remove_results(root, turn, stop)
     except FileNotFoundError:
