@@ -45,7 +45,7 @@ def parse_envelope(raw: bytes | Mapping[str, object], *, now: datetime) -> Envel
     rfc3339_string_required, timezone_required, future_timestamp, past_timestamp, placeholder_event_id,
     metadata_raw_must_be_null, empty_message, passages_differ. `field` is None only if the input as a whole is at fault.
     """
-    envelope = read_envelope(raw if isinstance(raw, bytes) else _encoded(raw))
+    envelope = read_envelope(raw if isinstance(raw, bytes) else _encode_body(raw))
     check_envelope(envelope, now)
     return envelope
 
@@ -74,10 +74,10 @@ def split_batch(body: bytes) -> list[bytes]:
     """
     # A lone surrogate is one envelope's fault, but stops the scanner, so a copy of the same length is scanned.
     masked = body.replace(rb"\ud", rb"\u1").replace(rb"\uD", rb"\u1")
-    array, items = _scanned(masked)
+    array, items = _scan_array(masked)
     check_batch(items)
     start = masked.rindex(b"]") + 1 - len(array)
-    return list(_cut(body[start:], array, items))
+    return list(_cut_items(body[start:], array, items))
 
 
 def check_batch(envelopes: Sequence[object]) -> None:
@@ -105,7 +105,7 @@ def json_schema() -> JsonObject:
     return published(SCHEMA_VERSION, schema)
 
 
-def _scanned(body: bytes) -> tuple[bytes, list[bytes]]:
+def _scan_array(body: bytes) -> tuple[bytes, list[bytes]]:
     """The array of envelopes, and its items."""
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
@@ -130,7 +130,7 @@ def _only_field(fields: Mapping[str, msgspec.Raw]) -> bytes:
     return bytes(fields["envelopes"])
 
 
-def _cut(original: bytes, array: bytes, items: Sequence[bytes]) -> Iterator[bytes]:
+def _cut_items(original: bytes, array: bytes, items: Sequence[bytes]) -> Iterator[bytes]:
     """The items again, from the original bytes; only commas and blanks are between them."""
     at = 1
     for item in items:
@@ -139,7 +139,7 @@ def _cut(original: bytes, array: bytes, items: Sequence[bytes]) -> Iterator[byte
         at += len(item)
 
 
-def _encoded(raw: Mapping[str, object]) -> bytes:
+def _encode_body(raw: Mapping[str, object]) -> bytes:
     """One path for both forms: invalid JSON is detected here, everything else by the same validator."""
     try:
         return json.dumps(dict(raw), allow_nan=False).encode()

@@ -87,51 +87,51 @@ _FIELD_OF_CODE: Final[Mapping[str, str]] = {
 }
 
 
-def _wrong(code: str) -> PydanticCustomError:
+def _error_of(code: str) -> PydanticCustomError:
     return PydanticCustomError(code, _SENTENCES[code])
 
 
-def _rfc3339(value: object) -> object:
+def _check_time(value: object) -> object:
     """A time must be a string with a zone: for a number or a naive time the zone would be a guess."""
     if isinstance(value, datetime):
         return value
     if not isinstance(value, str):
-        raise _wrong("rfc3339_string_required")
+        raise _error_of("rfc3339_string_required")
     text = value.strip()
     if not _RFC3339.fullmatch(text):
-        raise _wrong("timezone_required" if re.fullmatch(r"[\dT: .-]+", text) else "rfc3339_string_required")
+        raise _error_of("timezone_required" if re.fullmatch(r"[\dT: .-]+", text) else "rfc3339_string_required")
     return text
 
 
-def _check(value: dict[Any, Any] | list[Any], left: int) -> None:
+def _check_depth(value: dict[Any, Any] | list[Any], left: int) -> None:
     if left == 0:
-        raise _wrong("too_deep")
+        raise _error_of("too_deep")
     for child in value.values() if isinstance(value, dict) else value:
         if isinstance(child, str):  # most of them are: checked first, without a call
             continue
         if isinstance(child, (dict, list)):
-            _check(child, left - 1)
+            _check_depth(child, left - 1)
         elif isinstance(child, float) and not math.isfinite(child):
-            raise _wrong("not_a_json_number")
+            raise _error_of("not_a_json_number")
         elif isinstance(child, int) and child <= _TOO_LONG:
             raise PydanticCustomError("long_number", "must not hold a number of more than 4300 characters")
 
 
-def _shallow(value: object) -> object:
+def _check_shallow(value: object) -> object:
     if isinstance(value, (dict, list)):
-        _check(value, MAX_DEPTH)
+        _check_depth(value, MAX_DEPTH)
     return value
 
 
 def _platform_object(value: object) -> object:
     if not isinstance(value, (dict, str, type(None))):
-        raise _wrong("wrong_type")
-    return _shallow(value)
+        raise _error_of("wrong_type")
+    return _check_shallow(value)
 
 
-def _short(value: JsonObject) -> JsonObject:
-    if len(msgspec.json.encode(_shallow(value))) > MAX_ADDRESS:
-        raise _wrong("address_too_long")
+def _check_size(value: JsonObject) -> JsonObject:
+    if len(msgspec.json.encode(_check_shallow(value))) > MAX_ADDRESS:
+        raise _error_of("address_too_long")
     return value
 
 
@@ -148,15 +148,15 @@ def _with_text(payload: Any) -> Any:
     return {**payload, "normalized_text": said}
 
 
-def _consistent(envelope: Any) -> Any:
+def _check_consistency(envelope: Any) -> Any:
     payload = envelope.payload
     if payload.passages and payload.normalized_text != joined(payload.passages):
-        raise _wrong("passages_differ")
+        raise _error_of("passages_differ")
     if envelope.control.ingestion_tier == "metadata" and envelope.payload.raw is not None:
-        raise _wrong("metadata_raw_must_be_null")
+        raise _error_of("metadata_raw_must_be_null")
     empty = not envelope.payload.normalized_text and not envelope.payload.attachments
     if empty and envelope.event.kind == "message":
-        raise _wrong("empty_message")
+        raise _error_of("empty_message")
     return envelope
 
 
@@ -164,18 +164,18 @@ def _consistent(envelope: Any) -> Any:
 _NO_NUL: Final = r"^[^\x00]*$"
 _RULES: Final[Mapping[Any, Any]] = {
     bool: StrictBool,
-    Timestamp: Annotated[AwareDatetime, BeforeValidator(_rfc3339)],
+    Timestamp: Annotated[AwareDatetime, BeforeValidator(_check_time)],
     Raw: Annotated[
         Any,
         AfterValidator(_platform_object),
         WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}, {"type": "null"}]}),
     ],
-    Trace: Annotated[JsonObject, AfterValidator(_shallow)],
-    Address: Annotated[JsonObject, AfterValidator(_short)],
+    Trace: Annotated[JsonObject, AfterValidator(_check_shallow)],
+    Address: Annotated[JsonObject, AfterValidator(_check_size)],
 }
 """Types for which pydantic is more lenient than we are, or explains less."""
 _CHECKS: Final[Mapping[type[Struct], JsonObject]] = {
-    Envelope: {"_consistent": model_validator(mode="after")(_consistent)},
+    Envelope: {"_consistent": model_validator(mode="after")(_check_consistency)},
     Payload: {"_with_text": model_validator(mode="before")(_with_text)},
 }
 """What concerns several fields at once."""
@@ -194,13 +194,13 @@ def strict_envelope(data: bytes) -> Envelope:
     try:
         return msgspec.convert(model_of(Envelope).model_validate_json(data), Envelope, from_attributes=True)
     except ValidationError as error:
-        raise _refusal(error, data) from None
+        raise _refusal_of(error, data) from None
 
 
 @cache
 def model_of(struct: type[Struct]) -> type[BaseModel]:
     """The model with the fields of `struct`, under its name."""
-    known: JsonObject = {one.name: (_ruled(one.type), _default(one)) for one in fields(struct)}
+    known: JsonObject = {one.name: (_ruled_annotation(one.type), _default_of(one)) for one in fields(struct)}
     config = ConfigDict(extra="forbid", frozen=True)
     checks = _CHECKS.get(struct, {})
     return create_model(struct.__name__, __config__=config, __doc__=struct.__doc__, __validators__=checks, **known)
@@ -217,7 +217,7 @@ class AsModel:
         return handler.generate_schema(model_of(self._struct))
 
 
-def _ruled(kind: Any) -> Any:
+def _ruled_annotation(kind: Any) -> Any:
     """The same annotation in pydantic's terms."""
     if kind in _RULES:
         return _RULES[kind]
@@ -226,11 +226,11 @@ def _ruled(kind: Any) -> Any:
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         if _is_as_it_is(args[1]):
-            return Annotated[_ruled(args[0]), _limit(*args), AfterValidator(_not_blank)]
-        return Annotated[_ruled(args[0]), _limit(*args)]
+            return Annotated[_ruled_annotation(args[0]), _limit_field(*args), AfterValidator(_not_blank)]
+        return Annotated[_ruled_annotation(args[0]), _limit_field(*args)]
     if origin in (Union, UnionType):
-        return Union[tuple(_ruled(arg) for arg in args)]  # noqa: UP007 - its members are known only here
-    return origin[tuple(_ruled(arg) for arg in args)] if origin in (tuple, dict) else kind
+        return Union[tuple(_ruled_annotation(arg) for arg in args)]  # noqa: UP007 - its members are known only here
+    return origin[tuple(_ruled_annotation(arg) for arg in args)] if origin in (tuple, dict) else kind
 
 
 def _is_as_it_is(limit: Meta) -> bool:
@@ -239,11 +239,11 @@ def _is_as_it_is(limit: Meta) -> bool:
 
 def _not_blank(text: str) -> str:
     if not text.strip():
-        raise _wrong("empty_value")
+        raise _error_of("empty_value")
     return text
 
 
-def _limit(kind: object, limit: Meta) -> object:
+def _limit_field(kind: object, limit: Meta) -> object:
     if kind is str:
         low, high = limit.min_length, limit.max_length
         strip = not _is_as_it_is(limit)
@@ -251,7 +251,7 @@ def _limit(kind: object, limit: Meta) -> object:
     return Field(strict=True, ge=limit.ge, le=limit.le) if kind is int else Field(max_length=limit.max_length)
 
 
-def _default(one: FieldInfo) -> Any:
+def _default_of(one: FieldInfo) -> Any:
     if one.required:
         return ...
     default = one.default_factory() if one.default is NODEFAULT else one.default
@@ -262,7 +262,7 @@ def _without_nul(data: bytes) -> bytes:
     """The same JSON without NUL in names and strings, which PostgreSQL cannot store; `payload.raw` stays as it is."""
     try:
         envelope = json.loads(data)
-        cleaned = _freed(envelope)
+        cleaned = _remove_nul(envelope)
     except (ValueError, RecursionError):
         return data  # the validator explains it better
     match envelope, cleaned:
@@ -275,26 +275,26 @@ def _without_nul(data: bytes) -> bytes:
     return json.dumps(cleaned).encode()
 
 
-def _freed(value: object) -> Any:
+def _remove_nul(value: object) -> Any:
     if isinstance(value, dict):
-        return {name.replace("\x00", ""): _freed(child) for name, child in value.items()}
+        return {name.replace("\x00", ""): _remove_nul(child) for name, child in value.items()}
     if isinstance(value, list):
-        return [_freed(child) for child in value]
+        return [_remove_nul(child) for child in value]
     return value.replace("\x00", "") if isinstance(value, str) else value
 
 
-def _refusal(error: ValidationError, data: bytes) -> InvalidInput:
+def _refusal_of(error: ValidationError, data: bytes) -> InvalidInput:
     details = error.errors(include_url=False)
-    first = min(details, key=_rank)
+    first = min(details, key=_rank_error)
     if first["type"] == "json_invalid":
         return not_json(str(first["ctx"]["error"]), data)
-    code, sentence = _explained(first)
-    field = _FIELD_OF_CODE.get(code) or _path(first["loc"])
+    code, sentence = _explain_error(first)
+    field = _FIELD_OF_CODE.get(code) or _path_text(first["loc"])
     rest = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
     return InvalidInput(f"{field or 'the envelope'} {sentence}{rest}", code=code, field=field)
 
 
-def _rank(detail: ErrorDetails) -> int:
+def _rank_error(detail: ErrorDetails) -> int:
     """The most helpful error: a wrong version makes the others meaningless; a misspelt field explains a missing one."""
     if detail["loc"] == ("schema_version",):
         return 0
@@ -319,7 +319,7 @@ def not_json(reason: str, data: bytes) -> InvalidInput:
     return NotJson(f"the body must be one JSON object: {reason}")
 
 
-def _explained(detail: ErrorDetails) -> tuple[str, str]:
+def _explain_error(detail: ErrorDetails) -> tuple[str, str]:
     """Our code for pydantic's, and an explanation."""
     kind, loc = detail["type"], detail["loc"]
     if kind in _SENTENCES:
@@ -327,7 +327,7 @@ def _explained(detail: ErrorDetails) -> tuple[str, str]:
     if kind == "missing":
         return "missing_field", "is required"
     if kind == "extra_forbidden":
-        return "unknown_field", f"is not a field of {SCHEMA_VERSION}{_suggestion(loc)}"
+        return "unknown_field", f"is not a field of {SCHEMA_VERSION}{_suggest_key(loc)}"
     if kind == "literal_error":
         code = "unsupported_schema_version" if loc == ("schema_version",) else "invalid_value"
         return code, wrong(detail)
@@ -336,12 +336,12 @@ def _explained(detail: ErrorDetails) -> tuple[str, str]:
     return _CODES.get(kind, "wrong_type" if kind.endswith("_type") else "invalid_value"), wrong(detail)
 
 
-def _path(loc: Sequence[int | str]) -> str | None:
+def _path_text(loc: Sequence[int | str]) -> str | None:
     # The path repeats names chosen by a stranger.
     return path_of(loc)[:200] or ("[key]" if loc else None)
 
 
-def _suggestion(loc: Sequence[int | str]) -> str:
+def _suggest_key(loc: Sequence[int | str]) -> str:
     known = list(_names_at(loc[:-1]))
     near = difflib.get_close_matches(str(loc[-1])[:64], known, n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(near)}?" if near else f"; known here: {', '.join(known)}"
@@ -351,13 +351,13 @@ def _names_at(loc: Sequence[int | str]) -> Iterator[str]:
     model: type[BaseModel] = model_of(Envelope)
     for part in loc:
         if isinstance(part, str):
-            model = next(iter(_models(model.model_fields[part].annotation)))
+            model = next(iter(_models_in(model.model_fields[part].annotation)))
     yield from model.model_fields
 
 
-def _models(annotation: object) -> Iterator[type[BaseModel]]:
+def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
     """The models in an annotation such as `tuple[Attachment, ...]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):
-        yield from _models(inner)
+        yield from _models_in(inner)
