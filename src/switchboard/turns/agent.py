@@ -89,12 +89,12 @@ class ButlerAgent:
 
     async def prompt(self) -> str:
         """As in the protocol: the options `prompt` and `prompt_file`. Raises NotFound, ConfigurationError."""
-        with _configured():
+        with _blaming_configuration():
             return await asyncio.to_thread(self._parts.engine.prompt_of, self._member)
 
     async def get_model(self, override: str | None = None) -> Sequence[str]:
         """As in the protocol: the option `models`, else all. Also raises NotFound, ConfigurationError."""
-        with _configured():
+        with _blaming_configuration():
             names = self._parts.engine.models_of(self._member)
         if override is None:
             return names
@@ -109,17 +109,17 @@ class ButlerAgent:
         self.require_butler()
         require_session_key(message.session_key)
         require_request_id(message.request_id or "")
-        with _configured():
+        with _blaming_configuration():
             self._parts.engine.models_of(self._member)
         call = await self._parts.engine.call_of(ctx, message)
         named = () if message.model_override is None else call.models or ()
         if (tokens := estimate_tokens(message.user_context)) > MOST_NOTES:
             raise InvalidInput(f"{tokens} tokens; at most {MOST_NOTES} are told to a model", field="user_context")
-        submission, asked_as = await self._submission(message, named), self._parts.registration.claim.worker
+        submission, asked_as = await self._submission_of(message, named), self._parts.registration.claim.worker
         accepted = await self._parts.accept.accept(submission)
         with self._parts.calls.waiting(accepted.request_id, call):
             await self._parts.registration.ask_if_new(asked_as, accepted.request_id)
-            answer = await self._answered(accepted.request_id)
+            answer = await self._wait_for_answer(accepted.request_id)
         self._start_compacting(ctx, message.session_key)
         return answer
 
@@ -141,12 +141,12 @@ class ButlerAgent:
             raise NotFound(f"there is no active butler {self._butler}")
         return member
 
-    async def _submission(self, message: NewMessage, named: Sequence[str]) -> Submission:
+    async def _submission_of(self, message: NewMessage, named: Sequence[str]) -> Submission:
         """The message as it is stored. If one model is `named`, a process that takes over the turn asks the same one.
 
         A request id belongs to its session. Raises InvalidInput.
         """
-        payload = Payload(normalized_text=message.content, attachments=await self._attached(message))
+        payload = Payload(normalized_text=message.content, attachments=await self._attach_images(message))
         now = datetime.now(UTC)
         event = Event(
             external_event_id=message.request_id or str(uuid4()),
@@ -159,30 +159,30 @@ class ButlerAgent:
         envelope = parse_envelope(msgspec.to_builtins(draft), now=now)
         return Submission(envelope, msgspec.json.encode(envelope))
 
-    async def _attached(self, message: NewMessage) -> tuple[Attachment, ...]:
+    async def _attach_images(self, message: NewMessage) -> tuple[Attachment, ...]:
         """References to the images, which are kept before the message is stored. Raises InvalidInput."""
-        _check(message.images)
+        _check_images(message.images)
         if not message.images:
             return ()
         reader = reader_of_session(self._butler, message.channel_name, message.session_key)
         readers = directory_among(reader)
         kept = None if readers is None else self._parts.engine.kept_for(self._member, readers)
-        return tuple([await asyncio.to_thread(_keep, kept, image) for image in message.images])
+        return tuple([await asyncio.to_thread(_keep_image, kept, image) for image in message.images])
 
-    async def _answered(self, request_id: RequestId) -> ProcessedMessage:
+    async def _wait_for_answer(self, request_id: RequestId) -> ProcessedMessage:
         ring = asyncio.Event()
         pause = _LOOK_EVERY_S
         with self._parts.notifier.subscribe(settled_topic(request_id), ring.set):
-            while (found := await self._found(request_id)).state == "pending":
-                if await self._worked(found):
+            while (found := await self._find_delivery(request_id)).state == "pending":
+                if await self._run_next_item(found):
                     pause = _LOOK_EVERY_S
                 else:
                     await wait_at_most(pause, ring)
                     ring.clear()
                     pause = min(pause * 1.5, _LOOK_AT_LEAST_EVERY_S)
-            return _processed(found)
+            return _processed_message(found)
 
-    async def _found(self, request_id: RequestId) -> store.FoundDelivery:
+    async def _find_delivery(self, request_id: RequestId) -> store.FoundDelivery:
         database = self._parts.database
         found = await store.find(database, request_id, self._butler)
         found = found or await store.find(database, request_id, SWITCHBOARD)
@@ -190,35 +190,35 @@ class ButlerAgent:
             raise NotFound(f"message {request_id} was not delivered to {self._butler}")
         return found
 
-    async def _worked(self, found: store.FoundDelivery) -> bool:
+    async def _run_next_item(self, found: store.FoundDelivery) -> bool:
         """Run the next item of the lane, if it is free. Raises `ProviderError` if it must be tried later."""
         claim = self._parts.registration.claim
-        item = await self._claimed(found.lane, claim)
+        item = await self._claim_item(found.lane, claim)
         if item is None and found.delayed:
             raise ProviderError(found.error or "this turn, or one before it in its session, is tried again later")
         if item is not None:
             await self._run(item, claim)
         return item is not None
 
-    async def _claimed(self, lane: LaneKey, claim: Claim) -> Item | None:
+    async def _claim_item(self, lane: LaneKey, claim: Claim) -> Item | None:
         """Claim the next item of a lane; None if it is not free. If the caller leaves meanwhile, it stays free."""
         claiming = asyncio.create_task(store.claim_lane(self._parts.database, claim.worker, lane))
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
-            await asyncio.shield(self._unclaimed(claiming, claim))
+            await asyncio.shield(self._free_claim(claiming, claim))
             raise
 
-    async def _unclaimed(self, claiming: asyncio.Task[Item | None], claim: Claim) -> None:
+    async def _free_claim(self, claiming: asyncio.Task[Item | None], claim: Claim) -> None:
         try:
             item = await claiming
         except Unavailable:  # it may have been claimed anyway
             self._parts.registration.lose()
             return
         if item is not None:
-            await self._leave(item, claim)
+            await self._leave_item(item, claim)
 
-    async def _leave(self, item: Item, claim: Claim) -> None:
+    async def _leave_item(self, item: Item, claim: Claim) -> None:
         """The caller is gone: free the item, and do not count this as an attempt."""
         await self._put_back(replace(item, attempts=item.attempts - 1), claim, "the caller has gone", 0.0)
 
@@ -231,7 +231,7 @@ class ButlerAgent:
         except Parked as parked:  # a worker began this turn: those of programs do not ask people
             await claim.steps.park(item, parked.keys)
         except asyncio.CancelledError:
-            await asyncio.shield(self._leave(item, claim))
+            await asyncio.shield(self._leave_item(item, claim))
             raise
         except Unavailable:
             self._parts.registration.lose()
@@ -251,12 +251,12 @@ class ButlerAgent:
     def _start_compacting(self, ctx: MessageContext, session_key: str) -> None:
         """Start a compaction, but only a few at a time; the next turn of the session also tries to."""
         if len(self._compacting) < _COMPACTING:
-            task = asyncio.create_task(_compact(ctx, session_key))
+            task = asyncio.create_task(_compact_quietly(ctx, session_key))
             self._compacting.add(task)
             task.add_done_callback(self._compacting.discard)
 
 
-def _check(images: Sequence[Image]) -> None:
+def _check_images(images: Sequence[Image]) -> None:
     if len(images) > MOST_IMAGES:
         raise InvalidInput(f"a message has at most {MOST_IMAGES} images", field="images")
     for image in images:
@@ -266,7 +266,7 @@ def _check(images: Sequence[Image]) -> None:
             raise InvalidInput(f"an image has 1 to {MOST_IMAGE_BYTES} bytes, not {len(image.data)}", field="images")
 
 
-def _keep(readers: Path | None, image: Image) -> Attachment:
+def _keep_image(readers: Path | None, image: Image) -> Attachment:
     """Keep an image, and return its attachment, even if it cannot be kept: the same request gives the same message.
 
     The model is told if an image is missing.
@@ -280,7 +280,7 @@ def _keep(readers: Path | None, image: Image) -> Attachment:
     return attachment
 
 
-async def _compact(ctx: MessageContext, session_key: str) -> None:
+async def _compact_quietly(ctx: MessageContext, session_key: str) -> None:
     try:
         await ctx.memory().compact(session_key)
     except Exception:
@@ -288,7 +288,7 @@ async def _compact(ctx: MessageContext, session_key: str) -> None:
 
 
 @contextlib.contextmanager
-def _configured() -> Iterator[None]:
+def _blaming_configuration() -> Iterator[None]:
     """Turns failures of the engine into ConfigurationError: an option of the butler is wrong."""
     try:
         yield
@@ -296,7 +296,7 @@ def _configured() -> Iterator[None]:
         raise ConfigurationError(str(error)) from error
 
 
-def _processed(found: store.FoundDelivery) -> ProcessedMessage:
+def _processed_message(found: store.FoundDelivery) -> ProcessedMessage:
     """The result of a settled turn. Raises `ProviderError` for a turn without an answer."""
     if found.state not in {"answered", "declined"}:
         raise ProviderError(found.error or f"the turn is {found.state}")

@@ -96,16 +96,16 @@ class SessionEngine(ModelEngine):
             return await super().models_for(turn)
         if call.models is not None:
             return call.models
-        return await _of_program(self._named(call.ctx, call.message))
+        return await _of_program(self._named_models(call.ctx, call.message))
 
     async def call_of(self, ctx: MessageContext, message: NewMessage) -> EngineCall:
         """A call, before its message is stored. Raises ConfigurationError, NotFound, and InvalidInput for the model."""
         refused = (ConfigurationError, NotFound, *(() if message.model_override is None else (InvalidInput,)))
-        models = await _unless_it_breaks(self._named(ctx, message), refused)
+        models = await _unless_it_breaks(self._named_models(ctx, message), refused)
         prompt = await _unless_it_breaks(ctx.agent().prompt(), (ConfigurationError, NotFound))
         return EngineCall(ctx, message, prompt, models)
 
-    async def _named(self, ctx: MessageContext, message: NewMessage) -> Sequence[str]:
+    async def _named_models(self, ctx: MessageContext, message: NewMessage) -> Sequence[str]:
         """The models that the context names. Raises ConfigurationError if there are no such models, or none works."""
         names = await ctx.agent().get_model(message.model_override)
         known = () if self._known is None else (*self._known.names, *self._known.runners)

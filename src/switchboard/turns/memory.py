@@ -44,7 +44,7 @@ class SessionMemory:
         names = CHANNELS if channel_name is None else (channel_name,)
         readers = [reader_of_session(self._butler, name, session_key) for name in names]
         found = [entry for reader in readers for entry in await self._history.read(reader)]
-        return _latest(found, limit)
+        return _latest_entries(found, limit)
 
     async def save_message(
         self, session_key: str, channel_name: str, role: Literal["user", "assistant"], content: str
@@ -53,11 +53,11 @@ class SessionMemory:
         text = storable_text(content)
         if not text.strip() or len(text) > MAX_TEXT:
             raise InvalidInput(f"a message has 1 to {MAX_TEXT} characters", field="content")
-        return await history.save(self._database, self._sure(session_key, channel_name), Entry(role, text))
+        return await history.save(self._database, self._reader_for(session_key, channel_name), Entry(role, text))
 
     async def learn(self, session_key: str, channel_name: str, text: str, *, subject: str = "self") -> bool:
         """As in the protocol."""
-        reader, stated = self._sure(session_key, channel_name), " ".join(storable_text(text).split())
+        reader, stated = self._reader_for(session_key, channel_name), " ".join(storable_text(text).split())
         if not any(map(str.isalnum, stated)) or len(stated) > MAX_FACT:
             raise InvalidInput(f"a fact has words, and at most {MAX_FACT} characters", field="text")
         if unfit(stated):
@@ -71,7 +71,7 @@ class SessionMemory:
         reasons = tuple(dict.fromkeys(reason for reason in outcomes if reason is not None))
         return CompactedSession(outcomes.count(None), reasons if outcomes else ("the session has no history",))
 
-    def _sure(self, session_key: str, channel_name: str) -> Reader:
+    def _reader_for(self, session_key: str, channel_name: str) -> Reader:
         reader = reader_of_session(self._butler, channel_name, session_key)
         if not reader.authentic:
             raise InvalidInput(
@@ -80,7 +80,7 @@ class SessionMemory:
         return reader
 
 
-def _latest(entries: Sequence[Entry], limit: int) -> list[Entry]:
+def _latest_entries(entries: Sequence[Entry], limit: int) -> list[Entry]:
     """All summaries, which nobody wrote, and the last `limit` other entries, by time."""
     summaries = [entry for entry in entries if entry.role == "user" and not entry.author]
     said = [entry for entry in entries if entry.role == "assistant" or entry.author]

@@ -49,8 +49,8 @@ class Registration:
     @asynccontextmanager
     async def open(cls, database: Database, calls: Calls) -> AsyncIterator[Registration]:
         """Registered until the end. Raises `Unavailable`, and ConfigurationError for a newer schema."""
-        registration = cls(database, await _register(database), calls)
-        beating = asyncio.create_task(registration._beat())
+        registration = cls(database, await _register_process(database), calls)
+        beating = asyncio.create_task(registration._beat_steadily())
         try:
             yield registration
         finally:
@@ -68,7 +68,7 @@ class Registration:
         if (now := self.claim.worker) != before:
             await store.ask_anew(self._database, now, before, [request_id])
 
-    async def _beat(self) -> None:
+    async def _beat_steadily(self) -> None:
         """Beat whatever happens; a repeated error is logged once."""
         problem = ""
         while True:
@@ -86,22 +86,22 @@ class Registration:
     async def _beat_once(self) -> None:
         before = self.claim.worker
         if self._lost or not await lanes.beat(self._database, before):
-            self.claim = await _register(self._database)
+            self.claim = await _register_process(self._database)
             self._lost = False
             self._former.append(before)
         while self._former:  # whatever fails is tried again with the next beat
-            await self._replace(self._former[0])
+            await self._replace_registration(self._former[0])
             del self._former[0]
         await lanes.tend(self._database)
 
-    async def _replace(self, before: int) -> None:
+    async def _replace_registration(self, before: int) -> None:
         """Ask for the turns that this process has asked for as `before`, and end that registration."""
         # In this order, so that no worker comes in between.
         await store.ask_anew(self._database, self.claim.worker, before, self._calls.asked())
         await lanes.release_worker(self._database, before)
 
 
-async def _register(database: Database) -> Claim:
+async def _register_process(database: Database) -> Claim:
     new = NewProcess("program", (), socket.gethostname(), os.getpid(), __version__, _TTL_S)
     worker = await processes.register(database, new)
     return Claim(worker, StepLog(database, worker), keeps=lambda: False)
