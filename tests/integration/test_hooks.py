@@ -384,7 +384,7 @@ async def test_nobody_waits_while_a_large_body_is_read(server: Opened, monkeypat
         go_on.wait(20)
         return json.loads(body)
 
-    monkeypatch.setattr(bodies, "_json", slowly)
+    monkeypatch.setattr(bodies, "_parse_json", slowly)
     large = Request(b'{"order": "%b"}' % (b"7" * 100_000), {"authorization": "Bearer a-long-token"})
     posted = asyncio.create_task(post(server, "script", large))
     assert await asyncio.to_thread(begun.wait, 20)

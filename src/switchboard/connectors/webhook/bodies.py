@@ -25,12 +25,12 @@ _CHARSET: Final = re.compile(r"charset\s*=\s*\"?([\w.:-]{1,40})", re.ASCII | re.
 
 def read_body(posted: Posted) -> object:
     """The JSON; of a form the JSON in its field `payload`, else an object of its fields. Raises InvalidInput."""
-    kind = _kind(posted)
+    kind = _media_type_of(posted)
     starts_as_json = posted.body.lstrip()[:1] in (b"{", b"[")  # curl -d calls JSON a form
     if kind == _FORM and not starts_as_json:
-        return _form(posted.body, _charset(posted))
+        return _parse_form(posted.body, _charset_of(posted))
     try:
-        return _json(posted.body)
+        return _parse_json(posted.body)
     except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
         said = f", and Content-Type says {kind[:100]!r}" if kind and not kind.endswith("json") else ""
         raise InvalidInput(
@@ -38,16 +38,16 @@ def read_body(posted: Posted) -> object:
         ) from None
 
 
-def _kind(posted: Posted) -> str:
+def _media_type_of(posted: Posted) -> str:
     return posted.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def _charset(posted: Posted) -> str:
+def _charset_of(posted: Posted) -> str:
     found = _CHARSET.search(posted.headers.get("content-type", ""))
     return found[1] if found else "utf-8"
 
 
-def _form(body: bytes, charset: str) -> object:
+def _parse_form(body: bytes, charset: str) -> object:
     try:
         said = body.decode(charset)
         pairs = parse_qsl(said, True, encoding=charset, errors="strict", max_num_fields=_MOST_FIELDS)
@@ -62,12 +62,12 @@ def _form(body: bytes, charset: str) -> object:
     if not isinstance(payload, str) or payload.lstrip()[:1] not in ("{", "["):
         return fields
     try:
-        return _json(payload.encode())
+        return _parse_json(payload.encode())
     except (ValueError, RecursionError):
         return fields  # a field that only begins like JSON
 
 
-def _json(body: bytes) -> object:
+def _parse_json(body: bytes) -> object:
     """Parse JSON so that its strings can be stored: NUL is removed, and texts without NUL are not scanned."""
     check_containers(body)
     value: object = msgspec.json.decode(body)

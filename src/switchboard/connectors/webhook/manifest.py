@@ -66,15 +66,15 @@ def settings_of(account: Account) -> WebhookAccountSettings:
     return account.settings
 
 
-def _hook(account: Account) -> Hook:
-    return Hook(_endpoint(account), _verify, read)
+def _hook_of(account: Account) -> Hook:
+    return Hook(_endpoint_of(account), _verify_post, read)
 
 
-def _endpoint(account: Account) -> str:
+def _endpoint_of(account: Account) -> str:
     return settings_of(account).endpoint or account.name
 
 
-def _verify(account: Account, posted: Posted, now: datetime) -> str | None:
+def _verify_post(account: Account, posted: Posted, now: datetime) -> str | None:
     secrets = [found for name in ("secret", "second") if (found := account.secrets.get(name))]
     return verify(settings_of(account).verify, posted.body, posted.headers, secrets, now)
 
@@ -89,7 +89,7 @@ def read(account: Account, posted: Posted, now: datetime) -> Inbound | Unreadabl
         return Unreadable(event_id or digest, posted.body, error.message, error)
     seen, settings = TemplateContext(body, posted.headers), settings_of(account)
     event_id = _event_id(account, seen)
-    envelope = _envelope(account, seen, now, event_id or digest)
+    envelope = _make_envelope(account, seen, now, event_id or digest)
     if settings.repeats == "events" or not (event_id or settings.body_id_hours):
         apart = _by_itself(envelope, f"{now.isoformat()} {digest}")
         return Inbound(envelope=apart, raw=posted.body, direct=True)
@@ -107,9 +107,9 @@ def _event_id(account: Account, seen: TemplateContext) -> str:
     return seen.filled(settings.map.event_id or _EVENT_ID[settings.verify]).strip()[:512]
 
 
-def _envelope(account: Account, seen: TemplateContext, now: datetime, event_id: str) -> Envelope:
+def _make_envelope(account: Account, seen: TemplateContext, now: datetime, event_id: str) -> Envelope:
     settings = settings_of(account)
-    mapped, endpoint = settings.map, _endpoint(account)
+    mapped, endpoint = settings.map, _endpoint_of(account)
     return Envelope(
         schema_version="ingest.v1",
         source=Source(channel="webhook", provider=_PROVIDER[settings.verify], endpoint_identity=endpoint),
@@ -123,20 +123,20 @@ def _envelope(account: Account, seen: TemplateContext, now: datetime, event_id: 
             identity=seen.filled(mapped.sender).strip() or endpoint,
             display_name=seen.filled(mapped.sender_name).strip() or None,
         ),
-        payload=_payload(seen, mapped.text),
+        payload=_make_payload(seen, mapped.text),
         control=Control(addressed=True, ingestion_tier="full" if seen.fits(mapped.only) else "history"),
     )
 
 
-def _payload(seen: TemplateContext, template: str) -> Payload:
+def _make_payload(seen: TemplateContext, template: str) -> Payload:
     passages = seen.passages(template)
     text = joined(passages)[:MAX_TEXT]
     return Payload(
-        raw=_object(seen.body), normalized_text=text, passages=passages if has_others_words(passages) else ()
+        raw=_as_object(seen.body), normalized_text=text, passages=passages if has_others_words(passages) else ()
     )
 
 
-def _object(body: object) -> JsonObject:
+def _as_object(body: object) -> JsonObject:
     return body if isinstance(body, dict) else {"body": body}
 
 
@@ -154,7 +154,7 @@ def _sent_at(scheme: Scheme, seen: TemplateContext) -> datetime | None:
         return None
 
 
-async def _open(account: Account) -> Session:
+async def _refuse_to_open(account: Account) -> Session:
     raise SignInRefused(f"nothing connects a webhook: it arrives at the server, at /hooks/{account.name}")
 
 
@@ -176,7 +176,7 @@ MANIFEST: Final = Manifest(
         "The sender shows you a secret, or asks for one: copy it.",
     ),
     capabilities=Capabilities(text_limit=MAX_TEXT),
-    open=_open,
-    hook=_hook,
+    open=_refuse_to_open,
+    hook=_hook_of,
     connects=False,
 )

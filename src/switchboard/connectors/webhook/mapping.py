@@ -83,7 +83,7 @@ class TemplateContext(Struct, frozen=True):
 
     def filled(self, template: str) -> str:
         """Fill in the values of the paths; a path without a value is empty."""
-        return _PIECE.sub(self._value, template)
+        return _PIECE.sub(self._value_of, template)
 
     def passages(self, template: str) -> tuple[Passage, ...]:
         """The passages of a filled template; those with marked values are quoted, the rest is the sender's."""
@@ -92,23 +92,23 @@ class TemplateContext(Struct, frozen=True):
             own += template[at : piece.start()]
             at = piece.end()
             if _is_quoted(piece):
-                found += [*_passage("own", own), *_passage("quoted", self._value(piece))]
+                found += [*_passages_of("own", own), *_passages_of("quoted", self._value_of(piece))]
                 own = ""
             else:
-                own += self._value(piece)
-        return fitting((*found, *_passage("own", own + template[at:])))
+                own += self._value_of(piece)
+        return fitting((*found, *_passages_of("own", own + template[at:])))
 
     def fits(self, only: Mapping[str, Sequence[str]]) -> bool:
         """Whether every template yields a value."""
         return all(self.filled(template) in values for template, values in only.items())
 
-    def _value(self, piece: re.Match[str]) -> str:
+    def _value_of(self, piece: re.Match[str]) -> str:
         if piece[1] is None:
             return piece[0][0]
         paths = (path for one in piece[1].split("|") if (path := one.strip()) != _QUOTED)
-        return next((text for path in paths if (text := self._at(path))), "")
+        return next((text for path in paths if (text := self._text_at(path))), "")
 
-    def _at(self, path: str) -> str:
+    def _text_at(self, path: str) -> str:
         root, *steps = path.split(".")
         if root == "headers":
             return self.headers.get(".".join(steps).lower(), "")
@@ -116,14 +116,14 @@ class TemplateContext(Struct, frozen=True):
         for step in steps:
             is_position = isinstance(found, list) and _POSITION.fullmatch(step)
             found = at(found, int(step) if is_position else step)
-        return _text(found)
+        return _text_of(found)
 
 
-def _passage(kind: PassageKind, text: str) -> tuple[Passage, ...]:
+def _passages_of(kind: PassageKind, text: str) -> tuple[Passage, ...]:
     return (Passage(kind=kind, text=words),) if (words := text.strip()) else ()
 
 
-def _text(value: object) -> str:
+def _text_of(value: object) -> str:
     if value is None or isinstance(value, str):
         return value or ""
     return msgspec.json.encode(value).decode()

@@ -27,16 +27,18 @@ def verify(scheme: Scheme, raw: bytes, headers: Mapping[str, str], secrets: Sequ
     """None if one of the secrets signed it; otherwise a sentence that says why, without secrets."""
     match scheme:
         case "standard":
-            return _standard(raw, headers, secrets, now)
+            return _verify_standard(raw, headers, secrets, now)
         case "github":
             given = headers.get("x-hub-signature-256", "")
-            return _compared("X-Hub-Signature-256", [given], [f"sha256={_hex(s.encode(), raw)}" for s in secrets])
+            return _compare_signatures(
+                "X-Hub-Signature-256", [given], [f"sha256={_hex_digest(s.encode(), raw)}" for s in secrets]
+            )
         case "stripe":
-            return _stripe(raw, headers, secrets, now)
+            return _verify_stripe(raw, headers, secrets, now)
         case "bearer":
             kind, _, token = headers.get("authorization", "").partition(" ")
             given = token.strip() if kind.lower() == "bearer" else ""
-            return _compared("Authorization", [given], secrets)
+            return _compare_signatures("Authorization", [given], secrets)
 
 
 def stripe_fields(header: str) -> dict[str, list[str]]:
@@ -47,7 +49,7 @@ def stripe_fields(header: str) -> dict[str, list[str]]:
     return fields
 
 
-def _standard(raw: bytes, headers: Mapping[str, str], secrets: Sequence[str], now: datetime) -> str | None:
+def _verify_standard(raw: bytes, headers: Mapping[str, str], secrets: Sequence[str], now: datetime) -> str | None:
     event_id, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not event_id:
         return "the header webhook-id is missing"
@@ -55,21 +57,23 @@ def _standard(raw: bytes, headers: Mapping[str, str], secrets: Sequence[str], no
         return "the header webhook-id has a number after a dot, which makes its signature ambiguous"
     if wrong := _time_is_wrong(sent, now):
         return wrong
-    keys = [key for secret in secrets if (key := _key(secret)) is not None]
+    keys = [key for secret in secrets if (key := _decode_key(secret)) is not None]
     if not keys:
         return "the secret is not base64 after whsec_"
     signed = f"{event_id}.{sent}.".encode("utf-8", "replace") + raw
-    right = [f"v1,{b64encode(_digest(key, signed)).decode()}" for key in keys]
-    return _compared("webhook-signature", headers.get("webhook-signature", "").split()[:_MOST_SIGNATURES], right)
+    right = [f"v1,{b64encode(_digest_of(key, signed)).decode()}" for key in keys]
+    return _compare_signatures(
+        "webhook-signature", headers.get("webhook-signature", "").split()[:_MOST_SIGNATURES], right
+    )
 
 
-def _stripe(raw: bytes, headers: Mapping[str, str], secrets: Sequence[str], now: datetime) -> str | None:
+def _verify_stripe(raw: bytes, headers: Mapping[str, str], secrets: Sequence[str], now: datetime) -> str | None:
     fields = stripe_fields(headers.get("stripe-signature", ""))
     sent = fields.get("t", [""])[0]
     if wrong := _time_is_wrong(sent, now):
         return wrong
-    right = [_hex(secret.encode(), f"{sent}.".encode() + raw) for secret in secrets]
-    return _compared("Stripe-Signature", fields.get("v1", []), right)
+    right = [_hex_digest(secret.encode(), f"{sent}.".encode() + raw) for secret in secrets]
+    return _compare_signatures("Stripe-Signature", fields.get("v1", []), right)
 
 
 def _time_is_wrong(sent: str, now: datetime) -> str | None:
@@ -79,29 +83,29 @@ def _time_is_wrong(sent: str, now: datetime) -> str | None:
     return None if abs(away) <= TOLERANCE_S else f"its time is {abs(away):.0f} s {'ahead' if away > 0 else 'ago'}"
 
 
-def _compared(header: str, given: Sequence[str], right: Iterable[str]) -> str | None:
+def _compare_signatures(header: str, given: Sequence[str], right: Iterable[str]) -> str | None:
     """Compare every pair: stopping at the first match would reveal which one it was."""
     if not any(given):
         return f"the header {header} is missing"
-    pairs = [(_bytes(one), _bytes(other)) for one in given if one for other in right]
+    pairs = [(_bytes_of(one), _bytes_of(other)) for one in given if one for other in right]
     matches = [hmac.compare_digest(one, other) for one, other in pairs]
     return None if any(matches) else f"the header {header} does not fit"
 
 
-def _bytes(text: str) -> bytes:
+def _bytes_of(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _key(secret: str) -> bytes | None:
+def _decode_key(secret: str) -> bytes | None:
     try:
         return b64decode(secret.removeprefix("whsec_"), validate=True) or None
     except (binascii.Error, ValueError):
         return None
 
 
-def _digest(key: bytes, signed: bytes) -> bytes:
+def _digest_of(key: bytes, signed: bytes) -> bytes:
     return hmac.digest(key, signed, "sha256")
 
 
-def _hex(key: bytes, signed: bytes) -> str:
-    return _digest(key, signed).hex()
+def _hex_digest(key: bytes, signed: bytes) -> str:
+    return _digest_of(key, signed).hex()
