@@ -109,18 +109,18 @@ class EmailSession(Session):
         Each wait is preceded by a search, because mails that arrived in between were not announced. Raises
         SignInRefused, OSError.
         """
-        async with self._connection() as box:
+        async with self._open_mailbox() as box:
             opened = await asyncio.to_thread(box.open, self._settings.folder)
-            uids, last = await self._first(box, opened, cursor)
+            uids, last = await self._first_uids(box, opened, cursor)
             while True:
-                async for batch in self._batches(box, opened.validity, uids):
+                async for batch in self._batches_of(box, opened.validity, uids):
                     yield batch
                 last = max((last, *uids))
                 yield Batch((), f"{opened.validity}:{last}")
                 await asyncio.to_thread(box.wait, self._settings.idle_s)
                 uids = await asyncio.to_thread(box.above, last)
 
-    async def _first(self, box: Mailbox, opened: Opened, cursor: str | None) -> tuple[list[int], int]:
+    async def _first_uids(self, box: Mailbox, opened: Opened, cursor: str | None) -> tuple[list[int], int]:
         """The UIDs to begin with, and the last UID that can be skipped."""
         validity, _, uid = (cursor or "").partition(":")
         if validity == str(opened.validity) and uid.isdecimal():
@@ -130,7 +130,7 @@ class EmailSession(Session):
         day = (datetime.now(UTC) - RESCAN).date()
         return await asyncio.to_thread(box.since, day), opened.next_uid - 1
 
-    async def _batches(self, box: Mailbox, validity: int, uids: Sequence[int]) -> AsyncIterator[Batch]:
+    async def _batches_of(self, box: Mailbox, validity: int, uids: Sequence[int]) -> AsyncIterator[Batch]:
         events: list[Inbound | Unreadable] = []
         taken = 0
         for start in range(0, len(uids), _BATCH):
@@ -141,25 +141,25 @@ class EmailSession(Session):
                     yield Batch(tuple(events), f"{validity}:{uid - 1}")
                     events, taken = [], 0
                 taken += sizes.get(uid, 0)
-                if event := await self._event(box, validity, uid, sizes.get(uid, 0)):
+                if event := await self._fetch_event(box, validity, uid, sizes.get(uid, 0)):
                     events.append(event)
             if events:
                 yield Batch(tuple(events), f"{validity}:{some[-1]}")
                 events, taken = [], 0
 
-    async def _event(self, box: Mailbox, validity: int, uid: int, size: int) -> Inbound | Unreadable | None:
+    async def _fetch_event(self, box: Mailbox, validity: int, uid: int, size: int) -> Inbound | Unreadable | None:
         """The mail as an event; None if it has been deleted meanwhile."""
         name = f"uid:{validity}:{uid}"
         found, reason = None, f"it has {size} bytes, and at most {MAX_MAIL} are read"
         if size <= MAX_MAIL:
-            found, reason = await self._given(box, uid)
+            found, reason = await self._fetch_mail(box, uid)
         if reason:
             # If even its header is withheld, the fault lies with the server, not with this mail.
             head = await asyncio.to_thread(lambda: box.read(uid, head=True))
             return Unreadable(name, head.raw, reason) if head is not None else None
         return await self._read(found.raw, name, found.arrived) if found is not None else None
 
-    async def _given(self, box: Mailbox, uid: int) -> tuple[Fetched | None, str]:
+    async def _fetch_mail(self, box: Mailbox, uid: int) -> tuple[Fetched | None, str]:
         """The mail, or why the server keeps refusing it: Exchange does so for mails that it cannot convert."""
         why = ""
         for pause in _REFUSED_S:
@@ -183,9 +183,9 @@ class EmailSession(Session):
             mail = await self._reader.read(raw, endpoint=self._own, provider="imap", now=datetime.now(UTC))
         except InvalidInput as error:
             return Unreadable(name, raw, error.message)
-        return self._inbound(_arrived(mail.envelope, arrived), raw)
+        return self._inbound_of(_with_arrival(mail.envelope, arrived), raw)
 
-    def _inbound(self, envelope: Envelope, raw: bytes) -> Inbound:
+    def _inbound_of(self, envelope: Envelope, raw: bytes) -> Inbound:
         email = CHANNELS[0]
         facts = {name: value for name, value in email.facts(envelope).items() if value is not None}
         direct = not email.overheard(facts | {"endpoint": self._own})
@@ -206,7 +206,7 @@ class EmailSession(Session):
 
     async def latest(self) -> str | None:
         """The cursor after the last mail."""
-        async with self._connection() as box:
+        async with self._open_mailbox() as box:
             opened = await asyncio.to_thread(box.open, self._settings.folder)
         return f"{opened.validity}:{opened.next_uid - 1}"
 
@@ -219,9 +219,9 @@ class EmailSession(Session):
             return await self._send(part, key, began)
 
     async def _send(self, part: Part, key: str, began: float) -> Outcome:
-        files = tuple([await _whole(one) for one in part.files])
+        files = tuple([await _whole_file(one) for one in part.files])
         try:
-            mail = await asyncio.to_thread(compose, self._reply(part, key, files), datetime.now(UTC))
+            mail = await asyncio.to_thread(compose, self._make_reply(part, key, files), datetime.now(UTC))
         except ValueError as error:
             return Refused(str(error), "blocked")
         to = str(part.address["to"])
@@ -232,7 +232,7 @@ class EmailSession(Session):
             return outcome
         sent = Sent(message_id(key, self._settings.address))
         if self._files_copies:
-            copy = asyncio.create_task(self._file(mail, sent.platform_message_id))
+            copy = asyncio.create_task(self._file_copy(mail, sent.platform_message_id))
             self._copies.add(copy)
             copy.add_done_callback(self._copies.discard)
         return sent
@@ -245,11 +245,11 @@ class EmailSession(Session):
         except TimeoutError:
             return Later(_NO_TURN_S, "other mails are being handed in")
         outgoing = OutgoingMail(self._settings.address, to, mail, began + _WRITTEN_S, began + _ANSWERED_S)
-        handing = asyncio.create_task(self._submitted(outgoing))
+        handing = asyncio.create_task(self._submit_mail(outgoing))
         handing.add_done_callback(lambda _: self._turns.release())
         return await asyncio.shield(handing)
 
-    async def _submitted(self, outgoing: OutgoingMail) -> Outcome:
+    async def _submit_mail(self, outgoing: OutgoingMail) -> Outcome:
         try:
             sign_in = await self._sign_in()
         except (OSError, SignInRefused) as error:
@@ -257,7 +257,7 @@ class EmailSession(Session):
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._hands, submit, self._settings.smtp, sign_in, outgoing)
 
-    def _reply(self, part: Part, key: str, files: tuple[File, ...]) -> MailReply:
+    def _make_reply(self, part: Part, key: str, files: tuple[File, ...]) -> MailReply:
         html = part.rendered.get("html") if part.rendered else None
         return MailReply(
             to=part.address,
@@ -276,7 +276,7 @@ class EmailSession(Session):
         files_itself = self._settings.smtp.host.lower().endswith(_FILE_THEMSELVES)
         return wanted == "always" or (wanted == "auto" and not files_itself)
 
-    async def _file(self, mail: bytes, name: str) -> None:
+    async def _file_copy(self, mail: bytes, name: str) -> None:
         """File a copy unless the server has done so. Failures are only logged."""
         try:
             async with self._copying:
@@ -285,7 +285,7 @@ class EmailSession(Session):
             log.warning("the copy of a sent mail was not filed", endpoint=self._own, error=str(error))
 
     async def _file_unless_there(self, mail: bytes, name: str) -> None:
-        async with self._connection() as box:
+        async with self._open_mailbox() as box:
             folder = await self._opened_sent(box)
             if folder and not await asyncio.to_thread(box.with_message_id, name):
                 await asyncio.to_thread(box.append, folder, mail)
@@ -293,7 +293,7 @@ class EmailSession(Session):
     async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002, by its Message-ID alone
         """Find the mail in the folder of sent mails. Raises OSError."""
         name = message_id(key, self._settings.address)
-        async with self._connection() as box:
+        async with self._open_mailbox() as box:
             folder = await self._opened_sent(box)
             found = await asyncio.to_thread(box.with_message_id, name) if folder else []
         return Sent(name) if found else None
@@ -320,13 +320,13 @@ class EmailSession(Session):
         self._hands.shutdown(wait=False)
 
     @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Mailbox]:
+    async def _open_mailbox(self) -> AsyncIterator[Mailbox]:
         sign_in = await self._sign_in()
         making = asyncio.ensure_future(asyncio.to_thread(Mailbox, self._settings.imap, sign_in))
         try:
             box = await asyncio.shield(making)
         except asyncio.CancelledError:
-            making.add_done_callback(_abandon)
+            making.add_done_callback(_abandon_mailbox)
             raise
         try:
             yield box
@@ -344,17 +344,17 @@ async def _sign_in_of(settings: EmailAccountSettings, password: str) -> SignIn:
     return SignIn(user, password)
 
 
-async def _whole(file: FileOut) -> File:
+async def _whole_file(file: FileOut) -> File:
     """A mail is always submitted whole."""
     return File(file.filename, file.media_type, b"".join([piece async for piece in file.read()]))
 
 
-def _arrived(envelope: Envelope, arrived: datetime | None) -> Envelope:
+def _with_arrival(envelope: Envelope, arrived: datetime | None) -> Envelope:
     """Use the arrival time at our own server if known, since the sender may write any Date."""
     return envelope if arrived is None else replace(envelope, event=replace(envelope.event, sent_at=arrived))
 
 
-def _abandon(making: asyncio.Future[Mailbox]) -> None:
+def _abandon_mailbox(making: asyncio.Future[Mailbox]) -> None:
     if not making.cancelled() and making.exception() is None:
         making.result().abandon()
 

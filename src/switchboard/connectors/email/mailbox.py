@@ -116,29 +116,29 @@ class Mailbox:
                 raise FileNotFoundError(f"there is no folder {folder!r} in this mailbox")
             found = [self._client.response(name)[1] for name in ("UIDVALIDITY", "UIDNEXT")]
             validity, following = (int(one[-1]) if one and one[-1] else 0 for one in found)
-            return Opened(validity, following or max(self._search("ALL"), default=0) + 1)
+            return Opened(validity, following or max(self._search_uids("ALL"), default=0) + 1)
 
     def above(self, uid: int) -> list[int]:
         """The UIDs above this one, sorted; `n+1:*` also returns the last UID when it is lower."""
         with _as_os_error():
             # Anything announced from here on, even during the search, ends the next `wait`.
             self._client.untagged_responses.pop("EXISTS", None)
-            return sorted(one for one in self._search(f"UID {uid + 1}:*") if one > uid)
+            return sorted(one for one in self._search_uids(f"UID {uid + 1}:*") if one > uid)
 
     def since(self, day: date) -> list[int]:
         """The UIDs of mails that arrived on this day or later."""
         with _as_os_error():
-            return sorted(self._search(f"SINCE {day.day}-{_MONTHS[day.month - 1]}-{day.year}"))
+            return sorted(self._search_uids(f"SINCE {day.day}-{_MONTHS[day.month - 1]}-{day.year}"))
 
     def with_message_id(self, message_id: str) -> list[int]:
         """The UIDs of mails with this Message-ID."""
         with _as_os_error():
-            return self._search(f'HEADER Message-ID "{message_id}"')
+            return self._search_uids(f'HEADER Message-ID "{message_id}"')
 
     def sizes(self, uids: Sequence[int]) -> dict[int, int]:
         """The sizes of these mails in bytes, without those that no longer exist."""
         with _as_os_error():
-            found = self._fetch(",".join(map(str, uids)), "(UID RFC822.SIZE)")
+            found = self._fetch_mails(",".join(map(str, uids)), "(UID RFC822.SIZE)")
         sizes = {}
         for line in found:
             uid, size = (pattern.search(line[0] if isinstance(line, tuple) else line or b"") for pattern in _UID_SIZE)
@@ -149,10 +149,10 @@ class Mailbox:
     def read(self, uid: int, *, head: bool = False) -> Fetched | None:
         """The mail as it was received, or only its header fields; None if it no longer exists. Raises MailRefused."""
         with _as_os_error():
-            found = self._fetch(str(uid), f"(UID INTERNALDATE BODY.PEEK[{'HEADER' if head else ''}])")
+            found = self._fetch_mails(str(uid), f"(UID INTERNALDATE BODY.PEEK[{'HEADER' if head else ''}])")
         said = b" ".join(one[0] if isinstance(one, tuple) else one for one in found)
         raw = next((bytes(one[1]) for one in found if isinstance(one, tuple)), None)
-        return Fetched(raw, _time(said)) if raw is not None else None
+        return Fetched(raw, _parse_time(said)) if raw is not None else None
 
     def wait(self, seconds: float) -> None:
         """Wait until the server announces something, for at most this many seconds (IDLE)."""
@@ -201,10 +201,10 @@ class Mailbox:
         with suppress(Exception):
             self._client.shutdown()
 
-    def _search(self, criteria: str) -> list[int]:
+    def _search_uids(self, criteria: str) -> list[int]:
         return [int(uid) for uid in self._box.uids(criteria, charset=None)]
 
-    def _fetch(self, uids: str, what: str) -> list[Any]:
+    def _fetch_mails(self, uids: str, what: str) -> list[Any]:
         status, found = self._client.uid("FETCH", uids, what)
         if status != "OK":
             why = b" ".join(one for one in found if isinstance(one, bytes)).decode("utf-8", "replace")
@@ -220,7 +220,7 @@ def _quoted(folder: str) -> str:
     return f'"{name}"'
 
 
-def _time(said: bytes) -> datetime | None:
+def _parse_time(said: bytes) -> datetime | None:
     found = imaplib.Internaldate2tuple(said)
     return datetime.fromtimestamp(time.mktime(found), UTC) if found else None
 

@@ -10,7 +10,7 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import Account, Capabilities, Manifest, Secret, Session
 
 
-async def _open(account: Account) -> Session:
+async def _open_session(account: Account) -> Session:
     settings = account.settings
     if isinstance(settings, EmailAccountSettings) and not (settings.token_command or account.secrets.get("password")):
         raise ConfigurationError(f"the account {account.name!r} needs the secret `password`, or `token_command`")
@@ -53,7 +53,7 @@ MANIFEST: Final = Manifest(
         brake=(4, 600),
         stale_s=(3 * 86_400.0, 3 * 86_400.0),
     ),
-    open=_open,
+    open=_open_session,
     can_send=_can_send,
     usual=usual_servers,
 )

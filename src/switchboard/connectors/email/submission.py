@@ -44,9 +44,9 @@ def submit(server: Server, sign_in: SignIn, outgoing: OutgoingMail) -> Outcome:
     Before the final dot is written, the server cannot have accepted the mail; after that, only its answer tells.
     """
     try:
-        client = _connected(server, outgoing.written_by)
+        client = _connect_client(server, outgoing.written_by)
     except smtplib.SMTPResponseException as error:
-        return Later(_BUSY_S, _said(error.smtp_code, error.smtp_error))
+        return Later(_BUSY_S, _describe_answer(error.smtp_code, error.smtp_error))
     except (OSError, smtplib.SMTPException) as error:
         return Later(_UNREACHED_S, f"the SMTP server {server.host}:{server.port} is not reached: {error}"[:200])
     try:
@@ -58,7 +58,7 @@ def submit(server: Server, sign_in: SignIn, outgoing: OutgoingMail) -> Outcome:
 def try_sign_in(server: Server, sign_in: SignIn, seconds: float) -> None:
     """Sign in without submitting anything. Raises SignInRefused, OSError."""
     try:
-        client = _connected(server, time.monotonic() + seconds)
+        client = _connect_client(server, time.monotonic() + seconds)
         try:
             client.ehlo_or_helo_if_needed()
             if client.has_extn("auth"):
@@ -66,7 +66,7 @@ def try_sign_in(server: Server, sign_in: SignIn, seconds: float) -> None:
         finally:
             client.close()
     except smtplib.SMTPAuthenticationError as error:
-        said = _said(error.smtp_code, error.smtp_error)
+        said = _describe_answer(error.smtp_code, error.smtp_error)
         raise SignInRefused(f"the SMTP server refuses the sign-in: {sign_in.what_to_do}; {said}") from None
     except smtplib.SMTPException as error:
         raise OSError(f"the SMTP server at {server.host} does not answer as one: {error}"[:300]) from None
@@ -74,18 +74,18 @@ def try_sign_in(server: Server, sign_in: SignIn, seconds: float) -> None:
         raise OSError(f"the SMTP server {server.host}:{server.port} is not reached: {error}") from None
 
 
-def _connected(server: Server, by: float) -> smtplib.SMTP:
+def _connect_client(server: Server, by: float) -> smtplib.SMTP:
     try:
-        return _open(server, by)
+        return _open_client(server, by)
     except ssl.SSLError as error:
         raise OSError(explain(error, "smtp", server)) from error
 
 
-def _open(server: Server, by: float) -> smtplib.SMTP:
+def _open_client(server: Server, by: float) -> smtplib.SMTP:
     context = None if server.tls == "none" else ssl.create_default_context()  # which takes 20 ms
     if server.tls == "tls":
-        return smtplib.SMTP_SSL(server.host, server.port, _NAME, timeout=_left(by), context=context)
-    client = smtplib.SMTP(server.host, server.port, _NAME, timeout=_left(by))
+        return smtplib.SMTP_SSL(server.host, server.port, _NAME, timeout=_seconds_left(by), context=context)
+    client = smtplib.SMTP(server.host, server.port, _NAME, timeout=_seconds_left(by))
     try:
         if server.tls == "starttls":
             client.starttls(context=context)
@@ -102,7 +102,7 @@ def _handed_in(client: smtplib.SMTP, sign_in: SignIn, outgoing: OutgoingMail) ->
         client.ehlo_or_helo_if_needed()
         if client.has_extn("auth"):
             _signed_in(client, sign_in)
-        if refusal := _announced(client, outgoing):
+        if refusal := _announce_mail(client, outgoing):
             return refusal
         _wait_until(client, by)
         client.send(_DOT.sub(b"..", mail) + (b"" if mail.endswith(b"\r\n") else b"\r\n"))
@@ -111,10 +111,10 @@ def _handed_in(client: smtplib.SMTP, sign_in: SignIn, outgoing: OutgoingMail) ->
         return Later(_SIGN_IN_S, f"the SMTP server refuses the sign-in: {sign_in.what_to_do}")
     except (OSError, smtplib.SMTPException) as error:
         return Later(_UNREACHED_S, f"the SMTP server broke off: {error}"[:200])
-    return _ended(client, outgoing.answered_by)
+    return _end_session(client, outgoing.answered_by)
 
 
-def _left(by: float) -> float:
+def _seconds_left(by: float) -> float:
     left = by - time.monotonic()
     if left <= 0:
         raise TimeoutError("it takes too long")
@@ -124,7 +124,7 @@ def _left(by: float) -> float:
 def _wait_until(client: smtplib.SMTP, by: float) -> None:
     """Limit the wait for the next answer to this time. Raises TimeoutError if it has passed."""
     if client.sock is not None:
-        client.sock.settimeout(_left(by))
+        client.sock.settimeout(_seconds_left(by))
 
 
 def _signed_in(client: smtplib.SMTP, sign_in: SignIn) -> None:
@@ -137,7 +137,7 @@ def _signed_in(client: smtplib.SMTP, sign_in: SignIn) -> None:
         raise smtplib.SMTPAuthenticationError(code, answer)
 
 
-def _announced(client: smtplib.SMTP, outgoing: OutgoingMail) -> Outcome | None:
+def _announce_mail(client: smtplib.SMTP, outgoing: OutgoingMail) -> Outcome | None:
     """What is wrong with sender, recipient or size; None once the server waits for the mail."""
     options = [f"SIZE={len(outgoing.mail)}"] if client.has_extn("size") else []
     commands: tuple[tuple[Why, Callable[[], tuple[int, bytes]]], ...] = (
@@ -149,11 +149,11 @@ def _announced(client: smtplib.SMTP, outgoing: OutgoingMail) -> Outcome | None:
         _wait_until(client, outgoing.written_by)
         code, answer = command()
         if code >= 400:
-            return _refusal(code, answer, because)
+            return _refusal_of(code, answer, because)
     return None
 
 
-def _ended(client: smtplib.SMTP, by: float) -> Outcome:
+def _end_session(client: smtplib.SMTP, by: float) -> Outcome:
     try:
         _wait_until(client, by)
         client.send(b".\r\n")
@@ -161,16 +161,20 @@ def _ended(client: smtplib.SMTP, by: float) -> Outcome:
     except (OSError, smtplib.SMTPException):
         return Uncertain("the SMTP server got the whole mail and did not answer")
     if code >= 400:
-        return _refusal(code, answer, "other")
+        return _refusal_of(code, answer, "other")
     with suppress(OSError, smtplib.SMTPException):
         client.docmd("QUIT")
     return Sent("")
 
 
-def _refusal(code: int, answer: bytes, because: Why) -> Outcome:
-    return Refused(_said(code, answer), because) if code >= 500 else Later(_BUSY_S, _said(code, answer))
+def _refusal_of(code: int, answer: bytes, because: Why) -> Outcome:
+    return (
+        Refused(_describe_answer(code, answer), because)
+        if code >= 500
+        else Later(_BUSY_S, _describe_answer(code, answer))
+    )
 
 
-def _said(code: int, answer: bytes | str) -> str:
+def _describe_answer(code: int, answer: bytes | str) -> str:
     text = answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
     return f"the SMTP server says: {code} {' '.join(text.split())}"[:300]
