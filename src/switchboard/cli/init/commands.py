@@ -101,21 +101,21 @@ def init(  # noqa: PLR0913 - the options of a command
         raise typer.BadParameter("nothing can be asked, as this is not a terminal: pass --yes", param_hint="--yes")
     account = ConnectOptions("", None, setting or (), secret_file or (), secret_env or (), None, ask)
     wanted = _Wanted(directory, model, url, key_env, butler, workspace, test, ask, channel, account)
-    _check(wanted)
+    _check_options(wanted)
     require_new(directory, (SETTINGS, TEAM.parent, KEYS))
-    chosen = _chosen(wanted)
+    chosen = _choose_model(wanted)
     _require_package(chosen.kept)
-    choice = _choose(wanted, chosen.kept)
+    choice = _choose_all(wanted, chosen.kept)
     with chosen.on_trial() as offer:
-        tried = None if offer is None else _try(offer, wanted)
+        tried = None if offer is None else _try_model(offer, wanted)
         if tried is not None:
-            choice = replace(choice, found=_found(tried))
+            choice = replace(choice, found=_traits_of(tried))
         if offer is not None:
-            choice = replace(choice, found=replace(choice.found, concurrency=_parallel(offer, wanted, tried)))
-    written = [*_write_key(directory, chosen), *_write(directory, files_of(choice))]
+            choice = replace(choice, found=replace(choice.found, concurrency=_measure_parallel(offer, wanted, tried)))
+    written = [*_write_key(directory, chosen), *_write_files(directory, files_of(choice))]
     if not wants_json():
         _say_what_was_written(written)
-    added = _connected(wanted)
+    added = _connect_channel(wanted)
     if added is not None and choice.offer is None:  # a butler without a model has no tools
         added["butlers_with_tools"] = []
     if wants_json():
@@ -126,7 +126,7 @@ def init(  # noqa: PLR0913 - the options of a command
         _say_what_is_next(directory, added)
 
 
-def _check(wanted: _Wanted) -> None:
+def _check_options(wanted: _Wanted) -> None:
     """Raise BadParameter for options that contradict each other, before anything is asked."""
     if wanted.model == _NONE and wanted.url is not None:
         raise typer.BadParameter("no model is wanted; leave out --url or --model none", param_hint="--url")
@@ -161,14 +161,16 @@ def _check_url(url: str) -> None:
         raise typer.BadParameter(f"{error.message}, such as http://127.0.0.1:8000/v1", param_hint="--url") from error
 
 
-def _choose(wanted: _Wanted, offer: Offer | None) -> Choice:
+def _choose_all(wanted: _Wanted, offer: Offer | None) -> Choice:
     """The answers to the other questions; options given on the command line are not asked again."""
-    butler = _name(wanted.butler or _answer(wanted, "What should the butler be called?", "butler", _name))
-    workspace = as_in_team_file(wanted.directory, _workspace(wanted, offer), TEAM.parent)
+    butler = _check_name(
+        wanted.butler or _ask_question(wanted, "What should the butler be called?", "butler", _check_name)
+    )
+    workspace = as_in_team_file(wanted.directory, _choose_workspace(wanted, offer), TEAM.parent)
     return Choice(butler, offer, workspace, f"cli:{local_user()}")
 
 
-def _workspace(wanted: _Wanted, offer: Offer | None) -> Path:
+def _choose_workspace(wanted: _Wanted, offer: Offer | None) -> Path:
     if offer is None and wanted.workspace is not None:
         raise typer.BadParameter(_NO_FILES, param_hint="--workspace")
     if offer is None:
@@ -176,11 +178,11 @@ def _workspace(wanted: _Wanted, offer: Offer | None) -> Path:
     right = partial(workspace_at, wanted.directory)
     if wanted.workspace is not None:
         return right(wanted.workspace)
-    typed = _answer(wanted, "Which directory may it read and write?", _FILES, lambda typed: str(right(typed)))
+    typed = _ask_question(wanted, "Which directory may it read and write?", _FILES, lambda typed: str(right(typed)))
     return right(typed)
 
 
-def _name(typed: str) -> str:
+def _check_name(typed: str) -> str:
     """A name that can be typed in commands and used for a directory. Raises BadParameter with a valid one."""
     if _NAME.fullmatch(typed):
         return typed
@@ -191,7 +193,7 @@ def _name(typed: str) -> str:
     )
 
 
-def _answer(wanted: _Wanted, question: str, default: str, right: Callable[[str], str]) -> str:
+def _ask_question(wanted: _Wanted, question: str, default: str, right: Callable[[str], str]) -> str:
     if not wanted.ask:
         return default
 
@@ -204,18 +206,18 @@ def _answer(wanted: _Wanted, question: str, default: str, right: Callable[[str],
     return answer
 
 
-def _chosen(wanted: _Wanted) -> ChosenModel:
+def _choose_model(wanted: _Wanted) -> ChosenModel:
     if wanted.url is not None:
         return ChosenModel(asyncio.run(_at_url(wanted.url, wanted.model, wanted.key_env)))
     if wanted.model == _NONE:
         return ChosenModel(None)
     found = asyncio.run(discover(os.environ, Path.home()))
     if wanted.model is not None:
-        return ChosenModel(_named(found.offers, wanted.model))
-    return _asked(found) if wanted.ask else ChosenModel(_first(found.offers))
+        return ChosenModel(_find_offer(found.offers, wanted.model))
+    return _ask_offer(found) if wanted.ask else ChosenModel(_first_offer(found.offers))
 
 
-def _taken(offer: Offer, others: int) -> Offer:
+def _take_offer(offer: Offer, others: int) -> Offer:
     """The offer; if it was chosen automatically, say what it is."""
     more = f"; {others} more: --model names another" if others else ""
     errors().print(clean(f"using {offer.model}, {offer.source}{more}"), style="dim", soft_wrap=True)
@@ -230,10 +232,10 @@ async def _at_url(url: str, model: str | None, key_env: str | None) -> Offer:
         raise NotFound(f"{url}/models lists no model for chats: load one in the server, or name one with --model")
     profile = "local" if is_near(url) else None
     offer = Offer("own", "openai", there[0], url, url, key_env, profile)
-    return offer if model is not None else _taken(offer, len(there) - 1)
+    return offer if model is not None else _take_offer(offer, len(there) - 1)
 
 
-def _named(offers: Sequence[Offer], wanted: str) -> Offer:
+def _find_offer(offers: Sequence[Offer], wanted: str) -> Offer:
     match = next((one for one in offers if wanted in {one.model, one.name}), None)
     if match is None:
         known = ", ".join(one.model for one in offers)
@@ -242,13 +244,13 @@ def _named(offers: Sequence[Offer], wanted: str) -> Offer:
     return match
 
 
-def _first(offers: Sequence[Offer]) -> Offer:
+def _first_offer(offers: Sequence[Offer]) -> Offer:
     if not offers:
         raise NotFound(f"no model was found: {_WAYS}{_OR_NONE}")
-    return _taken(offers[0], len(offers) - 1)
+    return _take_offer(offers[0], len(offers) - 1)
 
 
-def _asked(found: Discovery) -> ChosenModel:
+def _ask_offer(found: Discovery) -> ChosenModel:
     console = errors()
     console.print("Which model should your butler use?", style="bold")
     for number, one in enumerate(found.offers, 1):
@@ -271,16 +273,16 @@ def _asked(found: Discovery) -> ChosenModel:
     return ChosenModel(found.offers[typed - 1] if typed else None)
 
 
-def _try(offer: Offer, wanted: _Wanted) -> JsonObject | None:
+def _try_model(offer: Offer, wanted: _Wanted) -> JsonObject | None:
     """Ask the model something; if it fails, write nothing, unless a person says otherwise."""
     if not wanted.test:
         return None
     errors().print(f"asking {clean(offer.model)} …", style="dim")
-    tried = asyncio.run(_tried(offer))
+    tried = asyncio.run(_run_test(offer))
     if tried["ok"]:
         how = ", as JSON in its answers" if tried["calls"] == "schema" else ""
         errors().print(f"it answers, and calls tools{how} ({tried['duration_ms']} ms)", style="green")
-        for said in _habits(tried):
+        for said in _describe_habits(tried):
             errors().print(said, style="dim", soft_wrap=True)
         return tried
     problem = f"{offer.model} did not pass: {tried['detail']}; {tried['remedy']}".rstrip("; ")
@@ -292,7 +294,7 @@ def _try(offer: Offer, wanted: _Wanted) -> JsonObject | None:
     return tried
 
 
-def _habits(tried: JsonObject) -> Iterator[str]:
+def _describe_habits(tried: JsonObject) -> Iterator[str]:
     """The unusual properties of a model."""
     if tried["schemas"] is False:
         yield "its server takes no JSON Schema: butlers that plan ask it without"
@@ -303,13 +305,13 @@ def _habits(tried: JsonObject) -> Iterator[str]:
         yield f"it reads about {tried['tokens_per_second']:.0f} tokens a second{waits}"
 
 
-def _found(tried: JsonObject) -> ModelTraits:
+def _traits_of(tried: JsonObject) -> ModelTraits:
     """What is written of a test."""
     kept = {name: tried[name] for name in ("schemas", "thinks", "timeout", "tokens_per_second")}
     return ModelTraits(**kept, calls="schema" if tried["calls"] == "schema" else None)
 
 
-def _parallel(offer: Offer, wanted: _Wanted, tried: JsonObject | None) -> int | None:
+def _measure_parallel(offer: Offer, wanted: _Wanted, tried: JsonObject | None) -> int | None:
     """How many requests run at once, if that is not what is usual; a local server that works is asked."""
     if offer.profile != "local":
         errors().print("up to 4 requests run at once (`concurrency`)", style="dim")
@@ -326,7 +328,7 @@ def _parallel(offer: Offer, wanted: _Wanted, tried: JsonObject | None) -> int | 
     return number if number > 1 else None
 
 
-async def _tried(offer: Offer) -> JsonObject:
+async def _run_test(offer: Offer) -> JsonObject:
     from switchboard.app.classification import model_tests as tests
 
     settings = _settings_of(offer)
@@ -359,7 +361,7 @@ def _write_key(directory: Path, chosen: ChosenModel) -> Sequence[Path]:
     return (file,)
 
 
-def _write(directory: Path, files: Mapping[PurePosixPath, str]) -> Sequence[Path]:
+def _write_files(directory: Path, files: Mapping[PurePosixPath, str]) -> Sequence[Path]:
     written = []
     for name, text in files.items():
         path = directory / name
@@ -373,7 +375,7 @@ def _write(directory: Path, files: Mapping[PurePosixPath, str]) -> Sequence[Path
     return written
 
 
-def _connected(wanted: _Wanted) -> Json | None:
+def _connect_channel(wanted: _Wanted) -> Json | None:
     """The connected channel; offered at a terminal, where a refused secret is not a failure."""
     channel = wanted.channel or (_asked_channel() if wanted.ask else _NONE)
     if channel == _NONE:

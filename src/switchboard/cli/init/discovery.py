@@ -84,7 +84,7 @@ async def discover(environ: Mapping[str, str], home: Path, servers: Mapping[str,
         trust_env=False,
         verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
     ) as http:
-        found = await asyncio.gather(*(_served(http, name, url) for name, url in servers.items()))
+        found = await asyncio.gather(*(_offers_of_server(http, name, url) for name, url in servers.items()))
     local = [offer for offers in found for offer in offers]
     return Discovery((*local, *_with_key(environ)), tuple(_logged_in(home)))
 
@@ -100,25 +100,25 @@ async def models_at(url: str, key: str | None = None) -> tuple[str, ...]:
     if not answer.is_success:
         path = "" if url.rstrip("/").endswith("/v1") else f", perhaps to {url.rstrip('/')}/v1,"
         raise NotFound(f"{url}/models answered with status {answer.status_code}; correct --url{path} or name a --model")
-    return _listed(answer)
+    return _names_in_answer(answer)
 
 
-async def _served(http: httpx2.AsyncClient, name: str, url: str) -> Iterable[Offer]:
+async def _offers_of_server(http: httpx2.AsyncClient, name: str, url: str) -> Iterable[Offer]:
     return [
         Offer(name, "openai", model, f"{name} at {url.removesuffix('/v1')}", url, profile="local")
-        for model in await _models(http, url)
+        for model in await _ask_models(http, url)
     ]
 
 
-async def _models(http: httpx2.AsyncClient, url: str) -> tuple[str, ...]:
+async def _ask_models(http: httpx2.AsyncClient, url: str) -> tuple[str, ...]:
     try:
         answer = await http.get(f"{url}/models")
     except (httpx2.HTTPError, httpx2.InvalidURL):
         return ()
-    return _listed(answer)
+    return _names_in_answer(answer)
 
 
-def _listed(answer: httpx2.Response) -> tuple[str, ...]:
+def _names_in_answer(answer: httpx2.Response) -> tuple[str, ...]:
     listed = items(mapping(json_value(answer.text)).get("data"))
     names = (string(one.get("id")) for one in listed)
     return tuple(name for name in names if name and not _NOT_FOR_CHAT.search(name))[:_MOST]

@@ -53,13 +53,13 @@ class Choice(Struct, frozen=True):
 
 def files_of(choice: Choice) -> Mapping[PurePosixPath, str]:
     """The files, in the best order for reading."""
-    made = {SETTINGS: _settings(choice), TEAM: json.dumps(_team(choice), indent=2, ensure_ascii=False) + "\n"}
+    made = {SETTINGS: _settings_text(choice), TEAM: json.dumps(_team_file(choice), indent=2, ensure_ascii=False) + "\n"}
     if choice.offer is not None:
-        made[_PROMPT] = _prompt(choice.butler)
+        made[_PROMPT] = _prompt_for(choice.butler)
     return made
 
 
-def _settings(choice: Choice) -> str:
+def _settings_text(choice: Choice) -> str:
     lines = [
         "# Written by `switchboard init`; it is yours to edit. All settings: docs/configuration.md",
         'teams_dir = "teams"',
@@ -94,7 +94,7 @@ def _settings(choice: Choice) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _team(choice: Choice) -> JsonObject:
+def _team_file(choice: Choice) -> JsonObject:
     butler: JsonObject = {"name": choice.butler, "type": "operation", "engine": "memo"}
     if choice.offer is not None:
         butler |= {
@@ -117,7 +117,7 @@ def _team(choice: Choice) -> JsonObject:
     }
 
 
-def _prompt(butler: str) -> str:
+def _prompt_for(butler: str) -> str:
     return f"""You are {butler}, a helpful assistant. People reach you by chat and e-mail.
 Answer in the language in which they write.
 

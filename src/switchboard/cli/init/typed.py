@@ -96,7 +96,7 @@ def asked(word: str) -> ChosenModel:
         offer = Offer(provider.name, provider.kind, provider.model, f"the key of {word}", provider.base_url)
         return _with_key(offer, _asked_key("Its key", default=None))
     key = _asked_key("Its key, if it wants one", default="")
-    model = _asked_model(word, _read(key) if key is not None else None)
+    model = _asked_model(word, _read_key(key) if key is not None else None)
     return _with_key(Offer("own", "openai", model, word, word, profile="local" if is_near(word) else None), key)
 
 
@@ -117,14 +117,14 @@ def _asked_key(what: str, *, default: str | None) -> str | Path | None:
         if not typed.startswith(_PATHS):
             return typed
         try:
-            _read(file)
+            _read_key(file)
         except OSError as error:
             errors().print(clean(f"{file} cannot be read: {error.strerror}"), style="yellow", soft_wrap=True)
         else:
             return file.absolute()
 
 
-def _read(key: str | Path) -> str:
+def _read_key(key: str | Path) -> str:
     return key.read_text(encoding="utf-8", errors="replace").strip() if isinstance(key, Path) else key
 
 
@@ -138,11 +138,11 @@ def _asked_model(url: str, key: str | None) -> str:
     if len(there) == 1:
         return there[0]
     which = prompt_for("Which model?", clean(", ".join(there)))
-    model: str = typer.prompt(which, default=next(iter(there), None), value_proc=partial(_of, there), err=True)
+    model: str = typer.prompt(which, default=next(iter(there), None), value_proc=partial(_word_of, there), err=True)
     return model
 
 
-def _of(there: tuple[str, ...], typed: str) -> str:
+def _word_of(there: tuple[str, ...], typed: str) -> str:
     word = typed.strip()
     if not word or (there and word not in there):
         raise typer.BadParameter(f"one of {', '.join(there)}, please" if there else "its name, please")
