@@ -81,11 +81,11 @@ def newest_within(
     while first > 0 and (cost := price(by_age[first - 1])) <= left:
         first, left = first - 1, left - cost
     if first == len(by_age) > 0:
-        return _cut(by_age[-1], budget, price)
+        return _cut_utterance(by_age[-1], budget, price)
     return tuple(by_age[first:])
 
 
-def _cut(utterance: Utterance, budget: int, price: Callable[[Utterance], int]) -> tuple[Utterance, ...]:
+def _cut_utterance(utterance: Utterance, budget: int, price: Callable[[Utterance], int]) -> tuple[Utterance, ...]:
     """The beginning of an utterance, because mails quote at the end; empty if not even its frame fits."""
     kept = utterance
     while (cost := price(kept)) > budget:

@@ -61,7 +61,7 @@ def resolve(name: str, candidates: Sequence[Candidate]) -> str | FailedCall:
     if name in names:
         return name
     meant = name.strip(" \t\n\"'`*").casefold()
-    for fits in (_same, _same_short):
+    for fits in (_is_same_name, _same_short):
         fitting = [one for one in names if fits(one.casefold(), meant)]
         if len(fitting) == 1:
             return fitting[0]
@@ -71,7 +71,7 @@ def resolve(name: str, candidates: Sequence[Candidate]) -> str | FailedCall:
     return FailedCall(name[:200], "unknown", f"there is no candidate {name[:200]!r}; there are: {known}")
 
 
-def _same(name: str, meant: str) -> bool:
+def _is_same_name(name: str, meant: str) -> bool:
     return name == meant
 
 
@@ -90,20 +90,20 @@ def parse_calls(reply: Reply, candidates: Sequence[Candidate]) -> Classification
     """
     calls = [call for call in reply.calls if is_ours(call)]
     if not calls:
-        return _inferred(reply, candidates)
+        return _infer_from_text(reply, candidates)
     parts: dict[str, RoutedPart] = {}
     acked: list[str] = []
     failed: list[FailedCall] = []
     for call in calls:
-        part, failure = _judged(call, candidates)
+        part, failure = _judge_call(call, candidates)
         if part is not None:
-            parts[part.butler] = _merged(parts.get(part.butler), part)
+            parts[part.butler] = _merge_part(parts.get(part.butler), part)
         if failure is not None:
             failed.append(failure)
         elif part is not None:
             acked.append(part.butler)
             failed = _not_put_right(failed, {part.segment})
-    return _classification(parts.values(), acked, failed, _no_call(reply))
+    return _make_classification(parts.values(), acked, failed, _no_call(reply))
 
 
 def _not_put_right(failed: Iterable[FailedCall], taken: Set[str | None]) -> list[FailedCall]:
@@ -111,8 +111,8 @@ def _not_put_right(failed: Iterable[FailedCall], taken: Set[str | None]) -> list
     return [one for one in failed if one.kind not in _MISNAMED or not taken & {None, one.segment}]
 
 
-def _judged(call: ToolCall, candidates: Sequence[Candidate]) -> tuple[RoutedPart | None, FailedCall | None]:
-    arguments = _arguments(call)
+def _judge_call(call: ToolCall, candidates: Sequence[Candidate]) -> tuple[RoutedPart | None, FailedCall | None]:
+    arguments = _arguments_of(call)
     named = arguments.get("butler")
     segment = next((text for key in _SEGMENT_KEYS if (text := string(arguments.get(key)).strip())), None)
     if not isinstance(named, str) or not named.strip():
@@ -120,18 +120,18 @@ def _judged(call: ToolCall, candidates: Sequence[Candidate]) -> tuple[RoutedPart
     found = resolve(named, candidates)
     if isinstance(found, FailedCall):
         return None, structs.replace(found, segment=segment)
-    return RoutedPart(found, segment, string(arguments.get("reason"))[:500]), _failure(call, found)
+    return RoutedPart(found, segment, string(arguments.get("reason"))[:500]), _failure_of(call, found)
 
 
-def _arguments(call: ToolCall) -> Mapping[str, object]:
+def _arguments_of(call: ToolCall) -> Mapping[str, object]:
     """The arguments; small models wrap them again, in `arguments`, `parameters` and the like."""
     return call.arguments if "butler" in call.arguments else arguments_of(call.arguments)
 
 
-def _failure(call: ToolCall, butler: str) -> FailedCall | None:
+def _failure_of(call: ToolCall, butler: str) -> FailedCall | None:
     if call.ok is None:
         return FailedCall(butler, "no_result", "the call has no result")
-    status = _status(call.result)
+    status = _status_in(call.result)
     if call.ok and status in _GOOD:
         return None
     # A message instead of a status comes from the tool, or from the program that refused the call.
@@ -139,7 +139,7 @@ def _failure(call: ToolCall, butler: str) -> FailedCall | None:
     return FailedCall(butler, "not_ok", said[:500] or "the result has no status")
 
 
-def _status(result: object) -> str:
+def _status_in(result: object) -> str:
     """The `status` in a result: an object, its JSON, or content blocks whose text is that JSON."""
     found = mapping(result) or mapping(block_text(result))
     inner = found.get("structuredContent", found.get("structured_content", found.get("result")))
@@ -147,7 +147,7 @@ def _status(result: object) -> str:
     return string(found.get("status")) or string(mapping(inner).get("status")) or string(content.get("status"))
 
 
-def _merged(before: RoutedPart | None, part: RoutedPart) -> RoutedPart:
+def _merge_part(before: RoutedPart | None, part: RoutedPart) -> RoutedPart:
     if before is None or before.segment == part.segment:
         return before or part
     # The whole message contains both segments; one alone would lose the other.
@@ -160,17 +160,17 @@ def _no_call(reply: Reply) -> str:
     return f"the session {how}" + (f": {reply.errors[-1]}" if reply.errors else "")
 
 
-def _classification(
+def _make_classification(
     parts: Iterable[RoutedPart], acked: Iterable[str], failed: Iterable[FailedCall], nothing: str
 ) -> Classification:
     """A classification from its parts: each name once, failures only of names that were not acked, an error if due."""
     taken = tuple(dict.fromkeys(acked))
     left = tuple(dict.fromkeys(one for one in failed if one.butler not in taken))
     named = tuple(part for part in parts if part.butler in taken or any(part.butler == f.butler for f in left))
-    return Classification(named, taken, left, _error(taken, left, nothing))
+    return Classification(named, taken, left, _error_text(taken, left, nothing))
 
 
-def _error(acked: tuple[str, ...], failed: tuple[FailedCall, ...], nothing: str) -> str | None:
+def _error_text(acked: tuple[str, ...], failed: tuple[FailedCall, ...], nothing: str) -> str | None:
     misnamed = next((one for one in failed if one.kind in _MISNAMED), None)
     if misnamed is not None:
         return misnamed.why
@@ -185,14 +185,14 @@ def infer(text: str, candidates: Sequence[Candidate]) -> str | None:
     It must say so in words ("Routed to health", "forwarding this to the finance butler"), not deny it, and name no
     other candidate anywhere.
     """
-    forms = _forms(candidates)
+    forms = _forms_of_names(candidates)
     if not forms or len(text) > MAX_ANSWER:
         return None
     longest_first = sorted(forms, key=len, reverse=True)
     whole = rf"(?<![\w/-])(?:{'|'.join(map(re.escape, longest_first))})(?![\w/-])"
     mentioned = {name for found in re.findall(whole, text, re.IGNORECASE) for name in forms.get(found.lower(), _DOUBT)}
     said = re.search(_HANDED_ON + whole, text, re.IGNORECASE)
-    if len(mentioned) != 1 or said is None or _DENIED.search(_sentence(text, said.start())):
+    if len(mentioned) != 1 or said is None or _DENIED.search(_sentence_at(text, said.start())):
         return None
     return mentioned.pop()
 
@@ -208,14 +208,14 @@ _DENIED: Final = re.compile(
 )
 
 
-def _sentence(text: str, at: int) -> str:
+def _sentence_at(text: str, at: int) -> str:
     """The sentence at position `at`."""
     begin = max(text.rfind(sign, 0, at) for sign in ".!?\n") + 1
     ends = [found for sign in ".!?\n" if (found := text.find(sign, at)) >= 0]
     return text[begin : min(ends, default=len(text))]
 
 
-def _forms(candidates: Sequence[Candidate]) -> dict[str, frozenset[str]]:
+def _forms_of_names(candidates: Sequence[Candidate]) -> dict[str, frozenset[str]]:
     """Each way to name a candidate, in lower case -> the names it may mean; several are ambiguous."""
     owners: dict[str, frozenset[str]] = {}
     for name in (candidate.name for candidate in candidates):
@@ -224,7 +224,7 @@ def _forms(candidates: Sequence[Candidate]) -> dict[str, frozenset[str]]:
     return owners
 
 
-def _inferred(reply: Reply, candidates: Sequence[Candidate]) -> Classification:
+def _infer_from_text(reply: Reply, candidates: Sequence[Candidate]) -> Classification:
     name = infer(reply.text, candidates)
     if name is None:
         return Classification(error=_no_call(reply))
@@ -244,12 +244,14 @@ def reconcile(found: Classification, recorded: Sequence[RecordedCall]) -> Classi
     if found.inferred and not taken:
         return found
     # A call that the server accepted and the reply does not show came after the cut, and may correct a name.
-    failed = _not_put_right(_failures(found, recorded), {one.segment for one in taken if one.butler not in found.acked})
+    failed = _not_put_right(
+        _find_failures(found, recorded), {one.segment for one in taken if one.butler not in found.acked}
+    )
     acked = [one.butler for one in taken]
-    return _classification(_parts(found, recorded), acked, failed, found.error or "the server recorded no call")
+    return _make_classification(_parts_of(found, recorded), acked, failed, found.error or "the server recorded no call")
 
 
-def _failures(found: Classification, recorded: Sequence[RecordedCall]) -> Iterator[FailedCall]:
+def _find_failures(found: Classification, recorded: Sequence[RecordedCall]) -> Iterator[FailedCall]:
     """The failures: refused by the server, reported only by the reply, or invented by it."""
     seen = {one.butler for one in recorded}
     yield from (FailedCall(one.butler, "not_ok", one.why or "refused") for one in recorded if not one.ok)
@@ -258,12 +260,12 @@ def _failures(found: Classification, recorded: Sequence[RecordedCall]) -> Iterat
     yield from (FailedCall(name, "not_recorded", why) for name in found.acked if name not in seen)
 
 
-def _parts(found: Classification, recorded: Sequence[RecordedCall]) -> Iterable[RoutedPart]:
+def _parts_of(found: Classification, recorded: Sequence[RecordedCall]) -> Iterable[RoutedPart]:
     claimed = {part.butler: part for part in found.routed}
     parts: dict[str, RoutedPart] = {}
     # For a butler that was refused first and accepted later, the accepted segment counts.
     for one in sorted(recorded, key=lambda record: not record.ok):
         reason = claimed[one.butler].reason if one.butler in claimed else ""
         if one.ok or one.butler not in parts:
-            parts[one.butler] = _merged(parts.get(one.butler), RoutedPart(one.butler, one.segment, reason))
+            parts[one.butler] = _merge_part(parts.get(one.butler), RoutedPart(one.butler, one.segment, reason))
     return {**parts, **{name: part for name, part in claimed.items() if name not in parts}}.values()

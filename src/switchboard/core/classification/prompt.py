@@ -110,11 +110,11 @@ class Prompt:
         """This prompt with as much of the newest history as fits within `tokens`; all else is always included."""
         if not self.history or estimate_tokens(self.text) <= tokens:
             return self
-        bare = self._showing(())
+        bare = self._with_history(())
         left = tokens - estimate_tokens(bare.text) - _JOINT
-        return self._showing(newest_within(self.history, left)) if left > 0 else bare
+        return self._with_history(newest_within(self.history, left)) if left > 0 else bare
 
-    def _showing(self, history: tuple[Utterance, ...]) -> Prompt:
+    def _with_history(self, history: tuple[Utterance, ...]) -> Prompt:
         data = json.loads(self.data) | {"history": [utterance_record(one) for one in history]}
         return replace(self, data=outside_json(data), history=history)
 
@@ -134,10 +134,10 @@ def routing_prompt(
     """
     data = {
         "team": team,
-        "candidates": [_candidate(candidate) for candidate in candidates],
-        "message": _known(_message(message)),
+        "candidates": [_candidate_data(candidate) for candidate in candidates],
+        "message": _known_values(_message_data(message)),
         "history": [utterance_record(utterance) for utterance in history],
-        "attachments": [_known(_attachment(attachment)) for attachment in attachments],
+        "attachments": [_known_values(_attachment_data(attachment)) for attachment in attachments],
     }
     return Prompt(outside_json(data), history=tuple(history))
 
@@ -173,7 +173,7 @@ def route_schema(butler: JsonObject) -> JsonObject:
     }
 
 
-def _candidate(candidate: Candidate) -> dict[str, object]:
+def _candidate_data(candidate: Candidate) -> dict[str, object]:
     return {
         "name": candidate.name,
         "description": candidate.description,
@@ -181,7 +181,7 @@ def _candidate(candidate: Candidate) -> dict[str, object]:
     }
 
 
-def _message(message: AskedMessage) -> dict[str, object]:
+def _message_data(message: AskedMessage) -> dict[str, object]:
     return {
         "text": message.text,
         "channel": message.channel,
@@ -192,7 +192,7 @@ def _message(message: AskedMessage) -> dict[str, object]:
     }
 
 
-def _attachment(attachment: Attachment) -> dict[str, object]:
+def _attachment_data(attachment: Attachment) -> dict[str, object]:
     return {
         "media_type": attachment.media_type,
         "size_bytes": attachment.size_bytes,
@@ -200,5 +200,5 @@ def _attachment(attachment: Attachment) -> dict[str, object]:
     }
 
 
-def _known(record: Mapping[str, object]) -> dict[str, object]:
+def _known_values(record: Mapping[str, object]) -> dict[str, object]:
     return {key: value for key, value in record.items() if value is not None}

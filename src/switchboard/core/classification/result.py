@@ -77,14 +77,14 @@ class _Spread(Struct, frozen=True):
         begin = self.plain.find(wanted)
         if begin < 0 or not wanted:
             return None
-        return self.text[self._place(begin) : self._place(begin + len(wanted) - 1) + 1]
+        return self.text[self._place_in_original(begin) : self._place_in_original(begin + len(wanted) - 1) + 1]
 
-    def _place(self, index: int) -> int:
+    def _place_in_original(self, index: int) -> int:
         """Where in the original the character of `plain` is."""
         word = bisect_right(self.begins, index) - 1
-        return self.places[word] + self._within(word, index - self.begins[word])
+        return self.places[word] + self._place_in_word(word, index - self.begins[word])
 
-    def _within(self, word: int, offset: int) -> int:
+    def _place_in_word(self, word: int, offset: int) -> int:
         """Only of plain words there is more than one character to a part, and of those of a folded one, as of ß."""
         return offset if self.text[self.places[word]].isascii() else 0
 
@@ -127,14 +127,14 @@ def result_of(
     routed = [part.butler for part in found.routed]
     refused = {name: why for name, why in outcomes.items() if why is not None}
     acked = [name for name in outcomes if name not in refused]
-    failed = _failed(found, acked, refused)
+    failed = _failed_butlers(found, acked, refused)
     first = next(chain(acked, (name for name in routed if name not in failed)), "")
     return RoutingResult(
         target_butler=first,
         route_result={
-            "status": status or _status(first, failed or found.error),
+            "status": status or _status_of(first, failed or found.error),
             "request_id": request_id,
-            "targets": [_target(part, outcomes, found.failed) for part in found.routed],
+            "targets": [_target_data(part, outcomes, found.failed) for part in found.routed],
             "model": model,
             "inferred": found.inferred,
         },
@@ -146,17 +146,17 @@ def result_of(
     )
 
 
-def _status(first: str, wrong: object) -> str:
+def _status_of(first: str, wrong: object) -> str:
     return "failed" if not first else "partial" if wrong else "routed"
 
 
-def _failed(found: Classification, acked: Collection[str], refused: Iterable[str]) -> list[str]:
+def _failed_butlers(found: Classification, acked: Collection[str], refused: Iterable[str]) -> list[str]:
     """The butlers with failures, each once: in the classification, then in the notification."""
     named = chain((failure.butler for failure in found.failed if failure.butler not in acked), refused)
     return [name for name in dict.fromkeys(named) if name]
 
 
-def _target(part: RoutedPart, outcomes: Mapping[str, str | None], failed: Sequence[FailedCall]) -> JsonObject:
+def _target_data(part: RoutedPart, outcomes: Mapping[str, str | None], failed: Sequence[FailedCall]) -> JsonObject:
     why = outcomes.get(part.butler) or next((one.why for one in failed if one.butler == part.butler), None)
     status = "accepted" if part.butler in outcomes and why is None else "failed" if why else "chosen"
     return {

@@ -60,13 +60,13 @@ def source_metadata(tool_args: Mapping[str, object], tool_name: str | None = Non
     Never raises: anything but text and numbers counts as unknown.
     """
     return SourceArguments(
-        source_identity=_word(tool_args, "source_identity") or identity_of(tool_name),
-        source_channel=_word(tool_args, "source_channel"),
-        source_endpoint_identity=_word(tool_args, "source_endpoint_identity"),
-        sender_identity=_word(tool_args, "sender_identity") or _word(tool_args, "source_sender_identity"),
-        external_event_id=_word(tool_args, "external_event_id"),
-        external_thread_id=_word(tool_args, "external_thread_id") or _word(tool_args, "source_thread_identity"),
-        idempotency_key=_word(tool_args, "idempotency_key"),
+        source_identity=_word_in(tool_args, "source_identity") or identity_of(tool_name),
+        source_channel=_word_in(tool_args, "source_channel"),
+        source_endpoint_identity=_word_in(tool_args, "source_endpoint_identity"),
+        sender_identity=_word_in(tool_args, "sender_identity") or _word_in(tool_args, "source_sender_identity"),
+        external_event_id=_word_in(tool_args, "external_event_id"),
+        external_thread_id=_word_in(tool_args, "external_thread_id") or _word_in(tool_args, "source_thread_identity"),
+        idempotency_key=_word_in(tool_args, "idempotency_key"),
         tool_name=tool_name,
     )
 
@@ -137,7 +137,7 @@ def given_candidates(context: Mapping[str, object]) -> tuple[Candidate, ...] | N
         raise InvalidInput(f"candidates: {error}", field="request_context.candidates") from None
 
 
-def _word(tool_args: Mapping[str, object], name: str) -> str | None:
+def _word_in(tool_args: Mapping[str, object], name: str) -> str | None:
     value = tool_args.get(name)
     text = number(value) or value  # ids of chats and updates come as numbers
     return text.replace("\x00", "").strip() or None if isinstance(text, str) else None
