@@ -40,11 +40,11 @@ def agreed(lines: Sequence[str], tags: Sequence[LineTag], html: Sequence[tuple[s
     for line, tag in zip(lines, tags, strict=True):
         other = shown.tag_of(line, found[-1] if found else OWN)
         has_others = has_others or (other.kind != "own" and other is not _ELSEWHERE)
-        found.append(_stricter(tag, _BETWEEN if has_others and other.kind == "own" else other))
+        found.append(_stricter_tag(tag, _BETWEEN if has_others and other.kind == "own" else other))
     return found
 
 
-def _stricter(tag: LineTag, other: LineTag) -> LineTag:
+def _stricter_tag(tag: LineTag, other: LineTag) -> LineTag:
     if tag.kind not in ("own", "between") or other.kind == "own":
         return tag
     return tag if tag.kind == other.kind else other
@@ -81,13 +81,13 @@ class _Shown:
     def _place_of(self, words: str) -> int:
         """Where the words are, behind the last place if possible; -1: nowhere, or the search takes too long."""
         wanted = f" {words} "
-        found = self._find(wanted, self._at)
+        found = self._find_line(wanted, self._at)
         if found < 0 and self._at:
-            return self._find(wanted, 0)
+            return self._find_line(wanted, 0)
         self._at = max(self._at, found + len(wanted) - 1)
         return found
 
-    def _find(self, wanted: str, begin: int) -> int:
+    def _find_line(self, wanted: str, begin: int) -> int:
         if self._fuel < 0:
             return -1
         found = self._text.find(wanted, begin)

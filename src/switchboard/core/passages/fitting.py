@@ -26,11 +26,11 @@ def fitting(passages: Sequence[Passage]) -> tuple[Passage, ...]:
     while (over := sum(len(one.text) + len(JOINT) for one in kept) - MAX_TEXT) > 0:
         long = [n for n, one in enumerate(kept) if len(one.text) > 2 * _LEAST_KEPT]
         longest = max(long, key=lambda n: (kept[n].kind != "own", len(kept[n].text)))
-        kept[longest] = _cut(kept[longest], over)
+        kept[longest] = _cut_passage(kept[longest], over)
     return tuple(kept)
 
 
-def _cut(passage: Passage, over: int) -> Passage:
+def _cut_passage(passage: Passage, over: int) -> Passage:
     """The passage without its end, shorter by `over` characters if that leaves a beginning."""
     left = max(_LEAST_KEPT, len(passage.text) - over - _MARK)
     more = f"{len(passage.text) - left:,}"

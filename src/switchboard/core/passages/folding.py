@@ -60,10 +60,10 @@ def folded(passages: Sequence[Passage], answers: bool, record: Sequence[str] = (
     that they are the history of a reply (`refers_to`), or if they repeat what is on `record`. Nothing is folded in a
     message with something forwarded.
     """
-    kept = len(passages) - (_history(passages, record) if answers and _may_fold(passages) else 0)
+    kept = len(passages) - (_count_history(passages, record) if answers and _may_fold(passages) else 0)
     shown = (Shown(one.kind, one.text, one.author, one.sent_at) for one in passages[:kept])
     lines = sum(len(one.text.splitlines()) for one in passages[kept:])
-    return (*shown, *((_mark(lines),) if lines else ()))
+    return (*shown, *((_mark_folded(lines),) if lines else ()))
 
 
 def _may_fold(passages: Sequence[Passage]) -> bool:
@@ -71,25 +71,25 @@ def _may_fold(passages: Sequence[Passage]) -> bool:
     return "forwarded" not in kinds and bool(kinds & {"own", "between"})
 
 
-def _history(passages: Sequence[Passage], record: Sequence[str]) -> int:
+def _count_history(passages: Sequence[Passage], record: Sequence[str]) -> int:
     """How many passages at the end are history."""
     found, recorded = 0, _known_runs(record)
     for one in reversed(passages):
-        if one.kind != "quoted" or not (one.refers_to is not None or _repeats(one.text, recorded)):
+        if one.kind != "quoted" or not (one.refers_to is not None or _repeats_record(one.text, recorded)):
             break
         found += 1
     return found
 
 
-def _mark(lines: int) -> Shown:
+def _mark_folded(lines: int) -> Shown:
     return Shown("quoted", f"[{lines} more line{'' if lines == 1 else 's'} quoted]", folded=lines)
 
 
-def _repeats(block: str, recorded: Callable[[int], Collection[_Run]]) -> bool:
+def _repeats_record(block: str, recorded: Callable[[int], Collection[_Run]]) -> bool:
     """Whether a block says nothing but what is on record, besides who wrote it when."""
-    words = _words(_below_sign(block))
+    words = _split_words(_below_sign(block))
     size = min(_RUN, len(words))
-    runs = _runs(words, size)
+    runs = _runs_of(words, size)
     if not runs:
         return False
     known = recorded(size)
@@ -107,12 +107,12 @@ def _known_runs(record: Sequence[str]) -> Callable[[int], Collection[_Run]]:
 
     @cache
     def known(size: int) -> Collection[_Run]:
-        return {run for text in _latest(record) for run in _runs(_words(text), size)}
+        return {run for text in _latest_texts(record) for run in _runs_of(_split_words(text), size)}
 
     return known
 
 
-def _latest(record: Sequence[str]) -> Iterable[str]:
+def _latest_texts(record: Sequence[str]) -> Iterable[str]:
     left = _MOST_RECORD
     for text in reversed(record[-_MOST_TEXTS:]):
         if left <= 0:
@@ -121,9 +121,9 @@ def _latest(record: Sequence[str]) -> Iterable[str]:
         left -= len(text)
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def _runs(words: Sequence[str], size: int) -> list[_Run]:
+def _runs_of(words: Sequence[str], size: int) -> list[_Run]:
     return [tuple(words[at : at + size]) for at in range(len(words) - size + 1)] if size else []

@@ -110,8 +110,8 @@ class _Text(Struct, frozen=True):
         left = len(self.shown) - at
         if not sign.wrote:
             forwarded = sign.forwards or (sign.addressed and self.facts.answers is None)
-            return [LineTag("forwarded" if forwarded else "quoted", author=_short(sign.author))] * left
-        tag = LineTag("quoted", wrote=True, author=_short(sign.author))
+            return [LineTag("forwarded" if forwarded else "quoted", author=_shorten_author(sign.author))] * left
+        tag = LineTag("quoted", wrote=True, author=_shorten_author(sign.author))
         return [tag] * (sign.lines if _is_marked_below(self.shown, at + sign.lines) else left)
 
     def _sign_of_hint(self, at: int) -> Sign | None:
@@ -135,7 +135,7 @@ def _is_one_quotation(shown: Sequence[str]) -> bool:
     return any(shown) and all(is_marked(line) for line in shown if line)
 
 
-def _short(author: str | None) -> str | None:
+def _shorten_author(author: str | None) -> str | None:
     return None if author is None else " ".join(author.split())[:_MAX_AUTHOR].strip() or None
 
 
@@ -144,7 +144,7 @@ def _short(author: str | None) -> str | None:
 
 def passages_of_lines(lines: Sequence[str], tags: Sequence[LineTag]) -> tuple[Passage, ...]:
     """The passages of tagged lines: neighbours of one kind are joined. At most 200."""
-    return limited(list(_passages(lines, tags)))
+    return limited(list(_group_passages(lines, tags)))
 
 
 def limited(passages: Sequence[Passage]) -> tuple[Passage, ...]:
@@ -155,9 +155,9 @@ def limited(passages: Sequence[Passage]) -> tuple[Passage, ...]:
     return (*kept, Passage(kind="quoted", text="\n\n".join(one.text for one in rest)))
 
 
-def _passages(lines: Sequence[str], tags: Sequence[LineTag]) -> Iterator[Passage]:
+def _group_passages(lines: Sequence[str], tags: Sequence[LineTag]) -> Iterator[Passage]:
     said = list(zip(lines, tags, strict=True))
-    for kind, group in groupby(_without_loose_blanks(said), key=_kind):
+    for kind, group in groupby(_without_loose_blanks(said), key=_kind_of):
         block = list(group)
         text = "\n".join(line for line, _ in block).strip()
         if text:
@@ -165,7 +165,7 @@ def _passages(lines: Sequence[str], tags: Sequence[LineTag]) -> Iterator[Passage
             yield Passage(kind=kind, text=text, author=author)
 
 
-def _kind(said: tuple[str, LineTag]) -> PassageKind:
+def _kind_of(said: tuple[str, LineTag]) -> PassageKind:
     return said[1].kind
 
 

@@ -58,8 +58,8 @@ def promoted(passages: Sequence[Passage], ours: Sequence[str], is_ours: Callable
     """
     if not ours or any(one.kind == "forwarded" for one in passages):
         return tuple(passages)
-    known = _known(ours)
-    above = accumulate(enumerate(passages), partial(_above, is_ours), initial=_Above())
+    known = _known_words(ours)
+    above = accumulate(enumerate(passages), partial(_look_above, is_ours), initial=_Above())
     return tuple(
         replace(one, kind="own")
         if one.kind == "between" and _is_attributed(stands) and _is_certain(passages, n, known, ours=stands.ours)
@@ -76,7 +76,7 @@ def _is_attributed(above: _Above) -> bool:
     return above.signs == 1 and not above.foreign
 
 
-def _above(is_ours: Callable[[str], bool], before: _Above, numbered: tuple[int, Passage]) -> _Above:
+def _look_above(is_ours: Callable[[str], bool], before: _Above, numbered: tuple[int, Passage]) -> _Above:
     """What stands above the next passage; `before`: what stands above this one."""
     n, passage = numbered
     if before.foreign or passage.kind != "quoted":
@@ -133,29 +133,29 @@ def _has_all(text: str, blocks: Sequence[str]) -> bool:
 
 def _goes_on(known: _Known, between: str, around: Sequence[str]) -> bool:
     """Whether a line may be of the reply itself: programs wrap its lines, and leave the rest of one without a mark."""
-    lines = [words for line in between.splitlines() if (words := _words(line).split())]
+    lines = [words for line in between.splitlines() if (words := _words_alone(line).split())]
     if not lines:
         return False
-    if any(len(words) >= _LEAST_WORDS and all(run in known.runs for run in _runs(words)) for words in lines):
+    if any(len(words) >= _LEAST_WORDS and all(run in known.runs for run in _runs_of(words)) for words in lines):
         return True
     joints = [(*around[0].split()[-_JOINING:], lines[0][0])]
     joints += [(lines[-1][-1], *words.split()[:_JOINING]) for words in around[1:]]
     return any(f" {' '.join(words)} " in text for words in joints for text in known.texts)
 
 
-def _known(ours: Iterable[str]) -> _Known:
-    texts = [_words(text) for text in ours]
-    return _Known(texts, {run for text in texts for run in _runs(text.split())})
+def _known_words(ours: Iterable[str]) -> _Known:
+    texts = [_words_alone(text) for text in ours]
+    return _Known(texts, {run for text in texts for run in _runs_of(text.split())})
 
 
-def _runs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+def _runs_of(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
     return (tuple(words[at : at + _LEAST_WORDS]) for at in range(len(words) - _LEAST_WORDS + 1))
 
 
 def _marked_words(lines: Sequence[str]) -> str:
-    return _words("\n".join(line for line in lines if is_marked(line)))
+    return _words_alone("\n".join(line for line in lines if is_marked(line)))
 
 
-def _words(text: str) -> str:
+def _words_alone(text: str) -> str:
     """The words alone, as programs rewrap lines. Blanks at both ends, so that no word matches a part of another."""
     return f" {' '.join(_WORD.findall(text.casefold()))} "

@@ -33,7 +33,7 @@ def shown_text(passages: Sequence[Shown]) -> str:
 
 def marked_text(passages: Sequence[Shown]) -> str:
     """The same for a person, who needs no note."""
-    return JOINT.join(map(_shown, passages))
+    return JOINT.join(map(_show_passage, passages))
 
 
 def plain_text(passages: Iterable[Shown]) -> str:
@@ -49,14 +49,14 @@ def shortened_text(text: str, most: int) -> str:
     return f"{text[:kept]} [{len(text) - kept} more characters]"
 
 
-def _shown(one: Shown) -> str:
+def _show_passage(one: Shown) -> str:
     if one.kind == "own" or one.folded:
         return one.text
     # Not split("\n"): the prompt quotes each of these lines.
-    return "\n".join((_head(one), *(f"| {line}" for line in one.text.splitlines())))
+    return "\n".join((_head_of(one), *(f"| {line}" for line in one.text.splitlines())))
 
 
-def _head(one: Shown) -> str:
+def _head_of(one: Shown) -> str:
     name = shown_name(one.author)
     said = (f'says it is from "{name}"' if name else "", f"of {one.sent_at:%Y-%m-%d %H:%M}" if one.sent_at else "")
     return f"[{', '.join(filter(None, (_HEADS[one.kind], *said)))}]"

@@ -80,12 +80,12 @@ _FIELD = re.compile(
 )
 
 
-def _all(role: str, words: str) -> dict[str, str]:
+def _assign_role(role: str, words: str) -> dict[str, str]:
     return dict.fromkeys(words.split(), role)
 
 
 _ROLES: Final[dict[str, str]] = {
-    **_all(
+    **_assign_role(
         "from",
         """
         from von de da van från fra od от откого lähettäjä 差出人 送信者 发件人 寄件者 寄件人 kimden gönderen
@@ -93,7 +93,7 @@ _ROLES: Final[dict[str, str]] = {
         odosielateľ feladó absender afzender από מאת من 보낸사람 จาก प्रेषक saatja від dari từ
         """,
     ),
-    **_all(
+    **_assign_role(
         "date",
         """
         sent date gesendet datum envoyé enviado enviada enviadoel enviadaem enviadoem inviato data
@@ -104,7 +104,7 @@ _ROLES: Final[dict[str, str]] = {
         ส่ง วันที่ दिनांक
         """,
     ),
-    **_all(
+    **_assign_role(
         "to",
         """
         to an à a para aan till til do кому vastaanottaja komu příjemce 宛先 收件人 收件者 kime alıcı per
@@ -112,7 +112,7 @@ _ROLES: Final[dict[str, str]] = {
         empfänger geadresseerde
         """,
     ),
-    **_all(
+    **_assign_role(
         "subject",
         """
         subject betreff sujet objet asunto oggetto onderwerp ämne emne assunto temat тема aihe předmět predmet
@@ -229,18 +229,18 @@ def sign_at(lines: Sequence[str], at: int) -> Sign | None:
     if not line:
         return None
     separates = line[0] in _DASHES or line.endswith(_ENDS)
-    return (_separator(lines, at) if separates else None) or _head(lines, at) or _attribution(lines, at)
+    return (_find_separator(lines, at) if separates else None) or _find_head(lines, at) or _find_attribution(lines, at)
 
 
-def _separator(lines: Sequence[str], at: int) -> Sign | None:
+def _find_separator(lines: Sequence[str], at: int) -> Sign | None:
     """A line such as `-----Original Message-----`, or `Begin forwarded message:`, with the fields below it."""
     line = lines[at]
     words = _within_dashes(line)
     said = words or (line if len(line) < _MAX_SEPARATOR and line.endswith(_ENDS) else "")
     forwards = _FORWARDS.search(said) is not None
     if words or forwards or _RULE.fullmatch(line):
-        below = _next(lines, at + 1)
-        head = _head(lines, below) if below < len(lines) else None
+        below = _next_line(lines, at + 1)
+        head = _find_head(lines, below) if below < len(lines) else None
         if head is not None:
             return structs.replace(head, lines=below - at + head.lines, forwards=forwards)
     if words and _is_dated_attribution(words):
@@ -259,15 +259,15 @@ def _within_dashes(line: str) -> str:
     return found[1].strip()
 
 
-def _head(lines: Sequence[str], at: int) -> Sign | None:
+def _find_head(lines: Sequence[str], at: int) -> Sign | None:
     """Fields below each other: those that we know, or any three of which one has an address and one a date."""
-    first = _field(lines[at])
-    begins = at == 0 or _field(lines[at - 1]) is None
+    first = _read_field(lines[at])
+    begins = at == 0 or _read_field(lines[at - 1]) is None
     if first is None or not (first[0] or begins):
         return None  # in a language that we do not know, the field above would be one of the head
     fields, size = list[tuple[str, str]](), 0
     for offset, line in enumerate(lines[at : at + 2 * _HEAD_LINES]):
-        if (found := _field(line)) is not None:
+        if (found := _read_field(line)) is not None:
             fields.append(found)
             size = offset + 1
         elif len(fields) == _HEAD_LINES or offset - size > 1 or not _may_go_on(line, fields):
@@ -278,10 +278,10 @@ def _head(lines: Sequence[str], at: int) -> Sign | None:
     return Sign(size, author=author, addressed=any(_ADDRESS.search(value) for _, value in fields))
 
 
-def _field(line: str) -> tuple[str, str] | None:
+def _read_field(line: str) -> tuple[str, str] | None:
     """What a field holds, which is empty if we do not know its name, and its value."""
     found = _FIELD.fullmatch(line) if ":" in line or "：" in line else None
-    return None if found is None else (_role(found[1]), found[2])
+    return None if found is None else (_role_of(found[1]), found[2])
 
 
 def _are_a_head(fields: Sequence[tuple[str, str]], *, begins: bool) -> bool:
@@ -305,12 +305,12 @@ def _may_go_on(line: str, fields: Sequence[tuple[str, str]]) -> bool:
 
 
 @lru_cache(maxsize=512)
-def _role(name: str) -> str:
+def _role_of(name: str) -> str:
     word = re.sub(r"[\s'’-]+", "", name).lower()
     return _ROLES.get(word, "")
 
 
-def _attribution(lines: Sequence[str], at: int) -> Sign | None:
+def _find_attribution(lines: Sequence[str], at: int) -> Sign | None:
     """A date and an author, and a colon at the end: up to three lines, or six if the last one ends with the author."""
     for size in range(1, _LONG_ATTRIBUTION_LINES + 1):
         window = lines[at : at + size]
@@ -360,7 +360,7 @@ def _is_undated_attribution(said: str, lines: Sequence[str], below: int) -> bool
     wrote, address = _WROTE.search(said), _ADDRESS.search(said)
     if wrote and _IN_ANGLES.search(said):
         return True
-    at = _next(lines, below)
+    at = _next_line(lines, below)
     return bool(wrote or address) and at < len(lines) and is_marked(lines[at])
 
 
@@ -379,6 +379,6 @@ def _author_in(said: str) -> str | None:
     return found[0].strip("<>") if found else None
 
 
-def _next(lines: Sequence[str], at: int) -> int:
+def _next_line(lines: Sequence[str], at: int) -> int:
     """The next line that is not blank, looking at two at most."""
     return next((one for one in range(at, min(at + 3, len(lines))) if lines[one]), len(lines))
