@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from switchboard.app.classification.model_tests import ModelTestPlace, _remedy
+from switchboard.app.classification.model_tests import ModelTestPlace, _find_remedy
 from switchboard.app.ops.doctor import check_machine
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.cli.models.views import print_models
@@ -265,7 +265,7 @@ def test_what_to_do_about_a_provider_that_a_command_line_does_not_reach() -> Non
         ("Switchboard's MCP server cannot be reached", "classify.mcp_url"),
     ):
         attempt = ModelAttempt("cli", "unavailable", message)
-        assert named in _remedy(model, attempt, place)
+        assert named in _find_remedy(model, attempt, place)
 
 
 def test_what_is_set_is_not_advised() -> None:
@@ -273,13 +273,13 @@ def test_what_is_set_is_not_advised() -> None:
     local = ModelSettings(name="own", kind="openai", model="m", base_url="http://127.0.0.1:9", max_tokens=99)
     for outcome in ("garbage", "unfit"):
         attempt = ModelAttempt("own", outcome, "it said nothing")
-        assert 'set profile = "local"' in _remedy(local, attempt, place)
-        assert "profile" not in _remedy(local.model_copy(update={"profile": "local"}), attempt, place)
-        assert "profile" not in _remedy(ModelSettings(name="a", kind="anthropic", model="m"), attempt, place)
+        assert 'set profile = "local"' in _find_remedy(local, attempt, place)
+        assert "profile" not in _find_remedy(local.model_copy(update={"profile": "local"}), attempt, place)
+        assert "profile" not in _find_remedy(ModelSettings(name="a", kind="anthropic", model="m"), attempt, place)
     keyed = local.model_copy(update={"api_key_env": "KEY"})
-    assert "set api_key_env" in _remedy(local, ModelAttempt("own", "auth", "401"), place)
-    assert "refuses the request" in _remedy(keyed, ModelAttempt("own", "unavailable", "status 403: no"), place)
-    assert _remedy(keyed, ModelAttempt("own", "auth", "401"), place).endswith("rejects the key in KEY: renew it")
+    assert "set api_key_env" in _find_remedy(local, ModelAttempt("own", "auth", "401"), place)
+    assert "refuses the request" in _find_remedy(keyed, ModelAttempt("own", "unavailable", "status 403: no"), place)
+    assert _find_remedy(keyed, ModelAttempt("own", "auth", "401"), place).endswith("rejects the key in KEY: renew it")
 
 
 def test_without_a_server_a_command_line_cannot_be_tried_and_says_so(

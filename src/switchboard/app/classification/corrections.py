@@ -69,13 +69,13 @@ class CorrectionService:
         butler or team that does not exist, Forbidden for one out of the caller's reach; Conflict if no model was asked,
         the message is not yet decided, or the team's rules lead to no butler.
         """
-        teams = self._teams(caller)
-        stored, asked = await self._asked(caller, request_id, teams)
-        to = await self._receiver(caller, request_id, wish.to, teams)
+        teams = self._teams_of(caller)
+        stored, asked = await self._find_asked(caller, request_id, teams)
+        to = await self._check_receiver(caller, request_id, wish.to, teams)
         by = caller.system_id or caller.name
         named = None if teams is None else sorted(teams)
         correction = Correction(request_id, wish.to, by, wish.reason, named, self._team_of(caller))
-        sending = None if wish.only_note else await self._sending(stored, asked, to, correction)
+        sending = None if wish.only_note else await self._sending_of(stored, asked, to, correction)
         outcome = await store.correct(self._database, correction, sending)
         if outcome is None:
             raise NotFound(f"there is no message {request_id}")
@@ -83,12 +83,12 @@ class CorrectionService:
             raise Conflict(
                 f"message {request_id} is still waiting for a model; correct it afterwards", code="not_decided"
             )
-        await self._record(caller, correction, outcome)
+        await self._record_in_audit(caller, correction, outcome)
         made = () if outcome.n is None else await dead_letters.rerouted(self._database, request_id, outcome.n)
         already = not outcome.noted and outcome.n is None
         return CorrectionResult(request_id, wish.to, by, wish.reason, already, outcome.n, made)
 
-    def _teams(self, caller: Principal) -> frozenset[TeamId] | None:
+    def _teams_of(self, caller: Principal) -> frozenset[TeamId] | None:
         """The teams whose models' choices the caller may correct; None: all."""
         if caller.role == "operator":
             return None
@@ -100,7 +100,7 @@ class CorrectionService:
         member = self._runtime.rule_book.rules.members.get(SystemId(caller.system_id or ""))
         return None if caller.role == "operator" or member is None else member.team_id
 
-    async def _asked(
+    async def _find_asked(
         self, caller: Principal, request_id: UUID, teams: frozenset[TeamId] | None
     ) -> tuple[StoredMessage, Logged]:
         """The message, and the last attempt to classify it that the caller may correct."""
@@ -119,7 +119,9 @@ class CorrectionService:
             )
         return stored, own[-1]
 
-    async def _receiver(self, caller: Principal, request_id: UUID, to: str, teams: frozenset[TeamId] | None) -> Target:
+    async def _check_receiver(
+        self, caller: Principal, request_id: UUID, to: str, teams: frozenset[TeamId] | None
+    ) -> Target:
         rules = self._runtime.rule_book.rules
         known = any(team.team_id == to for team in rules.teams)
         target = Target(team_id=TeamId(to)) if known else Target(SystemId(to))
@@ -134,14 +136,14 @@ class CorrectionService:
             raise Forbidden(f"{caller.system_id} may only use its own team and those below as targets", field="to")
         return target
 
-    async def _sending(self, stored: StoredMessage, asked: Logged, to: Target, correction: Correction) -> Sending:
+    async def _sending_of(self, stored: StoredMessage, asked: Logged, to: Target, correction: Correction) -> Sending:
         detail = f"by {correction.by}" + (f": {correction.reason}" if correction.reason else "")
         step = TrailStep(TeamId(asked.team_id), "correction", targets=(to,), detail=detail)
         tier = TIERS[(stored.envelope.get("control") or {}).get("policy_tier", "default")]
-        decision = await self._decided(stored.request_id, to)
+        decision = await self._decide_target(stored.request_id, to)
         return Sending(replace(decision, trail=(step, *decision.trail)), tier)
 
-    async def _decided(self, request_id: UUID, to: Target) -> Decision:
+    async def _decide_target(self, request_id: UUID, to: Target) -> Decision:
         """The butler, or those selected by the team's rules."""
         index = self._runtime.rule_book.rules.index
         if to.system_id is not None:
@@ -157,7 +159,7 @@ class CorrectionService:
             )
         return decision
 
-    async def _record(self, caller: Principal, correction: Correction, outcome: LoggedOutcome) -> None:
+    async def _record_in_audit(self, caller: Principal, correction: Correction, outcome: LoggedOutcome) -> None:
         if outcome.n is not None:
             self._runtime.notifier.notify(WORK)
         if outcome.noted or outcome.n is not None:

@@ -47,7 +47,7 @@ class ClassificationLog:
         self, caller: Principal, wanted: ClassificationFilter, *, limit: int, cursor: str | None
     ) -> tuple[list[Read], str | None]:
         """A page, newest message first, and the cursor of the next. Raises Forbidden, InvalidInput."""
-        wanted, sight = await self._within(caller, wanted)
+        wanted, sight = await self._restrict_filter(caller, wanted)
         before = key_of(cursor, tuple[UUID, CursorText, _Attempt])
         page = await store.list_classifications(self._database, wanted, sight, before=before, limit=limit)
         last = page[-1] if len(page) == limit else None
@@ -64,17 +64,19 @@ class ClassificationLog:
         before = uuid_cursor(cursor)
         found = await store.corrected(self._database, team_id, limit, before=before)
         following = str(found[-1].request_id) if len(found) == limit else None
-        expected = ((one, self._expected(one)) for one in found)
+        expected = ((one, self._expected_choice(one)) for one in found)
         cases = [{"name": _name_of(one), "facts": one.facts, "expect": who} for one, who in expected if who]
         return cases, following
 
-    def _expected(self, one: CorrectedMessage) -> str | Sequence[str]:
+    def _expected_choice(self, one: CorrectedMessage) -> str | Sequence[str]:
         index, team_id = self._runtime.rule_book.rules.index, TeamId(one.corrected_to)
         if not index.reaches(team_id):
             return one.corrected_to
         return [chosen.system_id for chosen in decide(index, one.facts, start=team_id).chosen]
 
-    async def _within(self, caller: Principal, wanted: ClassificationFilter) -> tuple[ClassificationFilter, LogScope]:
+    async def _restrict_filter(
+        self, caller: Principal, wanted: ClassificationFilter
+    ) -> tuple[ClassificationFilter, LogScope]:
         """The filter, restricted to the caller's teams, and to which texts it may read. Raises Forbidden."""
         if caller.role == "operator":
             return wanted, LogScope(everything=True)
@@ -93,14 +95,14 @@ class ClassificationLog:
 def _without_words(one: Read) -> Read:
     """The names only, without any words of the message, or of a model about it."""
     result = {
-        "routed": [{"butler": route["butler"]} for route in _items(one.result, "routed")],
+        "routed": [{"butler": route["butler"]} for route in _items_in(one.result, "routed")],
         "inferred": one.result.get("inferred", False),
     }
     error = None if one.error is None else _KEPT_BACK
     return replace(one, result=result, error=error, text=None)
 
 
-def _items(result: JsonMapping, name: str) -> Sequence[JsonMapping]:
+def _items_in(result: JsonMapping, name: str) -> Sequence[JsonMapping]:
     found = result.get(name)
     return found if isinstance(found, list) else ()
 

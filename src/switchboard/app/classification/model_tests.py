@@ -189,10 +189,10 @@ async def _try_use(settings: Settings, model: ModelSettings, place: ModelTestPla
     if chosen is not None and not chosen.ok:
         return chosen
     called = await try_tools(settings, model, place)
-    return called if chosen is None else _both(chosen, called)
+    return called if chosen is None else _combine_tests(chosen, called)
 
 
-def _both(chosen: Tried, called: Tried) -> Tried:
+def _combine_tests(chosen: Tried, called: Tried) -> Tried:
     return structs.replace(_with_cost_of(called, chosen), detail=f"{chosen.detail}; {called.detail}")
 
 
@@ -211,15 +211,17 @@ async def try_model(settings: Settings, model: ModelSettings, place: ModelTestPl
     """Ask it once. A failure of the model is an outcome, not an exception."""
     lacks = flaw(model.spec)
     if lacks is not None:
-        return _tried(model, "settings", lacks, _REMEDY_OF_SETTINGS)
+        return _failed_test(model, "settings", lacks, _REMEDY_OF_SETTINGS)
     if model.kind in CLI_KINDS and place.database is None:
-        return _tried(model, "unavailable", f"a command-line model needs the running switchboard: {place.why}", _START)
+        return _failed_test(
+            model, "unavailable", f"a command-line model needs the running switchboard: {place.why}", _START
+        )
     try:
-        async with _request(model, place) as request:
-            report = await _asked(settings, model, place, request, _unfit)
+        async with _make_request(model, place) as request:
+            report = await _ask_model(settings, model, place, request, _find_fault)
     except SwitchboardError as error:
-        return _tried(model, "unavailable", error.message, _START)
-    tried = _told(model, report.attempts[-1], report.reply, place)
+        return _failed_test(model, "unavailable", error.message, _START)
+    tried = _describe_attempt(model, report.attempts[-1], report.reply, place)
     return await _with_context(settings, model, place, tried)
 
 
@@ -231,10 +233,10 @@ async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPl
     """
     lacks = flaw(model.spec)
     if lacks is not None:
-        return _tried(model, "settings", lacks, _REMEDY_OF_SETTINGS)
-    tried, as_text = await _try_call(settings, _patient(model), place)
+        return _failed_test(model, "settings", lacks, _REMEDY_OF_SETTINGS)
+    tried, as_text = await _try_call(settings, _with_patience(model), place)
     if (as_text or tried.outcome in _UNCALLED) and model.kind == "openai" and model.calls == "native":
-        formed, _ = await _try_call(settings, _patient(model, calls="schema"), place)
+        formed, _ = await _try_call(settings, _with_patience(model, calls="schema"), place)
         tried = structs.replace(_with_cost_of(tried, formed), calls="schema" if formed.ok else tried.calls)
     if model.kind == "openai" and model.calls == "schema":
         tried = await _with_native(settings, model, place, tried)
@@ -245,7 +247,7 @@ async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPl
 
 async def _with_native(settings: Settings, model: ModelSettings, place: ModelTestPlace, tried: Tried) -> Tried:
     """The same with whether it calls tools natively, too, or only so."""
-    native, as_text = await _try_call(settings, _patient(model, calls="native"), place)
+    native, as_text = await _try_call(settings, _with_patience(model, calls="native"), place)
     tried = _with_cost_of(tried, native)
     if not native.ok or as_text:
         return tried
@@ -263,7 +265,7 @@ async def try_setup(settings: Settings, model: ModelSettings, place: ModelTestPl
     return await with_habits(settings, model, place, tried)
 
 
-def _patient(model: ModelSettings, **more: object) -> ModelSettings:
+def _with_patience(model: ModelSettings, **more: object) -> ModelSettings:
     """A local model with more time than it has in its settings: one that is slow still works."""
     timeout = model.timeout * (_PATIENCE if model.profile == "local" else 1)
     return model.model_copy(update={"timeout": timeout, **more})
@@ -282,8 +284,8 @@ async def _try_call(settings: Settings, model: ModelSettings, place: ModelTestPl
 
     carrying = (lambda: look_up) if model.kind in RUNNERS else None
     request = replace(_SECRET, max_tokens=model.max_tokens, deadline=model.timeout, carrying=carrying)
-    report = await _asked(settings, model, place, request, wrong)
-    tried = _told(model, report.attempts[-1], None, place)
+    report = await _ask_model(settings, model, place, request, wrong)
+    tried = _describe_attempt(model, report.attempts[-1], None, place)
     if tried.ok:
         tried = structs.replace(tried, detail=_CALLED, calls=model.calls)
     return tried, report.reply is not None and any(call.as_text for call in report.reply.calls)
@@ -295,12 +297,12 @@ async def with_habits(settings: Settings, model: ModelSettings, place: ModelTest
         return tried
     asked = model.model_copy(update={"schemas": True})
     request = replace(_FORM, deadline=model.timeout, whole=False)
-    report = await _asked(settings, asked, place, request)
-    tried = _spent(tried, report)
+    report = await _ask_model(settings, asked, place, request)
+    tried = _with_cost_of_report(tried, report)
     refused = report.reply is None and bool(refused_schema(report))
     if refused:
-        report = await _asked(settings, asked, place, without_schema(request))
-        tried = _spent(tried, report)
+        report = await _ask_model(settings, asked, place, without_schema(request))
+        tried = _with_cost_of_report(tried, report)
     if report.reply is None:
         return structs.replace(tried, schemas=False if refused else None)
     cut = report.reply.stop_reason == "length" and model.max_tokens >= _ANSWER
@@ -318,7 +320,7 @@ def _to_set(model: ModelSettings, tried: Tried) -> str:
     return f"set {told} in its [[models]]{why}" if told else ""
 
 
-def _spent(tried: Tried, report: Report) -> Tried:
+def _with_cost_of_report(tried: Tried, report: Report) -> Tried:
     """The same with the cost of these attempts."""
     for one in report.attempts:
         tried = structs.replace(
@@ -347,7 +349,7 @@ async def _with_context(settings: Settings, model: ModelSettings, place: ModelTe
     found = None if long.reply is None else kept_sentinel(long.reply)
     if found:
         return _with_speed(tried, model, context, long)
-    short = await _asked_for_word(settings, _patient(model), place, SHORT)
+    short = await _asked_for_word(settings, _with_patience(model), place, SHORT)
     if found is None or short.reply is None or not kept_sentinel(short.reply):
         return _with_speed(tried, model, context, short if found is None else long)
     return structs.replace(tried, ok=False, outcome="context_cut", detail=lost_head(context), remedy=CONTEXT_REMEDY)
@@ -357,7 +359,7 @@ async def _asked_for_word(settings: Settings, model: ModelSettings, place: Model
     """The answer to a request so long, with a word at its head; no server has read its beginning before."""
     request = sentinel(tokens)
     fresh = replace(request, system=f"{request.system} (Test {token_urlsafe(6)}.)", deadline=model.timeout)
-    return await _asked(settings, model, place, fresh)
+    return await _ask_model(settings, model, place, fresh)
 
 
 def _with_speed(tried: Tried, model: ModelSettings, context: int, report: Report) -> Tried:
@@ -377,18 +379,18 @@ async def parallel_requests(settings: Settings, model: ModelSettings, place: Mod
     if told is not None:
         return told, True
     request = replace(COUNTING, deadline=model.timeout)
-    alone = await _asked(settings, model, place, request)
+    alone = await _ask_model(settings, model, place, request)
     if alone.reply is None:
         return 1, False
     began = monotonic()
-    both = await asyncio.gather(*(_asked(settings, model, place, request) for _ in range(2)))
+    both = await asyncio.gather(*(_ask_model(settings, model, place, request) for _ in range(2)))
     together = monotonic() - began
     if any(one.reply is None for one in both):
         return 1, False
     return measured_slots(alone.attempts[-1].ms / 1000, together), False
 
 
-async def _asked(
+async def _ask_model(
     settings: Settings,
     model: ModelSettings,
     place: ModelTestPlace,
@@ -397,7 +399,7 @@ async def _asked(
 ) -> Report:
     """The result of the question; `wrong` says what is wrong with a reply. A provider that answers accepts the key."""
     async with aclosing(Sessions([model.spec])) as sessions:
-        dispatcher = Dispatcher(sessions.models, _spending(place), DispatchLimits(settings.spending.cap))
+        dispatcher = Dispatcher(sessions.models, _spending_for(place), DispatchLimits(settings.spending.cap))
         terms = RequestTerms("models test", cap=Cap(settings.classify.tokens_per_message), unfit=wrong)
         report = await dispatcher.run(request, terms)
         if report.reply is not None and place.database is not None:
@@ -405,7 +407,7 @@ async def _asked(
         return report
 
 
-async def _unfit(reply: Reply) -> str | None:
+async def _find_fault(reply: Reply) -> str | None:
     return unfit(reply, _CANDIDATES)
 
 
@@ -415,13 +417,13 @@ async def _calls_no_tool(reply: Reply) -> str | None:
     return None if any("ada" in person.lower() for person in asked_for) else "it did not call the tool"
 
 
-def _spending(place: ModelTestPlace) -> Spending:
+def _spending_for(place: ModelTestPlace) -> Spending:
     """The shared account; without a database our own, so that models can be tried before there is one."""
     return DayBook(lambda: datetime.now(UTC).date()) if place.database is None else StoredSpending(place.database)
 
 
 @asynccontextmanager
-async def _request(model: ModelSettings, place: ModelTestPlace) -> AsyncIterator[Request]:
+async def _make_request(model: ModelSettings, place: ModelTestPlace) -> AsyncIterator[Request]:
     """The question; for a command-line program, with its own temporary session, which opens our tool."""
     request_id, secret = new_uuid7(), SESSION_PREFIX + token_urlsafe(32)
     prompt, tool = routing_prompt(_CANDIDATES, _QUESTION, team=_TEAM), route_tool(_CANDIDATES)
@@ -445,15 +447,15 @@ async def _request(model: ModelSettings, place: ModelTestPlace) -> AsyncIterator
         await classification.end_session(place.database, session_id)
 
 
-def _told(model: ModelSettings, attempt: ModelAttempt, reply: Reply | None, place: ModelTestPlace) -> Tried:
+def _describe_attempt(model: ModelSettings, attempt: ModelAttempt, reply: Reply | None, place: ModelTestPlace) -> Tried:
     ok = attempt.outcome == "answered"
-    named = _named(reply) if ok else ()
+    named = _names_in_reply(reply) if ok else ()
     detail = attempt.message
     if ok:
         detail = f"chose {', '.join(named)}" + ("" if named == (MEANT,) else f", where {MEANT} was meant")
     return Tried(
         *(model.name, model.kind, model.model, ok, attempt.outcome, detail),
-        remedy="" if ok else _remedy(model, attempt, place),
+        remedy="" if ok else _find_remedy(model, attempt, place),
         duration_ms=attempt.ms,
         tokens_in=attempt.usage.input_tokens,
         tokens_out=attempt.usage.output_tokens,
@@ -461,13 +463,13 @@ def _told(model: ModelSettings, attempt: ModelAttempt, reply: Reply | None, plac
     )
 
 
-def _named(reply: Reply | None) -> tuple[str, ...]:
+def _names_in_reply(reply: Reply | None) -> tuple[str, ...]:
     if reply is None:
         return ()
     return tuple(part.butler for part in parse_calls(accepted(reply), _CANDIDATES).routed)
 
 
-def _tried(model: ModelSettings, outcome: str, detail: str, remedy: str) -> Tried:
+def _failed_test(model: ModelSettings, outcome: str, detail: str, remedy: str) -> Tried:
     return Tried(model.name, model.kind, model.model, ok=False, outcome=outcome, detail=detail, remedy=remedy)
 
 
@@ -492,7 +494,7 @@ def _remedy_of_program(attempt: ModelAttempt, place: ModelTestPlace) -> str | No
     return None
 
 
-def _remedy(model: ModelSettings, attempt: ModelAttempt, place: ModelTestPlace) -> str:
+def _find_remedy(model: ModelSettings, attempt: ModelAttempt, place: ModelTestPlace) -> str:
     """What to do about a failure."""
     where = model.base_url or "the provider"
     if model.profile == "local" and model.schemas and refused_schema(Report(None, (attempt,))):

@@ -86,12 +86,12 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: AskingPoli
     async def ask(task: RoutingTask) -> Report:
         request_id = UUID(task.request_id)
         async with weighing:
-            await _weigh(task.text)
+            await _weigh_text(task.text)
         terms = RequestTerms(
             ASKER,
             models=asking.models,
             cap=asking.cap,
-            spent=await _spent(database, request_id),
+            spent=await _amount_spent(database, request_id),
             unfit=task.unfit,
             taken=task.taken,
             shorter=task.shorter,
@@ -108,7 +108,7 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: AskingPoli
     return ask
 
 
-async def _weigh(text: str) -> None:
+async def _weigh_text(text: str) -> None:
     """Estimate the tokens of a long text in small steps, at half of the time, so that it holds nobody up."""
     if is_estimated(text):
         return
@@ -123,7 +123,7 @@ async def _for_sender(
     reserved = Reservation(new_uuid7(), datetime.now(UTC).date(), wanted)
     sender = await model_usage.admit(database, request_id, reserved, RESERVED_FOR, asking.senders)
     if sender.reached is not None:
-        return Report(None, (_refused(asking, sender.reached, sender.wait_s),))
+        return Report(None, (_refuse_attempt(asking, sender.reached, sender.wait_s),))
     used = wanted.tokens  # unless it ends with a report, which is more precise
     try:
         report = await run()
@@ -134,11 +134,11 @@ async def _for_sender(
             await asyncio.shield(model_usage.settle(database, sender.flow, reserved, used))
 
 
-def _refused(asking: AskingPolicy, reached: str, wait: float | None) -> ModelAttempt:
+def _refuse_attempt(asking: AskingPolicy, reached: str, wait: float | None) -> ModelAttempt:
     return ModelAttempt(asking.models[0], "budget", f"{_REACHED[reached]} (classify.{reached})", retry_after=wait)
 
 
-async def _spent(database: Database, request_id: UUID) -> Amount:
+async def _amount_spent(database: Database, request_id: UUID) -> Amount:
     rows = await store.attempts(database, request_id)
     return Amount(
         sum(row.tokens_in + row.tokens_out for row in rows), sum(round((row.cost_usd or 0) * 1_000_000) for row in rows)

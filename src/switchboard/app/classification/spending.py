@@ -142,7 +142,7 @@ class SpendingService:
         known = sorted(self._settings.models, key=lambda model: order.get(model.name, len(order) + 1))
         butlers = butlers_of(self._members(), self._settings)
         models = [
-            _model(
+            _model_view(
                 *(one, Use(order.get(one.name), butlers[one.name])),
                 pauses.get(one.name) or short.get(one.name),
                 spent.get(one.name),
@@ -177,17 +177,17 @@ async def standing(settings: Settings, database: Database) -> DayTotals:
     classify = settings.classify
     today = datetime.now(UTC).date()
     day = await store.spending_of(database, today)
-    caps = [cap for cap in _caps(settings, day) if cap is not None]
+    caps = [cap for cap in _caps_of(settings, day) if cap is not None]
     senders = (classify.sender_per_minute, classify.sender_tokens_per_day, day.senders_refused)
     return DayTotals(today, day.tokens, day.micros / _MICROS, day.refused, classify.tokens_per_message, *senders, caps)
 
 
-def _caps(settings: Settings, day: Day) -> tuple[CapView | None, ...]:
+def _caps_of(settings: Settings, day: Day) -> tuple[CapView | None, ...]:
     most = settings.spending.cap
     return (
-        _cap("tokens_per_day", 1, most.tokens, day.tokens, day.held_tokens),
-        _cap("cost_usd_per_day", _MICROS, most.micros, day.micros, day.held_micros),
-        _cap(
+        _cap_view("tokens_per_day", 1, most.tokens, day.tokens, day.held_tokens),
+        _cap_view("cost_usd_per_day", _MICROS, most.micros, day.micros, day.held_micros),
+        _cap_view(
             "newcomer_tokens_per_day",
             1,
             settings.classify.newcomer_tokens_per_day or None,
@@ -197,7 +197,7 @@ def _caps(settings: Settings, day: Day) -> tuple[CapView | None, ...]:
     )
 
 
-def _cap(name: CapName, unit: int, most: int | None, spent: int, held: int) -> CapView | None:
+def _cap_view(name: CapName, unit: int, most: int | None, spent: int, held: int) -> CapView | None:
     """A cap. `most`, `spent` and `held` are counts of which `unit` make one of the named quantity."""
     if most is None:
         return None
@@ -206,7 +206,7 @@ def _cap(name: CapName, unit: int, most: int | None, spent: int, held: int) -> C
     return CapView(name, shown[0], shown[1], shown[2], shown[3], reached=left == 0)
 
 
-def _model(
+def _model_view(
     model: ModelSettings, use: Use, found: Cooldown | RefusedKey | LearnedContext | None, spent: ModelDay | None
 ) -> ModelView:
     pause = None if isinstance(found, LearnedContext) else found
