@@ -135,7 +135,7 @@ class OutgoingFrames:
 
     async def fail(self, request_id: str | None, error: SwitchboardError) -> None:
         """Answer a request with an error. Raises Gone."""
-        await self.send(ErrorFrame(request_id, _detail(error)))
+        await self.send(ErrorFrame(request_id, _detail_of(error)))
 
     async def close(self, code: int, reason: str) -> None:
         """Close the connection. Raises Gone."""
@@ -187,18 +187,18 @@ class GatewayConnection:
         self._answering: set[asyncio.Task[None]] = set()
         self._methods: Mapping[str, Callable[[RequestFrame], Awaitable[None]]] = {
             "chat.send": self._send,
-            "chat.resume": self._resume,
-            "chat.abort": self._abort,
-            "chat.history": self._history,
-            "approvals.list": self._approvals,
-            "approvals.decide": self._decide,
-            "ping": self._ping,
+            "chat.resume": self._resume_stream,
+            "chat.abort": self._answer_abort,
+            "chat.history": self._answer_history,
+            "approvals.list": self._answer_approvals,
+            "approvals.decide": self._answer_decision,
+            "ping": self._answer_ping,
         }
 
     async def run(self) -> None:
         """Run until the client disconnects, or must."""
         try:
-            while (text := await self._next()) is not None:
+            while (text := await self._next_text()) is not None:
                 await self._parts.paces.take(self._caller.principal.name)
                 await self._carry_out(text)
         except Gone:
@@ -207,7 +207,7 @@ class GatewayConnection:
             self._gone.set()
             await cancelled(*self._answering)
 
-    async def _next(self) -> str | None:
+    async def _next_text(self) -> str | None:
         message = await self._socket.receive()
         if message["type"] == "websocket.disconnect":
             return None
@@ -216,7 +216,7 @@ class GatewayConnection:
             return None
         return cast(str, text)
 
-    def _method(self, name: str) -> Callable[[RequestFrame], Awaitable[None]]:
+    def _find_method(self, name: str) -> Callable[[RequestFrame], Awaitable[None]]:
         """Raises InvalidInput."""
         if name not in self._methods:
             raise unknown_method(name)
@@ -227,7 +227,7 @@ class GatewayConnection:
         try:
             request = read_request(text)
             await self._parts.access.authenticate(self._caller.authorization)
-            method = self._method(request.method)
+            method = self._find_method(request.method)
             if (action := _ACTIONS.get(request.method.partition(".")[0])) is not None:
                 await self._parts.access.check(self._caller.principal, action)
             await method(request)
@@ -241,55 +241,55 @@ class GatewayConnection:
             raise
         except Exception:
             log.exception("unexpected error in a request to the gateway")
-            await self._out.fail(request.id if request else None, _unexpected())
+            await self._out.fail(request.id if request else None, _internal_error())
 
     # The methods ------------------------------------------------------------------------------------------------------
 
-    async def _ping(self, request: RequestFrame) -> None:
+    async def _answer_ping(self, request: RequestFrame) -> None:
         read_params(PingParams, request)
-        await self._answer(request, Pong(datetime.now(UTC)))
+        await self._send_result(request, Pong(datetime.now(UTC)))
 
-    async def _history(self, request: RequestFrame) -> None:
+    async def _answer_history(self, request: RequestFrame) -> None:
         asked = read_params(HistoryParams, request)
         page = await self._parts.chats.history(
             self._caller.speaker, asked.session, limit=asked.limit, cursor=asked.cursor
         )
-        await self._answer(request, HistoryPage(*page))
+        await self._send_result(request, HistoryPage(*page))
 
-    async def _approvals(self, request: RequestFrame) -> None:
+    async def _answer_approvals(self, request: RequestFrame) -> None:
         asked = read_params(ListApprovals, request)
         page = await self._parts.approvals.fitting(PAGE_BYTES, asked.state, limit=asked.limit, cursor=asked.cursor)
-        await self._answer(request, page)
+        await self._send_result(request, page)
 
-    async def _decide(self, request: RequestFrame) -> None:
+    async def _answer_decision(self, request: RequestFrame) -> None:
         asked = read_params(DecideApproval, request)
         decided = await self._parts.approvals.decide(
             self._caller.principal, asked.approval_id, asked.decision, asked.text
         )
-        await self._answer(request, Decided(decided.approval_id, decided.state))
+        await self._send_result(request, Decided(decided.approval_id, decided.state))
 
-    async def _abort(self, request: RequestFrame) -> None:
+    async def _answer_abort(self, request: RequestFrame) -> None:
         asked = read_params(AbortParams, request)
         stopped = await self._parts.chats.abort(
             self._caller.principal, self._caller.speaker, asked.session, asked.request_id
         )
-        await self._answer(request, Aborted(stopped))
+        await self._send_result(request, Aborted(stopped))
 
     async def _send(self, request: RequestFrame) -> None:
         """The message is stored before any answer, and its stream is reserved before it is stored."""
         asked = read_params(SendParams, request)
         with ExitStack() as held:
-            held.enter_context(self._place())
+            held.enter_context(self._take_place())
             message = ChatInput(asked.session, asked.text, asked.key, asked.model)
             accepted = await self._parts.chats.send(self._caller.principal, self._caller.speaker, message)
             if not asked.stream:
-                self._start(self._answered(request, accepted.request_id), held.pop_all())
+                self._start(self._answer_whole(request, accepted.request_id), held.pop_all())
                 return
             stream = self._streams.open(self._caller.speaker, accepted.request_id)
-            await self._answer(request, Sent(accepted.request_id, accepted.duplicate, stream.stream))
-            stream.reader = self._start(self._told(stream), held.pop_all())
+            await self._send_result(request, Sent(accepted.request_id, accepted.duplicate, stream.stream))
+            stream.reader = self._start(self._tell_stream(stream), held.pop_all())
 
-    async def _resume(self, request: RequestFrame) -> None:
+    async def _resume_stream(self, request: RequestFrame) -> None:
         asked = read_params(ResumeParams, request)
         stream = self._streams.find(self._caller.speaker, asked.stream)
         # The previous reader's place is free, and it numbers no more events, before anything is taken back.
@@ -297,18 +297,18 @@ class GatewayConnection:
             stream.reader.cancel()
             await asyncio.wait([stream.reader])
         if stream is None or not stream.go_back(asked.seq):
-            await self._answer(request, Resumed(resumed=False))
+            await self._send_result(request, Resumed(resumed=False))
             return
         with ExitStack() as held:
-            held.enter_context(self._place())
-            await self._answer(request, Resumed(resumed=True))
+            held.enter_context(self._take_place())
+            await self._send_result(request, Resumed(resumed=True))
             if not stream.ended:
-                stream.reader = self._start(self._told(stream), held.pop_all())
+                stream.reader = self._start(self._tell_stream(stream), held.pop_all())
 
-    def _place(self) -> AbstractContextManager[None]:
+    def _take_place(self) -> AbstractContextManager[None]:
         return self._parts.streams.place(self._caller.principal)
 
-    async def _answer(self, request: RequestFrame, payload: Payload) -> None:
+    async def _send_result(self, request: RequestFrame, payload: Payload) -> None:
         await self._out.send(ResultFrame(request.id, payload))
 
     # What is waited for -----------------------------------------------------------------------------------------------
@@ -327,50 +327,50 @@ class GatewayConnection:
         task.add_done_callback(ended)
         return task
 
-    async def _answered(self, request: RequestFrame, request_id: UUID) -> None:
+    async def _answer_whole(self, request: RequestFrame, request_id: UUID) -> None:
         """The answer to `chat.send` in one piece."""
         with suppress(Gone):
             try:
-                outcome = await self._outcome(request_id, _nothing, lambda: None)
+                outcome = await self._follow_outcome(request_id, _nothing, lambda: None)
             except SwitchboardError as error:
                 await self._out.fail(request.id, error)
                 return
             if isinstance(outcome.result, NoAnswer):
-                await self._out.fail(request.id, _failure(outcome.result))
+                await self._out.fail(request.id, _failure_of(outcome.result))
             else:
-                await self._answer(request, fitting(outcome.result))
+                await self._send_result(request, fitting(outcome.result))
 
-    async def _told(self, stream: ChatStream) -> None:
+    async def _tell_stream(self, stream: ChatStream) -> None:
         """The events of a stream up to its end."""
 
         async def tell(event: StreamEvent) -> None:
             pieces = list(events_of(event))
             for name, told in pieces[:-1]:
-                await self._event(stream, name, told, "")
+                await self._send_event(stream, name, told, "")
             for name, told in pieces[-1:]:
-                await self._event(stream, name, told, event.id)
+                await self._send_event(stream, name, told, event.id)
 
         with suppress(Gone):
             try:
-                outcome = await self._outcome(stream.request_id, tell, lambda: stream.place)
+                outcome = await self._follow_outcome(stream.request_id, tell, lambda: stream.place)
             except SwitchboardError as error:
-                await self._end(stream, Failed(stream.request_id, "unknown", error.code, error.message), "")
+                await self._end_stream(stream, Failed(stream.request_id, "unknown", error.code, error.message), "")
                 return
             match outcome.result:
                 case NoAnswer(state, code, message):
-                    await self._end(stream, Failed(stream.request_id, state, code, message), outcome.place)
+                    await self._end_stream(stream, Failed(stream.request_id, state, code, message), outcome.place)
                 case result:
-                    await self._end(stream, fitting(result), outcome.place)
+                    await self._end_stream(stream, fitting(result), outcome.place)
 
-    async def _end(self, stream: ChatStream, told: Outcome | Failed, place: str) -> None:
+    async def _end_stream(self, stream: ChatStream, told: Outcome | Failed, place: str) -> None:
         stream.ended = True
-        await self._event(stream, "chat.error" if isinstance(told, Failed) else "chat.done", told, place)
+        await self._send_event(stream, "chat.error" if isinstance(told, Failed) else "chat.done", told, place)
 
-    async def _event(self, stream: ChatStream, name: EventName, told: Told, place: str) -> None:
+    async def _send_event(self, stream: ChatStream, name: EventName, told: Told, place: str) -> None:
         self._streams.touch(stream)
         await self._out.send(EventFrame(name, told, stream.stream, stream.number(place)))
 
-    async def _outcome(
+    async def _follow_outcome(
         self, request_id: UUID, tell: Callable[[StreamEvent], Awaitable[None]], place: Callable[[], str | None]
     ) -> _Settled:
         """The outcome of a message; `tell` receives each event from `place` on. Raises Gone, NotFound.
@@ -433,16 +433,16 @@ def fitting(outcome: Outcome) -> Outcome:
     return replace(outcome, content=None)
 
 
-def _detail(error: SwitchboardError) -> ErrorDetail:
+def _detail_of(error: SwitchboardError) -> ErrorDetail:
     detail = refused(error).error
     if isinstance(error, Overloaded) and detail.details is None:
         return msgspec.structs.replace(detail, details={"retry_after_s": error.retry_after})
     return detail
 
 
-def _failure(result: NoAnswer) -> SwitchboardError:
+def _failure_of(result: NoAnswer) -> SwitchboardError:
     return SwitchboardError(result.message, code=result.code)
 
 
-def _unexpected() -> SwitchboardError:
+def _internal_error() -> SwitchboardError:
     return SwitchboardError("internal error; see the server's log")

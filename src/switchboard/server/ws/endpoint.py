@@ -79,31 +79,31 @@ class GatewayEndpoint:
     async def serve(self, socket: WebSocket) -> None:
         """Serve one client from its handshake to its end."""
         try:
-            self._check(socket)
+            self._check_origin(socket)
         except SwitchboardError as error:
             await socket.send_denial_response(error_response(error))
             return
         await socket.accept()
         out = OutgoingFrames(socket)
         try:
-            caller = await self._first(socket, out)
+            caller = await self._read_first_frame(socket, out)
         except Gone:
             return
         if caller is not None:
             await GatewayConnection(self._parts, self._streams, socket, out, caller).run()
 
-    def _check(self, socket: WebSocket) -> None:
+    def _check_origin(self, socket: WebSocket) -> None:
         """Raise Forbidden for a page of another site, InvalidInput for what may be a token in the URL."""
         if socket.scope["query_string"]:
             raise InvalidInput("the URL of the gateway has no query: the token goes into the first frame")
         origin = socket.headers.get("origin")
-        if origin is not None and origin_of(origin) not in {*self._origins, *_own(socket)}:
+        if origin is not None and origin_of(origin) not in {*self._origins, *_own_origins(socket)}:
             raise Forbidden(
                 f"pages of {origin[:200]!r} may not connect; if they should, add it to the setting gateway.origins",
                 code="foreign_origin",
             )
 
-    async def _first(self, socket: WebSocket, out: OutgoingFrames) -> GatewayCaller | None:
+    async def _read_first_frame(self, socket: WebSocket, out: OutgoingFrames) -> GatewayCaller | None:
         """The caller, by the token in the first frame; None if the connection was closed."""
         request: RequestFrame | None = None
         try:
@@ -112,8 +112,8 @@ class GatewayEndpoint:
             if message["type"] == "websocket.disconnect":
                 return None
             request = read_request(message.get("text") or "")
-            caller = await self._caller(request, socket)
-            await out.send(ResultFrame(request.id, self._welcome(caller)))
+            caller = await self._identify_caller(request, socket)
+            await out.send(ResultFrame(request.id, self._make_welcome(caller)))
         except TimeoutError:
             await out.close(1008, f"the first frame must come within {FIRST_S:.0f} seconds")
             return None
@@ -123,27 +123,27 @@ class GatewayEndpoint:
             return None
         return caller
 
-    async def _caller(self, request: RequestFrame, socket: WebSocket) -> GatewayCaller:
+    async def _identify_caller(self, request: RequestFrame, socket: WebSocket) -> GatewayCaller:
         if request.method != "connect":
             raise Unauthenticated("the first request must be connect, with a token")
         params = read_params(ConnectParams, request)
         authorization = f"Bearer {params.token}"
         principal = await self._parts.access.authenticate(authorization)
-        speaker = await self._speaker(principal, params.speaker)
+        speaker = await self._check_speaker(principal, params.speaker)
         state = socket.scope["state"]
         connections: Connections = state["connections"]
         connections.admitted(state["connection"], operator=principal.role == "operator")
         state["connection"].admit()
         return GatewayCaller(principal, speaker, authorization)
 
-    async def _speaker(self, principal: Principal, given: SpeakerBody | None) -> Speaker | None:
+    async def _check_speaker(self, principal: Principal, given: SpeakerBody | None) -> Speaker | None:
         """For whom it speaks; None if it only handles approvals. Raises Forbidden, InvalidInput."""
         if given is None and principal.role in APPROVALS.roles - CHAT.roles:
             return None
         wanted = None if given is None else Speaker(given.channel, given.endpoint, given.sender)
         return await self._parts.chats.speaker(principal, wanted)
 
-    def _welcome(self, caller: GatewayCaller) -> Welcome:
+    def _make_welcome(self, caller: GatewayCaller) -> Welcome:
         return Welcome(PROTOCOL, caller.principal.name, caller.given, FRAME_BYTES, HEARTBEAT_S, KEEP_S)
 
 
@@ -163,7 +163,7 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname}:{port}" if parts.scheme and parts.hostname else ""
 
 
-def _own(socket: WebSocket) -> Collection[str]:
+def _own_origins(socket: WebSocket) -> Collection[str]:
     """The server's own origin, by the Host name; behind a proxy it may be https without our knowing."""
     host = socket.headers.get("host", "")
     return [origin for scheme in _PORTS if (origin := origin_of(f"{scheme}://{host}"))]

@@ -75,7 +75,7 @@ class ChatStreams:
 
     def open(self, speaker: Speaker, request_id: UUID) -> ChatStream:
         """A new one; the least recently used one makes room, first among this speaker's."""
-        self._forget()
+        self._forget_idle()
         own = [one for one in self._streams.values() if one.speaker == speaker]
         if len(own) >= _OF_ONE:
             del self._streams[own[0].stream]
@@ -87,7 +87,7 @@ class ChatStreams:
 
     def find(self, speaker: Speaker, stream: str) -> ChatStream | None:
         """The stream of this speaker with this id."""
-        self._forget()
+        self._forget_idle()
         found = self._streams.get(stream)
         return found if found is not None and found.speaker == speaker else None
 
@@ -97,7 +97,7 @@ class ChatStreams:
         if self._streams.pop(stream.stream, None) is not None:
             self._streams[stream.stream] = stream
 
-    def _forget(self) -> None:
+    def _forget_idle(self) -> None:
         """Forget streams that nobody has used for long, which come first."""
         before = self._clock() - KEEP_S
         while self._streams and (first := next(iter(self._streams.values()))).used_at < before:
