@@ -84,17 +84,17 @@ class Methods:
         return method(params)
 
     def _send_message(self, params: Params) -> JsonObject:
-        chat = self._chat(params)
+        chat = self._find_chat(params)
         if params.word("parse_mode"):
             raise ApiError(400, "Bad Request: unsupported parse_mode")
         text = check_text(params.word("text"))
         entities = check_entities(text, params.tree("entities"))
         keyboard = check_keyboard(params.tree("reply_markup"))
         more = ({"entities": entities} if entities else {}) | ({"reply_markup": keyboard} if keyboard else {})
-        return self._post(chat, params, {"text": text, **more})
+        return self._post_message(chat, params, {"text": text, **more})
 
     def _send_draft(self, params: Params) -> bool:
-        chat, draft_id = self._chat(params), params.number("draft_id")
+        chat, draft_id = self._find_chat(params), params.number("draft_id")
         if chat.about["type"] != "private":
             raise ApiError(400, "Bad Request: TEXTDRAFT_PEER_INVALID")
         if not draft_id:
@@ -117,35 +117,36 @@ class Methods:
         return True
 
     def _send_file(self, params: Params, kind: str, most: int = MAX_UPLOAD) -> JsonObject:
-        chat = self._chat(params)
-        about = self._file(params.word(kind), _upload(params, kind, params.word(kind)), most)
-        return self._post(chat, params, {**self._caption(params), **_as_media(kind, about)})
+        chat = self._find_chat(params)
+        about = self._find_file(params.word(kind), _find_upload(params, kind, params.word(kind)), most)
+        return self._post_message(chat, params, {**self._caption_content(params), **_as_media(kind, about)})
 
     def _send_album(self, params: Params) -> list[JsonObject]:
-        chat, media = self._chat(params), params.tree("media")
+        chat, media = self._find_chat(params), params.tree("media")
         if not isinstance(media, list) or not 2 <= len(media) <= 10:
             raise ApiError(400, "Bad Request: group send failed: 2-10 items are needed")
-        contents = [self._medium(params, one) for one in media]
+        contents = [self._medium_content(params, one) for one in media]
         group = {"media_group_id": f"sent-{self._world.next_update}-{len(chat.messages)}"}
-        self._spend(chat)
+        self._spend_limit(chat)
         return [
-            self._world.posted(chat, self._world.bot, {**self._where(chat, params), **group, **one}) for one in contents
+            self._world.posted(chat, self._world.bot, {**self._place_of(chat, params), **group, **one})
+            for one in contents
         ]
 
-    def _medium(self, params: Params, one: JsonObject) -> JsonObject:
+    def _medium_content(self, params: Params, one: JsonObject) -> JsonObject:
         kind, source = str(one.get("type")), str(one.get("media"))
         if kind not in ("photo", "document"):
             raise ApiError(400, f"Bad Request: type of media '{kind}' is not offered here")
-        about = self._file(source, _upload(params, "", source), MAX_UPLOAD)
-        return {**self._caption(Params(one, {})), **_as_media(kind, about)}
+        about = self._find_file(source, _find_upload(params, "", source), MAX_UPLOAD)
+        return {**self._caption_content(Params(one, {})), **_as_media(kind, about)}
 
-    def _caption(self, params: Params) -> JsonObject:
+    def _caption_content(self, params: Params) -> JsonObject:
         caption = check_caption(params.word("caption"))
         entities = check_entities(caption, params.tree("caption_entities"))
         found: JsonObject = {"caption": caption} if caption else {}
         return found | ({"caption_entities": entities} if entities else {})
 
-    def _file(self, named: str | None, upload: Upload | None, most: int) -> JsonObject:
+    def _find_file(self, named: str | None, upload: Upload | None, most: int) -> JsonObject:
         """An uploaded file, or one that Telegram has."""
         if upload is None:
             if named not in self._world.files:
@@ -160,7 +161,7 @@ class Methods:
         return {**about, "file_name": upload.filename, "mime_type": upload.media_type}
 
     def _send_action(self, params: Params) -> bool:
-        self._chat(params)
+        self._find_chat(params)
         if params.word("action") not in _ACTIONS:
             raise ApiError(400, "Bad Request: wrong parameter action in request")
         return True
@@ -183,7 +184,7 @@ class Methods:
         return message
 
     def _to_edit(self, params: Params) -> JsonObject:
-        message = self._chat(params).messages.get(params.number("message_id"))
+        message = self._find_chat(params).messages.get(params.number("message_id"))
         if message is None:
             raise ApiError(400, "Bad Request: message to edit not found")
         if message["from"]["id"] != self._world.bot["id"]:
@@ -200,7 +201,7 @@ class Methods:
         path = f"{file_id.partition('-')[0]}/{file_id}"
         return {"file_id": file_id, "file_unique_id": f"u-{file_id}", "file_size": len(data), "file_path": path}
 
-    def _chat(self, params: Params) -> Chat:
+    def _find_chat(self, params: Params) -> Chat:
         """The chat to write to."""
         if not params.word("chat_id"):
             raise ApiError(400, "Bad Request: chat_id is empty")
@@ -212,12 +213,12 @@ class Methods:
             raise ApiError(403, chat.closed)
         return chat
 
-    def _post(self, chat: Chat, params: Params, content: JsonObject) -> JsonObject:
-        where = self._where(chat, params)
-        self._spend(chat)
+    def _post_message(self, chat: Chat, params: Params, content: JsonObject) -> JsonObject:
+        where = self._place_of(chat, params)
+        self._spend_limit(chat)
         return self._world.posted(chat, self._world.bot, {**where, **content})
 
-    def _where(self, chat: Chat, params: Params) -> JsonObject:
+    def _place_of(self, chat: Chat, params: Params) -> JsonObject:
         """The topic, and the message to answer."""
         where: JsonObject = {}
         if thread := params.number("message_thread_id"):
@@ -233,12 +234,12 @@ class Methods:
                 where["reply_to_message"] = {k: v for k, v in target.items() if k != "reply_to_message"}
         return where
 
-    def _spend(self, chat: Chat) -> None:
+    def _spend_limit(self, chat: Chat) -> None:
         if self._limits is not None:
             self._limits.spend(chat)
 
 
-def _upload(params: Params, name: str, source: str | None) -> Upload | None:
+def _find_upload(params: Params, name: str, source: str | None) -> Upload | None:
     """The file uploaded with the call: under the name of the parameter, or the name in its value."""
     if source is not None and source.startswith("attach://"):
         name = source.removeprefix("attach://")

@@ -86,7 +86,7 @@ class BotApi(Loopback):
             Starlette(
                 routes=[
                     Route("/bot{token}/{method}", _Endpoint(self), methods=methods),
-                    Route("/file/bot{token}/{path:path}", self._download),
+                    Route("/file/bot{token}/{path:path}", self._answer_download),
                     *more,
                 ]
             ),
@@ -96,7 +96,7 @@ class BotApi(Loopback):
         if bot is not None:
             self.world.bot = bot
         self.tokens = {token}
-        self.people = People(self.world, self._tell)
+        self.people = People(self.world, self._wake_polls)
         self.calls: list[Call] = []
         self.webhook: Webhook | None = None
         self.refused: tuple[int, str] | None = None
@@ -144,14 +144,14 @@ class BotApi(Loopback):
     def put(self, kind: str, payload: object) -> None:
         """Queue any update, however odd."""
         self.world.tell(kind, payload)
-        self._tell()
+        self._wake_polls()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until the condition holds; checked after every action of people, every call, and every end of a poll."""
         while not condition():
             await self._news.wait()
 
-    def _tell(self) -> None:
+    def _wake_polls(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
 
@@ -163,37 +163,37 @@ class BotApi(Loopback):
         """Answer one call."""
         name = str(request.path_params["method"])
         if request.path_params["token"] not in self.tokens:
-            return _error(ApiError(401, "Unauthorized"))
-        params = await _params(request)
+            return _error_response(ApiError(401, "Unauthorized"))
+        params = await _read_params(request)
         faults = self._faults[name.lower()]
         fault = faults.popleft() if faults else None
         match fault:
             case Status(code, description, parameters):
-                return self._failed(name, params, ApiError(code, description, **parameters))
+                return self._answer_failure(name, params, ApiError(code, description, **parameters))
             case Page(code, text):
                 return Response(text, code, media_type="text/html")
             case Hang(taken) | Cut(taken):
                 if taken:
-                    await self._answer(request, name, params)
+                    await self._answer_call(request, name, params)
                 else:
-                    self._note(Call(name, params))
+                    self._note_call(Call(name, params))
                 if isinstance(fault, Hang):
-                    await _gone(request)
+                    await _wait_gone(request)
                 raise _Cut
-        return await self._answer(request, name, params)
+        return await self._answer_call(request, name, params)
 
-    async def _answer(self, request: Request, name: str, params: Params) -> Response:
+    async def _answer_call(self, request: Request, name: str, params: Params) -> Response:
         try:
-            result = await self._result(request, name, params)
+            result = await self._result_of(request, name, params)
         except ApiError as error:
-            return self._failed(name, params, error)
-        self._note(Call(name, params, result))
+            return self._answer_failure(name, params, error)
+        self._note_call(Call(name, params, result))
         return JSONResponse({"ok": True, "result": result})
 
-    async def _result(self, request: Request, name: str, params: Params) -> object:
+    async def _result_of(self, request: Request, name: str, params: Params) -> object:
         match name.lower():
             case "getupdates":
-                found = await unless(_gone(request), self._poll(params))
+                found = await unless(_wait_gone(request), self._poll_updates(params))
                 if found is None:
                     raise _Cut
                 return found
@@ -204,24 +204,24 @@ class BotApi(Loopback):
                 return self._webhook_info()
         return self._methods.call(name, params)
 
-    def _failed(self, name: str, params: Params, error: ApiError) -> Response:
-        self._note(Call(name, params, error=error.description))
-        return _error(error)
+    def _answer_failure(self, name: str, params: Params, error: ApiError) -> Response:
+        self._note_call(Call(name, params, error=error.description))
+        return _error_response(error)
 
-    def _note(self, call: Call) -> None:
+    def _note_call(self, call: Call) -> None:
         self.calls.append(call)
-        self._tell()
+        self._wake_polls()
 
-    async def _poll(self, params: Params) -> list[JsonObject]:
+    async def _poll_updates(self, params: Params) -> list[JsonObject]:
         """Long polling; a new poll ends an earlier one."""
         if self.webhook is not None:
             raise ApiError(409, _WEBHOOK_SET)
         self._poller += 1
         clock = asyncio.get_running_loop().time
         mine, end = self._poller, clock() + min(params.number("timeout"), _MAX_POLL_S)
-        self._allow(params)
+        self._allow_updates(params)
         self._waiting += 1
-        self._tell()
+        self._wake_polls()
         try:
             while not (found := self.world.pending(params.number("offset"), params.number("limit"))):
                 if (left := end - clock()) <= 0:
@@ -232,9 +232,9 @@ class BotApi(Loopback):
             return found
         finally:
             self._waiting -= 1
-            self._tell()
+            self._wake_polls()
 
-    def _allow(self, params: Params) -> None:
+    def _allow_updates(self, params: Params) -> None:
         allowed = params.tree("allowed_updates")
         if isinstance(allowed, list):  # otherwise the earlier choice stays
             self.world.allowed = frozenset(map(str, allowed)) or None
@@ -249,11 +249,11 @@ class BotApi(Loopback):
         self.webhook = Webhook(url, secret, params.number("max_connections", 40)) if url else None
         self.refused = None
         if self.webhook is not None:
-            self._allow(params)
-            self._pusher = asyncio.create_task(self._push(self.webhook))
+            self._allow_updates(params)
+            self._pusher = asyncio.create_task(self._push_updates(self.webhook))
         return True
 
-    async def _push(self, webhook: Webhook) -> None:
+    async def _push_updates(self, webhook: Webhook) -> None:
         """Send updates one after the other; one that is not accepted is sent again."""
         headers = {"X-Telegram-Bot-Api-Secret-Token": webhook.secret} if webhook.secret else {}
         async with httpx2.AsyncClient(trust_env=False) as client:
@@ -262,10 +262,10 @@ class BotApi(Loopback):
                 update = self.world.updates[0]
                 if (why := await _why_not_taken(client, webhook.url, update, headers)) is None:
                     self.world.confirmed([update["update_id"]])
-                    self._tell()
+                    self._wake_polls()
                     continue
                 self.refused = (int(self.world.clock()), why)
-                self._tell()
+                self._wake_polls()
                 await asyncio.sleep(_PUSH_AGAIN_S)
 
     def _webhook_info(self) -> JsonObject:
@@ -284,11 +284,11 @@ class BotApi(Loopback):
             await cancelled(self._pusher)
             self._pusher = None
 
-    async def _download(self, request: Request) -> Response:
+    async def _answer_download(self, request: Request) -> Response:
         found = self.world.files.get(request.path_params["path"].rpartition("/")[2])
         if request.path_params["token"] not in self.tokens:
-            return _error(ApiError(401, "Unauthorized"))
-        return _error(ApiError(404, "Not Found")) if found is None else Response(found)
+            return _error_response(ApiError(401, "Unauthorized"))
+        return _error_response(ApiError(404, "Not Found")) if found is None else Response(found)
 
 
 class _Endpoint:
@@ -318,7 +318,7 @@ async def _why_not_taken(client: httpx2.AsyncClient, url: str, update: JsonObjec
     return None if answer.is_success else f"Wrong response from the webhook: {answer.status_code} {reason}"
 
 
-async def _params(request: Request) -> Params:
+async def _read_params(request: Request) -> Params:
     """The parameters from the query, and from a body of any of the three types that Telegram accepts."""
     given: JsonObject = dict(request.query_params)
     media_type = request.headers.get("content-type", "").partition(";")[0]
@@ -336,12 +336,12 @@ async def _params(request: Request) -> Params:
     return Params(given, uploads)
 
 
-async def _gone(request: Request) -> None:
+async def _wait_gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _error(error: ApiError) -> Response:
+def _error_response(error: ApiError) -> Response:
     body: JsonObject = {"ok": False, "error_code": error.code, "description": error.description}
     if error.parameters:
         body["parameters"] = error.parameters
