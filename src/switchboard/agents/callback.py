@@ -65,7 +65,7 @@ class SignedCallback(Struct, frozen=True):
     async def send(self, reply: OutboxRow) -> Receipt:
         """Try once; a failure is reported in the receipt."""
         try:
-            return _receipt(await post(self.to, reply_json(reply, await self._linked(reply)), reply.outbox_id))
+            return _read_receipt(await post(self.to, reply_json(reply, await self._link_files(reply)), reply.outbox_id))
         except PostError as error:
             return Receipt(
                 "failed" if error.kind == "forbidden" else "retryable", error=storable_text(str(error))[:500]
@@ -73,14 +73,14 @@ class SignedCallback(Struct, frozen=True):
         except Exception as error:  # the send lane must learn of a defect here, and continue
             return Receipt("retryable", error=storable_text(repr(error))[:500])
 
-    async def _linked(self, reply: OutboxRow) -> Sequence[JsonObject]:
+    async def _link_files(self, reply: OutboxRow) -> Sequence[JsonObject]:
         """Each file with a URL that serves its bytes for an hour."""
         if self.files is None:
             return ()
-        return [{**msgspec.to_builtins(one), "url": await self.files.link(_attachment(one))} for one in reply.files]
+        return [{**msgspec.to_builtins(one), "url": await self.files.link(_attachment_of(one))} for one in reply.files]
 
 
-def _attachment(file: ReplyFile) -> Attachment:
+def _attachment_of(file: ReplyFile) -> Attachment:
     return Attachment(media_type=file.media_type, size_bytes=file.size_bytes, storage_ref=PREFIX + file.sha256)
 
 
@@ -102,7 +102,7 @@ def reply_json(reply: OutboxRow, files: Sequence[JsonObject]) -> bytes:
     )
 
 
-def _receipt(posted: PostResult) -> Receipt:
+def _read_receipt(posted: PostResult) -> Receipt:
     if 200 <= posted.status < 300:
         return Receipt("sent", platform_message_id=_platform_id(posted.body))
     said = storable_text(posted.body[:1200].decode("utf-8", "replace")).strip()[:300]

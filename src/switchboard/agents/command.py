@@ -121,7 +121,7 @@ class CommandEngine:
         """Raises `EngineFailure` that names each wrong option. Does not check that the program exists."""
         options = read_options(CommandOptions, member)
         try:
-            self._account(options)
+            self._account_for(options)
         except ValueError as error:
             message = f"the options of {member.system_id} are wrong: user: {error}"
             raise EngineFailure(message, error_class="validation", retryable=False) from error
@@ -139,7 +139,7 @@ class CommandEngine:
         found = shutil.which(directory / program if os.sep in program else program, path=path)
         return None if found else f"the program {program} does not exist, or may not be executed"
 
-    def _account(self, options: CommandOptions) -> ProgramUser | None:
+    def _account_for(self, options: CommandOptions) -> ProgramUser | None:
         user = options.user or self._user
         return account_of(user) if user else None
 
@@ -149,23 +149,23 @@ class CommandEngine:
 
         async def act(key: UUID) -> TurnResult:
             try:
-                account = self._account(options)
+                account = self._account_for(options)
             except ValueError as error:
                 raise _not_there(options, str(error)) from error
-            async with _directory(options, self._files, turn, account) as directory:
-                ended = await self._execute(options, turn, _Run(key, account, directory))
+            async with _open_directory(options, self._files, turn, account) as directory:
+                ended = await self._execute_program(options, turn, _Run(key, account, directory))
                 files = () if ended.status else await left_in(directory, self._files, turn)
-                return self._result(options, ended, files)
+                return self._result_of(options, ended, files)
 
         return await run_step(turn, journal, "command", act, options.effect)
 
-    async def _execute(self, options: CommandOptions, turn: Turn, run: _Run) -> ProgramExit:
+    async def _execute_program(self, options: CommandOptions, turn: Turn, run: _Run) -> ProgramExit:
         argv = options.command if options.sandbox else (*self._guard, *options.command)
         try:
             given = delivery_json(turn, run.key, run.directory.files)
-            env = _environment(options, run)
+            env = _environment_for_run(options, run)
             program = Program(argv, env, options.cwd, given, options.timeout, options.max_output, run.account)
-            ended = await self._ended(program, options, run.directory)
+            ended = await self._run_to_end(program, options, run.directory)
         except (NoSandbox, FileNotFoundError, PermissionError, NotADirectoryError, ValueError) as error:
             raise _not_there(options, str(error)) from error
         except OSError as error:
@@ -178,12 +178,12 @@ class CommandEngine:
             raise EngineFailure(message, retryable=False)
         return replace(ended, errors=storable_text(ended.errors).strip()[-_TAIL:])
 
-    async def _ended(self, program: Program, options: CommandOptions, directory: TurnDirectory) -> ProgramExit:
+    async def _run_to_end(self, program: Program, options: CommandOptions, directory: TurnDirectory) -> ProgramExit:
         if not options.sandbox:
             return await run_program(program, self._grace)
         return await self._sandbox.execute(program, directory.root, QUOTA)
 
-    def _result(self, options: CommandOptions, ended: ProgramExit, files: Sequence[Attachment]) -> TurnResult:
+    def _result_of(self, options: CommandOptions, ended: ProgramExit, files: Sequence[Attachment]) -> TurnResult:
         match ended.status:
             case 0 if options.output == "json" and ended.output.strip():
                 return parse_said(ended.output, files)
@@ -216,7 +216,7 @@ def _not_started(options: CommandOptions, error: OSError) -> NoEffect:
 
 
 @asynccontextmanager
-async def _directory(
+async def _open_directory(
     options: CommandOptions, files: Files | None, turn: Turn, account: ProgramUser | None
 ) -> AsyncIterator[TurnDirectory]:
     """The directory of the turn. Raises NoEffect if it cannot be created."""
@@ -228,7 +228,7 @@ async def _directory(
         yield directory
 
 
-def _environment(options: CommandOptions, run: _Run) -> dict[str, str]:
+def _environment_for_run(options: CommandOptions, run: _Run) -> dict[str, str]:
     ours_alone = {"SWITCHBOARD_IDEMPOTENCY_KEY": str(run.key), "SWITCHBOARD_REPLY_FILES": str(run.directory.reply)}
     if options.sandbox:
         return {**options.env, **ours_alone}

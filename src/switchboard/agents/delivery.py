@@ -82,12 +82,12 @@ def read_options(model: type[Options], member: Member) -> Options:
     try:
         return model.model_validate(dict(member.options))
     except ValidationError as error:
-        problems = "; ".join(after(path_of(p["loc"]), _said(model, p)) for p in error.errors())
+        problems = "; ".join(after(path_of(p["loc"]), _describe_problem(model, p)) for p in error.errors())
         message = f"the options of {member.system_id} are wrong: {problems}"
         raise EngineFailure(message, error_class="validation", retryable=False) from error
 
 
-def _said(model: type[BaseModel], problem: ErrorDetails) -> str:
+def _describe_problem(model: type[BaseModel], problem: ErrorDetails) -> str:
     """What is wrong with an option, and what would be correct."""
     *outer, name = map(str, problem["loc"]) if problem["loc"] else ("",)
     if problem["type"] != "extra_forbidden":

@@ -32,8 +32,8 @@ _MOST_LEFT: Final = 1000
 
 async def linked(files: Files | None, turn: Turn) -> Sequence[JsonObject]:
     """`files` of `delivery.v1` for a service: each with a `url` that opens it for an hour."""
-    stored = _stored(turn) if files is not None else ()
-    return [{**_told(n, one), "url": await files.link(one)} for n, one in stored if files is not None]
+    stored = _stored_attachments(turn) if files is not None else ()
+    return [{**_describe_file(n, one), "url": await files.link(one)} for n, one in stored if files is not None]
 
 
 async def upload_url(files: Files | None, turn: Turn) -> str:
@@ -55,14 +55,14 @@ class TurnDirectory(Struct, frozen=True):
 @asynccontextmanager
 async def turn_directory(files: Files | None, turn: Turn, account: ProgramUser | None) -> AsyncIterator[TurnDirectory]:
     """The directory for a program, removed at the end of the turn."""
-    stored = _stored(turn) if files is not None else ()
+    stored = _stored_attachments(turn) if files is not None else ()
     async with scratch("turn") as root:
-        paths = [await _copied(files, one, root / f"{n}-{safe_name(one)}", account) for n, one in stored if files]
+        paths = [await _copy_file(files, one, root / f"{n}-{safe_name(one)}", account) for n, one in stored if files]
         reply = root / _REPLY
         reply.mkdir(0o700)
-        _give(reply, account)
-        _give(root, account)
-        told = [{**_told(n, one), "path": path} for (n, one), path in zip(stored, paths, strict=True)]
+        _give_to_account(reply, account)
+        _give_to_account(root, account)
+        told = [{**_describe_file(n, one), "path": path} for (n, one), path in zip(stored, paths, strict=True)]
         opened = os.open(reply, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             yield TurnDirectory(told, reply, root, opened)
@@ -76,10 +76,10 @@ async def left_in(directory: TurnDirectory, files: Files | None, turn: Turn) -> 
         return ()
     with os.scandir(directory.opened) as found:
         names = sorted(one.name for one in islice(found, _MOST_LEFT) if not one.name.startswith("."))
-    return tuple([await _kept(directory.opened, name, files, turn) for name in names])
+    return tuple([await _keep_file(directory.opened, name, files, turn) for name in names])
 
 
-async def _kept(at: int, name: str, files: Files, turn: Turn) -> Attachment:
+async def _keep_file(at: int, name: str, files: Files, turn: Turn) -> Attachment:
     try:
         with regular_file(at, name) as opened:
             size = os.fstat(opened).st_size
@@ -91,25 +91,25 @@ async def _kept(at: int, name: str, files: Files, turn: Turn) -> Attachment:
     return Attachment(media_type=UNKNOWN, filename=reply_name(name), size_bytes=0, unavailable=why)
 
 
-def _stored(turn: Turn) -> Sequence[tuple[int, Attachment]]:
+def _stored_attachments(turn: Turn) -> Sequence[tuple[int, Attachment]]:
     attachments = enumerate(turn.envelope.payload.attachments)
     return [(n, one) for n, one in attachments if stored_blob(one) is not None]
 
 
-def _told(n: int, one: Attachment) -> JsonObject:
+def _describe_file(n: int, one: Attachment) -> JsonObject:
     known = {"attachment": n, "filename": one.filename, "media_type": one.media_type, "size_bytes": one.size_bytes}
     return {name: value for name, value in known.items() if value is not None}
 
 
-async def _copied(files: Files, one: Attachment, path: Path, account: ProgramUser | None) -> str:
+async def _copy_file(files: Files, one: Attachment, path: Path, account: ProgramUser | None) -> str:
     with await asyncio.to_thread(path.open, "xb") as file:
         async for piece in files.read(one):
             await asyncio.to_thread(file.write, piece)
-    _give(path, account)
+    _give_to_account(path, account)
     return str(path)
 
 
-def _give(path: Path, account: ProgramUser | None) -> None:
+def _give_to_account(path: Path, account: ProgramUser | None) -> None:
     """Make the file readable for the program, whatever user it runs as."""
     if account is not None:
         os.chown(path, account.uid, account.gid)

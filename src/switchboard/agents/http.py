@@ -67,21 +67,21 @@ class HttpEngine:
 
     def check(self, member: Member) -> None:
         """Raises `EngineFailure` that names each wrong option, a missing secret included."""
-        _destination(read_options(HttpOptions, member))
+        _destination_of(read_options(HttpOptions, member))
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """Do the turn. Raises `EngineFailure`; a wrong option or a missing secret is not retryable."""
         options = read_options(HttpOptions, turn.member)
-        to = _destination(options)
+        to = _destination_of(options)
 
         async def act(key: UUID) -> TurnResult:
             body = delivery_json(turn, key, await linked(self._files, turn), await upload_url(self._files, turn))
-            return _result(await _post(to, body, key))
+            return _result_of(await _post_turn(to, body, key))
 
         return await run_step(turn, journal, "http", act, options.effect)
 
 
-def _destination(options: HttpOptions) -> PostDestination:
+def _destination_of(options: HttpOptions) -> PostDestination:
     try:
         check_url(options.url)
         secret = read_secret(options.secret_env, options.secret_file)
@@ -90,7 +90,7 @@ def _destination(options: HttpOptions) -> PostDestination:
     return PostDestination(options.url, secret, options.timeout or 30.0, options.allow_private)
 
 
-async def _post(to: PostDestination, body: bytes, key: UUID) -> PostResult:
+async def _post_turn(to: PostDestination, body: bytes, key: UUID) -> PostResult:
     try:
         return await post(to, body, key)
     except PostError as error:
@@ -101,9 +101,9 @@ async def _post(to: PostDestination, body: bytes, key: UUID) -> PostResult:
         raise failure(str(error), error_class=error_class) from error
 
 
-def _result(posted: PostResult) -> TurnResult:
+def _result_of(posted: PostResult) -> TurnResult:
     if not 200 <= posted.status < 300:
-        raise _failure(posted)
+        raise _failure_of(posted)
     if posted.cut:
         raise EngineFailure("the answer is larger than 1 MiB", retryable=False)
     if posted.status == 204 or not posted.body.strip():
@@ -116,7 +116,7 @@ def _result(posted: PostResult) -> TurnResult:
     raise EngineFailure(f"the answer is {posted.media_type or 'of no media type'}; {wanted}", retryable=False)
 
 
-def _failure(posted: PostResult) -> EngineFailure:
+def _failure_of(posted: PostResult) -> EngineFailure:
     said = storable_text(posted.body[:1200].decode("utf-8", "replace")).strip()[:300]
     wait = f" (asks to wait {posted.retry_after:g} s)" if posted.retry_after is not None else ""
     message = f"the webhook answered {posted.status}{wait}: {said}"

@@ -100,52 +100,52 @@ class McpEngine:
         """Raise `EngineFailure` that names each wrong option, including a missing token."""
         options = read_options(McpOptions, member)
         if options.url is None and not options.announces_endpoint:
-            raise _wrong(f"the options of {member.system_id} are wrong: url is needed, or announces_endpoint")
-        _checked(options.url)
-        _token(options)
+            raise _wrong_option(f"the options of {member.system_id} are wrong: url is needed, or announces_endpoint")
+        _check_place(options.url)
+        _read_token(options)
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """Do the turn. Raises `EngineFailure`; a wrong option or a missing token is not retryable."""
         options = read_options(McpOptions, turn.member)
 
         async def act(key: UUID) -> TurnResult:
-            to = await self._remote(turn.member, options)
+            to = await self._remote_of(turn.member, options)
             carried = Carried(await linked(self._files, turn), await upload_url(self._files, turn))
             route = route_request(turn, key, to.tool, carried)
-            response = _response(await _call(to, route), turn)
+            response = _response_of(await _call_route(to, route), turn)
             await self._remote_agents.seen(turn.member.system_id)
-            return _result(response)
+            return _result_of(response)
 
         return await run_step(turn, journal, "mcp", act, options.effect)
 
-    async def _remote(self, member: Member, options: McpOptions) -> Remote:
+    async def _remote_of(self, member: Member, options: McpOptions) -> Remote:
         url = await self._remote_agents.endpoint_of(member)
         if url is None:
             raise NoEffect(f"{member.system_id} has not yet said where it is", error_class="target_unavailable")
-        _checked(url)
+        _check_place(url)
         limits = options.timeout or _TIMEOUT_S, options.allow_private, options.max_response
-        return Remote(url, options.tool, _token(options), *limits)
+        return Remote(url, options.tool, _read_token(options), *limits)
 
 
-def _wrong(message: str) -> EngineFailure:
+def _wrong_option(message: str) -> EngineFailure:
     return EngineFailure(message, error_class="validation", retryable=False)
 
 
-def _checked(url: str | None) -> None:
+def _check_place(url: str | None) -> None:
     try:
         if url is not None:
             check_url(url)
     except ConfigurationError as error:
-        raise _wrong(error.message) from error
+        raise _wrong_option(error.message) from error
 
 
-def _token(options: McpOptions) -> bytes | None:
+def _read_token(options: McpOptions) -> bytes | None:
     if options.token_env is None and options.token_file is None:
         return None
     try:
         return read_secret(options.token_env, options.token_file)
     except ConfigurationError as error:
-        raise _wrong(error.message.replace("secret_", "token_").replace("secret", "token")) from error
+        raise _wrong_option(error.message.replace("secret_", "token_").replace("secret", "token")) from error
 
 
 class Carried(Struct, frozen=True):
@@ -200,8 +200,8 @@ def route_request(turn: Turn, idempotency_key: UUID, tool: str, carried: Carried
     )
 
 
-async def _call(to: Remote, route: RouteDocument) -> Called:
-    call_tool = await asyncio.to_thread(_imported)
+async def _call_route(to: Remote, route: RouteDocument) -> Called:
+    call_tool = await asyncio.to_thread(_import_sdk)
     try:
         return await call_tool(to, route.model_dump(mode="json", exclude_none=True))
     except CallFailed as error:
@@ -212,14 +212,14 @@ async def _call(to: Remote, route: RouteDocument) -> Called:
         raise failure(message, error_class=error.error_class) from error
 
 
-def _imported() -> Callable[[Remote, JsonObject], Awaitable[Called]]:
+def _import_sdk() -> Callable[[Remote, JsonObject], Awaitable[Called]]:
     """The SDK takes most of a second to import, so a thread does it at the first call."""
     from switchboard.transport.mcp_session import call_tool
 
     return call_tool
 
 
-def _response(called: Called, turn: Turn) -> RouteResponse:
+def _response_of(called: Called, turn: Turn) -> RouteResponse:
     try:
         response = read_response(called.structured, called.texts)
     except InvalidInput as error:
@@ -233,10 +233,10 @@ def _response(called: Called, turn: Turn) -> RouteResponse:
     return response
 
 
-def _result(response: RouteResponse) -> TurnResult:
+def _result_of(response: RouteResponse) -> TurnResult:
     """The result of the turn. Raises the failure that the response reports."""
     if response.error is not None:
-        raise _failure(response.error)
+        raise _failure_of(response.error)
     result = response.result or RouteResult(no_reply=True)
     if result.refuse is not None:
         return refusal(result.refuse)
@@ -245,7 +245,7 @@ def _result(response: RouteResponse) -> TurnResult:
     return text_result(result.reply, [SaidFile(one.blob, one.filename).attachment for one in result.files])
 
 
-def _failure(error: RouteError) -> EngineFailure:
+def _failure_of(error: RouteError) -> EngineFailure:
     """Among retryable errors, `overload` and `target_unavailable` say that nothing was done."""
     message = f"{error.error_class}: {storable_text(error.message)}"
     untouched = error.retryable and error.error_class in {"overload", "target_unavailable"}
