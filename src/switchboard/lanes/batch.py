@@ -83,7 +83,7 @@ class BatchWriter(Generic[AskT, AnswerT]):
         """Submit at most `most` without waiting; later submissions are written later."""
         self._handed_in += 1
         outcomes = asyncio.get_running_loop().create_future()
-        group = WriteGroup[AskT, AnswerT](self._handed_in, list(asks), self._keys(asks), outcomes)
+        group = WriteGroup[AskT, AnswerT](self._handed_in, list(asks), self._keys_of(asks), outcomes)
         self._waiting.append(group)
         self._size += len(asks)
         self._start_writer()
@@ -97,17 +97,17 @@ class BatchWriter(Generic[AskT, AnswerT]):
             self._size += 1
         return joins
 
-    def _keys(self, asks: Sequence[AskT]) -> frozenset[Hashable]:
+    def _keys_of(self, asks: Sequence[AskT]) -> frozenset[Hashable]:
         return frozenset() if self._key is None else frozenset(map(self._key, asks))
 
     def _start_writer(self) -> None:
         if self._free_writers and self._waiting:
             self._free_writers -= 1
-            task = asyncio.create_task(self._drain())
+            task = asyncio.create_task(self._drain_waiting())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _drain(self) -> None:
+    async def _drain_waiting(self) -> None:
         try:
             while groups := self._take():
                 self._start_writer()
@@ -142,7 +142,7 @@ class BatchWriter(Generic[AskT, AnswerT]):
 
     async def _write_out(self, groups: Sequence[WriteGroup[AskT, AnswerT]]) -> None:
         try:
-            outcomes = await self._outcomes([ask for group in groups for ask in group.asks])
+            outcomes = await self._outcomes_of([ask for group in groups for ask in group.asks])
         except asyncio.CancelledError:
             for group in groups:
                 group.outcomes.cancel()
@@ -153,7 +153,7 @@ class BatchWriter(Generic[AskT, AnswerT]):
                 group.outcomes.set_result(outcomes[at : at + len(group.asks)])
             at += len(group.asks)
 
-    async def _outcomes(self, asks: Sequence[AskT]) -> Sequence[AnswerT | BaseException]:
+    async def _outcomes_of(self, asks: Sequence[AskT]) -> Sequence[AnswerT | BaseException]:
         try:
             answers = await self._write(asks)
         except SwitchboardError as error:
@@ -168,4 +168,4 @@ class BatchWriter(Generic[AskT, AnswerT]):
         return await self._one_by_one(asks)
 
     async def _one_by_one(self, asks: Sequence[AskT]) -> list[AnswerT | BaseException]:
-        return [outcome for ask in asks for outcome in await self._outcomes([ask])]
+        return [outcome for ask in asks for outcome in await self._outcomes_of([ask])]

@@ -67,7 +67,7 @@ Point = Literal[
 ]
 
 
-def _kill() -> None:
+def _kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -76,13 +76,13 @@ class _Armed:
     name: str = ""
     path: str = ""
     passes_left: int = 0
-    die: Callable[[], None] = _kill
+    die: Callable[[], None] = _kill_process
 
 
 _armed: Final = _Armed()
 
 
-def arm(words: str, die: Callable[[], None] = _kill) -> None:
+def arm(words: str, die: Callable[[], None] = _kill_process) -> None:
     """Die where `words` say (`after_claim:3`); on import, where the environment says.
 
     `die` is for tests whose process must survive.

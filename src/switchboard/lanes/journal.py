@@ -147,7 +147,7 @@ class StoredJournal:
         if error is None or isinstance(error, Parked):
             await self.flush()
         if isinstance(error, Parked):
-            error.keys = self._undecided()  # other branches may have continued meanwhile
+            error.keys = self._undecided_keys()  # other branches may have continued meanwhile
         elif isinstance(error, Exception) and not isinstance(error, Fenced):
             with contextlib.suppress(Exception):  # the caller needs to know why the attempt failed
                 await self.flush()
@@ -173,32 +173,32 @@ class StoredJournal:
         if known is not None and known.effect == "event":
             raise ValueError(f"step {path!r} waits for an event, and cannot act")
         if known is not None and known.state != "started":
-            return _replayed(known)
+            return _replay_step(known)
         lost = 0 if known is None else known.tokens_out
         step = Step(path, "started", effect, self._key(path), tokens_out=lost)
-        result = await self._earlier(known, step, ask)
+        result = await self._resolve_earlier(known, step, ask)
         if result is NOT_DONE:
             if effect != "idempotent" or reserve:  # otherwise nothing needs to know of it before its end
-                await self._begin(replace(step, tokens_out=lost + reserve))
+                await self._record_begin(replace(step, tokens_out=lost + reserve))
             point("before_step", path)
             if effect != "idempotent":
                 self.check()
-            result = await self._act(step, act, reserved=reserve > 0)
+            result = await self._act_once(step, act, reserved=reserve > 0)
             point("before_journal", path)
-        done = _ended(step, result)
-        await self._end(done)
+        done = _end_of_step(step, result)
+        await self._record_end(done)
         self.progressed = True
         point("between_steps", path)
         return done.result
 
     async def end(self, path: str, state: Literal["failed", "skipped", "cancelled"], why: Any = None) -> None:
         """Record that a step is not run, or no longer; replaying it raises `StepFailed`. An existing end is kept."""
-        self._check()
+        self._raise_broken()
         self._asked.add(path)
         known = self._known.get(path)
         if known is None or known.state == "started":
             key, lost = self._key(path), 0 if known is None else known.tokens_out
-            await self._end(Step(path, state, "idempotent", key, storable_json(why), tokens_out=lost))
+            await self._record_end(Step(path, state, "idempotent", key, storable_json(why), tokens_out=lost))
 
     def on_record(self) -> Mapping[str, OnRecord]:
         """The steps so far, by path, including those whose record is still being written."""
@@ -228,11 +228,11 @@ class StoredJournal:
         known = self._known[path]
         if known.state != "started":
             return decided(known.result)
-        raise Parked(self._undecided())
+        raise Parked(self._undecided_keys())
 
     def check(self) -> None:
         """Raise `Fenced` if another worker may have taken over and found a step begun without a known end."""
-        self._check()
+        self._raise_broken()
         if not self._log.alive():
             raise Fenced
 
@@ -240,24 +240,24 @@ class StoredJournal:
         """Wait until every finished step is recorded. Raises `Fenced`, or the errors of the writes."""
         while self._unwritten:
             await asyncio.wait(self._unwritten)
-        self._check()
+        self._raise_broken()
 
-    def _undecided(self) -> tuple[UUID, ...]:
+    def _undecided_keys(self) -> tuple[UUID, ...]:
         return tuple(s.idempotency_key for s in self._known.values() if (s.effect, s.state) == ("event", "started"))
 
     def _take(self, path: str) -> Step | None:
         """The record of a requested step."""
-        self._check()
+        self._raise_broken()
         if path in self._asked:
             raise ValueError(f"step {path!r} was asked for twice in one attempt")
         self._asked.add(path)
         return self._known.get(path)
 
-    def _check(self) -> None:
+    def _raise_broken(self) -> None:
         if self._broken is not None:
             raise self._broken
 
-    async def _earlier(self, known: Step | None, step: Step, ask: Act | None) -> Any:
+    async def _resolve_earlier(self, known: Step | None, step: Step, ask: Act | None) -> Any:
         """Resolve a step that was interrupted in an earlier attempt."""
         if known is None or step.effect == "idempotent":
             return NOT_DONE
@@ -265,13 +265,13 @@ class StoredJournal:
             return await ask(step.idempotency_key)
         raise OutcomeUnknown(f"{step.path} was begun and interrupted; whether it took effect is not known")
 
-    async def _begin(self, step: Step) -> None:
+    async def _record_begin(self, step: Step) -> None:
         """Record that a step begins."""
         await self._write(step)
-        self._check()
+        self._raise_broken()
         self._known[step.path] = step
 
-    async def _act(self, step: Step, act: Act, *, reserved: bool) -> Any:
+    async def _act_once(self, step: Step, act: Act, *, reserved: bool) -> Any:
         try:
             return await act(step.idempotency_key)
         except EngineFailure as failure:
@@ -280,36 +280,36 @@ class StoredJournal:
                 await self._write(self._known[step.path])
             raise
         except StepFailed as failed:
-            ended = replace(_ended(step, failed.result), state="failed")
-            await self._end(ended)
+            ended = replace(_end_of_step(step, failed.result), state="failed")
+            await self._record_end(ended)
             raise StepFailed(ended.result) from failed
 
-    async def _end(self, step: Step) -> None:
+    async def _record_end(self, step: Step) -> None:
         """Record the end of a step. Nothing waits for a step that may be repeated."""
         self._known[step.path] = step
         if step.effect != "idempotent":
             await self._write(step)
             return
-        ends = self._log.write(self._row(step), self._ends)
+        ends = self._log.write(self._row_of(step), self._ends)
         if ends is not self._ends:
             self._ends = ends
-            self._watch(ends.outcomes)
+            self._watch_write(ends.outcomes)
 
     async def _write(self, step: Step) -> None:
         self._ends = None  # steps that end from now on are written after this one
-        outcomes = self._log.write(self._row(step)).outcomes
-        self._watch(outcomes)
+        outcomes = self._log.write(self._row_of(step)).outcomes
+        self._watch_write(outcomes)
         _raise_fault(await asyncio.shield(outcomes))  # it is written even if its step is cancelled meanwhile
 
-    def _watch(self, outcomes: _Outcomes) -> None:
+    def _watch_write(self, outcomes: _Outcomes) -> None:
         """Let `flush` wait for these writes, and report their errors to whatever comes next."""
         self._unwritten.add(outcomes)
-        outcomes.add_done_callback(self._written)
+        outcomes.add_done_callback(self._note_written)
 
-    def _row(self, step: Step) -> StepWrite:
+    def _row_of(self, step: Step) -> StepWrite:
         return StepWrite(self._item, self._request_id, step)
 
-    def _written(self, written: _Outcomes) -> None:
+    def _note_written(self, written: _Outcomes) -> None:
         self._unwritten.discard(written)
         try:
             _raise_fault(written.result())
@@ -350,13 +350,13 @@ def decided(result: JsonMapping) -> Decided:
     return Decided(result.get("value"), "expired" in result)
 
 
-def _replayed(known: Step) -> Any:
+def _replay_step(known: Step) -> Any:
     if known.state == "done":
         return known.result
     raise StepFailed(known.result)
 
 
-def _ended(step: Step, given: Any) -> Step:
+def _end_of_step(step: Step, given: Any) -> Step:
     """`step.tokens_out` belongs to attempts whose end was never recorded."""
     if not isinstance(given, Costed):
         return replace(step, state="done", result=storable_json(given))

@@ -137,13 +137,13 @@ class Notifier:
         while self._unsent:
             topics, self._unsent = self._unsent, set()
             try:
-                for payload in _payloads(self._origin, topics):
+                for payload in _split_payloads(self._origin, topics):
                     await self._database.notify(CHANNEL, payload)
             except Unavailable:
                 return  # the others poll
 
 
-def _payloads(origin: str, topics: set[str]) -> Iterator[str]:
+def _split_payloads(origin: str, topics: set[str]) -> Iterator[str]:
     """Lines: the notifying process, and the topics."""
     payload = origin
     for topic in sorted(topics):

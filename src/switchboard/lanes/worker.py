@@ -117,12 +117,12 @@ class Worker:
                 self._database, self._notifier, self._handlers, self._settings, self._maintenance, self._stopping
             )
             try:
-                await session.run(self._registered)
+                await session.run(self._note_registration)
             except Unavailable as error:
                 log.warning("worker interrupted", reason=error.message)
                 await wait_at_most(0.2 + random.random() * 0.3, self._stopping)
 
-    def _registered(self, number: int) -> None:
+    def _note_registration(self, number: int) -> None:
         self.number = number
         self.ready.set()
 
@@ -163,7 +163,7 @@ class _Session:
 
     async def run(self, registered: Callable[[int], None]) -> None:
         async with AsyncExitStack() as stack:
-            await self._register(stack)
+            await self._register_process(stack)
             # Self-fence, in whatever way we leave. From below: nothing more is claimed, what runs is cancelled, and
             # only then do we let go of the connection with the lock, after which others may take the lanes.
             stack.push_async_callback(self._cancel_running)
@@ -177,16 +177,16 @@ class _Session:
             registered(self._worker)
             await self._until_over(loops)
             if not self._lost.is_set():
-                await self._leave(claiming)
+                await self._leave_in_order(claiming)
             elif not self._stopping.is_set():
                 raise Unavailable("the session was lost")
 
-    async def _register(self, stack: AsyncExitStack) -> None:
+    async def _register_process(self, stack: AsyncExitStack) -> None:
         connection = await self._database.dedicated()
-        stack.push_async_callback(_close, connection)
+        stack.push_async_callback(_close_connection, connection)
         try:
             lock = self._settings.use_lock and await self._can_lock(connection)
-            self._worker = await store.register_worker(connection, self._process(), lock=lock)
+            self._worker = await store.register_worker(connection, self._describe_process(), lock=lock)
             self._steps = StepLog(self._database, self._worker, self._is_alive)
             await self._database.listen(connection, CHANNEL, self._notifier.heard)
             stack.enter_context(self._notifier.heard_by_a_worker())
@@ -204,7 +204,7 @@ class _Session:
             )
         return direct
 
-    def _process(self) -> NewProcess:
+    def _describe_process(self) -> NewProcess:
         return NewProcess(
             "worker", tuple(self._kinds), socket.gethostname(), os.getpid(), __version__, self._settings.ttl
         )
@@ -223,7 +223,7 @@ class _Session:
                     raise error
                 log.error("a loop of the worker failed; the worker starts again", exc_info=error)
 
-    async def _leave(self, claiming: asyncio.Task[None]) -> None:
+    async def _leave_in_order(self, claiming: asyncio.Task[None]) -> None:
         """Leave in order: stop claiming first (a claim after our release would have no owner), then drain."""
         self._wake.set()
         await first_of(asyncio.wait([claiming], timeout=self._settings.drain), self._lost.wait())
@@ -248,23 +248,23 @@ class _Session:
                 self._look_again.cancel()
                 self._look_again = None
             quota = self._places.deal()
-            items = await self._claim(quota)
+            items = await self._claim_items(quota)
             if items:
                 point("after_claim")
                 self._active.set()
             for item in items:
                 self._start(item)
-            if not used_up(quota, map(self._place, items)):
+            if not used_up(quota, map(self._place_of, items)):
                 await self._wake.wait()
 
     def _start(self, item: Item) -> None:
-        task = asyncio.create_task(self._work(item))
+        task = asyncio.create_task(self._work_lane(item))
         self._running.add(task)
-        pool, _ = self._place(item)
+        pool, _ = self._place_of(item)
         self._places.take(pool)
-        task.add_done_callback(lambda task: self._finished(task, item, pool))
+        task.add_done_callback(lambda task: self._finish_task(task, item, pool))
 
-    async def _claim(self, quota: Quota) -> list[Item]:
+    async def _claim_items(self, quota: Quota) -> list[Item]:
         if not quota:
             return []
         served = list(self._turns.served(quota))
@@ -272,13 +272,13 @@ class _Session:
             self._database, self._worker, tuple(self._kinds), quota, served, catch_up=self._settings.catch_up
         )
         for item in items:
-            self._turns.take(*self._place(item), item.flow)
+            self._turns.take(*self._place_of(item), item.flow)
         return items
 
-    def _place(self, item: Item) -> tuple[str, int]:
+    def _place_of(self, item: Item) -> tuple[str, int]:
         return self._kinds[item.kind].pool.name, item.tier
 
-    def _finished(self, task: asyncio.Task[bool], item: Item, pool: str) -> None:
+    def _finish_task(self, task: asyncio.Task[bool], item: Item, pool: str) -> None:
         self._running.discard(task)
         self._active.set()
         was_full = self._places.give_back(pool)
@@ -290,7 +290,7 @@ class _Session:
         elif self._look_again is None:
             self._look_again = asyncio.get_running_loop().call_later(_LOOK_AGAIN, self._wake.set)
 
-    async def _work(self, item: Item) -> bool:
+    async def _work_lane(self, item: Item) -> bool:
         """Run the item, and those that follow in its lane; returns whether others may have to continue with it."""
         began = monotonic()
         left = _IN_A_ROW
@@ -311,7 +311,7 @@ class _Session:
 
     async def _run_one(self, item: Item, claim: Claim) -> Item | None:
         try:
-            return await self._handled(item, claim)
+            return await self._handle_item(item, claim)
         except Fenced:
             log.info("fenced", lane=item.lane, seq=item.seq, epoch=item.epoch)
             return None
@@ -323,14 +323,14 @@ class _Session:
             await self._put_back(item, error)
             return None
 
-    async def _handled(self, item: Item, claim: Claim) -> Item | None:
+    async def _handle_item(self, item: Item, claim: Claim) -> Item | None:
         try:
             return await self._handlers[item.kind](item, claim)
         except Parked as parked:
-            await self._park(item, parked)
+            await self._park_item(item, parked)
             return None
 
-    async def _park(self, item: Item, parked: Parked) -> None:
+    async def _park_item(self, item: Item, parked: Parked) -> None:
         point("before_park")
         if await self._steps.park(item, parked.keys):
             point("after_park")
@@ -386,9 +386,9 @@ class _Session:
                 self._wake.set()
             if look.due:
                 self._due.set()
-            await self._pause(look)
+            await self._pause_until(look)
 
-    async def _pause(self, look: Look) -> None:
+    async def _pause_until(self, look: Look) -> None:
         """Until the next look; an item that has begun or ended meanwhile may have set a nearer time than was found."""
         often, seldom = self._settings.rescue_every * random.uniform(0.8, 1.2), self._settings.poll
         next_in = _NEVER if look.next_in is None else max(look.next_in, _NOT_AT_ONCE)
@@ -404,7 +404,7 @@ class _Session:
         while True:
             self._due.clear()
             for name in await schedule.due(self._database, list(shared)):
-                await schedule.done(self._database, name, await _failure(shared[name]))
+                await schedule.done(self._database, name, await _failure_of(shared[name]))
             while not self._due.is_set():
                 await _run_due(here)
                 await wait_at_most(_LOCAL_TASKS, self._due)
@@ -414,10 +414,10 @@ async def _run_due(here: dict[MaintenanceTask, float]) -> None:
     """Run the tasks of this process that are due; each is due again after its period."""
     for task in [task for task, due in here.items() if due <= monotonic()]:
         here[task] = monotonic() + task.every
-        await _failure(task)
+        await _failure_of(task)
 
 
-async def _failure(task: MaintenanceTask) -> str | None:
+async def _failure_of(task: MaintenanceTask) -> str | None:
     """Run a task; returns what went wrong. Raises `Unavailable`."""
     try:
         await task.run()
@@ -429,7 +429,7 @@ async def _failure(task: MaintenanceTask) -> str | None:
     return None
 
 
-async def _close(connection: asyncpg.Connection) -> None:
+async def _close_connection(connection: asyncpg.Connection) -> None:
     if not connection.is_closed():
         try:
             await connection.close(timeout=2)
