@@ -401,9 +401,9 @@ class Planted(ScriptedPlatform):
     async def says(self, thread: str, text: str) -> None:
         self.said[self.add(thread, text).raw] = asyncio.get_running_loop().time()
 
-    async def _open(self, account: Account) -> Session:
+    async def _open_session(self, account: Account) -> Session:
         try:
-            return self.defect(self, await ScriptedPlatform._open(self, account))
+            return self.defect(self, await ScriptedPlatform._open_session(self, account))
         except SignInRefused as error:
             raise SignInRefused(f"{error} {account.secrets if self.blurts else ''}") from None
 

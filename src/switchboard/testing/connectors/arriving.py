@@ -95,7 +95,7 @@ async def check_odd_texts_arrive_as_they_were_written(driver: Driver) -> None:
     for number, text in enumerate(written):
         await driver.says(f"t{number}", text)
     async with connected(driver.configured) as switchboard:
-        await until(lambda: _settled(switchboard) >= len(written), "all odd texts are settled")
+        await until(lambda: _count_settled(switchboard) >= len(written), "all odd texts are settled")
     assert not switchboard.quarantined, f"odd texts were quarantined: {switchboard.quarantined}"
     found = texts(switchboard.accepted)
     lost = [text[:40] for text in written if text not in found]
@@ -119,7 +119,7 @@ async def _disturbs_nobody(driver: Driver, text: str) -> None:
     await driver.says("t", "after it")
     async with connected(driver.configured) as switchboard:
         await until(lambda: "after it" in texts(switchboard.accepted), "the next one is accepted")
-        await until(lambda: _settled(switchboard) == 3, f"the one of {len(text)} characters is settled")
+        await until(lambda: _count_settled(switchboard) == 3, f"the one of {len(text)} characters is settled")
 
 
 async def check_a_platform_that_starts_over_brings_no_second_message(driver: RenewingDriver) -> None:
@@ -156,7 +156,7 @@ async def check_an_edit_is_no_second_message(driver: EditingDriver) -> None:
         await until(lambda: bool(switchboard.accepted), "the message is accepted")
         await driver.edits("t", "message one")
         await until(lambda: len(switchboard.accepted) == 2, "the edit is accepted")
-    _refers(switchboard, "edit")
+    _check_reference(switchboard, "edit")
 
 
 async def check_a_deletion_is_no_second_message(driver: DeletingDriver) -> None:
@@ -166,28 +166,28 @@ async def check_a_deletion_is_no_second_message(driver: DeletingDriver) -> None:
         await until(lambda: bool(switchboard.accepted), "the message is accepted")
         await driver.deletes("t")
         await until(lambda: len(switchboard.accepted) == 2, "the deletion is accepted")
-    _refers(switchboard, "delete")
+    _check_reference(switchboard, "delete")
 
 
 async def check_a_text_that_was_split_is_one_message(driver: SplittingDriver) -> None:
     """So are two such texts in two chats, and what people say before and after them stays apart."""
     await driver.says("t1", "before")
     for thread in ("t1", "t2"):
-        await driver.splits(thread, _long(thread))
+        await driver.splits(thread, _long_text(thread))
     await driver.says("t1", "after")
     async with connected(driver.configured) as switchboard:
         await until(lambda: "after" in texts(switchboard.accepted), "what was said last is accepted")
         await until(lambda: len(switchboard.accepted) >= 4, "so are both texts")
-    same(sorted(texts(switchboard.accepted)), sorted(["before", _long("t1"), _long("t2"), "after"]))
-    in_t1 = [text for text in texts(switchboard.accepted) if text != _long("t2")]
-    same(in_t1, ["before", _long("t1"), "after"])
+    same(sorted(texts(switchboard.accepted)), sorted(["before", _long_text("t1"), _long_text("t2"), "after"]))
+    in_t1 = [text for text in texts(switchboard.accepted) if text != _long_text("t2")]
+    same(in_t1, ["before", _long_text("t1"), "after"])
 
 
 async def check_a_kill_while_pieces_of_a_text_arrive_loses_and_doubles_nothing(driver: SplittingDriver) -> None:
     """Killed at each named point and around each request: each piece arrives once, and all are in order."""
     switchboard, written = scripted(), list[str]()
     for death in RECEIVING_DEATHS:
-        written.append(_long(str(death)))
+        written.append(_long_text(str(death)))
         await driver.splits("t", written[-1])
         await dies(driver, switchboard, death)
     await driver.says("t", "the last")
@@ -196,18 +196,18 @@ async def check_a_kill_while_pieces_of_a_text_arrive_loses_and_doubles_nothing(d
     same(["".join(texts(switchboard.accepted))], ["".join((*written, "the last"))])
 
 
-def _long(name: str) -> str:
+def _long_text(name: str) -> str:
     """A text of 10,000 characters without blanks."""
     return "".join(f"{name.replace(' ', '-')}.{number:04}," for number in range(10_000 // 5))[:10_000]
 
 
-def _refers(switchboard: ScriptedSwitchboard, kind: str) -> None:
+def _check_reference(switchboard: ScriptedSwitchboard, kind: str) -> None:
     first, second = (one["event"] for one in switchboard.accepted)
     assert second["external_event_id"] != first["external_event_id"], f"the {kind} has the id of its message"
     assert (second.get("kind"), bool(second.get("refers_to"))) == (kind, True), f"it is no {kind}: {second}"
 
 
-def _settled(switchboard: ScriptedSwitchboard) -> int:
+def _count_settled(switchboard: ScriptedSwitchboard) -> int:
     return len(switchboard.accepted) + len(switchboard.quarantined)
 
 

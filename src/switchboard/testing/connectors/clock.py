@@ -62,10 +62,10 @@ class _Loop(asyncio.SelectorEventLoop):
     ) -> asyncio.Future[_T]:
         working = super().run_in_executor(executor, func, *args)
         self._clock.threads += 1
-        working.add_done_callback(self._worked)
+        working.add_done_callback(self._end_thread)
         return working
 
-    def _worked(self, _: asyncio.Future[Any]) -> None:
+    def _end_thread(self, _: asyncio.Future[Any]) -> None:
         self._clock.threads -= 1
 
     async def skip(self, seconds: float) -> None:

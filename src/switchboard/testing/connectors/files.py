@@ -22,7 +22,7 @@ FILE_DEATHS: Final = (Death("connector_uploaded"), *around("/ingest/files", "/bl
 
 async def check_a_file_is_fetched_once_and_arrives_as_it_was(driver: FileDriver) -> None:
     """A small file, one of arbitrary bytes, and one larger than a piece; if given again, it is not fetched again."""
-    sent = [_file(number, size) for number, size in enumerate((1, 5_000, 200_000))]
+    sent = [_make_file(number, size) for number, size in enumerate((1, 5_000, 200_000))]
     for number, data in enumerate(sent):
         await driver.brings("t", f"file {number}", data)
     switchboard = scripted()
@@ -33,7 +33,7 @@ async def check_a_file_is_fetched_once_and_arrives_as_it_was(driver: FileDriver)
     await driver.says("t", "the last")
     async with connector(driver.configured, switchboard):
         await until(lambda: len(switchboard.accepted) == len(sent) + 1, "the last one is accepted")
-    _arrived(switchboard, switchboard.accepted[:-1], sent)
+    _check_arrived(switchboard, switchboard.accepted[:-1], sent)
     uploads = switchboard.requests.count(UPLOAD)
     assert uploads == len(sent), f"{len(sent)} files were sent, and {uploads} uploaded"
 
@@ -42,17 +42,17 @@ async def check_a_kill_while_a_file_is_fetched_loses_and_doubles_nothing(driver:
     """Killed between upload and message, and around each request: each message arrives once, with its file."""
     switchboard, sent = scripted(), list[bytes]()
     for death in FILE_DEATHS:
-        sent.append(_file(len(sent), 5_000))
+        sent.append(_make_file(len(sent), 5_000))
         await driver.brings("t", f"file {len(sent)}", sent[-1])
         await dies(driver, switchboard, death)
     async with connector(driver.configured, switchboard):
         await until(lambda: len(switchboard.accepted) >= len(sent), "all messages are accepted")
-    _arrived(switchboard, switchboard.accepted, sent)
+    _check_arrived(switchboard, switchboard.accepted, sent)
 
 
 async def check_a_file_for_which_there_is_no_room_keeps_no_message_back(driver: FileDriver) -> None:
     """The message says why it comes without the file."""
-    await driver.brings("t", "a file", _file(0, 5_000))
+    await driver.brings("t", "a file", _make_file(0, 5_000))
     switchboard = scripted()
     switchboard.no_room = "all places are taken"
     async with connector(driver.configured, switchboard):
@@ -63,7 +63,7 @@ async def check_a_file_for_which_there_is_no_room_keeps_no_message_back(driver: 
 
 async def check_a_file_that_cannot_be_had_keeps_no_message_back(driver: LosingDriver) -> None:
     """Its message arrives in order, and says why it comes without the file."""
-    await driver.brings("t", "a file", _file(0, 5_000))
+    await driver.brings("t", "a file", _make_file(0, 5_000))
     driver.loses_files()
     await driver.says("t", "behind it")
     async with connected(driver.configured) as switchboard:
@@ -73,12 +73,12 @@ async def check_a_file_that_cannot_be_had_keeps_no_message_back(driver: LosingDr
     assert "storage_ref" not in attachment, "a file that cannot be had was stored"
 
 
-def _file(number: int, size: int) -> bytes:
+def _make_file(number: int, size: int) -> bytes:
     """Bytes that are unique for each piece and file."""
     return b"".join(b"%d:%d;" % (number, at) for at in range(size // 4 + 1))[:size]
 
 
-def _arrived(switchboard: ScriptedSwitchboard, accepted: Sequence[JsonObject], sent: Sequence[bytes]) -> None:
+def _check_arrived(switchboard: ScriptedSwitchboard, accepted: Sequence[JsonObject], sent: Sequence[bytes]) -> None:
     found = [[one.get("storage_ref") for one in message["payload"]["attachments"]] for message in accepted]
     assert all(len(one) == 1 for one in found), f"one file each was sent, and there arrived {found}"
     stored = [switchboard.blobs.get(str(ref).removeprefix(PREFIX)) for [ref] in found]

@@ -82,10 +82,12 @@ async def killed_while_sending(driver: Driver, deaths: Sequence[Death], kills: i
     await driver.says("t", "tell me")
     async with connected(driver.configured) as switchboard:
         await until(lambda: "tell me" in texts(switchboard.accepted), "the message is accepted")
-    return [_together([one async for one in _replies(driver, switchboard, death, kills)]) for death in deaths]
+    return [_sum_kills([one async for one in _kill_replies(driver, switchboard, death, kills)]) for death in deaths]
 
 
-async def _replies(driver: Driver, switchboard: ScriptedSwitchboard, death: Death, kills: int) -> AsyncIterator[Killed]:
+async def _kill_replies(
+    driver: Driver, switchboard: ScriptedSwitchboard, death: Death, kills: int
+) -> AsyncIterator[Killed]:
     limit = driver.configured.manifest.capabilities.text_limit
     for number in range(kills):
         text = five_parts(f"{death.at}{death.nth}{death.processed}{number}", limit)
@@ -130,7 +132,7 @@ def table(rows: Iterable[Killed]) -> str:
     lines = [heads] + [
         (str(one.death), *map(str, (one.kills, one.lost, one.doubled, one.marked, one.uncertain)))
         for _, some in groupby(rows, key=lambda one: (one.death.at, one.death.processed))
-        for one in [_together(list(some))]
+        for one in [_sum_kills(list(some))]
     ]
     widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
     return "\n".join(
@@ -141,7 +143,7 @@ def table(rows: Iterable[Killed]) -> str:
     )
 
 
-def _together(some: Sequence[Killed]) -> Killed:
+def _sum_kills(some: Sequence[Killed]) -> Killed:
     return Killed(
         Death(some[0].death.at, processed=some[0].death.processed)
         if len({one.death for one in some}) > 1

@@ -119,7 +119,7 @@ class ScriptedPlatform:
             secrets=(),
             steps=(),
             capabilities=self.capabilities,
-            open=self._open,
+            open=self._open_session,
         )
         return Configured(manifest, Account("scripted", Settings(), _TOLD), self.handling)
 
@@ -150,11 +150,11 @@ class ScriptedPlatform:
 
     async def edits(self, thread: str, text: str) -> None:
         """A person changes the last message there."""
-        self.add(thread, text, event={"kind": "edit", "refers_to": self._last(thread)})
+        self.add(thread, text, event={"kind": "edit", "refers_to": self._last_event(thread)})
 
     async def deletes(self, thread: str) -> None:
         """A person deletes the last message there."""
-        self.add(thread, "", event={"kind": "delete", "refers_to": self._last(thread)})
+        self.add(thread, "", event={"kind": "delete", "refers_to": self._last_event(thread)})
 
     async def own_says(self, thread: str, text: str) -> None:
         """The account writes from another device."""
@@ -169,7 +169,7 @@ class ScriptedPlatform:
         self.generation += 1
         self.events = [replace(one, raw=b"0" + one.raw) for one in reversed(self.events)]
 
-    def _last(self, thread: str) -> str:
+    def _last_event(self, thread: str) -> str:
         return next(
             one.envelope.event.external_event_id
             for one in reversed(self.events)
@@ -247,7 +247,7 @@ class ScriptedPlatform:
         self.events.append(Unreadable(event_id, b"\x00", "no event"))
         self.changed.set()
 
-    async def _open(self, account: Account) -> Session:
+    async def _open_session(self, account: Account) -> Session:
         self.opened += 1
         self.asks()
         if self.refusal or account.secrets != _TOLD:
@@ -262,24 +262,24 @@ class _Session:
         self._platform = platform
 
     async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
-        at = self._at(cursor)
+        at = self._index_of(cursor)
         while True:
             if self._platform.rival:
                 raise Busy(self._platform.rival)
             events = self._platform.events[at : at + 50]
             if events and not self._platform.silent:
                 at += len(events)
-                yield Batch(tuple(events), self._cursor(at))
+                yield Batch(tuple(events), self._cursor_at(at))
                 continue
             await self._round_trip()
             if not self._platform.silent:
                 yield Batch(())
 
-    def _cursor(self, at: int) -> str:
+    def _cursor_at(self, at: int) -> str:
         generation = self._platform.generation
         return f"{generation}.{at}" if generation else str(at)
 
-    def _at(self, cursor: str | None) -> int:
+    def _index_of(self, cursor: str | None) -> int:
         if cursor is None:
             return 0
         generation, _, at = cursor.rpartition(".")
@@ -306,7 +306,7 @@ class _Session:
         return outcome
 
     async def confirm(self, cursor: str) -> None:
-        self._platform.confirmed = max(self._platform.confirmed, self._at(cursor))
+        self._platform.confirmed = max(self._platform.confirmed, self._index_of(cursor))
 
     async def send(self, part: Part, key: str) -> Outcome:
         self._platform.sending()
@@ -352,7 +352,7 @@ class _Session:
             yield data[start : start + _PIECE]
 
     async def latest(self) -> str | None:
-        return self._cursor(len(self._platform.events))
+        return self._cursor_at(len(self._platform.events))
 
     async def close(self) -> None:
         return

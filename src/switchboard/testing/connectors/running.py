@@ -103,7 +103,7 @@ async def connector(
     elif death is not None:
         faults.arm(f"{death.at}:{death.nth}", running.die)
     loop = asyncio.get_running_loop()
-    loop.set_task_factory(_noted)
+    loop.set_task_factory(_note_task)
     token = _running.set(running)
     running.task = asyncio.create_task(Runner(configured, connect, loop.time).run(running.stop))
     _running.reset(token)
@@ -122,7 +122,7 @@ async def connected(configured: Configured) -> AsyncIterator[ScriptedSwitchboard
         yield switchboard
 
 
-def _noted(
+def _note_task(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any] | Generator[Any, None, Any], **more: Any
 ) -> asyncio.Task[Any]:
     task = asyncio.Task(work, loop=loop, **more)

@@ -17,47 +17,49 @@ async def check_a_kill_in_a_reply_with_files_loses_and_doubles_none(driver: Sent
     await driver.says("t", "send me")
     async with connected(driver.configured) as switchboard:
         await until(lambda: bool(switchboard.accepted), "the message is accepted")
-    for number, death in enumerate(_deaths(driver), 1):
-        text, files = f"{number}. Here they are.", _files(number)
+    for number, death in enumerate(_deaths_of(driver), 1):
+        text, files = f"{number}. Here they are.", _make_files(number)
         outbox_id = switchboard.reply(switchboard.accepted[0], text, files)
         before = len(await driver.received())
         await dies(driver, switchboard, death)
         async with connector(driver.configured, switchboard):
             await until(partial(switchboard.outcome, outbox_id), "the reply has an outcome")
-        _whole((text, files), list(await driver.received())[before:], switchboard.outcome(outbox_id))
+        _check_whole((text, files), list(await driver.received())[before:], switchboard.outcome(outbox_id))
 
 
-def _files(number: int) -> tuple[Named, Named]:
+def _make_files(number: int) -> tuple[Named, Named]:
     return (f"{number}-a.bin", bytes(range(256)) * 300 + b"%d" % number), (f"{number}-b.txt", b"the second %d" % number)
 
 
-def _deaths(driver: SentFileDriver) -> list[Death]:
+def _deaths_of(driver: SentFileDriver) -> list[Death]:
     """Deaths at each point of each part, and after the requests that only files need."""
     capabilities = driver.configured.manifest.capabilities
-    files = [FileOut(name, "application/octet-stream", len(data), _nothing) for name, data in _files(1)]
+    files = [FileOut(name, "application/octet-stream", len(data), _no_bytes) for name, data in _make_files(1)]
     parts = len(plan("1. Here they are.", files, capabilities, ReplyDestination({})))
     points = [Death(f"connector_{at}", n) for n in range(1, parts + 1) for at in ("intended", "sent", "recorded")]
     return [*points, *(Death(path, processed=True) for path in ("/parts", "/files/0", "/files/1", "/receipt"))]
 
 
-async def _nothing() -> AsyncIterator[bytes]:
+async def _no_bytes() -> AsyncIterator[bytes]:
     yield b""
 
 
-def _whole(reply: tuple[str, Sequence[Named]], received: Sequence[Received], outcome: str) -> None:
+def _check_whole(reply: tuple[str, Sequence[Named]], received: Sequence[Received], outcome: str) -> None:
     text, files = reply
     assert outcome in {"sent", "uncertain"}, f"the reply is {outcome}"
     seen = set[tuple[str, tuple[Named, ...]]]()
     for one in received:
         plain = one.text.replace(REPEAT_NOTE, "").strip(), one.files
-        assert plain not in seen or REPEAT_NOTE in one.text, f"it was repeated without a word: {_shown(one.files)}"
+        assert plain not in seen or REPEAT_NOTE in one.text, (
+            f"it was repeated without a word: {_describe_files(one.files)}"
+        )
         seen.add(plain)
     words = list(dict.fromkeys(filter(None, (one.text.replace(REPEAT_NOTE, "").strip() for one in received))))
     found = list(dict.fromkeys(file for one in received for file in one.files))
     wanted = list(files) if outcome == "sent" else list(files)[: len(found)]
     assert words == [text] or (outcome == "uncertain" and not words), f"other words arrived: {words}"
-    assert found == wanted, f"{_shown(files)} were sent, and {_shown(found)} arrived"
+    assert found == wanted, f"{_describe_files(files)} were sent, and {_describe_files(found)} arrived"
 
 
-def _shown(files: Sequence[Named]) -> list[str]:
+def _describe_files(files: Sequence[Named]) -> list[str]:
     return [f"{name} of {len(data)} bytes" for name, data in files]

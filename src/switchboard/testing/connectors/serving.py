@@ -65,7 +65,7 @@ async def check_an_outage_of_the_platform_loses_nothing(driver: LeavingDriver) -
         async with driver.away():
             outbox_id = switchboard.reply(switchboard.accepted[0], "an answer")
             before = len(switchboard.heartbeats)
-            await until(lambda: "degraded" in _states(switchboard.heartbeats[before:]), "it is told of")
+            await until(lambda: "degraded" in _states_of(switchboard.heartbeats[before:]), "it is told of")
             await passes(_OUTAGE_S)
         await driver.says("t", "message 2")
         await until(lambda: len(switchboard.accepted) == 2, "a second message is accepted", more_s=_OUTAGE_S)
@@ -120,7 +120,7 @@ async def check_an_idle_account_asks_for_nothing(driver: CountingDriver) -> None
     assert asked < _IDLE_S / 60, f"in {_IDLE_S:.0f} s an idle account has asked {asked} times"
 
 
-def _states(heartbeats: Sequence[JsonObject]) -> list[str]:
+def _states_of(heartbeats: Sequence[JsonObject]) -> list[str]:
     return [beat["state"] for beat in heartbeats]
 
 

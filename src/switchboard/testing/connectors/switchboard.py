@@ -131,13 +131,13 @@ class ScriptedSwitchboard:
         self._outbox[outbox_id] = _Outgoing(
             {
                 "outbox_id": outbox_id,
-                "conversation": _conversation(envelope),
+                "conversation": _conversation_of(envelope),
                 "thread": event.get("external_thread_id"),
                 "recipient": sender,
                 "reply_to": event["external_event_id"],
                 "text": text,
                 "address": event.get("reply_address"),
-                "files": [_described(name, data) for name, data in files],
+                "files": [_describe_file(name, data) for name, data in files],
                 "choices": None if choices is None else [{"label": one, "value": value} for one, value in choices],
             },
             self._clock(),
@@ -192,8 +192,10 @@ class ScriptedSwitchboard:
         self.requests.append(f"{request.method} {request.url.path}")
         self.told.append(content)
         dies = self.dies_at is not None and request.url.path.endswith(self.dies_at[0])
-        lost, away = dies and self.dies_at is not None and not self.dies_at[1], self._away(request)
-        answer = (self.outage, _error("unavailable")) if lost or away else await self._taken(request, content)
+        lost, away = dies and self.dies_at is not None and not self.dies_at[1], self._is_away(request)
+        answer = (
+            (self.outage, _error_body("unavailable")) if lost or away else await self._take_request(request, content)
+        )
         if dies:
             dead.set()
         if dead.is_set():
@@ -212,58 +214,58 @@ class ScriptedSwitchboard:
         """Replace the files of a reply with others."""
         self._outbox[outbox_id].files[:] = others
 
-    def _away(self, request: httpx2.Request) -> bool:
+    def _is_away(self, request: httpx2.Request) -> bool:
         return self.unavailable or request.url.path in self.closed
 
-    async def _taken(self, request: httpx2.Request, content: bytes) -> Answer:
+    async def _take_request(self, request: httpx2.Request, content: bytes) -> Answer:
         if request.url.path == "/v1/blobs":
-            return self._uploaded(content, request.headers.get("content-type", ""))
-        return await self._answered(request, json.loads(content or b"{}"))
+            return self._answer_upload(content, request.headers.get("content-type", ""))
+        return await self._answer_request(request, json.loads(content or b"{}"))
 
-    async def _answered(self, request: httpx2.Request, body: JsonObject) -> Answer:
-        answer: Answer = (404, _error("not_found"))
+    async def _answer_request(self, request: httpx2.Request, body: JsonObject) -> Answer:
+        answer: Answer = (404, _error_body("not_found"))
         if self.breaks_at is not None and self.breaks_at in json.dumps(body):
-            return 500, _error("internal_error")
+            return 500, _error_body("internal_error")
         match request.method, request.url.path.split("/")[2:]:
             case "POST", ["connectors", "posted", "next"]:
                 answer = await self._next_posted(body)
             case method, ["connectors", what]:
-                answer = self._account(method, what, body, request.url.params)
+                answer = self._answer_account(method, what, body, request.url.params)
             case "POST", ["ingest", "files"]:
                 answer = 200, {"reason": self._needs_no_files(body), "most_bytes": self.most_bytes}
             case "POST", ["ingest", "batch"]:
-                answer = 200, {"results": [self._ingested(envelope) for envelope in body["envelopes"]]}
+                answer = 200, {"results": [self._ingest_envelope(envelope) for envelope in body["envelopes"]]}
             case "POST", ["outbox", "next"]:
                 answer = await self._next(body)
             case "POST", ["outbox", outbox_id, "parts"]:
-                answer = self._recorded(self._outbox[outbox_id], body)
+                answer = self._record_part(self._outbox[outbox_id], body)
             case "POST", ["outbox", outbox_id, "receipt"]:
-                answer = self._receipt(self._outbox[outbox_id], body)
+                answer = self._answer_receipt(self._outbox[outbox_id], body)
             case method, ["quarantine", *event_id]:
-                answer = self._quarantine(method, ["/".join(event_id)] if event_id else [], body)
+                answer = self._answer_quarantine(method, ["/".join(event_id)] if event_id else [], body)
         return answer
 
-    def _account(self, method: str, what: str, body: JsonObject, asked: Mapping[str, str]) -> Answer:
-        answer: Answer = (404, _error("not_found"))
+    def _answer_account(self, method: str, what: str, body: JsonObject, asked: Mapping[str, str]) -> Answer:
+        answer: Answer = (404, _error_body("not_found"))
         match method, what:
             case "POST", "lease":
-                answer = self._leased(body)
+                answer = self._answer_lease(body)
             case "DELETE", "lease":
-                answer = self._released(asked.get("lease"))
+                answer = self._answer_release(asked.get("lease"))
             case "PUT", "cursor":
-                answer = self._saved(body)
+                answer = self._answer_save(body)
             case "POST", "written" if self.writing is not None:
-                answer = 200, {"texts": [self._written(name, *what) for name, what in self.writing.items()]}
+                answer = 200, {"texts": [self._written_message(name, *what) for name, what in self.writing.items()]}
             case "POST", "moves":
-                answer = self._moves(body)
+                answer = self._answer_move(body)
             case "DELETE", "posted":
-                answer = self._settled(asked)
+                answer = self._answer_settle(asked)
             case "POST", "heartbeat":
                 self.heartbeats.append(body)
                 answer = 200, {"status": "ok", "interval_s": 120}
         return answer
 
-    def _uploaded(self, content: bytes, media_type: str) -> Answer:
+    def _answer_upload(self, content: bytes, media_type: str) -> Answer:
         if self.no_room is not None:
             return 429, {"error": {"code": "blob_quota", "message": self.no_room}}
         blob = sha256(content).hexdigest()
@@ -276,7 +278,7 @@ class ScriptedSwitchboard:
             return "known"
         return "stranger" if envelope["sender"]["identity"] in self.strangers else None
 
-    def _quarantine(self, method: str, named: list[str], body: JsonObject) -> Answer:
+    def _answer_quarantine(self, method: str, named: list[str], body: JsonObject) -> Answer:
         match method, named:
             case "GET", []:
                 return 200, {"events": [{"quarantine_id": one} for one in reversed(self.replays)]}
@@ -290,10 +292,10 @@ class ScriptedSwitchboard:
         self.replays = [one for one in self.replays if one != event_id]
         return 200, {}
 
-    def _leased(self, body: JsonObject) -> Answer:
+    def _answer_lease(self, body: JsonObject) -> Answer:
         instance, answering = str(body["instance_id"]), bool(body["answering"])
         if self._holder not in {"", instance} and self._clock() < self._lease_ends:
-            return 409, _error("account_held")
+            return 409, _error_body("account_held")
         if self._holder != instance:
             self._holder, self._lease = instance, self._lease + 1
         self._lease_ends = self._clock() + self._ttl_s
@@ -303,38 +305,38 @@ class ScriptedSwitchboard:
         account: JsonObject = {"cursor": self.cursor, "replays": len(self.replays), "moved": self.moved}
         account["since"] = self.since.isoformat()
         if self.heard is None and "heard" in body:
-            return 422, _error("validation")
+            return 422, _error_body("validation")
         if self.heard is not None:
             account["heard"] = self.heard = body.get("heard", self.heard)
-        account |= {"answering": busy, "recent": list(map(self._recent, self._outbox.values()))}
+        account |= {"answering": busy, "recent": list(map(self._recent_reply, self._outbox.values()))}
         account |= {"accepts": list(self.accepts)} if self.accepts else {}
         return 200, {"lease": self._lease, "ttl_s": self._ttl_s, **account}
 
-    def _recent(self, outgoing: _Outgoing) -> JsonObject:
+    def _recent_reply(self, outgoing: _Outgoing) -> JsonObject:
         now, reply = self._clock(), outgoing.reply
         known = {name: reply[name] for name in ("outbox_id", "conversation", "recipient")}
         sent_s = None if outgoing.sent is None else now - outgoing.sent
         return {**known, "made_s": now - outgoing.made, "sent_s": sent_s, "failed": outgoing.failed}
 
-    def _released(self, lease: str | None) -> Answer:
+    def _answer_release(self, lease: str | None) -> Answer:
         if lease != str(self._lease):
-            return 409, _error("lease_lost")
+            return 409, _error_body("lease_lost")
         self._holder = ""
         return 200, {"status": "released"}
 
-    def _saved(self, body: JsonObject) -> Answer:
+    def _answer_save(self, body: JsonObject) -> Answer:
         if body["lease"] != self._lease or self._clock() >= self._lease_ends:
-            return 409, _error("lease_lost")
+            return 409, _error_body("lease_lost")
         self.cursor = body["cursor"]
         return 200, {"status": "saved"}
 
-    def _written(self, conversation: str, number: int, text: str) -> JsonObject:
+    def _written_message(self, conversation: str, number: int, text: str) -> JsonObject:
         address = self.answering.get(conversation, {})
         return {"conversation": conversation, "number": number, "text": text, "address": address}
 
-    def _moves(self, body: JsonObject) -> Answer:
+    def _answer_move(self, body: JsonObject) -> Answer:
         if body["lease"] != self._lease:
-            return 409, _error("lease_lost")
+            return 409, _error_body("lease_lost")
         old = str(body["old"])
         self.moved.setdefault(str(body["new"]), self.moved.get(old, old))
         return 200, {"status": "saved"}
@@ -350,37 +352,37 @@ class ScriptedSwitchboard:
                     await self._changed.wait()
         return 200, {"events": after()}
 
-    def _settled(self, asked: Mapping[str, str]) -> Answer:
+    def _answer_settle(self, asked: Mapping[str, str]) -> Answer:
         if asked["lease"] != str(self._lease):
-            return 409, _error("lease_lost")
+            return 409, _error_body("lease_lost")
         self.posted = [one for one in self.posted if one[0] > int(asked["upto"])]
         return 200, {"status": "settled"}
 
-    def _ingested(self, envelope: JsonObject) -> JsonObject:
+    def _ingest_envelope(self, envelope: JsonObject) -> JsonObject:
         event, passages = envelope["event"], envelope["payload"].get("passages")
         if passages is not None and "passages" not in self.accepts:
-            return _error("unknown_field")
-        if (code := self.refusal(envelope) or _wrong(envelope)) is not None:
-            return _error(code)
+            return _error_body("unknown_field")
+        if (code := self.refusal(envelope) or _refusal_code(envelope)) is not None:
+            return _error_body(code)
         if passages:
             envelope["payload"]["normalized_text"] = JOINT.join(one["text"] for one in passages)
         named = [one.get("storage_ref") for one in envelope["payload"]["attachments"]]
         if any(ref is not None and ref.removeprefix(PREFIX) not in self.blobs for ref in named):
-            return _error("unknown_blob")
+            return _error_body("unknown_blob")
         key = event["external_event_id"]
         if known := self._keys.get(key):
             self.duplicates += 1
             return {"request_id": known, "status": "accepted", "duplicate": True}
         self._keys |= dict.fromkeys([key, *event.get("also", ())], str(uuid4()))
         self.accepted.append(envelope)
-        self.blocked.discard(_conversation(envelope))
+        self.blocked.discard(_conversation_of(envelope))
         return {"request_id": self._keys[key], "status": "accepted", "duplicate": False}
 
     async def _next(self, body: Mapping[str, Any]) -> Answer:
         if body["account_lease"] != self._lease:
-            return 409, _error("lease_lost")
+            return 409, _error_body("lease_lost")
         ends = self._clock() + body["wait_s"]
-        while not (due := self._due()) and self._clock() < ends:
+        while not (due := self._due_replies()) and self._clock() < ends:
             self._changed.clear()
             soonest = min((some.due for some in self._outbox.values() if some.due > self._clock()), default=ends)
             await wait_at_most(max(min(soonest, ends) - self._clock(), 0.001), self._changed)
@@ -388,26 +390,26 @@ class ScriptedSwitchboard:
             outgoing.leased = True
             outgoing.lease += 1
             outgoing.until = self._clock() + float(body["lease_s"])
-        return 200, {"replies": [self._shown(outgoing) for outgoing in due]}
+        return 200, {"replies": [self._show_reply(outgoing) for outgoing in due]}
 
-    def _due(self) -> list[_Outgoing]:
+    def _due_replies(self) -> list[_Outgoing]:
         """The first reply without an outcome in each conversation. Replies with expired leases are free again."""
         self._leases_end([some for some in self._outbox.values() if some.leased and some.until <= self._clock()])
         open_ones = [some for some in self._outbox.values() if not some.outcome]
         firsts = {some.reply["conversation"]: some for some in reversed(open_ones)}
         return [some for some in firsts.values() if not some.leased and some.due <= self._clock()]
 
-    def _shown(self, outgoing: _Outgoing) -> JsonObject:
+    def _show_reply(self, outgoing: _Outgoing) -> JsonObject:
         unreachable = outgoing.reply["conversation"] in self.blocked
         state = {"lease": outgoing.lease, "parts": list(outgoing.parts.values()), "unreachable": unreachable}
         return {**outgoing.reply, **state}
 
-    def _recorded(self, outgoing: _Outgoing, body: JsonObject) -> Answer:
+    def _record_part(self, outgoing: _Outgoing, body: JsonObject) -> Answer:
         parts = outgoing.parts
         if not outgoing.leased or body["lease"] != outgoing.lease:
-            return 409, _error("conflict")
+            return 409, _error_body("conflict")
         if body.get("platform_message_id") == "":
-            return 422, _error("invalid_value")
+            return 422, _error_body("invalid_value")
         outgoing.until = self._clock() + _LEASE_S
         known = parts.get(body["part"], {}).get("state")
         if body["state"] == "later" and known in {"intent", None}:
@@ -417,20 +419,20 @@ class ScriptedSwitchboard:
             parts[body["part"]] = {"age_s": 0.0, **body}
         return 200, {"state": parts[body["part"]]["state"], "lease_s": _LEASE_S}
 
-    def _stopped(self, conversation: str, because: str | None) -> None:
+    def _stop_conversation(self, conversation: str, because: str | None) -> None:
         if because is not None and conversation not in self.blocked:
             self.reasons.append(because)
         if because == "blocked":
             self.blocked.add(conversation)
 
-    def _receipt(self, outgoing: _Outgoing, body: JsonObject) -> Answer:
+    def _answer_receipt(self, outgoing: _Outgoing, body: JsonObject) -> Answer:
         if body.get("platform_message_id") == "":
-            return 422, _error("invalid_value")
+            return 422, _error_body("invalid_value")
         if not outgoing.leased or body["lease"] != outgoing.lease:
-            return 409, _error("conflict")
+            return 409, _error_body("conflict")
         outcome = str(body["outcome"])
         self.receipts.append(outcome)
-        self._stopped(outgoing.reply["conversation"], body.get("because"))
+        self._stop_conversation(outgoing.reply["conversation"], body.get("because"))
         outgoing.leased = False
         outgoing.outcome = "" if outcome in {"later", "retryable"} else outcome
         outgoing.due = self._clock() + float(body.get("retry_after_s") or 0.0)
@@ -442,7 +444,7 @@ class ScriptedSwitchboard:
         return 200, {"state": outcome}
 
 
-def _conversation(envelope: JsonObject) -> str:
+def _conversation_of(envelope: JsonObject) -> str:
     return str(envelope["event"].get("external_thread_id") or envelope["sender"]["identity"])
 
 
@@ -456,7 +458,7 @@ class _Wire(httpx2.AsyncBaseTransport):
         return await self._switchboard.handle(request, self._dead)
 
 
-def _wrong(envelope: JsonObject) -> str | None:
+def _refusal_code(envelope: JsonObject) -> str | None:
     """The code with which a switchboard would refuse it; None if it would not."""
     try:
         parse_envelope(envelope, now=datetime.now(UTC))
@@ -465,11 +467,11 @@ def _wrong(envelope: JsonObject) -> str | None:
     return None
 
 
-def _described(name: str, data: bytes) -> JsonObject:
+def _describe_file(name: str, data: bytes) -> JsonObject:
     """A file of a reply as the API lists it."""
     kind = "text/plain" if name.endswith(".txt") else "application/octet-stream"
     return {"filename": name, "media_type": kind, "size_bytes": len(data), "sha256": sha256(data).hexdigest()}
 
 
-def _error(code: str) -> JsonObject:
+def _error_body(code: str) -> JsonObject:
     return {"error": {"code": code, "message": f"scripted: {code}"}}
