@@ -33,7 +33,7 @@ def main() -> int:
     """Start the program, wait until it or the lifeline ends, and leave nothing running."""
     lifeline, account, argv = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     os.set_inheritable(lifeline, False)
-    _control(_PR_SET_CHILD_SUBREAPER, 1)
+    _call_prctl(_PR_SET_CHILD_SUBREAPER, 1)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(woken, False)
@@ -43,16 +43,16 @@ def main() -> int:
     keeper = os.getpid()
     program = os.fork()
     if program == 0:
-        _become(argv, account, keeper)
+        _become_program(argv, account, keeper)
     _let_go()
-    status = _watched(program, lifeline, woken)
+    status = _watch_program(program, lifeline, woken)
     if status is None:
-        status = _ended(program, woken, _HASTE_S if os.read(lifeline, 1) else _GRACE_S)
+        status = _end_program(program, woken, _HASTE_S if os.read(lifeline, 1) else _GRACE_S)
     _end_others()
     return status
 
 
-def _become(argv: list[str], account: str, keeper: int) -> None:
+def _become_program(argv: list[str], account: str, keeper: int) -> None:
     """Execute the program in this child process; never returns."""
     try:
         signal.set_wakeup_fd(-1)
@@ -64,7 +64,7 @@ def _become(argv: list[str], account: str, keeper: int) -> None:
             os.setgroups([int(group) for group in groups.split(",") if group])
             os.setgid(int(gid))
             os.setuid(int(uid))
-        _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _call_prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == keeper:
             os.execvpe(argv[0], argv, os.environ)
     except BaseException as error:
@@ -80,38 +80,38 @@ def _let_go() -> None:
     os.close(nothing)
 
 
-def _watched(program: int, lifeline: int, woken: int) -> int | None:
+def _watch_program(program: int, lifeline: int, woken: int) -> int | None:
     """Wait for the status of the program; None if the lifeline ends first."""
-    while (status := _reaped(program)) is None:
+    while (status := _reap_children(program)) is None:
         ready, _, _ = select.select([lifeline, woken], [], [])
-        _drain(woken)
+        _drain_pipe(woken)
         if lifeline in ready:
             return None
     return status
 
 
-def _ended(program: int, woken: int, grace: float) -> int:
+def _end_program(program: int, woken: int, grace: float) -> int:
     """End the program: ask it first, kill it after `grace` seconds. Returns its status."""
-    _signal(program, signal.SIGTERM)
+    _signal_group(program, signal.SIGTERM)
     until = time.monotonic() + grace
-    while (status := _reaped(program)) is None and (left := until - time.monotonic()) > 0:
+    while (status := _reap_children(program)) is None and (left := until - time.monotonic()) > 0:
         select.select([woken], [], [], left)
-        _drain(woken)
-    _signal(program, signal.SIGKILL)
+        _drain_pipe(woken)
+    _signal_group(program, signal.SIGKILL)
     while status is None:
-        status = _reaped(program)
+        status = _reap_children(program)
         select.select([woken], [], [], _LOOK_S)
-        _drain(woken)
+        _drain_pipe(woken)
     return status
 
 
-def _signal(program: int, number: int) -> None:
+def _signal_group(program: int, number: int) -> None:
     """Send a signal to the program's whole process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(program, number)
 
 
-def _reaped(program: int) -> int | None:
+def _reap_children(program: int) -> int | None:
     """Reap all ended children; returns the status of the program if it is among them."""
     found = None
     while True:
@@ -129,7 +129,7 @@ def _reaped(program: int) -> int | None:
 def _end_others() -> None:
     """Kill what is left, level by level: children of killed processes become ours."""
     while True:
-        for pid in _children():
+        for pid in _child_processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         try:
@@ -139,7 +139,7 @@ def _end_others() -> None:
             return
 
 
-def _children() -> list[int]:
+def _child_processes() -> list[int]:
     """The ids of our child processes."""
     found: list[int] = []
     with contextlib.suppress(OSError), os.scandir("/proc") as entries:
@@ -162,13 +162,13 @@ def _parent_of(process: str) -> int:
         os.close(stat)
 
 
-def _drain(woken: int) -> None:
+def _drain_pipe(woken: int) -> None:
     with contextlib.suppress(BlockingIOError):
         while os.read(woken, 4096):
             pass
 
 
-def _control(option: int, value: int) -> None:
+def _call_prctl(option: int, value: int) -> None:
     """Call prctl, if the system has it."""
     control = getattr(ctypes.CDLL(None), "prctl", None)
     if control is not None:

@@ -79,7 +79,7 @@ class KeptProgram:
             try:
                 return os.read(self._stdout, _PIECE)
             except BlockingIOError:
-                await self._ready(self._stdout)
+                await self._wait_ready(self._stdout)
         return b""
 
     async def write(self, data: bytes) -> None:
@@ -91,7 +91,7 @@ class KeptProgram:
             try:
                 rest = rest[os.write(self._stdin, rest[:_PIECE]) :]
             except BlockingIOError:
-                await self._ready(self._stdin, writing=True)
+                await self._wait_ready(self._stdin, writing=True)
 
     def close_input(self) -> None:
         """Close its standard input."""
@@ -103,13 +103,13 @@ class KeptProgram:
             self._close(self._stdin)
             await wait_at_most(grace, self.exited)
         finally:
-            self._cut(in_a_hurry=in_a_hurry)
+            self._cut_lifeline(in_a_hurry=in_a_hurry)
             try:
                 await wait_at_most(_EXIT_S, self.exited)
             finally:
                 self._close(self._stdout, self._stderr)
 
-    async def _ready(self, pipe: int, *, writing: bool = False) -> None:
+    async def _wait_ready(self, pipe: int, *, writing: bool = False) -> None:
         loop = asyncio.get_running_loop()
         add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
         ready = asyncio.Event()
@@ -136,7 +136,7 @@ class KeptProgram:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self.exited.set)
 
-    def _cut(self, *, in_a_hurry: bool) -> None:
+    def _cut_lifeline(self, *, in_a_hurry: bool) -> None:
         if self._lifeline is not None:
             with contextlib.suppress(BrokenPipeError):  # it has ended
                 os.write(self._lifeline, b"!" * in_a_hurry)
@@ -163,7 +163,7 @@ def start(program: LongProgram) -> KeptProgram:
     account = program.account
     who = f"{account.uid}:{account.gid}:{','.join(map(str, account.groups))}" if account else "-"
     with contextlib.ExitStack() as undone, default_signals():
-        ends = [_pipe(undone) for _ in range(4)]
+        ends = [_open_pipe(undone) for _ in range(4)]
         (program_in, to), (back, out), (errors, err), (held, lifeline) = ends
         process = subprocess.Popen(
             (sys.executable, "-I", "-S", str(_KEEPER), str(held), who, *program.argv),
@@ -182,7 +182,7 @@ def start(program: LongProgram) -> KeptProgram:
     return KeptProgram(process, lifeline, (to, back, errors))
 
 
-def _pipe(undone: contextlib.ExitStack) -> tuple[int, int]:
+def _open_pipe(undone: contextlib.ExitStack) -> tuple[int, int]:
     ends = os.pipe()
     for end in ends:
         undone.callback(os.close, end)

@@ -28,14 +28,14 @@ def main(memory_bytes: int, cpu_s: int) -> None:
     gc.enable()
     limit(resource.RLIMIT_AS, memory_bytes)
     limit(resource.RLIMIT_CORE, 0)
-    _tell(MailOutcome.READY, b"")
+    _write_answer(MailOutcome.READY, b"")
     given, reading = sys.stdin.buffer, _Reading()
     while head := given.read(ASKED.size):
         about, size = ASKED.unpack(head)
         asked = msgspec.json.decode(given.read(about), type=MailRequest)
         _limit_time(cpu_s)
         reading.keeps(asked.mail)
-        _tell(*reading.answer(given.read(size), asked))
+        _write_answer(*reading.answer(given.read(size), asked))
 
 
 class _Reading:
@@ -52,14 +52,14 @@ class _Reading:
 
     def answer(self, raw: bytes, asked: MailRequest) -> tuple[MailOutcome, bytes]:
         if asked.attachment is None:
-            return _read(raw, asked)
+            return _read_mail(raw, asked)
         if self._attached is None:
             self._attached = attached_to(raw)
         data = file_of(self._attached, asked.attachment)
         return (MailOutcome.NO_FILE, b"") if data is None else (MailOutcome.FILE, data)
 
 
-def _read(raw: bytes, asked: MailRequest) -> tuple[MailOutcome, bytes]:
+def _read_mail(raw: bytes, asked: MailRequest) -> tuple[MailOutcome, bytes]:
     try:
         mail = envelope_from_mail(raw, endpoint=asked.endpoint, provider=asked.provider, now=asked.now)
     except InvalidInput as error:
@@ -69,7 +69,7 @@ def _read(raw: bytes, asked: MailRequest) -> tuple[MailOutcome, bytes]:
     return MailOutcome.ENVELOPE, msgspec.json.encode(mail.envelope)
 
 
-def _tell(outcome: MailOutcome, answer: bytes) -> None:
+def _write_answer(outcome: MailOutcome, answer: bytes) -> None:
     sys.stdout.buffer.write(TOLD.pack(outcome, len(answer)) + answer)
     sys.stdout.buffer.flush()
 

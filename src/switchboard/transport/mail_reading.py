@@ -56,7 +56,7 @@ class MailReader:
         """
         answer = await self._ask(raw, MailRequest(endpoint, provider, now))
         if answer is not None:
-            return Mail(_envelope(*answer), raw)
+            return Mail(_envelope_of(*answer), raw)
         log.warning("mail exceeded the limits; kept without its text", endpoint=endpoint, bytes=len(raw))
         return envelope_of_head(raw, endpoint=endpoint, provider=provider, now=now)
 
@@ -76,7 +76,7 @@ class MailReader:
 
     async def _ask(self, raw: bytes, asked: MailRequest) -> tuple[MailOutcome, bytes] | None:
         async with self._places:
-            child = self._free(asked.mail) or await _Child.start(self._limits)
+            child = self._find_free(asked.mail) or await _Child.start(self._limits)
             answer: tuple[MailOutcome, bytes] | None = None
             try:
                 with contextlib.suppress(TimeoutError, EOFError, ConnectionError):
@@ -90,7 +90,7 @@ class MailReader:
                 self._idle.append(child)
             return answer
 
-    def _free(self, mail: str) -> _Child | None:
+    def _find_free(self, mail: str) -> _Child | None:
         """An idle process, preferably the one that has this mail; None if there is none."""
         self._idle.sort(key=lambda child: bool(mail) and child.mail == mail)
         return self._idle.pop() if self._idle else None
@@ -164,7 +164,7 @@ class _Child:
         await self._process.communicate()
 
 
-def _envelope(outcome: MailOutcome, answer: bytes) -> Envelope:
+def _envelope_of(outcome: MailOutcome, answer: bytes) -> Envelope:
     if outcome is MailOutcome.ENVELOPE:
         return msgspec.json.decode(answer, type=Envelope)
     refusal = msgspec.json.decode(answer, type=MailRefusal)

@@ -50,15 +50,15 @@ async def call_tool(to: Remote, arguments: JsonObject) -> Called:
     wire = _Wire(to)
     host = httpx2.URL(to.url).host
     try:
-        async with asyncio.timeout(to.timeout), _client(to, wire) as client:
-            return await _called(client, wire, to.tool, arguments)
+        async with asyncio.timeout(to.timeout), _make_client(to, wire) as client:
+            return await _call_tool(client, wire, to.tool, arguments)
     except TimeoutError as error:
         raise _too_slow(host, wire) from error
     except Exception as error:  # the SDK raises many types, such as exception groups and validation errors
-        raise _failure(host, wire, _innermost(error)) from error
+        raise _failure_of(host, wire, _innermost_of(error)) from error
 
 
-def _client(to: Remote, wire: _Wire) -> Client:
+def _make_client(to: Remote, wire: _Wire) -> Client:
     headers = {"User-Agent": "switchboard", "Accept-Encoding": "identity", "Connection": "close"}
     if to.token is not None:
         headers["Authorization"] = f"Bearer {to.token.decode()}"
@@ -67,7 +67,7 @@ def _client(to: Remote, wire: _Wire) -> Client:
     return Client(transport, cache=None, client_info=Implementation(name="switchboard", version=__version__))
 
 
-async def _called(client: Client, wire: _Wire, tool: str, arguments: JsonObject) -> Called:
+async def _call_tool(client: Client, wire: _Wire, tool: str, arguments: JsonObject) -> Called:
     # Not `client.call_tool`: after the call it lists all tools, to validate the answer by their schemas.
     request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
     wire.calling = True
@@ -97,23 +97,23 @@ async def _look_for(client: Client, wire: _Wire, tool: str) -> None:
     wire.status, wire.problem = before
 
 
-def _failure(host: str, wire: _Wire, error: BaseException) -> CallFailed:
+def _failure_of(host: str, wire: _Wire, error: BaseException) -> CallFailed:
     """What happened on the wire says more than the SDK's own error."""
     if isinstance(error, CallFailed):
         return error
     if wire.too_long:
         return CallFailed(f"the answer is longer than {wire.to.max_response} bytes", "internal", retryable=False)
     if wire.problem is not None:
-        return _broken(host, wire, wire.problem)
+        return _broken_answer(host, wire, wire.problem)
     if wire.status >= 300:
-        return _refused(host, wire, str(error)[:_SHOWN])
+        return _refused_status(host, wire, str(error)[:_SHOWN])
     if isinstance(error, MCPError):
-        return _complained(host, wire, error)
+        return _protocol_failure(host, wire, error)
     message = f"{host} does not answer as an MCP server does: {str(error)[:_SHOWN]}"
     return CallFailed(message, "internal", retryable=False, reached=wire.reached)
 
 
-def _complained(host: str, wire: _Wire, error: MCPError) -> CallFailed:
+def _protocol_failure(host: str, wire: _Wire, error: MCPError) -> CallFailed:
     """A protocol error: the server's, or one that the SDK made of something unreadable."""
     message = f"{host}: {str(error)[:_SHOWN]}"
     code = error.error.code
@@ -127,13 +127,13 @@ def _complained(host: str, wire: _Wire, error: MCPError) -> CallFailed:
     return CallFailed(message, "internal", reached=wire.reached)
 
 
-def _innermost(error: BaseException) -> BaseException:
+def _innermost_of(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
-def _broken(host: str, wire: _Wire, problem: Exception) -> CallFailed:
+def _broken_answer(host: str, wire: _Wire, problem: Exception) -> CallFailed:
     if isinstance(problem, PostError):
         retryable = problem.kind != "forbidden"
         return CallFailed(str(problem), retryable=retryable, reached=wire.reached)
@@ -148,7 +148,7 @@ def _too_slow(host: str, wire: _Wire) -> CallFailed:
     return CallFailed(f"{host} took longer than {wire.to.timeout:g} s", "timeout", reached=wire.reached)
 
 
-def _refused(host: str, wire: _Wire, said: str) -> CallFailed:
+def _refused_status(host: str, wire: _Wire, said: str) -> CallFailed:
     """A status other than success. 404 in an open session means that the server was restarted meanwhile."""
     status = wire.status
     if status < 400:
@@ -189,7 +189,7 @@ class _Wire(httpx2.AsyncBaseTransport):
         if request.method == "GET" and "last-event-id" not in request.headers:
             return httpx2.Response(405, request=request)  # we do not listen for unsolicited messages of the server
         if request.method == "DELETE":
-            return await self._goodbye(request)
+            return await self._answer_goodbye(request)
         self.status, self.problem = 0, None
         request.extensions["allow_private"] = self.to.allow_private
         if _is_call(request):
@@ -201,10 +201,13 @@ class _Wire(httpx2.AsyncBaseTransport):
             raise
         self.status = response.status_code
         return httpx2.Response(
-            response.status_code, headers=_harmless(response.headers), stream=_Limited(self, response), request=request
+            response.status_code,
+            headers=_harmless_headers(response.headers),
+            stream=_Limited(self, response),
+            request=request,
         )
 
-    async def _goodbye(self, request: httpx2.Request) -> httpx2.Response:
+    async def _answer_goodbye(self, request: httpx2.Request) -> httpx2.Response:
         request.extensions["allow_private"] = self.to.allow_private
         request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), _GOODBYE_S)
         try:
@@ -220,7 +223,7 @@ def _is_call(request: httpx2.Request) -> bool:
     return msgspec.json.decode(request.content or b"{}", type=_Sent).method == "tools/call"
 
 
-def _harmless(headers: httpx2.Headers) -> list[tuple[str, str]]:
+def _harmless_headers(headers: httpx2.Headers) -> list[tuple[str, str]]:
     """The headers without redirects and without compression, which could hide an endless answer."""
     hidden = {"location", "content-encoding", "content-length"}
     return [(name, value) for name, value in headers.multi_items() if name.lower() not in hidden]

@@ -122,7 +122,7 @@ async def run_program(program: Program, grace: float = 3.0) -> ProgramExit:
     """
     # No await between the start and the `try`. asyncio's own start can be cancelled halfway: then it kills only the
     # program, does not reveal the rest of the group, and waits until all of the group have closed the pipes.
-    run = _Run(_start(program), program.most, bytearray() if program.written is None else program.written)
+    run = _Run(_start_program(program), program.most, bytearray() if program.written is None else program.written)
     late = False
     try:
         program.started()
@@ -132,12 +132,12 @@ async def run_program(program: Program, grace: float = 3.0) -> ProgramExit:
     except TimeoutError:
         late = True
     finally:
-        await _end(run, grace, program.stop)
+        await _end_group(run, grace, program.stop)
     errors = bytes(run.errors).decode("utf-8", "replace")
     return ProgramExit(bytes(run.output), errors, run.status, late, run.too_much)
 
 
-def _start(program: Program) -> subprocess.Popen[bytes]:
+def _start_program(program: Program) -> subprocess.Popen[bytes]:
     account = program.account
     with _standard_input(program.given) as stdin, default_signals():
         if account and program.given:
@@ -249,7 +249,7 @@ class _Run:
         self.errors = (self.errors + data)[-_TAIL:]
 
 
-async def _end(run: _Run, grace: float, stop: Callable[[], None] | None) -> None:
+async def _end_group(run: _Run, grace: float, stop: Callable[[], None] | None) -> None:
     """Ask the whole group to end, kill the rest, and read what is still in the pipes.
 
     This is also done if the program ended by itself: its children must neither keep its output open nor live on.

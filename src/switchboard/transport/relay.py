@@ -24,14 +24,14 @@ def main() -> int:
             if ours.fileno() in ready:
                 if not (data := ours.recv(_PIECE)):
                     return 0
-                _write(data)
+                _write_all(data)
             if 0 in ready:
                 if not (data := os.read(0, _PIECE)):
                     return 0
                 ours.sendall(data)
 
 
-def _write(data: bytes) -> None:
+def _write_all(data: bytes) -> None:
     while data:
         data = data[os.write(1, data) :]
 

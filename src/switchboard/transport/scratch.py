@@ -24,11 +24,11 @@ _NEW: Final = "switchboard-new-"
 @contextlib.asynccontextmanager
 async def scratch(kind: Literal["session", "turn"]) -> AsyncIterator[Path]:
     """A directory that only we can read. It is locked while in use: the kernel releases the lock if we die."""
-    place, held = _made(kind)
+    place, held = _make_place(kind)
     try:
         yield place
     finally:
-        await asyncio.shield(asyncio.to_thread(_remove, place))
+        await asyncio.shield(asyncio.to_thread(_remove_place, place))
         os.close(held)
 
 
@@ -38,29 +38,29 @@ def sweep() -> None:
         for place in Path(tempfile.gettempdir()).glob(f"switchboard-{kind}-*"):
             with contextlib.suppress(OSError):  # another process may have removed it meanwhile
                 if os.geteuid() in (0, place.stat(follow_symlinks=False).st_uid) and not _is_held(place):
-                    _remove(place)
+                    _remove_place(place)
 
 
-def _remove(place: Path) -> None:
+def _remove_place(place: Path) -> None:
     """Remove as much of it as can be removed: a program may still write to it, or have given it to another user."""
     with contextlib.suppress(OSError):
-        above = _opened(place.parent)
+        above = _open_place(place.parent)
         try:
             remove_tree(above, place.name)
         finally:
             os.close(above)
 
 
-def _made(kind: str) -> tuple[Path, int]:
+def _make_place(kind: str) -> tuple[Path, int]:
     # It gets the name that `sweep` looks for only when it is locked, so no sweep can find it before.
     place = Path(tempfile.mkdtemp(prefix=_NEW))
-    held = _opened(place)
+    held = _open_place(place)
     fcntl.flock(held, fcntl.LOCK_EX)
     return place.rename(place.with_name(place.name.replace(_NEW, f"switchboard-{kind}-", 1))), held
 
 
 def _is_held(place: Path) -> bool:
-    held = _opened(place)
+    held = _open_place(place)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -70,5 +70,5 @@ def _is_held(place: Path) -> bool:
     return False
 
 
-def _opened(place: Path) -> int:
+def _open_place(place: Path) -> int:
     return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -140,7 +140,7 @@ def read_secret(env: str | None, file: Path | None, *, hint: str = ", such as `o
     if env is not None:
         secret, place = os.environ.get(env, ""), f"environment variable {env}"
     else:
-        secret, place = _read(Path(str(file)), hint), f"file {file}"
+        secret, place = _read_secret_file(Path(str(file)), hint), f"file {file}"
     if not secret.strip():
         raise ConfigurationError(f"the {place} holds no secret: put one there{hint}")
     return secret.strip().encode()
@@ -159,7 +159,7 @@ def header_with_key(env: str | None, header: str, *, hint: str) -> dict[str, str
     return {header: f"Bearer {key}" if header.lower() == "authorization" else key}
 
 
-def _read(file: Path, hint: str) -> str:
+def _read_secret_file(file: Path, hint: str) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError as error:  # as after a restore without secrets
@@ -196,14 +196,14 @@ async def post(to: PostDestination, body: bytes, idempotency_key: UUID) -> PostR
         "POST",
         to.url,
         content=body,
-        headers=_headers(to.secret, body, idempotency_key),
+        headers=_headers_of(to.secret, body, idempotency_key),
         timeout=limits(to.timeout),
         extensions={"allow_private": to.allow_private, "trace": sending},
     )
     host = request.url.host
     try:
         async with asyncio.timeout(to.timeout):
-            return await _exchange(client, request)
+            return await _exchange_once(client, request)
     except TimeoutError as error:
         raise PostError(f"{host} took longer than {to.timeout:g} s", kind="timeout", sent=sending.begun) from error
     except httpx2.HTTPError as error:
@@ -217,7 +217,7 @@ def limits(whole: float) -> httpx2.Timeout:
     return httpx2.Timeout(whole, connect=min(whole / 2, _CONNECT_S))
 
 
-def _headers(secret: bytes, body: bytes, idempotency_key: UUID) -> dict[str, str]:
+def _headers_of(secret: bytes, body: bytes, idempotency_key: UUID) -> dict[str, str]:
     timestamp = int(time.time())
     return {
         "Content-Type": "application/json",
@@ -231,7 +231,7 @@ def _headers(secret: bytes, body: bytes, idempotency_key: UUID) -> dict[str, str
     }
 
 
-async def _exchange(client: httpx2.AsyncClient, request: httpx2.Request) -> PostResult:
+async def _exchange_once(client: httpx2.AsyncClient, request: httpx2.Request) -> PostResult:
     response = await client.send(request, stream=True)
     try:
         body, cut = await body_of(response, MAX_RESPONSE)
@@ -266,12 +266,12 @@ def retry_after(value: str | None, now: float) -> float | None:
 
 def is_public(address: str) -> bool:
     """Whether a numeric address is on the public Internet; of an IPv4 address inside IPv6, the inner one counts."""
-    ip = _inner(ip_address(address))
+    ip = _inner_address(ip_address(address))
     special = ip.is_multicast or ip.is_reserved or any(ip in network for network in _ALSO_FORBIDDEN)
     return ip.is_global and not special
 
 
-def _inner(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+def _inner_address(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     if isinstance(ip, IPv4Address):
         return ip
     if ip in _NAT64:
@@ -319,16 +319,16 @@ class CheckedTransport(httpx2.AsyncBaseTransport):
         *others, last = addresses[:_MOST_ADDRESSES]
         for address in others:
             try:
-                return await self._inner.handle_async_request(_pinned(request, host, address))
+                return await self._inner.handle_async_request(_pin_address(request, host, address))
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 continue  # nothing was sent; the next address may answer
-        return await self._inner.handle_async_request(_pinned(request, host, last))
+        return await self._inner.handle_async_request(_pin_address(request, host, last))
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-def _pinned(request: httpx2.Request, host: str, address: str) -> httpx2.Request:
+def _pin_address(request: httpx2.Request, host: str, address: str) -> httpx2.Request:
     return httpx2.Request(
         request.method,
         request.url.copy_with(host=address),

@@ -78,7 +78,7 @@ _DEEPEST: Final = 100
 _US: Final = Implementation(name="switchboard", version=__version__)
 
 
-def _listed(tool: object) -> ListedTool:
+def _listed_tool(tool: object) -> ListedTool:
     """A tool; what is not of its type is empty, and then nobody is offered it."""
     said = tool if isinstance(tool, dict) else {}
     name, description, schema = said.get("name"), said.get("description"), said.get("inputSchema")
@@ -116,12 +116,12 @@ class StdioServer:
         self._lines.changed = False
         found: list[ListedTool] = []
         cursor: str | None = None
-        with _told(self._lines):
+        with _turning_failures(self._lines):
             while len(found) < MOST_TOOLS:
                 request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
                 page = await self._client.send_request(request, ListToolsResult)
                 listed = self._lines.take_listed()
-                found += map(_listed, listed)
+                found += map(_listed_tool, listed)
                 cursor = page.next_cursor
                 if cursor is None or not listed:
                     break
@@ -132,7 +132,7 @@ class StdioServer:
         params = CallToolRequestParams.model_validate(
             {"name": tool, "arguments": dict(arguments), "_meta": {KEY: f"{key}"}}
         )
-        with _told(self._lines):
+        with _turning_failures(self._lines):
             # Not `call_tool`: that lists all tools to validate the answer by their schemas.
             result = await self._client.send_request(CallToolRequest(params=params), CallToolResult)
         return McpToolResult(said_in(result), not result.is_error)
@@ -141,7 +141,7 @@ class StdioServer:
         """Whether it answers a ping within `seconds`, at most five."""
         try:
             async with asyncio.timeout(min(seconds, _PING_S)):
-                with _told(self._lines):
+                with _turning_failures(self._lines):
                     await self._client.send_request(PingRequest(), EmptyResult)
         except (TimeoutError, ServerFailure):
             return False
@@ -168,16 +168,16 @@ async def opened(program: LongProgram, seconds: float) -> AsyncIterator[StdioSer
             client = await ClientSession(lines, lines, client_info=_US).__aenter__()
             # Not by `async with`: errors raised here would leave it as an exception group.
             stack.push_async_callback(client.__aexit__, None, None, None)
-            await _greeted(client, kept, lines, seconds)
+            await _greet_server(client, kept, lines, seconds)
             yield StdioServer(client, lines)
     finally:
         await kept.end(0.0 if lines.why else _GRACE_S)
 
 
-async def _greeted(client: ClientSession, kept: KeptProgram, lines: _Lines, seconds: float) -> None:
+async def _greet_server(client: ClientSession, kept: KeptProgram, lines: _Lines, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
-            with _told(lines):
+            with _turning_failures(lines):
                 await client.initialize()
     except TimeoutError as error:
         lines.give_up(f"it did not answer as an MCP server in {seconds:g} s")
@@ -192,7 +192,7 @@ async def _greeted(client: ClientSession, kept: KeptProgram, lines: _Lines, seco
 
 
 @contextmanager
-def _told(lines: _Lines) -> Iterator[None]:
+def _turning_failures(lines: _Lines) -> Iterator[None]:
     """Turn any failure of the SDK into a `ServerFailure`."""
     try:
         yield
@@ -258,12 +258,12 @@ class _Lines:
     async def receive(self) -> SessionMessage:
         """The next answer or request. Raises EndOfStream."""
         while True:
-            if (line := await self._line()) is None:
+            if (line := await self._next_line()) is None:
                 raise anyio.EndOfStream
-            if (message := self._heard(line)) is not None:
+            if (message := self._hear_line(line)) is not None:
                 return message
 
-    async def _line(self) -> bytes | None:
+    async def _next_line(self) -> bytes | None:
         """The next line, without its end; None if there are no more."""
         looked = 0
         while (end := self._buffer.find(b"\n", looked)) < 0:
@@ -279,9 +279,9 @@ class _Lines:
         del self._buffer[: end + 1]
         return None if self.over.is_set() else line
 
-    def _heard(self, line: bytes) -> SessionMessage | None:
+    def _hear_line(self, line: bytes) -> SessionMessage | None:
         """The message for the SDK in a line; None if there is none."""
-        message = _message(line)
+        message = _message_in(line)
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._asked:
             self._asked.discard(message.id)
             self._unasked = self._requests = 0
@@ -325,7 +325,7 @@ class _Lines:
         pass
 
 
-def _message(line: bytes) -> JSONRPCMessage | None:
+def _message_in(line: bytes) -> JSONRPCMessage | None:
     """The message in a line, whose parts far inside may be left out; None if it is none."""
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -341,17 +341,17 @@ def said_in(result: CallToolResult) -> str:
     """A whole result as text; other content is named with its type and size."""
     if not result.content and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
-    return "\n".join(map(_part, result.content))
+    return "\n".join(map(_describe_part, result.content))
 
 
-def _part(part: ContentBlock) -> str:
+def _describe_part(part: ContentBlock) -> str:
     match part:
         case TextContent(text=text):
             return text
         case ImageContent(data=data, mime_type=kind) | AudioContent(data=data, mime_type=kind):
-            return f"[{part.type}, {kind}, {_bytes(data)}: it cannot be shown]"
+            return f"[{part.type}, {kind}, {_size_text(data)}: it cannot be shown]"
         case EmbeddedResource(resource=BlobResourceContents(uri=uri, blob=data, mime_type=kind)):
-            return f"[the resource {uri}, {kind or 'of no type'}, {_bytes(data)}: it cannot be shown]"
+            return f"[the resource {uri}, {kind or 'of no type'}, {_size_text(data)}: it cannot be shown]"
         case EmbeddedResource(resource=TextResourceContents(uri=uri, text=text)):
             return f"[the resource {uri}]\n{text}"
         case ResourceLink(uri=uri, name=name):
@@ -359,6 +359,6 @@ def _part(part: ContentBlock) -> str:
     return f"[{part.type}: it cannot be shown]"
 
 
-def _bytes(data: str) -> str:
+def _size_text(data: str) -> str:
     """The approximate size of base64 data."""
     return f"{len(data) * 3 // 4} bytes"
