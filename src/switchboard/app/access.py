@@ -123,19 +123,19 @@ class Access:
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
             raise Unauthenticated("a token is required: send the header Authorization: Bearer sb_…")
-        digest = _digest(secret)
+        digest = _digest_of(secret)
         if secret.startswith(SESSION_PREFIX):
-            return await self._session(digest)
-        known = self._cached(digest) or await self._looked_up(digest)
-        if known is None or _expired(known.expires_at):
+            return await self._authenticate_session(digest)
+        known = self._find_cached(digest) or await self._looked_up(digest)
+        if known is None or _has_expired(known.expires_at):
             raise Unauthenticated("this token is unknown, revoked or expired")
         return known.principal
 
-    def _cached(self, digest: bytes) -> _Known | None:
+    def _find_cached(self, digest: bytes) -> _Known | None:
         known = self._known.get(digest)
         return known if known is not None and known.until > self._clock() else None
 
-    async def _session(self, digest: bytes) -> Principal:
+    async def _authenticate_session(self, digest: bytes) -> Principal:
         """Looked up every time: a session's token is invalid as soon as the session ends."""
         session = await classification.find_session(self._database, digest)
         if session is None:
@@ -150,10 +150,10 @@ class Access:
         looking_up = self._looking_up.get(digest)
         if looking_up is None:
             looking_up = self._looking_up[digest] = asyncio.create_task(self._look_up(digest))
-            looking_up.add_done_callback(partial(self._looked, digest))
+            looking_up.add_done_callback(partial(self._note_looked_up, digest))
         return await asyncio.shield(looking_up)
 
-    def _looked(self, digest: bytes, looking_up: asyncio.Task[_Known | None]) -> None:
+    def _note_looked_up(self, digest: bytes, looking_up: asyncio.Task[_Known | None]) -> None:
         del self._looking_up[digest]
         if not looking_up.cancelled():
             looking_up.exception()  # nobody may be left to receive it
@@ -166,7 +166,7 @@ class Access:
             return None
         if len(self._known) >= _CACHED:
             self._known.clear()
-        known = _Known(_principal(token), asked + CACHE_S, token.expires_at)
+        known = _Known(_principal_of(token), asked + CACHE_S, token.expires_at)
         self._known[digest] = known
         return known
 
@@ -210,7 +210,7 @@ class Access:
 
     async def issue(self, actor: Principal, wanted: Principal, expires_at: datetime | None = None) -> Issued:
         """Make a token for `wanted`. Raises Conflict when a live token has its name."""
-        issued = await _issue(self._database, wanted, expires_at)
+        issued = await _issue_token(self._database, wanted, expires_at)
         await audit.append(self._database, actor.name, "token:issued", {"name": wanted.name, "role": wanted.role})
         return issued
 
@@ -235,25 +235,25 @@ def foreign_endpoint(principal: Principal) -> Forbidden:
     )
 
 
-def _expired(expires_at: datetime | None) -> bool:
+def _has_expired(expires_at: datetime | None) -> bool:
     return expires_at is not None and expires_at <= datetime.now(UTC)
 
 
-def _principal(token: Token) -> Principal:
+def _principal_of(token: Token) -> Principal:
     return Principal(token.role, token.name, token.channel, token.endpoint, token.system_id)
 
 
-async def _issue(database: Database, wanted: Principal, expires_at: datetime | None = None) -> Issued:
+async def _issue_token(database: Database, wanted: Principal, expires_at: datetime | None = None) -> Issued:
     secret = f"sb_{wanted.role[0]}_{token_urlsafe(32)}"
-    token = _row(wanted, expires_at)
-    if not await store.create(database, token, _digest(secret)):
+    token = _row_of(wanted, expires_at)
+    if not await store.create(database, token, _digest_of(secret)):
         raise Conflict(
             f"there is an active token named {wanted.name!r}; revoke it or choose another name", field="name"
         )
     return Issued(token, secret)
 
 
-def _row(wanted: Principal, expires_at: datetime | None = None) -> Token:
+def _row_of(wanted: Principal, expires_at: datetime | None = None) -> Token:
     w = wanted
     if w.role == "session":
         raise InvalidInput("a session token cannot be issued: it is created when a model is called", field="role")
@@ -262,7 +262,7 @@ def _row(wanted: Principal, expires_at: datetime | None = None) -> Token:
     )
 
 
-def _digest(secret: str) -> bytes:
+def _digest_of(secret: str) -> bytes:
     return sha256(secret.encode()).digest()
 
 
@@ -275,7 +275,7 @@ async def ensure_operator_token(database: Database, data_dir: Path) -> None:
     """
     file = data_dir / OPERATOR_FILE
     try:
-        secret = _kept(file)
+        secret = _read_operator_token(file)
         if secret is not None and await _still_good(database, secret):
             return
         issued = await _issue_operator(database)
@@ -291,20 +291,20 @@ async def _issue_operator(database: Database) -> Issued:
     number = await store.next_operator(database)
     while True:
         try:
-            return await _issue(database, Principal("operator", f"operator-{number}"))
+            return await _issue_token(database, Principal("operator", f"operator-{number}"))
         except Conflict:  # another process starts at the same moment
             number += 1
 
 
 async def _still_good(database: Database, secret: str) -> bool:
-    token = await store.find(database, _digest(secret))
+    token = await store.find(database, _digest_of(secret))
     if token is None:
         number = await store.next_operator(database)
-        return await store.create(database, _row(Principal("operator", f"operator-{number}")), _digest(secret))
-    return token.role == "operator" and token.revoked_at is None and not _expired(token.expires_at)
+        return await store.create(database, _row_of(Principal("operator", f"operator-{number}")), _digest_of(secret))
+    return token.role == "operator" and token.revoked_at is None and not _has_expired(token.expires_at)
 
 
-def _kept(file: Path) -> str | None:
+def _read_operator_token(file: Path) -> str | None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     require_ours(file.parent)
     try:

@@ -50,13 +50,13 @@ async def database_url(settings: Settings, *, create: bool = False, workers: int
     if not create and not _holds_database(place):
         how = "`switchboard up` creates it; if that is running already, run this command in its directory"
         raise ConfigurationError(f"there is no database in {place} yet: {how}")
-    _prepare(settings.data_dir)
+    _prepare_directory(settings.data_dir)
     size = settings_of(settings.database.size or size_for(workers))
     async with embedded_postgres(place, binaries=settings.postgres_binaries, settings=size) as server:
         yield server.url
 
 
-def _prepare(data_dir: Path) -> None:
+def _prepare_directory(data_dir: Path) -> None:
     """Create a missing data directory, closed to others; only the database's user may pass through it."""
     with disk_errors(data_dir):
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

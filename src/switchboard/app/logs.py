@@ -67,7 +67,7 @@ def set_up_logs(level: str, stream: TextIO | None = None) -> None:
         structlog.stdlib.add_log_level,
         *([] if journal else [structlog.processors.TimeStamper(fmt="iso", utc=True)]),
     )
-    rendering = _rendering(to.isatty(), journal=journal)
+    rendering = _rendering_for(to.isatty(), journal=journal)
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(number),
@@ -121,17 +121,17 @@ def _set_up_library_logs(number: int, to: TextIO, formatter: logging.Formatter) 
     logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
 
 
-def _rendering(tty: bool, *, journal: bool) -> list[Processor]:
+def _rendering_for(tty: bool, *, journal: bool) -> list[Processor]:
     """Render an event as the finished line."""
     told: list[Processor] = [structlog.processors.StackInfoRenderer(), structlog.processors.format_exc_info]
     if tty:
         console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        return [*told, _without_hidden, _last(console)]
-    line = _last(structlog.processors.JSONRenderer(default=str))
+        return [*told, _without_hidden, _finish_with(console)]
+    line = _finish_with(structlog.processors.JSONRenderer(default=str))
     return [*told, _with_priority(line) if journal else line]
 
 
-def _last(
+def _finish_with(
     render: Callable[[WrappedLogger, str, EventDict], str | bytes],
 ) -> Callable[[WrappedLogger, str, EventDict], str]:
     def finish(logger: WrappedLogger, name: str, event: EventDict) -> str:

@@ -48,8 +48,8 @@ class McpServerService:
         if not kept and server not in self._specs:
             raise NotFound(f"there is no MCP server {server!r}: `switchboard mcp list` shows those that exist")
         spec = self._specs.get(server) or ServerSpec(server, ())
-        wrong = left_out(spec, [_listed(one) for one in kept if one.state == "accepted"])
-        return [_shown(spec, one, wrong.get(one.tool)) for one in kept]
+        wrong = left_out(spec, [_listed_tool(one) for one in kept if one.state == "accepted"])
+        return [_show_tool(spec, one, wrong.get(one.tool)) for one in kept]
 
     async def accept(self, caller: Principal, server: str, marks: Mapping[str, str]) -> int:
         """Accept tools, all or none, by the marks of the reviewed versions; returns how many. Raises Conflict."""
@@ -73,11 +73,11 @@ def unknown_names(specs: Iterable[ServerSpec], teams: Iterable[Team]) -> Iterato
     for spec in specs:
         for setting, named in (("butlers", spec.butlers), ("teams", spec.teams)):
             for name in sorted({*named} - there[setting] - {ALL}):
-                nobody = f"there is no {setting[:-1]} {name!r}{_meant(name, there[setting])}"
+                nobody = f"there is no {setting[:-1]} {name!r}{_find_butler(name, there[setting])}"
                 yield f"mcp_servers: {spec.name}: {setting}: {nobody}"
 
 
-def _meant(name: str, known: Collection[str]) -> str:
+def _find_butler(name: str, known: Collection[str]) -> str:
     """The full name of a butler that was named by its last part, otherwise what is like it."""
     whole = [one for one in known if one.partition("/")[2] == name]
     return f"; did you mean {or_list(whole)}?" if whole else offer(name, known)
@@ -155,12 +155,12 @@ def left_out(spec: ServerSpec, tools: Sequence[ListedTool]) -> dict[str, str]:
     return wrong | {one.name: "the settings say `off`" for one in tools if one.name in off}
 
 
-def _listed(one: KeptTool) -> ListedTool:
+def _listed_tool(one: KeptTool) -> ListedTool:
     kept = one.accepted or {}
     return ListedTool(one.tool, str(kept.get("description", "")), kept.get("parameters", {}))
 
 
-def _shown(spec: ServerSpec, one: KeptTool, why: str | None) -> ShownMcpTool:
+def _show_tool(spec: ServerSpec, one: KeptTool, why: str | None) -> ShownMcpTool:
     declared = spec.tools.get(one.tool, DeclaredTool())
     return ShownMcpTool(
         one.tool,

@@ -41,45 +41,53 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self.accepted = self._counter("accepted", "Messages stored.", "channel")
-        self.duplicates = self._counter("duplicates", "Messages that had been stored before.")
+        self.accepted = self._make_counter("accepted", "Messages stored.", "channel")
+        self.duplicates = self._make_counter("duplicates", "Messages that had been stored before.")
         what = "Messages stored although their id belonged to another one, with another content."
-        self.same_ids = self._counter("same_ids", what)
-        self.refused = self._counter("refused", "Messages refused, by error code.", "code")
+        self.same_ids = self._make_counter("same_ids", what)
+        self.refused = self._make_counter("refused", "Messages refused, by error code.", "code")
         what = "Seconds from the complete request body to the commit, per message or batch."
         self.seconds = Histogram("switchboard_ingest_seconds", what, buckets=_BUCKETS, registry=self._registry)
-        self._backlog = self._gauge("backlog", "Items that are waiting or running.")
-        self._lanes = self._gauge("lanes", "Lanes that are not idle, by state.", "state")
-        self._workers = self._gauge("workers_alive", "Registered workers with a recent heartbeat.")
-        self._servers = self._gauge("servers_alive", "Registered servers with a recent heartbeat.")
-        self._dead = self._gauge("dead_letters_pending", "Dead letters not handled yet.")
-        self._approvals = self._gauge("approvals_pending", "Calls and questions that wait for people.")
-        self._oldest_approval = self._gauge("oldest_approval_seconds", "Seconds since the oldest of these was asked.")
-        self._oldest = self._gauge("oldest_waiting_seconds", "Seconds since the oldest ready lane became ready.")
-        self._waiting = self._gauge("replies_waiting", "Replies not sent yet.")
-        self._oldest_reply = self._gauge("oldest_reply_seconds", "Seconds since the oldest of these replies was made.")
-        self._unsent = self._gauge("replies_unsent", "Replies that an operator may send again, by state.", "state")
-        self._quarantined = self._gauge("quarantined_events", "Events that could not be made into messages.")
-        self._connectors = self._gauge("connectors", "Connectors by state.", "state")
+        self._backlog = self._make_gauge("backlog", "Items that are waiting or running.")
+        self._lanes = self._make_gauge("lanes", "Lanes that are not idle, by state.", "state")
+        self._workers = self._make_gauge("workers_alive", "Registered workers with a recent heartbeat.")
+        self._servers = self._make_gauge("servers_alive", "Registered servers with a recent heartbeat.")
+        self._dead = self._make_gauge("dead_letters_pending", "Dead letters not handled yet.")
+        self._approvals = self._make_gauge("approvals_pending", "Calls and questions that wait for people.")
+        self._oldest_approval = self._make_gauge(
+            "oldest_approval_seconds", "Seconds since the oldest of these was asked."
+        )
+        self._oldest = self._make_gauge("oldest_waiting_seconds", "Seconds since the oldest ready lane became ready.")
+        self._waiting = self._make_gauge("replies_waiting", "Replies not sent yet.")
+        self._oldest_reply = self._make_gauge(
+            "oldest_reply_seconds", "Seconds since the oldest of these replies was made."
+        )
+        self._unsent = self._make_gauge("replies_unsent", "Replies that an operator may send again, by state.", "state")
+        self._quarantined = self._make_gauge("quarantined_events", "Events that could not be made into messages.")
+        self._connectors = self._make_gauge("connectors", "Connectors by state.", "state")
         account = ("channel", "endpoint")
-        self._healthy = self._gauge("connector_healthy", "1: its last heartbeat is recent and healthy.", *account)
-        self._lag = self._gauge("connector_lag_seconds", "How far it is behind its platform.", *account)
-        self._counters = self._gauge("connector_counters", "What its connector counts.", *account, "counter")
-        self._outcomes = self._gauge("outcomes_today", "Outcomes of today's messages (UTC).", "outcome")
-        self._tokens = self._gauge("model_tokens_today", "Tokens used by models today (UTC).")
-        self._cached = self._gauge("model_cache_tokens_today", "Of these, read from or written to caches.", "way")
-        self._cost = self._gauge("model_cost_today_dollars", "Usage and cost of models today (UTC), by their prices.")
-        self._capped = self._gauge("model_refused_today", "Calls to models prevented by a limit today.")
-        self._cooldowns = self._gauge("models_in_cooldown", "Models in cooldown on some worker.")
-        self._refused_keys = self._gauge("models_paused", "Models whose provider refuses their key.")
-        self._difference = self._gauge("books_difference", "Accepted minus accounted for; must be 0.", "kind")
-        self._books_age = self._gauge("books_age_seconds", "Since a worker balanced the books; infinite if never.")
-        self._snapshot = self._gauge("oldest_snapshot_seconds", "Age of the oldest snapshot in this database.")
-        self._traces_behind = self._gauge("traces_behind_seconds", "How far the export of traces is behind; 0 if off.")
-        self._traces_failing = self._gauge(
+        self._healthy = self._make_gauge("connector_healthy", "1: its last heartbeat is recent and healthy.", *account)
+        self._lag = self._make_gauge("connector_lag_seconds", "How far it is behind its platform.", *account)
+        self._counters = self._make_gauge("connector_counters", "What its connector counts.", *account, "counter")
+        self._outcomes = self._make_gauge("outcomes_today", "Outcomes of today's messages (UTC).", "outcome")
+        self._tokens = self._make_gauge("model_tokens_today", "Tokens used by models today (UTC).")
+        self._cached = self._make_gauge("model_cache_tokens_today", "Of these, read from or written to caches.", "way")
+        self._cost = self._make_gauge(
+            "model_cost_today_dollars", "Usage and cost of models today (UTC), by their prices."
+        )
+        self._capped = self._make_gauge("model_refused_today", "Calls to models prevented by a limit today.")
+        self._cooldowns = self._make_gauge("models_in_cooldown", "Models in cooldown on some worker.")
+        self._refused_keys = self._make_gauge("models_paused", "Models whose provider refuses their key.")
+        self._difference = self._make_gauge("books_difference", "Accepted minus accounted for; must be 0.", "kind")
+        self._books_age = self._make_gauge("books_age_seconds", "Since a worker balanced the books; infinite if never.")
+        self._snapshot = self._make_gauge("oldest_snapshot_seconds", "Age of the oldest snapshot in this database.")
+        self._traces_behind = self._make_gauge(
+            "traces_behind_seconds", "How far the export of traces is behind; 0 if off."
+        )
+        self._traces_failing = self._make_gauge(
             "traces_failing_seconds", "For how long the collector has refused them, in seconds; 0 if it takes them."
         )
-        self.polls = self._gauge("long_polls", "Requests currently waiting for a reply or an outbox.")
+        self.polls = self._make_gauge("long_polls", "Requests currently waiting for a reply or an outbox.")
         self._by_channel: dict[str, Counter] = {}
 
     def accepted_from(self, channel: str) -> Counter:
@@ -89,10 +97,10 @@ class Metrics:
             counter = self._by_channel[channel] = self.accepted.labels(channel)
         return counter
 
-    def _counter(self, name: str, what: str, *labels: str) -> Counter:
+    def _make_counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(f"switchboard_{name}", what, labels, registry=self._registry)
 
-    def _gauge(self, name: str, what: str, *labels: str) -> Gauge:
+    def _make_gauge(self, name: str, what: str, *labels: str) -> Gauge:
         return Gauge(f"switchboard_{name}", what, labels, registry=self._registry)
 
     async def render(self, database: Database) -> bytes:

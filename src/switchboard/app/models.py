@@ -54,20 +54,20 @@ class StoredSpending:
         """Reserve `wanted`, or say why not. Without a limit it always succeeds, and nothing waits."""
         asked = Reservation(new_uuid7(), self._today(), wanted)
         if cap == _NO_CAP and share is None:
-            return _reserved(asked)
+            return _reserved_of(asked)
         made = await store.reserve_day(self._database, asked, cap, RESERVED_FOR, share)
-        return made if isinstance(made, BudgetRefusal) else _reserved(made)
+        return made if isinstance(made, BudgetRefusal) else _reserved_of(made)
 
     async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
         """Release the reservation and book the actual cost, on the day of the reservation."""
-        await store.settle_day(self._database, _reservation(reserved), bill)
+        await store.settle_day(self._database, _reservation_of(reserved), bill)
 
 
-def _reserved(made: Reservation) -> Reserved:
+def _reserved_of(made: Reservation) -> Reserved:
     return Reserved(made.amount, f"{made.day.isoformat()} {made.reservation_id} {made.flow or ''}")
 
 
-def _reservation(reserved: Reserved) -> Reservation:
+def _reservation_of(reserved: Reserved) -> Reservation:
     day, reservation_id, flow = reserved.key.split(" ")
     return Reservation(UUID(reservation_id), date.fromisoformat(day), reserved.amount, int(flow) if flow else None)
 
@@ -109,7 +109,7 @@ class StoredSlots:
             return NoSlot(found.paused_s, found.refused or "")
         self._held.add(wanted.ticket)
         if self._renewing is None:
-            self._renewing = asyncio.create_task(self._renew())
+            self._renewing = asyncio.create_task(self._renew_steadily())
         return SlotLease(wanted.ticket)
 
     async def refuse(self, model: str, why: str) -> None:
@@ -128,11 +128,11 @@ class StoredSlots:
         if not self._held and self._renewing is not None:
             self._renewing.cancel()
             self._renewing = None
-        task = asyncio.create_task(self._free(ticket))
+        task = asyncio.create_task(self._free_slot(ticket))
         self._freeing.add(task)
         task.add_done_callback(self._freeing.discard)
 
-    async def _free(self, ticket: UUID) -> None:
+    async def _free_slot(self, ticket: UUID) -> None:
         with suppress(Unavailable):
             await model_usage.free_slot(self._database, ticket)
 
@@ -146,7 +146,7 @@ class StoredSlots:
         with suppress(Unavailable):
             await model_usage.limit_context(self._database, self._process, model, tokens, seconds)
 
-    async def _renew(self) -> None:
+    async def _renew_steadily(self) -> None:
         while True:
             await asyncio.sleep(self._ttl / 3)
             with suppress(Unavailable):

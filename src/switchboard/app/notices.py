@@ -67,14 +67,14 @@ class OperatorNotices:
     async def tell(self) -> int:
         """Make the notices that are due; returns how many."""
         events = await store.unnoticed(self._database, _AT_ONCE)
-        usable = await self._usable() if events else {}
+        usable = await self._usable_addresses() if events else {}
         groups = defaultdict[tuple[NoticeKind, ChatAddress | None], list[Unnoticed]](list)
         for event in events:
             to = next((one for one in addresses_for(self._addresses, event) if one in usable), None)
             groups[event.kind, to].append(event)
         told = 0
         for (kind, to), some in groups.items():
-            told += await (self._log(kind, some) if to is None else self._send(kind, some, to, usable[to]))
+            told += await (self._log_events(kind, some) if to is None else self._send(kind, some, to, usable[to]))
         return told
 
     async def test(self, address: str) -> RequestId | str:
@@ -84,11 +84,11 @@ class OperatorNotices:
         why = lacking(found)
         if why is not None:
             return why
-        request_id = await self._store(self._database, to, TEST, found.reply_address or {})
+        request_id = await self._store_notice(self._database, to, TEST, found.reply_address or {})
         self._notifier.notify(WORK)
         return request_id
 
-    async def _usable(self) -> dict[ChatAddress, JsonObject]:
+    async def _usable_addresses(self) -> dict[ChatAddress, JsonObject]:
         """The addresses that can be told, and how they are reached."""
         found = {to: await store.standing(self._database, to) for to in self._addresses}
         return {to: one.reply_address or {} for to, one in found.items() if lacking(one) is None}
@@ -99,18 +99,18 @@ class OperatorNotices:
             if count:
                 point("notice_taken")
                 text = notice_text(kind, count, [event.detail for event in events])
-                await self._store(one, to, text, reply)
+                await self._store_notice(one, to, text, reply)
         if count:
             point("notice_made")
         return count > 0
 
-    async def _log(self, kind: NoticeKind, events: Sequence[Unnoticed]) -> bool:
+    async def _log_events(self, kind: NoticeKind, events: Sequence[Unnoticed]) -> bool:
         count = await store.take(self._database, kind, LOG, [event.key for event in events])
         if count:
             log.warning("operators were not told, as no address of notify can be", kind=kind, count=count)
         return False
 
-    async def _store(self, database: Database, to: ChatAddress, text: str, reply: JsonObject) -> RequestId:
+    async def _store_notice(self, database: Database, to: ChatAddress, text: str, reply: JsonObject) -> RequestId:
         request_id = RequestId(new_uuid7())
         at = uuid7_time(request_id)
         envelope = notice_envelope(to, text, reply, request_id, at)

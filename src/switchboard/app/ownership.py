@@ -27,14 +27,14 @@ def require_ours(path: Path) -> None:
     Raises OSError if it cannot be inspected.
     """
     _check_owner(path, path.lstat())
-    _check(path, path.stat())
+    _check_mode(path, path.stat())
 
 
 def read_ours(file: Path) -> str:
     """The text of a file that `require_ours` accepts, read from the very file that was checked."""
     _check_owner(file, file.lstat())
     with file.open(encoding="utf-8") as opened:
-        _check(file, os.fstat(opened.fileno()))
+        _check_mode(file, os.fstat(opened.fileno()))
         return opened.read()
 
 
@@ -53,7 +53,7 @@ def write_private(file: Path, text: str) -> None:
     draft.replace(file)
 
 
-def _check(path: Path, status: os.stat_result) -> None:
+def _check_mode(path: Path, status: os.stat_result) -> None:
     _check_owner(path, status)
     if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_private_group(status)):
         raise ConfigurationError(
@@ -62,15 +62,15 @@ def _check(path: Path, status: os.stat_result) -> None:
 
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
-    if status.st_uid not in _trusted():
+    if status.st_uid not in _trusted_users():
         raise ConfigurationError(
-            f"{path} belongs to the user {_name(status.st_uid)}, and is used only if it belongs to you or to root; "
+            f"{path} belongs to the user {_name_of_user(status.st_uid)}, and is used only if it belongs to you or to root; "
             f"use another one, or make it yours if you trust what it contains: "
-            f"chown {_name(os.geteuid())} {shlex.quote(str(path.absolute()))}"
+            f"chown {_name_of_user(os.geteuid())} {shlex.quote(str(path.absolute()))}"
         )
 
 
-def _trusted() -> set[int]:
+def _trusted_users() -> set[int]:
     return {0, os.geteuid(), _CODE_OWNER}
 
 
@@ -80,10 +80,10 @@ def _is_private_group(status: os.stat_result) -> bool:
         group = grp.getgrgid(status.st_gid)
     except KeyError:
         return status.st_gid == status.st_uid
-    return group.gr_name == _name(status.st_uid) and set(group.gr_mem) <= {group.gr_name}
+    return group.gr_name == _name_of_user(status.st_uid) and set(group.gr_mem) <= {group.gr_name}
 
 
-def _name(uid: int) -> str:
+def _name_of_user(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

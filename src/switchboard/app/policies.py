@@ -48,7 +48,7 @@ class Policies(Mapping[tuple[str, str], Policy]):
     def look(self) -> None:
         """Read changed files."""
         for file in self._directory.glob("*.toml"):
-            seen = _version(file)
+            seen = _version_of(file)
             if self._seen.get(file, ()) == seen:
                 continue
             self._seen[file] = seen
@@ -70,7 +70,7 @@ class Policies(Mapping[tuple[str, str], Policy]):
             self._found[channel, endpoint] = found.strangers
 
 
-def _version(file: Path) -> tuple[int, int] | None:
+def _version_of(file: Path) -> tuple[int, int] | None:
     """Identifies a version of a file; None if it cannot be read."""
     try:
         status = file.stat()

@@ -45,7 +45,7 @@ class ProcessModels:
 
     async def context(self, name: str, unknown: int = NO_CONTEXT) -> int:
         """Tokens of question and answer together. A local server is asked, once in ten minutes."""
-        return self._known[name].context or await (await self._opened()).context(name, unknown)
+        return self._known[name].context or await (await self._open_once()).context(name, unknown)
 
     def flaw(self, name: str) -> str | None:
         """What prevents asking it from here, as far as known without asking; None: nothing."""
@@ -59,12 +59,12 @@ class ProcessModels:
 
     async def ask(self, request: Request, asking: Asking) -> Report:
         """Ask one after the other until one has answered."""
-        return await (await self._opened()).ask(request, asking)
+        return await (await self._open_once()).ask(request, asking)
 
     def open(self) -> OpenModels:
         """Open them if necessary, which imports SDKs for a second. Raises ConfigurationError."""
         if self._open is None:
-            self._open = _imported()(self._settings, self._database)
+            self._open = _import_models()(self._settings, self._database)
         return self._open
 
     async def aclose(self) -> None:
@@ -72,14 +72,14 @@ class ProcessModels:
         if self._open is not None:
             await self._open.aclose()
 
-    async def _opened(self) -> OpenModels:
+    async def _open_once(self) -> OpenModels:
         async with self._importing:
             if self._open is None:
-                await asyncio.to_thread(_imported)
+                await asyncio.to_thread(_import_models)
             return self.open()
 
 
-def _imported() -> Callable[[Settings, Database], OpenModels]:
+def _import_models() -> Callable[[Settings, Database], OpenModels]:
     from switchboard.app.models import open_models
 
     return open_models

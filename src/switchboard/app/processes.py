@@ -48,10 +48,10 @@ async def stay_registered(database: Database, every: float = _BEAT_S) -> None:
         signal.raise_signal(signal.SIGTERM)
     finally:
         if process is not None:
-            await _leave(database, process)
+            await _leave_registry(database, process)
 
 
-async def _leave(database: Database, process: int) -> None:
+async def _leave_registry(database: Database, process: int) -> None:
     with contextlib.suppress(Unavailable, TimeoutError):
         async with asyncio.timeout(_LEAVE_WITHIN_S):
             await processes.remove(database, process)

@@ -89,7 +89,7 @@ class RemoteAgentService:
             )
         await self._access.check_system(caller, BEAT, named)
         _check_length(said)
-        known = await self._remote(caller, BEAT, named)
+        known = await self._find_remote(caller, BEAT, named)
         said = await self._with_checked_endpoint(caller, known, said)
         kept = await store.beat(self._database, known.member.system_id, said, self._patience)
         if kept is None:
@@ -101,9 +101,9 @@ class RemoteAgentService:
                 retry_after=kept.wait,
             )
         await self._put_on_record(caller, *kept)
-        return await self._standing(known.member.system_id)
+        return await self._standing_of(known.member.system_id)
 
-    async def _remote(self, caller: Principal, action: Action, system_id: str) -> Registered:
+    async def _find_remote(self, caller: Principal, action: Action, system_id: str) -> Registered:
         known = await store.get(self._database, SystemId(system_id))
         if known is not None and known.member.engine == ENGINE and known.member.active:
             return known
@@ -125,7 +125,7 @@ class RemoteAgentService:
         if endpoint is None or endpoint == known.in_use or by_operator:
             return replace(said, endpoint=None)
         if member.options.get("announces_endpoint") is not True:
-            await self._access.refused(caller, BEAT, {"system_id": member.system_id, "endpoint": _host(endpoint)})
+            await self._access.refused(caller, BEAT, {"system_id": member.system_id, "endpoint": _host_of(endpoint)})
             raise Forbidden(
                 f"{member.system_id} may not announce its endpoint: an operator may change its endpoint, or "
                 "its team file "
@@ -162,7 +162,7 @@ class RemoteAgentService:
         told = {"description", "capabilities"}
         changed = {name for name in told if after.announced.get(name) != before.announced.get(name)}
         if before.in_use != after.in_use:
-            detail = {"system_id": system_id, "from": _host(before.in_use), "to": _host(after.in_use)}
+            detail = {"system_id": system_id, "from": _host_of(before.in_use), "to": _host_of(after.in_use)}
             await audit.append(self._database, caller.name, "agent:endpoint", detail)
         if changed:
             said: JsonMapping = {name: after.announced[name] for name in sorted(changed)}
@@ -172,37 +172,37 @@ class RemoteAgentService:
 
     async def quarantine(self, caller: Principal, system_id: str, reason: str) -> Standing:
         """Give it no work, despite heartbeats, until `release`. Raises NotFound, Conflict."""
-        return await self._order(caller, "quarantined", system_id, reason)
+        return await self._record_order(caller, "quarantined", system_id, reason)
 
     async def release(self, caller: Principal, system_id: str, reason: str) -> Standing:
         """Let it work again; silence counts as before. Raises NotFound, Conflict."""
-        return await self._order(caller, "released", system_id, reason)
+        return await self._record_order(caller, "released", system_id, reason)
 
-    async def _order(self, caller: Principal, done: str, system_id: str, reason: str) -> Standing:
-        known = await self._remote(caller, EDIT_AGENTS, system_id)
+    async def _record_order(self, caller: Principal, done: str, system_id: str, reason: str) -> Standing:
+        known = await self._find_remote(caller, EDIT_AGENTS, system_id)
         barred = (caller.name, reason) if done == "quarantined" else (None, None)
         await store.quarantine(self._database, known.member.system_id, *barred)
         detail = {"system_id": system_id, "reason": reason}
         await audit.append(self._database, caller.name, f"agent:{done}", detail)
         self._runtime.notifier.notify(RULES)
-        return await self._standing(known.member.system_id)
+        return await self._standing_of(known.member.system_id)
 
     async def move(self, caller: Principal, system_id: str, endpoint: str | None, reason: str) -> Standing:
         """Call it there from now on; None: where its file says. Raises NotFound, Conflict, InvalidInput."""
-        known = await self._remote(caller, EDIT_AGENTS, system_id)
+        known = await self._find_remote(caller, EDIT_AGENTS, system_id)
         if endpoint is not None:
             await self._check_endpoint(known.member, endpoint)
         await store.move(self._database, known.member.system_id, endpoint)
-        detail = {"system_id": system_id, "from": _host(known.in_use), "to": _host(endpoint), "reason": reason}
+        detail = {"system_id": system_id, "from": _host_of(known.in_use), "to": _host_of(endpoint), "reason": reason}
         await audit.append(self._database, caller.name, "agent:endpoint", detail)
         self._runtime.notifier.notify(RULES)
-        return await self._standing(known.member.system_id)
+        return await self._standing_of(known.member.system_id)
 
     async def remote_agents(self) -> dict[SystemId, RemoteAgent]:
         """The current state of every remote butler."""
         return {one.system_id: one for one in await store.list_remote_agents(self._database, self._patience)}
 
-    async def _standing(self, system_id: SystemId) -> Standing:
+    async def _standing_of(self, system_id: SystemId) -> Standing:
         known, remote_agent = await store.get(self._database, system_id), (await self.remote_agents()).get(system_id)
         if known is None or remote_agent is None:
             raise NotFound(f"there is no butler {system_id}")
@@ -223,6 +223,6 @@ def _check_length(said: Announcement) -> None:
         )
 
 
-def _host(url: str | None) -> str | None:
+def _host_of(url: str | None) -> str | None:
     """The part of a URL kept in the audit trail."""
     return None if url is None else _without_secrets(url) or "invalid"

@@ -62,7 +62,7 @@ class SettingsFile(Struct, frozen=True):
         """The variable that sets it, which takes precedence, otherwise the line, or an enclosing variable."""
         path = tuple(part for part in path if part != "[key]")
         above = _variables_above(path)
-        variable = next((name for name, inner in above if _sets(os.environ[name], inner)), None)
+        variable = next((name for name, inner in above if _sets_value(os.environ[name], inner)), None)
         if variable is None and (line := _line_of(path, self.text)):
             return f"{self.path}, line {line}"
         variable = variable or next((name for name, _ in above), None)
@@ -73,7 +73,7 @@ def read_settings_file(path: Path | None = None) -> SettingsFile:
     """Read `path`, or `switchboard.toml` here if it exists. Raises ConfigurationError, also for an unknown variable."""
     _refuse_unknown_variables()
     file = path or (Path(FILE_NAME) if Path(FILE_NAME).is_file() else None)
-    text = _read(file) if file else ""
+    text = _read_text(file) if file else ""
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # also for infinite numbers and deep nesting
@@ -90,7 +90,7 @@ def source_of(setting: str) -> str:
     Empty if neither has the setting.
     """
     file = Path(FILE_NAME)
-    place = SettingsFile(file, _read(file) if file.is_file() else "", {}).place((setting,))
+    place = SettingsFile(file, _read_text(file) if file.is_file() else "", {}).place((setting,))
     return f"{place}: " if place else ""
 
 
@@ -108,7 +108,7 @@ def unknown(name: str, known: Collection[str]) -> str:
     return f"unknown setting; did you mean {meant[0]}?" if meant else "unknown setting"
 
 
-def _read(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return read_ours(file)
     except (OSError, UnicodeDecodeError) as error:
@@ -121,7 +121,7 @@ def _variables_above(path: tuple[int | str, ...]) -> list[tuple[str, tuple[int |
     return [(name, inner) for name, inner in above if os.environ.get(name)]
 
 
-def _sets(value: str, inner: Sequence[int | str]) -> bool:
+def _sets_value(value: str, inner: Sequence[int | str]) -> bool:
     """Whether the JSON of a variable has a value at this path."""
     if not inner:
         return True
@@ -138,8 +138,8 @@ def _line_of(place: tuple[int | str, ...], text: str) -> int | None:
     """The line of a setting; in a table, searched for within the table; a missing one is at its head."""
     lines = text.splitlines()
     names = [part for part in place if isinstance(part, str)]
-    begin = _head(place, lines) if len(place) > 1 else 0
-    wanted = names[-1:] if begin else _written(names)
+    begin = _head_of_table(place, lines) if len(place) > 1 else 0
+    wanted = names[-1:] if begin else _written_forms(names)
     for number, line in enumerate(lines[begin:], begin + 1):
         if any(re.match(rf"\s*\[*\s*[\"']?{re.escape(name)}[\"']?\s*[=\].]", line) for name in wanted):
             return number
@@ -148,12 +148,12 @@ def _line_of(place: tuple[int | str, ...], text: str) -> int | None:
     return begin or None
 
 
-def _written(names: Sequence[str]) -> list[str]:
+def _written_forms(names: Sequence[str]) -> list[str]:
     """How a setting may be written outside its table: `turn.attempts = 3`, or `turn = {attempts = 3}`."""
     return [".".join(names[:end]) for end in range(len(names), 0, -1)]
 
 
-def _head(place: tuple[int | str, ...], lines: list[str]) -> int:
+def _head_of_table(place: tuple[int | str, ...], lines: list[str]) -> int:
     """The line of `[turn]`, `[schedules."office"]`, or the right one of several `[[models]]`; 0 if there is none."""
     names = [f"[\"']?{re.escape(part)}[\"']?" for part in place if isinstance(part, str)]
     which = place[1] if isinstance(place[1], int) else 0

@@ -37,11 +37,11 @@ async def supervise(program: SupervisedProgram, stop: asyncio.Event) -> None:
     """Keep one process running until `stop` is set; if it ends before, start another after a growing pause."""
 
     async def run() -> Mapping[str, object]:
-        process = await _spawn(program)
-        telling = () if program.begin is None else (_tell(process, program.begin),)
+        process = await _spawn_program(program)
+        telling = () if program.begin is None else (_tell_to_begin(process, program.begin),)
         await first_of(process.wait(), stop.wait(), *telling)
         if stop.is_set():
-            await _end(process)
+            await _end_process(process)
         return {"name": program.name, "pid": process.pid, "code": process.returncode}
 
     await keep_running(run, program.wanted, stop)
@@ -66,7 +66,7 @@ async def keep_running(
         await wait_at_most(delay, stop)
 
 
-async def _spawn(program: SupervisedProgram) -> asyncio.subprocess.Process:
+async def _spawn_program(program: SupervisedProgram) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *program.command,
         stdin=asyncio.subprocess.PIPE,
@@ -76,7 +76,7 @@ async def _spawn(program: SupervisedProgram) -> asyncio.subprocess.Process:
     )
 
 
-async def _tell(process: asyncio.subprocess.Process, begin: asyncio.Event) -> None:
+async def _tell_to_begin(process: asyncio.subprocess.Process, begin: asyncio.Event) -> None:
     """Tell the process to begin. Never ends: whether the process does is asked of others."""
     await begin.wait()
     if process.stdin is not None:
@@ -84,7 +84,7 @@ async def _tell(process: asyncio.subprocess.Process, begin: asyncio.Event) -> No
     await asyncio.Event().wait()
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _end_process(process: asyncio.subprocess.Process) -> None:
     """Close its stdin so that it drains, and wait."""
     if process.stdin is not None:
         process.stdin.close()
