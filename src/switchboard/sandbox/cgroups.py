@@ -47,7 +47,7 @@ class Parents(Struct, frozen=True):
     def group(self, totals: CommandLimits, pid: int) -> ControlGroup:
         """A new group with these limits, for a process and its future children. Raises OSError."""
         for parent in {*self.directories.values()}:
-            _sweep(parent)
+            _sweep_groups(parent)
         name = f"{_PREFIX}{uuid4().hex}"
         made = ControlGroup({controller: parent / name for controller, parent in self.directories.items()}, totals)
         try:
@@ -76,12 +76,12 @@ class ControlGroup:
 
     def limit(self) -> None:
         """Write its limits. Raises OSError."""
-        self._limit("pids", {"pids.max": self._totals.processes})
+        self._write_limits("pids", {"pids.max": self._totals.processes})
         if self.memory:
             versions = {"memory.max": self._totals.memory, "memory.limit_in_bytes": self._totals.memory}
             # Without these, a command could swap endlessly instead of being killed; and all are killed, not just one.
             others = {"memory.swap.max": 0, "memory.memsw.limit_in_bytes": self._totals.memory, "memory.oom.group": 1}
-            self._limit("memory", versions | others)
+            self._write_limits("memory", versions | others)
 
     def add(self, pid: int) -> None:
         """Add a process, and with it all its future children. Raises OSError."""
@@ -90,9 +90,9 @@ class ControlGroup:
 
     def excess(self) -> str:
         """The limit at which the kernel refused something or killed processes; empty if none."""
-        if self.memory and self._count("memory", "oom_kill", ("memory.events", "memory.oom_control")):
+        if self.memory and self._count_events("memory", "oom_kill", ("memory.events", "memory.oom_control")):
             return f"it took more than {self._totals.memory} bytes of memory"
-        if self._count("pids", "max", ("pids.events",)):
+        if self._count_events("pids", "max", ("pids.events",)):
             return f"it wanted more than {self._totals.processes} processes"
         return ""
 
@@ -109,7 +109,7 @@ class ControlGroup:
                 else:
                     break
 
-    def _limit(self, controller: str, values: Mapping[str, int]) -> None:
+    def _write_limits(self, controller: str, values: Mapping[str, int]) -> None:
         """Write the values whose files exist in this version. Raises OSError, also if none exists."""
         directory = self._directories[controller]
         there = {name: value for name, value in values.items() if (directory / name).exists()}
@@ -118,7 +118,7 @@ class ControlGroup:
         for name, value in there.items():
             (directory / name).write_text(f"{value}")
 
-    def _count(self, controller: str, event: str, files: tuple[str, ...]) -> int:
+    def _count_events(self, controller: str, event: str, files: tuple[str, ...]) -> int:
         for name in files:
             with suppress(FileNotFoundError):
                 return int(dict(_EVENTS.findall((self._directories[controller] / name).read_text())).get(event, 0))
@@ -130,7 +130,7 @@ def find_parents(process: Path = Path("/proc/self")) -> Iterator[Parents]:
 
     `process`: the directory in /proc that describes this process.
     """
-    mounts = [*_mounts(process)]
+    mounts = [*_read_mounts(process)]
     paths = dict(_own_paths(process))
     if unified := next((mount for mount in mounts if mount.kind == "cgroup2"), None):
         yield from _unified_parents(unified, unified.directory_of(paths.get("", "/")))
@@ -146,8 +146,8 @@ def find_parents(process: Path = Path("/proc/self")) -> Iterator[Parents]:
 
 def _unified_parents(mount: _Mount, own: Path) -> Iterator[Parents]:
     above = [one for one in own.parents if one.is_relative_to(mount.point)] or [own]
-    _enable(above[0])
-    return (Parents(dict.fromkeys(enabled, one), 2) for one in above if (enabled := _enabled(one)))
+    _enable_limits(above[0])
+    return (Parents(dict.fromkeys(enabled, one), 2) for one in above if (enabled := _enabled_controllers(one)))
 
 
 class _Mount(Struct, frozen=True):
@@ -164,7 +164,7 @@ class _Mount(Struct, frozen=True):
         return self.point / shown.strip("/")
 
 
-def _mounts(process: Path) -> Iterator[_Mount]:
+def _read_mounts(process: Path) -> Iterator[_Mount]:
     for line in (process / "mountinfo").read_text().splitlines():
         first, _, last = line.partition(" - ")
         kind, _, options = last.split(" ", 2)
@@ -180,14 +180,14 @@ def _own_paths(process: Path) -> Iterator[tuple[str, str]]:
         yield from ((controller, path) for controller in controllers.split(","))
 
 
-def _enable(directory: Path) -> None:
+def _enable_limits(directory: Path) -> None:
     """Enable limits for groups in a directory of version 2; errors are ignored, as we may lack permission."""
-    for missing in {"memory", "pids"} - {*_enabled(directory)}:
+    for missing in {"memory", "pids"} - {*_enabled_controllers(directory)}:
         with suppress(OSError):  # one by one: the kernel accepts a whole line or nothing
             (directory / "cgroup.subtree_control").write_text(f"+{missing}")
 
 
-def _enabled(directory: Path) -> tuple[str, ...]:
+def _enabled_controllers(directory: Path) -> tuple[str, ...]:
     """The controllers that groups in a directory of version 2 have."""
     with suppress(OSError):
         names = (directory / "cgroup.subtree_control").read_text().split()
@@ -195,7 +195,7 @@ def _enabled(directory: Path) -> tuple[str, ...]:
     return ()
 
 
-def _sweep(parent: Path) -> None:
+def _sweep_groups(parent: Path) -> None:
     """Remove groups that killed processes left behind."""
     for left in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):

@@ -125,13 +125,13 @@ def shell(command: str) -> Inside:
     return Inside((*_SHELL, command))
 
 
-def _system(machine: Machine, room: Room, opened: Descriptors) -> Iterator[str]:
+def _show_system(machine: Machine, room: Room, opened: Descriptors) -> Iterator[str]:
     """What the command sees of this machine besides the workspace, read-only; and what is covered."""
     for path in machine.bound:
         yield from ("--ro-bind", path, path)
     for path, target in machine.linked.items():
         yield from ("--symlink", target, path)
-    for path in _covered(machine, room.rules.hidden):
+    for path in _cover_hidden(machine, room.rules.hidden):
         yield from ("--size", "4096", "--tmpfs", path)
     for path, number in opened.files.items():
         yield from ("--ro-bind-data", f"{number}", path)
@@ -151,7 +151,7 @@ def arguments(machine: Machine, room: Room, opened: Descriptors, inside: Inside)
         *("--unshare-all", "--unshare-user", "--disable-userns", "--new-session"),
         *("--cap-drop", "ALL", "--uid", f"{USER}", "--gid", f"{USER}", "--hostname", "sandbox"),
         *("--seccomp", f"{opened.syscalls}", "--info-fd", f"{opened.told}", "--block-fd", f"{opened.released}"),
-        *_system(machine, room, opened),
+        *_show_system(machine, room, opened),
         *("--dev", "/dev", "--size", f"{shared}", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
         *("--size", f"{tmpfs - shared}", "--tmpfs", "/tmp"),  # noqa: S108
         *(("--ro-bind", inside.shown, inside.shown) if inside.shown else ()),
@@ -160,6 +160,6 @@ def arguments(machine: Machine, room: Room, opened: Descriptors, inside: Inside)
     )
 
 
-def _covered(machine: Machine, hidden: Iterable[Path]) -> list[str]:
+def _cover_hidden(machine: Machine, hidden: Iterable[Path]) -> list[str]:
     """Switchboard's own directories below the shown ones."""
     return [f"{one}" for one in hidden if any(one.is_relative_to(path) for path in machine.bound)]

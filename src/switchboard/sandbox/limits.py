@@ -38,12 +38,12 @@ def hold(pid: int, allowed: Allowed, parents: Parents | None) -> ControlGroup | 
     # Root may lack the right to limit another user's process, as in containers. With a group these are not needed.
     with suppress(PermissionError) if parents and parents.memory else nullcontext():
         for which, most in {**limits, resource.RLIMIT_CORE: 0}.items():
-            _limit(pid, which, most)
+            _set_limit(pid, which, most)
     os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + _LESS_IMPORTANT)
     return parents.group(allowed.totals, pid) if parents else None
 
 
-def _limit(pid: int, which: int, most: int) -> None:
+def _set_limit(pid: int, which: int, most: int) -> None:
     """Set a limit to `most`, or to our own limit if that is lower."""
     _, ours = resource.prlimit(pid, which)
     value = most if ours == resource.RLIM_INFINITY else min(most, ours)

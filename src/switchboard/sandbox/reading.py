@@ -32,8 +32,8 @@ def waits_for_input(master: int) -> WaitsForInput:
     """Whether a foreground process waits for input; `no` also if the kernel does not tell us. Never raises."""
     try:
         group = os.tcgetpgrp(master)
-        calls = [call for pid in _members(group) for call in _calls(pid)]
-        if _reads(master, calls):
+        calls = [call for pid in _members_of(group) for call in _calls_of(pid)]
+        if _reads_terminal(master, calls):
             return "surely"
     except OSError:
         return "no"
@@ -48,7 +48,7 @@ def waits_for_command(master: int, pipe: int, descriptor: int) -> bool:
     try:
         shell, ours = leader_of(master), os.fstat(pipe)
         theirs = Path(f"/proc/{shell}/fd/{descriptor}").stat()
-        return os.path.samestat(ours, theirs) and _reads(master, [*_calls(shell)])
+        return os.path.samestat(ours, theirs) and _reads_terminal(master, [*_calls_of(shell)])
     except OSError:  # among others: there is nothing at this descriptor
         return False
 
@@ -59,14 +59,14 @@ def leader_of(master: int) -> int:
     return int(leader)
 
 
-def _reads(master: int, calls: Iterable[tuple[int, int, int]]) -> bool:
+def _reads_terminal(master: int, calls: Iterable[tuple[int, int, int]]) -> bool:
     """Whether one of the system calls reads from the terminal."""
     (number,) = struct.unpack("i", fcntl.ioctl(master, _NUMBER_OF_TERMINAL, b"\0" * 4))
     ours = {os.makedev(_TERMINALS, number), _CONTROLLING}
-    return any(call == _READ and _device(pid, descriptor) in ours for pid, call, descriptor in calls)
+    return any(call == _READ and _device_of(pid, descriptor) in ours for pid, call, descriptor in calls)
 
 
-def _members(group: int) -> Iterator[int]:
+def _members_of(group: int) -> Iterator[int]:
     """The processes of a group."""
     for place in Path("/proc").iterdir():
         if place.name.isdigit():
@@ -76,7 +76,7 @@ def _members(group: int) -> Iterator[int]:
                     yield int(place.name)
 
 
-def _calls(pid: int) -> Iterator[tuple[int, int, int]]:
+def _calls_of(pid: int) -> Iterator[tuple[int, int, int]]:
     """The system calls that the threads of a process wait in: process, number of the call, its first argument."""
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -87,7 +87,7 @@ def _calls(pid: int) -> Iterator[tuple[int, int, int]]:
                 yield pid, -1, -1  # it runs
 
 
-def _device(pid: int, descriptor: int) -> int:
+def _device_of(pid: int, descriptor: int) -> int:
     try:
         return Path(f"/proc/{pid}/fd/{descriptor}").stat().st_rdev
     except OSError:

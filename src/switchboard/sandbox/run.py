@@ -91,7 +91,7 @@ class Sandbox:
         """Why there is no sandbox here; empty if there is one. The first call finds out, by running a command."""
         async with self._probing:
             if self._lacking is None:
-                self._lacking = await self._probed()
+                self._lacking = await self._probe_machine()
         return self._lacking
 
     @property
@@ -121,9 +121,9 @@ class Sandbox:
         """
         if lacking := await self.lacking():
             raise NoSandbox(lacking)
-        program = replace(_command(command, deadline), written=written)
-        ended = await self._run(program, shell(command), self._room(workspace, disk))
-        return structs.replace(_done(ended), left=await asyncio.to_thread(ended.watchdog.new_excess))
+        program = replace(_command_program(command, deadline), written=written)
+        ended = await self._run(program, shell(command), self._make_room(workspace, disk))
+        return structs.replace(_exit_of(ended), left=await asyncio.to_thread(ended.watchdog.new_excess))
 
     async def execute(self, program: Program, workspace: Path, disk: int) -> ProgramExit:
         """Run a program in its `cwd`, which is read-only. If it was killed, `errors` says why.
@@ -133,50 +133,50 @@ class Sandbox:
         """
         if lacking := await self.lacking():
             raise NoSandbox(lacking)
-        room = self._room(workspace, disk)
+        room = self._make_room(workspace, disk)
         place = f"{room.workspace}"
-        shown = f"{self._real(Path(program.cwd))}" if program.cwd else ""
+        shown = f"{self._real_path(Path(program.cwd))}" if program.cwd else ""
         inside = Inside(program.argv, shown or place, place, shown)
         env = {**ENVIRONMENT, "HOME": place, **program.env}
         watched = await self._run(replace(program, env=env), inside, room)
         ended, why = watched.ended, watched.watchdog.why
         return structs.replace(ended, errors=f"killed: {why}") if why and ended.status else ended
 
-    def _room(self, workspace: Path, disk: int) -> Room:
+    def _make_room(self, workspace: Path, disk: int) -> Room:
         """The room with real paths; creates the workspace. Raises `NoSandbox` if it contains hidden directories."""
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Room(self._real(workspace), structs.replace(self._rules, hidden=self._hidden()), disk)
+        return Room(self._real_path(workspace), structs.replace(self._rules, hidden=self._hidden_paths()), disk)
 
-    def _real(self, directory: Path) -> Path:
+    def _real_path(self, directory: Path) -> Path:
         real = directory.resolve(strict=True)
-        if real == Path("/") or any(one.is_relative_to(real) for one in self._hidden()):
+        if real == Path("/") or any(one.is_relative_to(real) for one in self._hidden_paths()):
             raise NoSandbox(f"the directory {real} holds more than files of the butler: give it one of its own")
         return real
 
-    def _hidden(self) -> tuple[Path, ...]:
+    def _hidden_paths(self) -> tuple[Path, ...]:
         return tuple([one.resolve() for one in self._rules.hidden])
 
-    async def _probed(self) -> str:
+    async def _probe_machine(self) -> str:
         if sys.platform != "linux":
             return "there is a sandbox on Linux only"
         if os.uname().machine != syscalls.MACHINE:
             return f"there is a sandbox on {syscalls.MACHINE} only, not on {os.uname().machine}"
         if (bwrap := shutil.which("bwrap")) is None:
             return "bubblewrap (bwrap) is not installed"
-        self._machine = _machine(bwrap)
+        self._machine = _look_at_machine(bwrap)
         flaw = _ROOT_NOT_COUNTED
         with tempfile.TemporaryDirectory() as empty:
-            room = self._room(Path(empty), 1024**2)
+            room = self._make_room(Path(empty), 1024**2)
             room = structs.replace(room, rules=structs.replace(room.rules, processes=_PROBE_PROCESSES))
             for self._parents in (*find_parents(), *(() if _is_root() else (None,))):
-                if not (flaw := await self._flaw(room)):
+                if not (flaw := await self._find_flaw(room)):
                     break
         return f"{_ROOT_NOT_COUNTED} ({flaw})" if UNLIMITED in flaw and _is_root() else flaw
 
-    async def _flaw(self, room: Room) -> str:
+    async def _find_flaw(self, room: Room) -> str:
         """Why commands cannot be run within these limits; empty if they can."""
         try:
-            done = _done(await self._run(_command(_PROBE, _PROBE_S), shell(_PROBE), room))
+            done = _exit_of(await self._run(_command_program(_PROBE, _PROBE_S), shell(_PROBE), room))
         except OSError as error:
             return f"bubblewrap cannot be started: {error.strerror}"
         if done.output.endswith(_WITHOUT) or done.killed == _HAD_MORE:
@@ -201,7 +201,7 @@ class Sandbox:
         """Start a command that runs until `close`, with a terminal. Raises `NoSandbox`, OSError."""
         if lacking := await self.lacking():
             raise NoSandbox(lacking)
-        room = self._room(workspace, disk)
+        room = self._make_room(workspace, disk)
         with ExitStack() as opened, default_signals():
             ready = self._ready(inside, room, opened)
             process = subprocess.Popen(  # noqa: ASYNC220 (asyncio's own start can be cancelled halfway)
@@ -224,15 +224,15 @@ class Sandbox:
         """What must exist before bwrap is started; `opened` closes it."""
         assert self._machine is not None  # noqa: S101 (it was probed)
         allowed = Allowed(CommandLimits(room.rules.memory, room.rules.processes), room.disk)
-        told, writing = _pipe(opened)
+        told, writing = _open_pipe(opened)
         # Also readable: otherwise, if we died, writing to the pipe would kill bwrap, and its child would wait forever.
         both = os.open(f"/proc/self/fd/{told.fileno()}", os.O_RDWR | os.O_CLOEXEC)
         ours: IO[bytes] = opened.enter_context(os.fdopen(both, "r+b", 0))
         writing.close()
         # Only we can write here, so a waiting process notices if we die.
-        gate, release = _pipe(opened)
+        gate, release = _open_pipe(opened)
         os.fchmod(gate.fileno(), 0o444)  # it is opened again inside, perhaps by another user
-        numbers = _descriptors(opened, ours.fileno(), gate.fileno())
+        numbers = _open_descriptors(opened, ours.fileno(), gate.fileno())
         watchdog = Watchdog(WatchdogPipes(told.fileno(), release.fileno()), room.workspace, allowed, self._parents)
         return _Ready(arguments(self._machine, room, numbers, inside), numbers.numbers, ours, watchdog)
 
@@ -300,12 +300,12 @@ class RunningCommand:
             self._opened.close()
 
 
-def _command(command: str, deadline: float | None) -> Program:
+def _command_program(command: str, deadline: float | None) -> Program:
     """A command as a program. Its arguments are later replaced by those of bwrap."""
     return Program((command,), ENVIRONMENT, "/", b"", deadline, MOST_OUTPUT)
 
 
-def _done(watched: _Watched) -> CommandExit:
+def _exit_of(watched: _Watched) -> CommandExit:
     ended, why = watched.ended, watched.watchdog.why
     done = CommandExit(ended.output, ended.status)
     if why:
@@ -317,7 +317,7 @@ def _done(watched: _Watched) -> CommandExit:
     return structs.replace(done, killed=ended.errors.strip()) if ended.errors.startswith("bwrap: ") else done
 
 
-def _machine(bwrap: str) -> Machine:
+def _look_at_machine(bwrap: str) -> Machine:
     """What exists on this machine. Raises OSError."""
     linked = {path: f"{Path(path).readlink()}" for path in LINKED if Path(path).is_symlink()}
     there = [path for path in (*PROGRAMS, *LINKED, *CONFIGURATION) if path not in linked and Path(path).exists()]
@@ -333,17 +333,17 @@ def _covered_of_proc() -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-def _pipe(opened: ExitStack) -> tuple[IO[bytes], IO[bytes]]:
+def _open_pipe(opened: ExitStack) -> tuple[IO[bytes], IO[bytes]]:
     """The two ends of a new pipe, which `opened` closes."""
     read, write = os.pipe()
     return opened.enter_context(os.fdopen(read, "rb", 0)), opened.enter_context(os.fdopen(write, "wb", 0))
 
 
-def _descriptors(opened: ExitStack, told: int, released: int) -> Descriptors:
-    files = {path: opened.enter_context(_holding(text.encode())) for path, text in FILES.items()}
+def _open_descriptors(opened: ExitStack, told: int, released: int) -> Descriptors:
+    files = {path: opened.enter_context(_hold_in_memory(text.encode())) for path, text in FILES.items()}
     let_go = os.dup(released)
     opened.callback(os.close, let_go)
-    return Descriptors(opened.enter_context(_holding(syscalls.program())), files, told, released, let_go)
+    return Descriptors(opened.enter_context(_hold_in_memory(syscalls.program())), files, told, released, let_go)
 
 
 def _is_root() -> bool:
@@ -352,7 +352,7 @@ def _is_root() -> bool:
 
 
 @contextmanager
-def _holding(data: bytes) -> Iterator[int]:
+def _hold_in_memory(data: bytes) -> Iterator[int]:
     """The descriptor of a file in memory with this content, positioned at its beginning."""
     number = os.memfd_create("for bwrap")
     try:

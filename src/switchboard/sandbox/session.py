@@ -103,7 +103,7 @@ class ShellSession:
         self._asked: list[str] = []
         self._closed = False
         self._mute = False
-        self._loop.add_reader(ends.master, self._hear)
+        self._loop.add_reader(ends.master, self._note_heard)
 
     @property
     def alive(self) -> bool:
@@ -122,37 +122,37 @@ class ShellSession:
         """
         if "\0" in command:
             raise ValueError("NUL")
-        self._listen()
+        self._listen_to_terminal()
         self._mark = secrets.token_hex(16)
         self._spoken.expect(self._mark)
         name = secrets.token_hex(4)
         try:
             os.write(self._commands, f"{name}:{command}\0{name}:{self._mark}\0".encode())
-            self._type((_NEXT % {"name": name}).encode())
+            self._type_data((_NEXT % {"name": name}).encode())
         except OSError:  # it has just ended, or has closed its pipe: then it is alive, but would never answer again
             with suppress(TimeoutError):  # processes that the kernel does not end in time are left behind
                 await self.close()
         self._running.is_idle(False)
-        await self._report()
-        return self._said()
+        await self._wait_for_report()
+        return self._take_answer()
 
     async def interrupt(self) -> ShellAnswer:
         """Type Ctrl-C; a command that does not end within `patience` is killed with the shell."""
         output = self._spoken.take()
         self._asked.clear()
         listens = False
-        self._listen()
+        self._listen_to_terminal()
         with suppress(OSError):  # it has ended
-            self._type(_CTRL_C)
+            self._type_data(_CTRL_C)
             async with asyncio.timeout(self._patience):
                 with suppress(TimeoutError):  # Ctrl-C may have discarded the line for the command
                     async with asyncio.timeout(self._patience / 2):
-                        await self._until(self._is_reported, patient=True)
-                listens = await self._listens()
+                        await self._wait_until(self._is_reported, patient=True)
+                listens = await self._is_listening()
         if not listens:
             with suppress(TimeoutError):  # processes that the kernel does not end in time are left behind
                 await self.close()
-        said = self._said()
+        said = self._take_answer()
         return replace(said, output=output + said.output)
 
     async def new_excess(self) -> str:
@@ -178,21 +178,21 @@ class ShellSession:
 
     async def begin(self) -> None:
         """Wait for the shell. Raises TimeoutError, or ChildProcessError with its output if it fails to start."""
-        self._type(_FIRST.encode())
+        self._type_data(_FIRST.encode())
         self._ask()
         async with asyncio.timeout(_START_S):
-            await self._until(self._is_answered)
+            await self._wait_until(self._is_answered)
         if not self._is_answered():
-            raise ChildProcessError(self._said().output.decode("utf-8", "replace").strip())
+            raise ChildProcessError(self._take_answer().output.decode("utf-8", "replace").strip())
         self._spoken.take()
 
-    async def _listens(self) -> bool:
+    async def _is_listening(self) -> bool:
         """Whether it answers, so that late output after Ctrl-C belongs to the interrupted command, not to the next."""
         while not self._is_answered() and self.alive:
             self._ask()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_AGAIN_S):
-                    await self._until(self._is_answered, patient=True)
+                    await self._wait_until(self._is_answered, patient=True)
         answers = [status for mark in self._asked if (status := self._spoken.status(mark)) is not None]
         if self._spoken.status(self._mark) is None and answers:
             self._mark = next(mark for mark in self._asked if self._spoken.status(mark) is not None)
@@ -204,7 +204,7 @@ class ShellSession:
         self._asked.append(mark)
         self._spoken.expect(mark)
         os.write(self._commands, f"{name}:{mark}\0".encode())
-        self._type((_ASK % {"name": name}).encode())
+        self._type_data((_ASK % {"name": name}).encode())
 
     def _is_reported(self) -> bool:
         return self._spoken.status(self._mark) is not None
@@ -212,20 +212,20 @@ class ShellSession:
     def _is_answered(self) -> bool:
         return any(self._spoken.status(mark) is not None for mark in self._asked)
 
-    def _said(self) -> ShellAnswer:
+    def _take_answer(self) -> ShellAnswer:
         self._running.is_idle(True)
         status = self._spoken.status(self._mark)
-        report = None if status is None else ShellReport(status, self._directory())
+        report = None if status is None else ShellReport(status, self._directory_of_shell())
         return ShellAnswer(self._spoken.take(), report, self.why)
 
-    def _directory(self) -> str:
+    def _directory_of_shell(self) -> str:
         """The directory of the shell, as the kernel says, since a command can set PWD."""
         try:
             return quoted(f"{Path(f'/proc/{leader_of(self._master)}/cwd').readlink()}")
         except OSError:  # it has just ended
             return "an unknown directory"
 
-    async def _report(self) -> None:
+    async def _wait_for_report(self) -> None:
         """Wait for the report of a command. A shell that cannot report is closed: two looks found it without work.
 
         That is so if a command has set a trap that lets nothing run, or has made readonly what the report needs.
@@ -234,23 +234,23 @@ class ShellSession:
         while idle < 2:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
-                    await self._until(self._is_reported)
+                    await self._wait_until(self._is_reported)
                     return
             idle = idle + 1 if waits_for_command(self._master, self._commands, _COMMANDS) else 0
         self._mute = True
         with suppress(TimeoutError):  # processes that the kernel does not end in time are left behind
             await self.close()
 
-    async def _until(self, done: Callable[[], bool], *, patient: bool = False) -> None:
+    async def _wait_until(self, done: Callable[[], bool], *, patient: bool = False) -> None:
         """Wait until something was reported, the shell has ended, or, unless `patient`, has written too much."""
         while not done() and self.alive and (patient or not self._spoken.too_much):
             self._heard.clear()
             await first_of(self._heard.wait(), self._running.over.wait())
             if patient and self._spoken.too_much:
                 self._spoken.take()
-                self._listen()
+                self._listen_to_terminal()
 
-    def _hear(self) -> None:
+    def _note_heard(self) -> None:
         try:
             data = os.read(self._master, _PIECE)
             self._spoken.feed(data)
@@ -260,16 +260,16 @@ class ShellSession:
             self._loop.remove_reader(self._master)
         self._heard.set()
 
-    def _listen(self) -> None:
+    def _listen_to_terminal(self) -> None:
         if self._spoken.too_much:
             self._spoken.take()
         if self.alive:
-            self._loop.add_reader(self._master, self._hear)
+            self._loop.add_reader(self._master, self._note_heard)
 
-    def _type(self, data: bytes) -> None:
+    def _type_data(self, data: bytes) -> None:
         """Type into the terminal, after undoing mode changes by the last command."""
         with suppress(termios.error):  # the shell has just ended, which will be noticed soon
-            _tidy(self._master)
+            _tidy_terminal(self._master)
         os.write(self._master, data)
 
 
@@ -279,7 +279,7 @@ async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: 
     read, write = os.pipe()
     try:
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, _PIPE)
-        _tidy(slave)
+        _tidy_terminal(slave)
         inside = Inside(("/bin/bash", "-c", f'eval "{_SHELL}"', "bash", f"{read}"))
         running = await sandbox.start(workspace, disk, inside, TerminalDescriptors(slave, (read,)))
     except BaseException:
@@ -298,7 +298,7 @@ async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: 
     return session
 
 
-def _tidy(terminal: int) -> None:
+def _tidy_terminal(terminal: int) -> None:
     """Set the terminal's modes: no echo, Ctrl-C interrupts, and line ends are written unchanged."""
     modes = termios.tcgetattr(terminal)
     modes[0] |= termios.ICRNL

@@ -107,47 +107,47 @@ _AT_ARGUMENTS: Final = 16
 
 def program() -> bytes:
     """The filter in the form that bwrap reads."""
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in _instructions())
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in _filter_instructions())
 
 
 _Instruction = tuple[int, int, int, int]
 """The operation, how many instructions to skip if true and if false, and the value."""
 
 
-def _instructions() -> Iterator[_Instruction]:
+def _filter_instructions() -> Iterator[_Instruction]:
     yield (_LOAD, 0, 0, _AT_ARCHITECTURE)
     yield (_IF_EQUAL, 1, 0, _ARCHITECTURE)
-    yield _refuse(errno.ENOSYS)
+    yield _refuse_with(errno.ENOSYS)
     yield (_LOAD, 0, 0, _AT_NUMBER)
     yield (_IF_AT_LEAST, 0, 1, _FOREIGN)
-    yield _refuse(errno.ENOSYS)
-    yield from _refused(UNKNOWN, errno.ENOSYS)
-    yield from _refused(FORBIDDEN, errno.EPERM)
+    yield _refuse_with(errno.ENOSYS)
+    yield from _refuse_calls(UNKNOWN, errno.ENOSYS)
+    yield from _refuse_calls(FORBIDDEN, errno.EPERM)
     for number, argument, bits in WITH_BITS.values():
         yield (_IF_EQUAL, 0, 4, number)
         yield (_LOAD, 0, 0, _AT_ARGUMENTS + 8 * argument)
         yield (_IF_BITS, 0, 1, bits)
-        yield _refuse(errno.EPERM)
+        yield _refuse_with(errno.EPERM)
         yield (_LOAD, 0, 0, _AT_NUMBER)
-    yield from _sockets()
+    yield from _socket_instructions()
     yield (_RETURN, 0, 0, _ALLOW)
 
 
-def _sockets() -> Iterator[_Instruction]:
+def _socket_instructions() -> Iterator[_Instruction]:
     families = [*FAMILIES.values()]
     yield (_IF_EQUAL, 0, len(families) + 3, SOCKET)
     yield (_LOAD, 0, 0, _AT_ARGUMENTS)
     for n, family in enumerate(families):
         yield (_IF_EQUAL, len(families) - n, 0, family)
-    yield _refuse(errno.EAFNOSUPPORT)
+    yield _refuse_with(errno.EAFNOSUPPORT)
     yield (_LOAD, 0, 0, _AT_NUMBER)
 
 
-def _refused(numbers: Mapping[str, int], error: int) -> Iterator[_Instruction]:
+def _refuse_calls(numbers: Mapping[str, int], error: int) -> Iterator[_Instruction]:
     for number in numbers.values():
         yield (_IF_EQUAL, 0, 1, number)
-        yield _refuse(error)
+        yield _refuse_with(error)
 
 
-def _refuse(error: int) -> _Instruction:
+def _refuse_with(error: int) -> _Instruction:
     return (_RETURN, 0, 0, _ERROR | error)

@@ -87,13 +87,13 @@ class Watchdog:
 
     def start(self) -> None:
         """Start watching in a thread. Raises RuntimeError if no thread can be started."""
-        threading.Thread(target=self._watch, name="watches a sandbox", daemon=True).start()
+        threading.Thread(target=self._watch_program, name="watches a sandbox", daemon=True).start()
 
     def stop(self) -> None:
         """Kill everything that is left."""
         self._stopping.set()
 
-    def _watch(self) -> None:
+    def _watch_program(self) -> None:
         try:
             found = _CHILD.search(_all_of(self._lines.told))
             if found:
@@ -114,7 +114,7 @@ class Watchdog:
         except OSError as error:
             self.why = f"{UNLIMITED}: {error.strerror}"
         finally:
-            _kill(process)
+            _kill_process(process)
             os.close(process)
 
     def _hold_and_watch(self, pid: int, process: int) -> None:
@@ -126,9 +126,9 @@ class Watchdog:
                     os.write(self._lines.release, RELEASE)
                     self._watch_held(_Taken(pid, group, self._allowed.totals), process)
                 finally:
-                    _kill(process)
+                    _kill_process(process)
         finally:
-            _kill(process)
+            _kill_process(process)
             if group:
                 self.why = self.why or group.excess()
                 group.remove()
@@ -137,10 +137,10 @@ class Watchdog:
         ended = select.poll()
         ended.register(process, select.POLLIN)
         ended.register(self._stopping.descriptor, select.POLLIN)
-        while not ended.poll(0) and not self._exceeds(taken):
+        while not ended.poll(0) and not self._exceeds_limits(taken):
             ended.poll(1000 * PERIOD_S)
 
-    def _exceeds(self, taken: _Taken) -> bool:
+    def _exceeds_limits(self, taken: _Taken) -> bool:
         try:
             taken.check()
             self._disk.check(taken.pid, self._allowed.totals.processes, self.idle)
@@ -182,7 +182,7 @@ def _survived_by_nothing(pid: int) -> Iterator[None]:
             os.write(heir.stdin.fileno(), b"over\n")
 
 
-def _kill(process: int) -> None:
+def _kill_process(process: int) -> None:
     """Kill the process of a descriptor, and wait until it has ended, and with it everything inside."""
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(process, signal.SIGKILL)
@@ -205,12 +205,12 @@ class _Taken:
         if self._group and (excess := self._group.excess()):
             raise _Excess(excess)
         if not (self._group and self._group.memory):
-            self._check_processes([*_family(self.pid, self._totals.processes)])
+            self._check_processes([*_family_of(self.pid, self._totals.processes)])
 
     def _check_processes(self, pids: list[int]) -> None:
         memory = tasks = 0
         for pid in pids:
-            fields = dict(_FIELD.findall(_read(f"/proc/{pid}/status")))
+            fields = dict(_FIELD.findall(_read_bytes(f"/proc/{pid}/status")))
             memory += 1024 * (int(fields.get(b"VmRSS", 0)) + int(fields.get(b"VmSwap", 0)))
             tasks += int(fields.get(b"Threads", 0))
         if tasks > self._totals.processes:
@@ -220,25 +220,25 @@ class _Taken:
             raise _Excess(f"it wanted more than {self._totals.processes} processes")
         self._was_full = full
         # Shared memory was counted for each process. Asking for the proportional shares takes longer.
-        if memory > self._totals.memory and _shares(pids) > self._totals.memory:
+        if memory > self._totals.memory and _share_of_memory(pids) > self._totals.memory:
             raise _Excess(f"it took more than {self._totals.memory} bytes of memory")
 
 
-def _family(pid: int, most: int) -> Iterator[int]:
+def _family_of(pid: int, most: int) -> Iterator[int]:
     """A process and its descendants. Raises `_Excess`."""
     waiting, seen = [pid], {pid}
     while waiting:
         yield (one := waiting.pop())
-        for task in _names(f"/proc/{one}/task"):
-            below = {int(child) for child in _read(f"/proc/{one}/task/{task}/children").split()} - seen
+        for task in _names_in(f"/proc/{one}/task"):
+            below = {int(child) for child in _read_bytes(f"/proc/{one}/task/{task}/children").split()} - seen
             waiting += below
             seen |= below
         if len(seen) > most:
             raise _Excess(f"it had more than {most} processes")
 
 
-def _shares(pids: list[int]) -> int:
-    kib = (int(share) for pid in pids for share in _SHARE.findall(_read(f"/proc/{pid}/smaps_rollup")))
+def _share_of_memory(pids: list[int]) -> int:
+    kib = (int(share) for pid in pids for share in _SHARE.findall(_read_bytes(f"/proc/{pid}/smaps_rollup")))
     return 1024 * sum(kib)
 
 
@@ -257,7 +257,7 @@ class _Disk:
     def new_excess(self) -> str:
         """What is too deep, said once: from then on it is permitted, since commands must be able to remove it."""
         found, shape = "", self._shape
-        for one in _entries(self._workspace, lenient=True, files=False):
+        for one in _entries_of(self._workspace, lenient=True, files=False):
             if excess := self._shape.excess(one):
                 found, shape = found or excess, shape.with_room_for(one)
         self._shape = shape
@@ -265,13 +265,13 @@ class _Disk:
 
     def check(self, pid: int, processes: int, idle: bool) -> None:
         """Check the usage; `pid` and its descendants may keep removed files open. Raises `_Excess`."""
-        free, names = self._now()
+        free, names = self._free_now()
         filled = self._free[0] - free >= max(self._room // 2, _MUCH) or self._free[1] - names >= _MANY
         if not (filled or self._first or (time.monotonic() >= self._due and not idle)):
             return
         began = time.monotonic()
-        used = _used(self._workspace, self._shape, self._first)
-        used += _unnamed([*_family(pid, processes)], self._workspace)
+        used = _bytes_used(self._workspace, self._shape, self._first)
+        used += _bytes_unnamed([*_family_of(pid, processes)], self._workspace)
         # Commands may still clean up a workspace that is already full.
         self._most = max(self._most, used + _SLACK) if self._first else self._most
         self._first, self._room, self._free = False, self._most - used, (free, names)
@@ -279,7 +279,7 @@ class _Disk:
         if self._room < 0:
             raise _Excess(f"the workspace took more than {self._most} bytes")
 
-    def _now(self) -> tuple[int, int]:
+    def _free_now(self) -> tuple[int, int]:
         found = os.statvfs(self._workspace)
         return found.f_bfree * found.f_frsize, found.f_ffree
 
@@ -301,14 +301,14 @@ class _Shape(Struct, frozen=True):
         return _Shape(max(self.depth, one.depth), max(self.length, one.length))
 
 
-def _used(workspace: Path, shape: _Shape, lenient: bool) -> int:
+def _bytes_used(workspace: Path, shape: _Shape, lenient: bool) -> int:
     """Bytes on disk; a file with several names counts once. Raises `_Excess` for too deep directories.
 
     Unless `lenient`, also for too many or hidden entries.
     """
     seen: set[tuple[int, int]] = set()
     total = 0
-    for count, one in enumerate(_entries(workspace, lenient), 1):
+    for count, one in enumerate(_entries_of(workspace, lenient), 1):
         if one.is_directory and (excess := shape.excess(one)):
             raise _Excess(excess)
         with _looked_at(lenient):
@@ -321,7 +321,7 @@ def _used(workspace: Path, shape: _Shape, lenient: bool) -> int:
     return total
 
 
-def _entries(workspace: Path, lenient: bool, *, files: bool = True) -> Iterator[TreeEntry]:
+def _entries_of(workspace: Path, lenient: bool, *, files: bool = True) -> Iterator[TreeEntry]:
     """The entries of the workspace. Raises `_Excess`, unless `lenient`, if files could be hidden in it."""
 
     def refused(error: OSError) -> None:
@@ -354,12 +354,12 @@ def _looked_at(lenient: bool) -> Iterator[None]:
         pass
 
 
-def _unnamed(pids: list[int], workspace: Path) -> int:
+def _bytes_unnamed(pids: list[int], workspace: Path) -> int:
     """Bytes of files on the workspace's disk that were removed but are still open."""
     device = workspace.stat().st_dev
     seen: dict[int, int] = {}
     for pid in pids:
-        for number in _names(f"/proc/{pid}/fd"):
+        for number in _names_in(f"/proc/{pid}/fd"):
             with suppress(OSError):
                 status = Path(f"/proc/{pid}/fd/{number}").stat()
                 if status.st_dev == device and stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
@@ -375,14 +375,14 @@ def _all_of(pipe: int) -> bytes:
     return data
 
 
-def _names(directory: str) -> list[str]:
+def _names_in(directory: str) -> list[str]:
     try:
         return [entry.name for entry in os.scandir(directory)]
     except OSError:  # it has ended
         return []
 
 
-def _read(file: str) -> bytes:
+def _read_bytes(file: str) -> bytes:
     try:
         return Path(file).read_bytes()
     except OSError:  # it has ended
