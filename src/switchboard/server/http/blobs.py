@@ -50,7 +50,7 @@ async def upload(request: Request, caller: Uploader, parts: Parts) -> Response:
 )
 async def download(caller: Reader, parts: Parts, blob: str) -> Response:
     """Anyone who may read a message may read its files; a connector also what its endpoint uploaded."""
-    return _streamed(await parts.blobs.download(caller, blob))
+    return _stream_blob(await parts.blobs.download(caller, blob))
 
 
 @router.get(
@@ -60,7 +60,7 @@ async def download(caller: Reader, parts: Parts, blob: str) -> Response:
 )
 async def linked(parts: Parts, link: str) -> Response:
     """The link itself is the permission: a butler was handed it with a message, and it is good for an hour."""
-    return _streamed(await parts.blobs.open_link(link))
+    return _stream_blob(await parts.blobs.open_link(link))
 
 
 @router.post(
@@ -82,10 +82,10 @@ async def upload_by_link(request: Request, parts: Parts, link: str) -> Response:
 async def of_reply(caller: Fetcher, parts: Parts, outbox_id: UUID, n: int) -> Response:
     """`n` is its place in `files`, from 0. For connectors: only of replies of their endpoint."""
     found, name = await parts.blobs.download_of_reply(caller, outbox_id, n)
-    return _streamed(found, name)
+    return _stream_blob(found, name)
 
 
-def _streamed(found: Download, name: str | None = None) -> Response:
+def _stream_blob(found: Download, name: str | None = None) -> Response:
     # Others wrote it: browsers must neither display it nor guess that it is executable.
     named = "" if name is None else f"; filename*=UTF-8''{quote(name, safe='')}"
     headers = {

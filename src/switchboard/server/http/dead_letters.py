@@ -83,7 +83,7 @@ async def handle(caller: Handler, parts: Parts, dead_letter_id: UUID, body: Hand
 def reroute_of(body: RerouteBody) -> Reroute:
     """The body as `DeadLetterService` takes it."""
     rule = None if body.rule is None else RuleWish(body.rule.name, body.rule.filters, body.rule.priority)
-    return Reroute(body.reason, _target(body.to), rule)
+    return Reroute(body.reason, _target_of(body.to), rule)
 
 
 def filter_of(body: DeadLetterFilterBody) -> DeadLetterFilter:
@@ -100,12 +100,12 @@ def bulk_of(body: BulkBody) -> Bulk:
         filter_of(body.filter),
         body.action,
         body.reason or body.resolution or "",
-        _target(body.to),
+        _target_of(body.to),
         limit=body.limit,
         after=body.cursor,
         dry_run=body.dry_run,
     )
 
 
-def _target(to: TargetBody | None) -> Target | None:
+def _target_of(to: TargetBody | None) -> Target | None:
     return None if to is None else Target(to.system_id, to.team_id)

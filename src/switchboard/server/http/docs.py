@@ -67,58 +67,58 @@ unfold();
 def docs_page(openapi: JsonMapping) -> str:
     """The page for an OpenAPI document."""
     title = escape(f"{openapi['info']['title']} {openapi['info']['version']}")
-    body = "".join(_body(openapi))
+    body = "".join(_render_body(openapi))
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>'
         f"<body><h1>{title}</h1><p>{escape(openapi['info'].get('description', ''))}</p>"
-        f"<p>For machines: {', '.join(_documents(openapi))}</p>"
+        f"<p>For machines: {', '.join(_link_documents(openapi))}</p>"
         "<p><label>Token, to try calls with; it stays in this field "
         '<input id="token" type="password" autocomplete="off" placeholder="sb_o_…"></label></p>'
         f"{body}<script>{SCRIPT}</script></body></html>"
     )
 
 
-def _documents(openapi: JsonMapping) -> Iterator[str]:
+def _link_documents(openapi: JsonMapping) -> Iterator[str]:
     for path in ("/openapi.json", *openapi["paths"]):
         if path.endswith(".json"):
             yield f'<a href="{path}">{path.rpartition("/")[2]}</a>'
 
 
-def _body(openapi: JsonMapping) -> Iterator[str]:
+def _render_body(openapi: JsonMapping) -> Iterator[str]:
     tags: dict[str, list[str]] = {}
     for path, operations in openapi["paths"].items():
         for method, operation in operations.items():
-            tags.setdefault(operation.get("tags", ["other"])[0], []).append(_operation(method, path, operation))
+            tags.setdefault(operation.get("tags", ["other"])[0], []).append(_render_operation(method, path, operation))
     said = {tag["name"]: tag["description"] for tag in openapi.get("tags", ())}
     for tag in sorted(tags, key=[*said, *tags].index):
-        yield f"<h2>{escape(tag)}</h2><p>{_prose(said.get(tag, ''))}</p>{''.join(tags[tag])}"
+        yield f"<h2>{escape(tag)}</h2><p>{_render_prose(said.get(tag, ''))}</p>{''.join(tags[tag])}"
     yield "<h2>Shapes</h2>"
     for name, schema in openapi.get("components", {}).get("schemas", {}).items():
-        yield _shape(name, schema)
+        yield _render_shape(name, schema)
 
 
-def _operation(method: str, path: str, operation: JsonMapping) -> str:
+def _render_operation(method: str, path: str, operation: JsonMapping) -> str:
     head = f"<b>{method.upper()}</b> <code>{escape(path)}</code> {escape(operation.get('summary', ''))}"
     parameters = "".join(
-        _row(p["name"], p["in"], p["schema"], p.get("description", "")) for p in _parameters(operation)
+        _render_row(p["name"], p["in"], p["schema"], p.get("description", "")) for p in _parameters_of(operation)
     )
     body = operation.get("requestBody", {}).get("content", {})
-    taken = "".join(f"<p>Body: <code>{escape(kind)}</code> {_kind(c['schema'])}</p>" for kind, c in body.items())
-    answers = "".join(_answer(code, response) for code, response in operation["responses"].items())
+    taken = "".join(f"<p>Body: <code>{escape(kind)}</code> {_kind_of(c['schema'])}</p>" for kind, c in body.items())
+    answers = "".join(_render_answer(code, response) for code, response in operation["responses"].items())
     return (
-        f"<details><summary>{head}</summary><p>{_prose(operation.get('description', ''))}</p>"
-        f"{_table(parameters)}{taken}{_table(answers)}{_form(method, path, operation)}</details>"
+        f"<details><summary>{head}</summary><p>{_render_prose(operation.get('description', ''))}</p>"
+        f"{_render_table(parameters)}{taken}{_render_table(answers)}{_render_form(method, path, operation)}</details>"
     )
 
 
-def _form(method: str, path: str, operation: JsonMapping) -> str:
+def _render_form(method: str, path: str, operation: JsonMapping) -> str:
     """What the script needs for this call: a field per parameter, the example as the body, and a button."""
-    fields = "".join(_field(parameter) for parameter in _parameters(operation))
+    fields = "".join(_render_field(parameter) for parameter in _parameters_of(operation))
     content = operation.get("requestBody", {}).get("content", {})
     bodies = [(kind, one["example"]) for kind, one in content.items() if "example" in one][:1]
     area = "".join(
-        f'<textarea rows="8" data-type="{kind}">{escape(_text(example))}</textarea>' for kind, example in bodies
+        f'<textarea rows="8" data-type="{kind}">{escape(_example_text(example))}</textarea>' for kind, example in bodies
     )
     return (
         f'<div data-method="{method.upper()}" data-path="{escape(path)}"><h4>Try it</h4>{fields}{area}'
@@ -126,60 +126,60 @@ def _form(method: str, path: str, operation: JsonMapping) -> str:
     )
 
 
-def _field(parameter: JsonMapping) -> str:
+def _render_field(parameter: JsonMapping) -> str:
     name, example = escape(parameter["name"]), escape(str(parameter.get("example", "")))
     return f'<label>{name} <input name="{name}" data-in="{escape(parameter["in"])}" value="{example}"></label>'
 
 
-def _text(example: object) -> str:
+def _example_text(example: object) -> str:
     return example if isinstance(example, str) else msgspec.json.format(msgspec.json.encode(example), indent=2).decode()
 
 
-def _parameters(operation: JsonMapping) -> list[JsonMapping]:
+def _parameters_of(operation: JsonMapping) -> list[JsonMapping]:
     return list(operation.get("parameters", []))
 
 
-def _row(name: str, place: str, schema: JsonMapping, text: str) -> str:
-    cells = (f"<code>{escape(name)}</code>", escape(place), _kind(schema), _prose(text))
+def _render_row(name: str, place: str, schema: JsonMapping, text: str) -> str:
+    cells = (f"<code>{escape(name)}</code>", escape(place), _kind_of(schema), _render_prose(text))
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
-def _answer(code: str, response: JsonMapping) -> str:
-    kinds = ", ".join(_kind(content.get("schema", {})) for content in response.get("content", {}).values())
-    return f"<tr><td>{escape(code)}</td><td>{_prose(response.get('description', ''))}</td><td>{kinds}</td></tr>"
+def _render_answer(code: str, response: JsonMapping) -> str:
+    kinds = ", ".join(_kind_of(content.get("schema", {})) for content in response.get("content", {}).values())
+    return f"<tr><td>{escape(code)}</td><td>{_render_prose(response.get('description', ''))}</td><td>{kinds}</td></tr>"
 
 
-def _prose(text: str) -> str:
+def _render_prose(text: str) -> str:
     """A description as HTML, with `code` marked as such."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
-def _table(rows: str) -> str:
+def _render_table(rows: str) -> str:
     return f"<table>{rows}</table>" if rows else ""
 
 
-def _kind(schema: JsonMapping) -> str:
+def _kind_of(schema: JsonMapping) -> str:
     """A schema in a few words, with links to shapes."""
     if "$ref" in schema:
         name = escape(str(schema["$ref"]).rpartition("/")[2])
         return f'<a href="#{name}">{name}</a>'
     for several in ("anyOf", "oneOf"):
         if several in schema:
-            return " or ".join(_kind(one) for one in schema[several])
+            return " or ".join(_kind_of(one) for one in schema[several])
     if "enum" in schema:
         return " | ".join(escape(repr(value)) for value in schema["enum"])
     if schema.get("type") == "array":
-        return f"list of {_kind(schema.get('items', {}))}"
+        return f"list of {_kind_of(schema.get('items', {}))}"
     return escape(str(schema.get("const", schema.get("format", schema.get("type", "any")))))
 
 
-def _shape(name: str, schema: JsonMapping) -> str:
+def _render_shape(name: str, schema: JsonMapping) -> str:
     required = set(schema.get("required", []))
     rows = "".join(
-        _row(key, "required" if key in required else "", value, value.get("description", ""))
+        _render_row(key, "required" if key in required else "", value, value.get("description", ""))
         for key, value in schema.get("properties", {}).items()
     )
     return (
         f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary>'
-        f"<p>{_prose(schema.get('description', ''))}</p>{_table(rows)}</details>"
+        f"<p>{_render_prose(schema.get('description', ''))}</p>{_render_table(rows)}</details>"
     )

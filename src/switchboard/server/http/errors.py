@@ -29,7 +29,7 @@ class UnsupportedMediaType(InvalidInput):
 
 def error_response(error: SwitchboardError) -> Response:
     """One of our errors as a response."""
-    return json_response(error.status, refused(error), _headers(error))
+    return json_response(error.status, refused(error), _headers_of(error))
 
 
 def response_to(error: Exception) -> Response:
@@ -37,7 +37,7 @@ def response_to(error: Exception) -> Response:
     return error_response(error) if isinstance(error, SwitchboardError) else unexpected(error)
 
 
-def _headers(error: SwitchboardError) -> dict[str, str]:
+def _headers_of(error: SwitchboardError) -> dict[str, str]:
     if isinstance(error, (AccountHeld, Overloaded)):
         return {"Retry-After": str(math.ceil(error.retry_after))}
     if isinstance(error, Unavailable):

@@ -26,12 +26,12 @@ _CODES: Final[Mapping[int, str]] = {400: "bad_request", 404: "not_found", 405: "
 _PATHS: Final = "all paths are listed at /docs"
 
 
-async def _ours(_: Request, error: Exception) -> Response:
+async def _answer_ours(_: Request, error: Exception) -> Response:
     assert isinstance(error, SwitchboardError)  # noqa: S101 - the type it is registered for
     return error_response(error)
 
 
-async def _framework(request: Request, error: Exception) -> Response:
+async def _answer_framework(request: Request, error: Exception) -> Response:
     """404, 405 and unreadable bodies, as the framework raises them."""
     assert isinstance(error, HTTPException)  # noqa: S101 - the type it is registered for
     if isinstance(error.__cause__, SwitchboardError):  # raised by the gate while the framework read the body
@@ -41,15 +41,17 @@ async def _framework(request: Request, error: Exception) -> Response:
     if isinstance(error.__cause__, RecursionError):
         return error_response(too_deep())
     code = _CODES.get(error.status_code, "http_error")
-    return json_response(error.status_code, IntakeRefused(ErrorDetail(code, _told(request, error))), error.headers)
+    return json_response(
+        error.status_code, IntakeRefused(ErrorDetail(code, _describe_status(request, error))), error.headers
+    )
 
 
-async def _gone(_: Request, __: Exception) -> Response:
+async def _answer_gone(_: Request, __: Exception) -> Response:
     """The client disconnected in the middle of the body, which is not a bug."""
     return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 
-def _told(request: Request, error: HTTPException) -> str:
+def _describe_status(request: Request, error: HTTPException) -> str:
     match error.status_code:
         case 404:
             return f"nothing is served at this path; {_PATHS}"
@@ -60,13 +62,13 @@ def _told(request: Request, error: HTTPException) -> str:
             return str(error.detail)
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
+async def _answer_invalid(request: Request, error: Exception) -> Response:
     """pydantic's problem with a query or a body."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - the type it is registered for
-    return error_response(_first_problem(error.errors(), _fields(request)))
+    return error_response(_first_problem(error.errors(), _fields_of(request)))
 
 
-def _fields(request: Request) -> Collection[str]:
+def _fields_of(request: Request) -> Collection[str]:
     """The fields of the body that this route reads."""
     read = getattr(request.scope.get("route"), "body_field", None)
     body = read.field_info.annotation if read else None
@@ -82,14 +84,14 @@ def _first_problem(problems: Sequence[JsonMapping], known: Collection[str]) -> I
     return first_problem(problems, 1, known)
 
 
-async def _unexpected(_: Request, error: Exception) -> Response:
+async def _answer_unexpected(_: Request, error: Exception) -> Response:
     return unexpected(error)
 
 
 def install_errors(app: FastAPI) -> None:
     """Make `app` answer every error in our shape."""
-    app.add_exception_handler(SwitchboardError, _ours)
-    app.add_exception_handler(HTTPException, _framework)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(ClientDisconnect, _gone)
-    app.add_exception_handler(Exception, _unexpected)
+    app.add_exception_handler(SwitchboardError, _answer_ours)
+    app.add_exception_handler(HTTPException, _answer_framework)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(ClientDisconnect, _answer_gone)
+    app.add_exception_handler(Exception, _answer_unexpected)

@@ -124,7 +124,7 @@ class RequestGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await self._socket(scope, receive, send)
+            await self._admit_socket(scope, receive, send)
             return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -132,18 +132,18 @@ class RequestGate:
         # Unique across all processes, and cheaper than a UUID, as every message pays for it.
         request_id = f"{self._process}-{next(self._requests)}"
         bind_contextvars(http_request=request_id)  # never reset: every request has its own task
-        scope, send = _as_get(scope), _identified(send, request_id)
+        scope, send = _as_get(scope), _identify_answer(send, request_id)
         try:
-            caller, limit, announced = await self._admit(scope)
+            caller, limit, announced = await self._admit_request(scope)
         except Exception as error:
-            await _refuse(error, scope, receive, send)
+            await _send_refusal(error, scope, receive, send)
         else:
             if self._limits.streams(scope["path"]) or (announced is not None and announced <= self._large.above):
                 await self._app(scope, receive, send)  # the server passes on no more than was announced
             else:
-                await self._limited(scope, receive, send, caller, limit)
+                await self._answer_limited(scope, receive, send, caller, limit)
 
-    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit_socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Its token comes in the first frame, which the gateway reads."""
         bind_contextvars(http_request=f"{self._process}-{next(self._requests)}")
         try:
@@ -154,14 +154,14 @@ class RequestGate:
         else:
             await self._app(scope, receive, send)
 
-    async def _limited(self, scope: Scope, receive: Receive, send: Send, caller: str, limit: int) -> None:
+    async def _answer_limited(self, scope: Scope, receive: Receive, send: Send, caller: str, limit: int) -> None:
         async with AsyncExitStack() as until_answered:
             # Requests without a token take no places of others.
             large = self._of_strangers if is_public(scope["path"]) else self._large
             body = _Body(receive, limit, caller, large, until_answered)
             await self._app(scope, body.receive, send)
 
-    def _head(self, scope: Scope) -> tuple[str | None, int | None, bool]:
+    def _read_head(self, scope: Scope) -> tuple[str | None, int | None, bool]:
         """Authorization, announced length, and whether the body is chunked. Raises UnknownHost."""
         authorization = announced = None
         chunked = False
@@ -176,7 +176,7 @@ class RequestGate:
                 self._hosts.check(value)
         return authorization, announced, chunked
 
-    async def _authenticate(self, scope: Scope, authorization: str | None) -> Principal:
+    async def _authenticate_request(self, scope: Scope, authorization: str | None) -> Principal:
         try:
             return await self._access.authenticate(authorization)
         except Unauthenticated:
@@ -184,24 +184,24 @@ class RequestGate:
             connections.refused(authorization)
             raise
 
-    async def _admit(self, scope: Scope) -> tuple[str, int, int | None]:
+    async def _admit_request(self, scope: Scope) -> tuple[str, int, int | None]:
         """The token's name, otherwise the path; the permitted and the announced number of bytes.
 
         Raises the errors of `authenticate`, UnknownHost and TooLarge.
         """
-        authorization, announced, chunked = self._head(scope)
-        principal = None if is_public(scope["path"]) else await self._authenticate(scope, authorization)
+        authorization, announced, chunked = self._read_head(scope)
+        principal = None if is_public(scope["path"]) else await self._authenticate_request(scope, authorization)
         if principal is not None:
-            _count(scope, principal, authorization)
+            _count_connection(scope, principal, authorization)
         limit = self._limits.of(scope["path"], principal.role if principal else None)
         if announced is not None and announced > limit:
             raise _too_large(limit)
         return principal.name if principal else scope["path"], limit, None if chunked else announced
 
 
-async def _refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+async def _send_refusal(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
     response = response_to(error)
-    if not await _drained(scope, receive):
+    if not await _drain_body(scope, receive):
         response.headers["connection"] = "close"
     await response(scope, receive, send)
 
@@ -213,7 +213,7 @@ def _as_get(scope: Scope) -> Scope:
     return {**scope, "method": "GET", "state": {**scope["state"], "head": True}}
 
 
-def _identified(send: Send, request_id: str) -> Send:
+def _identify_answer(send: Send, request_id: str) -> Send:
     header = (b"request-id", request_id.encode())
 
     def with_id(message: Message) -> Awaitable[None]:  # another coroutine would cost every message more than the header
@@ -224,7 +224,7 @@ def _identified(send: Send, request_id: str) -> Send:
     return with_id
 
 
-def _count(scope: Scope, principal: Principal, authorization: str | None) -> None:
+def _count_connection(scope: Scope, principal: Principal, authorization: str | None) -> None:
     state = scope["state"]
     state["principal"] = principal
     connections: Connections = state["connections"]
@@ -264,7 +264,7 @@ class _Body:
             await self._until_answered.enter_async_context(self._large.arriving(self._token))
 
 
-async def _drained(scope: Scope, receive: Receive) -> bool:
+async def _drain_body(scope: Scope, receive: Receive) -> bool:
     """Read the rest of a body, so that the answer is not lost with the connection; returns whether it ended."""
     if not any(name in {b"content-length", b"transfer-encoding"} for name, _ in scope["headers"]):
         return True

@@ -31,10 +31,10 @@ Name = Annotated[str, Path(max_length=64, description="The name of the account, 
 async def post(request: Request, account: Name, parts: Parts) -> Response:
     """Any JSON, signed as the account wants it. Post it again after any other answer: an event is stored once."""
     peer = request.client.host if request.client else ""
-    return answer(await parts.hooks.receive(account, _headers(request), partial(whole_body, request), peer))
+    return answer(await parts.hooks.receive(account, _headers_of(request), partial(whole_body, request), peer))
 
 
-def _headers(request: Request) -> dict[str, str]:
+def _headers_of(request: Request) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in request.headers.items():
         headers[name] = f"{headers[name]}, {value}" if name in headers else value

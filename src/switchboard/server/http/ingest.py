@@ -30,7 +30,7 @@ _KEY = (
 )
 
 
-def _head(request: Request) -> tuple[str, str | None]:
+def _read_head(request: Request) -> tuple[str, str | None]:
     """The media type and the Idempotency-Key, in one pass, as every message pays for it."""
     content_type, key = b"", None
     for name, value in reversed(request.scope["headers"]):  # of several, the first counts
@@ -41,7 +41,7 @@ def _head(request: Request) -> tuple[str, str | None]:
     return content_type.decode("latin-1").partition(";")[0].strip().lower(), key
 
 
-def _unsupported(got: str, *taken: str) -> UnsupportedMediaType:
+def _unsupported_type(got: str, *taken: str) -> UnsupportedMediaType:
     return UnsupportedMediaType(f"send Content-Type: {' or '.join(taken)}, not {got[:100] or 'nothing'}")
 
 
@@ -87,7 +87,7 @@ async def ingest(request: Request) -> Response:
     """An `ingest.v1` envelope, or a mail byte for byte (`message/rfc822`, with `endpoint`)."""
     services, caller = services_of(request), caller_of(request)
     await services.access.check(caller, INGEST)
-    media_type, key = _head(request)
+    media_type, key = _read_head(request)
     if request.scope["query_string"]:
         require_known(request, ("endpoint", "provider") if media_type == MAIL else ())
     if media_type == _JSON:
@@ -104,7 +104,7 @@ async def ingest(request: Request) -> Response:
         raw = await whole_body(request)
         accepted = await services.intake.mail(caller, raw, endpoint=endpoint, provider=provider, key=key)
     else:
-        raise _unsupported(media_type, _JSON, MAIL)
+        raise _unsupported_type(media_type, _JSON, MAIL)
     return answer(accepted, 202)
 
 
@@ -147,9 +147,9 @@ async def ingest_batch(request: Request) -> Response:
     await services.access.check(caller, INGEST)
     if request.scope["query_string"]:
         require_known(request, ())
-    media_type, key = _head(request)
+    media_type, key = _read_head(request)
     if media_type != _JSON:
-        raise _unsupported(media_type, _JSON)
+        raise _unsupported_type(media_type, _JSON)
     if key is not None:
         raise InvalidInput(
             "one Idempotency-Key cannot identify several messages; set control.idempotency_key in each envelope",
@@ -172,9 +172,9 @@ async def expect_files(request: Request) -> Response:
     services, caller = services_of(request), caller_of(request)
     await services.access.check(caller, INGEST)
     require_known(request, ())
-    media_type, _ = _head(request)
+    media_type, _ = _read_head(request)
     if media_type != _JSON:
-        raise _unsupported(media_type, _JSON)
+        raise _unsupported_type(media_type, _JSON)
     reason = await services.intake.needs_no_files(caller, await whole_body(request))
     most_bytes = await services.blobs.room(caller)
     return answer({"wanted": reason is None, "reason": reason, "most_bytes": most_bytes})

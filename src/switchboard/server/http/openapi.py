@@ -32,28 +32,28 @@ def completed(document: JsonObject) -> JsonObject:
     examples = msgspec.json.decode(files(__package__).joinpath("examples.json").read_bytes(), type=dict[str, Any])
     for path, operations in document["paths"].items():
         for operation in operations.values():
-            _complete(operation, examples.get(operation["operationId"], {}))
+            _complete_operation(operation, examples.get(operation["operationId"], {}))
             if is_public(path):
                 operation["security"] = []
-    document["paths"] = _published(document["paths"])
-    components["schemas"] = _named(_published(components["schemas"]))
+    document["paths"] = _publish_value(document["paths"])
+    components["schemas"] = _name_schemas(_publish_value(components["schemas"]))
     return document
 
 
-def _complete(operation: JsonObject, example: JsonMapping) -> None:
+def _complete_operation(operation: JsonObject, example: JsonMapping) -> None:
     operation["tags"] = operation["tags"][-1:]  # the router's, unless the operation has its own
     if "requestBody" in operation:
         operation["responses"]["400"] = {**operation["responses"]["422"], "description": SENTENCES[400]}
-        _illustrate(operation["requestBody"], example.get("request", {}))
+        _illustrate_body(operation["requestBody"], example.get("request", {}))
     for status, response in operation["responses"].items():
         if status.startswith("2"):
-            _illustrate(response, example.get("response", {}))
+            _illustrate_body(response, example.get("response", {}))
     for parameter in operation.get("parameters", ()):
         if parameter["name"] in example.get("parameters", {}):
             parameter["example"] = example["parameters"][parameter["name"]]
 
 
-def _illustrate(body: JsonMapping, by_media_type: JsonMapping) -> None:
+def _illustrate_body(body: JsonMapping, by_media_type: JsonMapping) -> None:
     for media_type, example in by_media_type.items():
         body["content"][media_type]["example"] = example
 
@@ -67,7 +67,7 @@ def _envelope_schemas() -> JsonObject:
     return {**parts, "Envelope": schema}
 
 
-def _named(schemas: JsonMapping) -> JsonObject:
+def _name_schemas(schemas: JsonMapping) -> JsonObject:
     """The schemas under their published names, in order."""
     named = {}
     for key, schema in schemas.items():
@@ -77,14 +77,16 @@ def _named(schemas: JsonMapping) -> JsonObject:
     return dict(sorted(named.items()))
 
 
-def _published(value: Any) -> Any:
+def _publish_value(value: Any) -> Any:
     """References by published name, without the titles that pydantic derives from field names."""
     if isinstance(value, dict):
-        return {key: _inner(key, inner) for key, inner in value.items() if key != "title" or isinstance(inner, dict)}
-    return [_published(inner) for inner in value] if isinstance(value, list) else value
+        return {
+            key: _publish_inner(key, inner) for key, inner in value.items() if key != "title" or isinstance(inner, dict)
+        }
+    return [_publish_value(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _inner(key: str, value: Any) -> Any:
+def _publish_inner(key: str, value: Any) -> Any:
     if key == "$ref":
         return _REF + published_name(value.rpartition("/")[2])
-    return value if key == "example" else _published(value)
+    return value if key == "example" else _publish_value(value)

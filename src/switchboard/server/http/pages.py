@@ -29,31 +29,31 @@ _KEPT: Final = {"cache-control": "public, max-age=300", "x-content-type-options"
 def page_routes(openapi: Callable[[], JsonObject]) -> list[Route]:
     """The routes, none of which is part of the OpenAPI itself."""
     pages: dict[str, Callable[[], Response]] = {
-        "/": lambda: _html(_START),
-        "/docs": lambda: _html(docs_page(openapi())),
+        "/": lambda: _html_response(_START),
+        "/docs": lambda: _html_response(docs_page(openapi())),
         "/docs/": lambda: Response(status_code=HTTPStatus.PERMANENT_REDIRECT, headers={"location": "/docs"}),
         "/openapi.json": lambda: Response(msgspec.json.encode(openapi()), headers=_KEPT, media_type="application/json"),
     }
-    return [_route(path, cache(make)) for path, make in pages.items()]
+    return [_route_for(path, cache(make)) for path, make in pages.items()]
 
 
-def _route(path: str, page: Callable[[], Response]) -> Route:
+def _route_for(path: str, page: Callable[[], Response]) -> Route:
     async def show(_: Request) -> Response:
         return page()
 
     return Route(path, show, methods=["GET"], include_in_schema=False)
 
 
-def _html(page: str) -> Response:
+def _html_response(page: str) -> Response:
     return Response(page, headers={**_KEPT, "content-security-policy": _POLICY}, media_type="text/html")
 
 
-def _digest(inline: str) -> str:
+def _digest_of(inline: str) -> str:
     return f"'sha256-{b64encode(sha256(inline.encode()).digest()).decode()}'"
 
 
 _POLICY: Final = (
-    f"default-src 'none'; style-src {_digest(STYLE)}; script-src {_digest(SCRIPT)}; connect-src 'self'; "
+    f"default-src 'none'; style-src {_digest_of(STYLE)}; script-src {_digest_of(SCRIPT)}; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _START: Final = (

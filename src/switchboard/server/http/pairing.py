@@ -57,20 +57,20 @@ async def create_code(caller: Operator, parts: Parts, body: CodeBody) -> Respons
 @router.post("/{contact_id}/approve", **operation("approve_contact", "Approve a stranger", DecidedContact, 404))
 async def approve(caller: Operator, parts: Parts, contact_id: UUID) -> Response:
     """What was held is routed now, in order; an `unverified` contact is not approved by that."""
-    return answer(await _decided(caller, parts, contact_id, "approved"))
+    return answer(await _decide_contact(caller, parts, contact_id, "approved"))
 
 
 @router.post("/{contact_id}/deny", **operation("deny_contact", "Deny a stranger", DecidedContact, 404))
 async def deny(caller: Operator, parts: Parts, contact_id: UUID) -> Response:
     """What was held is forgotten, and further messages are refused."""
-    return answer(await _decided(caller, parts, contact_id, "denied"))
+    return answer(await _decide_contact(caller, parts, contact_id, "denied"))
 
 
 @router.post("/{contact_id}/revoke", **operation("revoke_contact", "Revoke a decision", DecidedContact, 404))
 async def revoke(caller: Operator, parts: Parts, contact_id: UUID) -> Response:
     """The next message is held again, whether the contact was approved or denied."""
-    return answer(await _decided(caller, parts, contact_id, "stranger"))
+    return answer(await _decide_contact(caller, parts, contact_id, "stranger"))
 
 
-async def _decided(caller: Principal, parts: Parts, contact_id: UUID, state: ContactState) -> dict[str, object]:
+async def _decide_contact(caller: Principal, parts: Parts, contact_id: UUID, state: ContactState) -> dict[str, object]:
     return {"contact_id": contact_id, "messages": await parts.of(_SERVICE).decide(caller, contact_id, state)}

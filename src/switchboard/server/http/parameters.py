@@ -32,7 +32,7 @@ def router_of(tag: str, *, prefix: str = "", needing: Callable[..., object] | No
 async def only_known_parameters(request: Request) -> None:
     """`require_known` with the parameters of the request's route."""
     if request.scope["query_string"]:
-        require_known(request, _known(request.scope["route"]))
+        require_known(request, _known_parameters(request.scope["route"]))
 
 
 def require_known(request: Request, known: Sequence[str]) -> None:
@@ -47,6 +47,6 @@ def require_known(request: Request, known: Sequence[str]) -> None:
             raise InvalidInput(f"the parameter {told!r} occurs twice", code="invalid_value", field=told)
 
 
-def _known(route: APIRoute) -> tuple[str, ...]:
+def _known_parameters(route: APIRoute) -> tuple[str, ...]:
     fields = get_flat_params(route.dependant)
     return tuple(sorted(field.alias for field in fields if isinstance(field.field_info, Query)))

@@ -88,13 +88,13 @@ async def backtest(request: Request, caller: Editor, parts: Parts, body: Backtes
     )
     # The first step runs here, so that errors in the proposal are an answer of their own, not a line.
     first = await anext(lines)
-    return StreamingResponse(_stream(request, parts, first, lines), media_type=_NDJSON)
+    return StreamingResponse(_stream_lines(request, parts, first, lines), media_type=_NDJSON)
 
 
-async def _stream(
+async def _stream_lines(
     request: Request, parts: Services, first: object, rest: AsyncGenerator[object, None]
 ) -> AsyncGenerator[bytes, None]:
-    yield _line(first)
+    yield _line_of(first)
     async with parts.polls.watch(request.receive) as gone:
         try:
             async for found in rest:
@@ -103,7 +103,7 @@ async def _stream(
                         msgspec.json.encode(refused(Unavailable("this backtest was interrupted; run it again"))) + b"\n"
                     )
                     return
-                yield _line(found)
+                yield _line_of(found)
         except SwitchboardError as error:
             yield msgspec.json.encode(refused(error)) + b"\n"
         except Exception:
@@ -113,7 +113,7 @@ async def _stream(
             await rest.aclose()
 
 
-def _line(found: object) -> bytes:
+def _line_of(found: object) -> bytes:
     return msgspec.json.encode({"progress" if isinstance(found, ReplayProgress) else "result": found}) + b"\n"
 
 

@@ -39,18 +39,18 @@ def needs(action: Action) -> Callable[[Request], Awaitable[Principal]]:
     return check
 
 
-async def _services(request: Request) -> Services:  # FastAPI would run one that is not async in a thread
+async def _find_services(request: Request) -> Services:  # FastAPI would run one that is not async in a thread
     return services_of(request)
 
 
-Parts = Annotated[Services, Depends(_services)]
+Parts = Annotated[Services, Depends(_find_services)]
 
 
-async def _within(request: Request) -> Reach:
+async def _reach_of(request: Request) -> Reach:
     return services_of(request).reach(caller_of(request))
 
 
-Within = Annotated[Reach, Depends(_within)]
+Within = Annotated[Reach, Depends(_reach_of)]
 """The teams whose rules the caller may read."""
 
 

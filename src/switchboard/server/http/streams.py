@@ -55,9 +55,9 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._parts.streams.place(self._caller):
-            await self._sent(scope, receive, send)
+            await self._send_events(scope, receive, send)
 
-    async def _sent(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send_events(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": _HEAD})
         if scope["state"].get("head"):
             await send({"type": "http.response.body", "body": b""})
