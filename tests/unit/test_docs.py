@@ -338,7 +338,7 @@ def test_the_table_of_metrics_is_what_is_measured() -> None:
         name.partition("{")[0].removesuffix("_total") for row in rows(OPERATIONS, "metric") for name in codes(row[0])
     }
     source = (HOME / "src/switchboard/app/metrics.py").read_text(encoding="utf-8")
-    real = {f"switchboard_{name}" for name in re.findall(r'self\._(?:counter|gauge)\(\s*"(\w+)"', source)}
+    real = {f"switchboard_{name}" for name in re.findall(r'self\._make_(?:counter|gauge)\(\s*"(\w+)"', source)}
     assert told == real | {"switchboard_ingest_seconds"}
 
 

@@ -64,8 +64,8 @@ def _check_mode(path: Path, status: os.stat_result) -> None:
 def _check_owner(path: Path, status: os.stat_result) -> None:
     if status.st_uid not in _trusted_users():
         raise ConfigurationError(
-            f"{path} belongs to the user {_name_of_user(status.st_uid)}, and is used only if it belongs to you or to root; "
-            f"use another one, or make it yours if you trust what it contains: "
+            f"{path} belongs to the user {_name_of_user(status.st_uid)}, and is used only if it belongs to you or to "
+            f"root; use another one, or make it yours if you trust what it contains: "
             f"chown {_name_of_user(os.geteuid())} {shlex.quote(str(path.absolute()))}"
         )
 

@@ -127,8 +127,9 @@ def require_free(served: dict[str, Json], name: str, bound: Json) -> None:
     """An account has one endpoint, and an endpoint one account. Raises SignInRefused."""
     if served.get(name, bound) != bound:
         raise SignInRefused(
-            f"the secret belongs to {_name_of_account(bound)}, and the account {name} is {_name_of_account(served[name])}: put the right "
-            f"secret back, or give the new one an account of its own; `switchboard channels remove {name}` ends the old"
+            f"the secret belongs to {_name_of_account(bound)}, and the account {name} is "
+            f"{_name_of_account(served[name])}: put the right secret back, or give the new one an account of its own; "
+            f"`switchboard channels remove {name}` ends the old"
         )
     if twin := next((other for other, one in served.items() if one == bound and other != name), None):
         raise SignInRefused(
