@@ -72,8 +72,9 @@ def test_nothing_in_the_unit_breaks_the_sandbox_and_what_is_left_out_is_said(kin
 
 
 def test_a_path_cannot_bring_a_line_of_its_own() -> None:
-    with pytest.raises(ConfigurationError, match="not printable"):
-        unit_text(replace(SYSTEM, directory=Path("/srv/a\nExecStartPre=/bin/evil")))
+    for odd in ("/srv/a\nExecStartPre=/bin/evil", "/srv/a\\", "/srv/a "):
+        with pytest.raises(ConfigurationError, match="cannot stand in a unit file"):
+            unit_text(replace(SYSTEM, directory=Path(odd)))
 
 
 class Service:
@@ -114,7 +115,9 @@ def test_install_writes_one_file_and_remove_takes_it_away(place: Path) -> None:
     assert (place / "data").stat().st_mode & 0o777 == 0o700
     (place / "data" / "kept").touch()
     # Ours is replaced, an edited one is not.
-    assert "WatchdogSec=60" in service.run("install", "--watchdog")["text"]
+    again = service.run("install", "--watchdog")
+    assert "WatchdogSec=60" in again["text"]
+    assert any("restart" in step for step in again["next"])
     edited = service.unit.read_text() + "# mine\n"
     service.unit.write_text(edited)
     assert service.run("status")["unchanged"] is False
@@ -180,7 +183,33 @@ def test_a_unit_of_the_system_belongs_to_an_account_that_can_reach_everything(
     told = json.loads(capsys.readouterr().out)
     assert "User=nobody" in (place / "units" / "switchboard.service").read_text().splitlines()
     assert f'ReadWritePaths="{place}/data"' in told["text"].splitlines()
-    assert (place / "data").owner() == "nobody"
+    assert {(place / name).owner() for name in ("data", "channels.d")} == {"nobody"}
+    assert any(step.startswith("runuser -u nobody -- ") for step in told["next"])
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can install a unit of the system")
+def test_what_the_account_cannot_read_or_be_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "teams").mkdir(mode=0o700)
+    (place / "key").touch(mode=0o600)
+    (place / "switchboard").touch(mode=0o755)
+    monkeypatch.chdir(place)
+    monkeypatch.setattr(sys, "executable", str(place / "python"))
+    for name in [name for name in os.environ if name.startswith("SWITCHBOARD_")]:
+        monkeypatch.delenv(name)
+    model = '[[models]]\nname = "m"\nkind = "openai"\nmodel = "x"\napi_key_file = "key"\n'
+    for settings, account, said in (
+        ('teams_dir = "teams"\n', "nobody", f"cannot read {place}/teams"),
+        (model, "nobody", f"cannot read {place}/key"),
+        ('program_user = "nobody"\n', "nobody", "program_user needs root"),
+        ("", "Bad Name", "no name of an account"),
+    ):
+        (place / "switchboard.toml").write_text(f'data_dir = "data"\n{settings}')
+        option = "--create-user" if account != "nobody" else "--user"
+        assert _main(["service", "install", "--dry-run", option, account, "--json"])
+        told = capsys.readouterr()
+        assert said in told.out + told.err
 
 
 def _main(arguments: list[str]) -> int:

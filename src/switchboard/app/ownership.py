@@ -63,11 +63,21 @@ def _check_mode(path: Path, status: os.stat_result) -> None:
 
 def _check_owner(path: Path, status: os.stat_result) -> None:
     if status.st_uid not in _trusted_users():
+        owner = _name_of_user(status.st_uid)
+        advice = _advice_on(path, owner)
         raise ConfigurationError(
-            f"{path} belongs to the user {_name_of_user(status.st_uid)}, and is used only if it belongs to you or to "
-            f"root; use another one, or make it yours if you trust what it contains: "
-            f"chown {_name_of_user(os.geteuid())} {shlex.quote(str(path.absolute()))}"
+            f"{path} belongs to the user {owner}, and is used only if it belongs to you or to root; {advice}"
         )
+
+
+def _advice_on(path: Path, owner: str) -> str:
+    """Root may be whoever it belongs to, such as the account of a service, which would lose it by a chown."""
+    if os.geteuid() == 0:
+        return f"give the command as that user: runuser -u {shlex.quote(owner)} -- switchboard …"
+    return (
+        "use another one, or make it yours if you trust what it contains: "
+        f"chown {_name_of_user(os.geteuid())} {shlex.quote(str(path.absolute()))}"
+    )
 
 
 def _trusted_users() -> set[int]:

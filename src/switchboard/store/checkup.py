@@ -12,6 +12,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from switchboard.store.database import SCHEMA, Database, query, rows_as
+from switchboard.store.migrate import LOCK
 
 
 class ServerFacts(Struct, frozen=True):
@@ -72,6 +73,20 @@ async def schema_facts(database: Database) -> SchemaFacts:
 async def schema_bytes(database: Database) -> int:
     """What our tables take on the disk, with their indexes."""
     return int(await database.value(query("checkup.size")))
+
+
+def guards_of_rollback(messages: int) -> tuple[str, ...]:
+    """The first statements of a rollback: whoever starts now waits for it, and whoever has started prevents it.
+
+    `messages`: how many there were when people were told which would be lost.
+    """
+    return (
+        "set local lock_timeout = '60s'",
+        f"select pg_advisory_xact_lock({LOCK})",
+        query("checkup.require_alone"),
+        f"lock table {SCHEMA}.message_inbox in access exclusive mode",
+        query("checkup.require_messages").replace("$1", str(int(messages))),
+    )
 
 
 async def withdrawn_here(database: Database) -> str:

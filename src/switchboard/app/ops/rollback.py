@@ -30,26 +30,15 @@ from switchboard.store.checkup import (
     accepted_besides,
     connections,
     count_messages,
+    guards_of_rollback,
     open_work,
     schema_facts,
     server_facts,
 )
 from switchboard.store.database import SCHEMA, Database
-from switchboard.store.migrate import LOCK, known_schema
+from switchboard.store.migrate import known_schema
 
 _LISTED: Final = 1000
-_ALONE: Final = """do $$ begin
-    if exists (
-        select from pg_stat_activity where datname = current_database() and application_name like 'switchboard%'
-    ) then
-        raise exception 'a process of Switchboard has connected meanwhile; stop it and repeat the rollback';
-    end if;
-end $$"""
-_UNCHANGED: Final = """do $$ begin
-    if (select count(*) from {schema}.message_inbox) <> {messages} then
-        raise exception 'messages have been accepted meanwhile; repeat the rollback';
-    end if;
-end $$"""
 
 
 class RolledBack(Struct, frozen=True):
@@ -95,7 +84,7 @@ async def roll_back(settings: Settings, lose: int) -> RolledBack:
             finally:
                 await database.close()  # so that every connection that is found from here on is another's
             await _keep_newer(plan, url)
-            await replace_schema(plan.tools, url, _guards(messages), (plan.script, plan.forgotten))
+            await replace_schema(plan.tools, url, guards_of_rollback(messages), (plan.script, plan.forgotten))
             point("rollback_done")
             again = await _read_open_work(url)
     return RolledBack(plan.before, plan.newer, lost, again)
@@ -179,14 +168,3 @@ async def _keep_newer(plan: _Plan, url: str) -> None:
     with partial_file(plan.newer) as partial:
         await run_program(plan.tools, "pg_dump", [*DUMP, f"--file={partial}"], url, lambda: None)
     point("rollback_kept")
-
-
-def _guards(messages: int) -> tuple[str, ...]:
-    """Whoever starts now waits for the lock of migrations; whoever started a moment ago stops us."""
-    return (
-        "set local lock_timeout = '60s'",
-        f"select pg_advisory_xact_lock({LOCK})",
-        _ALONE,
-        f"lock table {SCHEMA}.message_inbox in access exclusive mode",
-        _UNCHANGED.format(schema=SCHEMA, messages=messages),
-    )

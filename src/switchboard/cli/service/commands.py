@@ -28,7 +28,9 @@ app = typer.Typer(help="Run as a service of systemd: install, show or remove its
 
 Directory = Annotated[
     Path | None,
-    typer.Option(help="Where the unit file is; by default where systemd reads those of the system or the user."),
+    typer.Option(
+        help="Where the unit file is; by default where systemd reads those of the system or the user.", file_okay=False
+    ),
 ]
 
 
@@ -57,18 +59,20 @@ def install(  # noqa: PLR0913 - one parameter per option
     found = {**_plan_as_json(plan), "text": text, "written": not dry_run}
     if not wants_json():
         _print_plan(plan, text if dry_run else None)
-    _require_ours(plan.file, text, force=force)
+    _require_unedited(plan.file, text, force=force)
+    replaced = plan.file.exists()
     if not dry_run:
         _write_unit(plan, text)
         if directory is None and systemd.why_none() is None and (trouble := systemd.control("daemon-reload")):
             errors().print(f"systemctl daemon-reload: {trouble}", style="yellow")
-    found["next"] = list(_next_steps(plan))
-    show(found, *([] if dry_run else [f"written: {plan.file}"]), *(f"next: {line}" for line in _next_steps(plan)))
+    steps = list(_next_steps(plan, replaced=replaced))
+    found["next"] = steps
+    show(found, *([] if dry_run else [f"written: {plan.file}"]), *(f"next: {line}" for line in steps))
 
 
 @app.command("status")
 def show_status(*, directory: Directory = None) -> None:
-    """Show the unit file, and what systemd says of the service."""
+    """Show the unit file, and what systemd says about the service."""
     file, why = unit_file(directory), systemd.why_none()
     found: Json = {
         "unit": str(file),
@@ -93,7 +97,7 @@ def remove(
     if not os.path.lexists(file):
         show({"unit": str(file), "removed": False}, f"{file} is not there; nothing to remove")
         return
-    _require_ours(file, None, force=force)
+    _require_unedited(file, None, force=force)
     runs = directory is None and systemd.why_none() is None
     if runs and (trouble := systemd.control("disable", "--now", NAME)):
         raise ConfigurationError(f"the service could not be stopped, and nothing was removed: {trouble}")
@@ -103,7 +107,7 @@ def remove(
     show({"unit": str(file), "removed": True}, f"removed: {file}; data and settings stay")
 
 
-def _require_ours(file: Path, text: str | None, *, force: bool) -> None:
+def _require_unedited(file: Path, text: str | None, *, force: bool) -> None:
     """Raise ConfigurationError, after the difference, for a unit file that we did not write or that was edited."""
     if force or not os.path.lexists(file):
         return
@@ -113,9 +117,8 @@ def _require_ours(file: Path, text: str | None, *, force: bool) -> None:
     if text is not None:
         lines = unified_diff(there.splitlines(), text.splitlines(), str(file), "new", lineterm="")
         errors().print("\n".join(lines), soft_wrap=True)
-    raise ConfigurationError(
-        f"{file} was written or edited by others, and stays as it is; --force does it all the same"
-    )
+    verb = "remove" if text is None else "replace"
+    raise ConfigurationError(f"{file} was written or edited by others, and stays as it is; use --force to {verb} it")
 
 
 def _write_unit(plan: ServicePlan, text: str) -> None:
@@ -126,12 +129,21 @@ def _write_unit(plan: ServicePlan, text: str) -> None:
     for place in plan.directories:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if owner is not None:
-            os.chown(place, *owner)
+            _hand_over(place, *owner)
     plan.file.parent.mkdir(parents=True, exist_ok=True)
     draft = plan.file.with_name(f".{NAME}.{os.getpid()}")
     draft.write_text(text, encoding="utf-8")
     draft.chmod(0o644)
     draft.replace(plan.file)
+
+
+def _hand_over(place: Path, uid: int, gid: int) -> None:
+    """Not through a link, which the account may have put there meanwhile. Raises OSError."""
+    directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fchown(directory, uid, gid)
+    finally:
+        os.close(directory)
 
 
 def _make_account(name: str, home: Path) -> tuple[int, int]:
@@ -167,26 +179,28 @@ def _plan_as_json(plan: ServicePlan) -> Json:
 def _print_plan(plan: ServicePlan, text: str | None) -> None:
     """What will be written, before it is."""
     for name, value in _plan_as_json(plan).items():
-        if value and name != "notes":
+        if value and name not in {"notes", *(["writable"] if plan.unit.account is None else [])}:
             said = ", ".join(map(str, value)) if isinstance(value, list | dict) else value
-            out().print(f"{name.replace('_', ' ')}: {said}", soft_wrap=True)
+            label = "to be made" if name == "made" else name.replace("_", " ")
+            out().print(f"{label}: {said}", soft_wrap=True)
     for note in plan.notes:
         errors().print(f"note: {note}", style="yellow", soft_wrap=True)
     if text is not None:
         sys.stdout.write(f"\n{text}\n")
 
 
-def _next_steps(plan: ServicePlan) -> Iterator[str]:
-    """What remains for the operator: switching it on, and for a user's service that it runs without a session."""
+def _next_steps(plan: ServicePlan, *, replaced: bool) -> Iterator[str]:
+    """What remains for the operator: starting it, and for a user's service that it runs without a session."""
     if why := systemd.why_none():
         yield f"{why}; the unit is for where it does"
     if plan.unit.account is None:
-        yield f"systemctl --user enable --now {NAME}"
+        yield f"systemctl --user {'restart' if replaced else 'enable --now'} {NAME}"
         user = getpass.getuser()
         if not systemd.lingers(user):
             yield f"loginctl enable-linger {user}   # else it ends when you log out"
     else:
-        yield f"systemctl enable --now {NAME}"
+        yield f"systemctl {'restart' if replaced else 'enable --now'} {NAME}"
+        yield f"runuser -u {plan.unit.account} -- {plan.unit.program} doctor   # commands are given as this user"
 
 
 def _status_lines(found: Json) -> Iterator[str]:

@@ -10,7 +10,7 @@ import os
 import pwd
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import Final
@@ -33,6 +33,7 @@ _PASS: Final = 1
 """Of the mode of a file."""
 _NOBODY_YET: Final = -1
 """The number of an account that is to be made: it owns nothing, and is in no group."""
+_ACCOUNT: Final = re.compile(r"[a-z_][a-z0-9_-]{0,31}")
 _CREDENTIAL: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.-]{0,60})=(.+)")
 
 
@@ -78,12 +79,13 @@ def plan_service(wanted: Wanted) -> ServicePlan:
     data_dir = settings.data_dir.absolute()
     workspaces = tuple(_workspaces_outside(settings, inventory, root))
     teams = (settings.teams_dir.absolute(),) if settings.teams_dir else ()
+    channels = settings.channels_dir.absolute()
     unit = UnitPlan(
         program=_this_program(),
         directory=root,
         data_dir=data_dir,
         account=wanted.account,
-        writable=(*teams, *workspaces),
+        writable=(*teams, channels, *workspaces),
         credentials=_read_credentials(wanted.credentials),
         drain_s=settings.worker.drain,
         watchdog=wanted.watchdog,
@@ -92,13 +94,20 @@ def plan_service(wanted: Wanted) -> ServicePlan:
     if wanted.account is not None:
         runner = owner or UnprivilegedUser(wanted.account, _NOBODY_YET, _NOBODY_YET)
         _require_within_reach(unit, runner)
-        lacking = tuple(_not_yet_given(unit, runner, file.path))
+        _require_no_program_user(settings, wanted.account)
+        read = (*teams, channels, *(piece.source for piece in inventory.pieces if piece.secret))
+        lacking = tuple(_not_yet_given(unit, runner, file.path, read))
     if owner is not None and lacking:
         raise ConfigurationError("; ".join(lacking))
-    missing = tuple(place for place in (data_dir, *workspaces) if not place.exists())
+    missing = tuple(place for place in (data_dir, channels, *workspaces) if not place.exists())
     new = wanted.account if wanted.new else None
-    notes = (*lacking, *_notes_on_unit(unit, inventory))
+    notes = (*lacking, *_notes_on_unit(unit, inventory), *_notes_on_settings(file.path))
     return ServicePlan(unit, unit_file(wanted.directory), missing, owner, new, notes)
+
+
+def _notes_on_settings(file: Path | None) -> Iterator[str]:
+    if file is None:
+        yield f"there is no {FILE_NAME} here, so the service has the default settings, and no butlers of yours"
 
 
 def _find_owner(wanted: Wanted) -> UnprivilegedUser | None:
@@ -112,6 +121,8 @@ def _find_owner(wanted: Wanted) -> UnprivilegedUser | None:
             "the service never runs as root: name an existing account, or make one with --create-user switchboard",
             param_hint="--user",
         )
+    if wanted.new and not _ACCOUNT.fullmatch(wanted.account):
+        raise typer.BadParameter(f"{wanted.account!r} is no name of an account", param_hint="--create-user")
     try:
         found = pwd.getpwnam(wanted.account)
     except KeyError:
@@ -141,7 +152,7 @@ def _read_credentials(given: Sequence[str]) -> Mapping[str, Path]:
             raise typer.BadParameter(f"{one!r} is not NAME=FILE, each name once", param_hint="--credential")
         found[match[1]] = Path(match[2]).expanduser().absolute()
         if not found[match[1]].is_file():
-            raise typer.BadParameter(f"{found[match[1]]} is not there", param_hint="--credential")
+            raise typer.BadParameter(f"{found[match[1]]} is not a file", param_hint="--credential")
     return found
 
 
@@ -161,19 +172,38 @@ def _workspaces_outside(settings: Settings, inventory: Inventory, root: Path) ->
 def _require_within_reach(unit: UnitPlan, owner: UnprivilegedUser) -> None:
     """Raise ConfigurationError for a directory that is closed to the account."""
     python = Path(sys.executable).resolve()  # an environment links to where it is installed
-    for place in (unit.program, python, unit.directory / FILE_NAME, unit.data_dir / "database"):
+    for place in (unit.program, python, unit.directory / FILE_NAME, unit.data_dir / "postgres"):
         if closed := next((one for one in reversed(place.parents) if not _may_access(_PASS, one, owner)), None):
             raise ConfigurationError(
-                f"{owner.name} cannot reach {place}, as {closed} is closed to it; "
-                f"choose another directory or account, or open it: chmod o+x {quote(str(closed))}"
+                f"{owner.name} cannot reach {place}, as {closed} is closed to it; {_remedy_for(place, closed)}"
             )
 
 
-def _not_yet_given(unit: UnitPlan, owner: UnprivilegedUser, settings: Path | None) -> Iterator[str]:
-    """Settings that the account may not read, and data of another user."""
-    if settings is not None and not _may_access(_READ, settings, owner):
-        file = quote(str(settings.absolute()))
-        yield f"{owner.name} cannot read {file}: chgrp {owner.name} {file} && chmod 640 {file}"
+def _remedy_for(place: Path, closed: Path) -> str:
+    if place == Path(sys.executable).resolve():
+        return "make the environment again with a Python that all may run, such as /usr/bin/python3"
+    return f"choose another directory or account, or open it: chmod o+x {quote(str(closed))}"
+
+
+def _require_no_program_user(settings: Settings, account: str) -> None:
+    """Only root can run a program as another user, and the service never runs as root. Raises ConfigurationError."""
+    if settings.program_user is not None:
+        raise ConfigurationError(
+            f"program_user needs root, and the service runs as {account}, whose rights programs of butlers then have; "
+            f"remove it from {FILE_NAME}"
+        )
+
+
+def _not_yet_given(
+    unit: UnitPlan, owner: UnprivilegedUser, settings: Path | None, read: Iterable[Path]
+) -> Iterator[str]:
+    """Settings, teams, accounts and secrets that the account may not read, and data of another user."""
+    for place in ([settings] if settings else []) + sorted({*read}):
+        what = _READ | (_PASS if place.is_dir() else 0)
+        if not _may_access(what, place, owner):
+            named = quote(str(place.absolute()))
+            group = "750" if place.is_dir() else "640"
+            yield f"{owner.name} cannot read {named}: chgrp {owner.name} {named} && chmod {group} {named}"
     if unit.data_dir.exists() and unit.data_dir.stat().st_uid != owner.uid:
         data = quote(str(unit.data_dir))
         yield f"{data} belongs to another user; stop what uses it, then: chown -R {owner.name}: {data}"
@@ -186,10 +216,10 @@ def _may_access(what: int, place: Path, owner: UnprivilegedUser) -> bool:
     except FileNotFoundError:
         return True
     if status.st_uid == owner.uid:
-        return bool(status.st_mode & what << 6)
+        return status.st_mode >> 6 & what == what
     if status.st_gid in os.getgrouplist(owner.name, owner.gid):
-        return bool(status.st_mode & what << 3)
-    return bool(status.st_mode & what)
+        return status.st_mode >> 3 & what == what
+    return status.st_mode & what == what
 
 
 def _notes_on_unit(unit: UnitPlan, inventory: Inventory) -> Iterator[str]:
@@ -204,6 +234,9 @@ def _notes_on_unit(unit: UnitPlan, inventory: Inventory) -> Iterator[str]:
                 f"the variable {name} is not set in the service: write its value into a file, name it with "
                 f"--credential {name.lower()}=FILE, and {credentials}/{name.lower()} with …_file instead of …_env"
             )
+    for name in (f"{PREFIX}TEAMS_DIR", f"{PREFIX}CHANNELS_DIR"):
+        if name in os.environ:
+            yield f"{name} is set here, and not in the service: write it into {FILE_NAME}"
     if unit.data_dir == default_data_dir() or f"{PREFIX}DATA_DIR" not in os.environ:
         return
     yield f"{PREFIX}DATA_DIR is set here; commands in another shell find the data only if {FILE_NAME} names it"

@@ -47,13 +47,13 @@ def lingers(user: str) -> bool:
     return (Path("/var/lib/systemd/linger") / user).exists()
 
 
-def scope() -> tuple[str, ...]:
+def _user_option() -> tuple[str, ...]:
     """What `systemctl` needs to mean our kind of unit."""
     return () if os.geteuid() == 0 else ("--user",)
 
 
 def _run_systemctl(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = ["systemctl", *scope(), "--no-pager", *arguments]
+    command = ["systemctl", *_user_option(), "--no-pager", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=_SECONDS, stdin=subprocess.DEVNULL
     )

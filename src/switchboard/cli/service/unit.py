@@ -100,8 +100,9 @@ def is_unchanged(text: str) -> bool:
 
 def _unit_section(plan: UnitPlan) -> tuple[str, ...]:
     online = ("After=network-online.target", "Wants=network-online.target") if plan.account else ()
+    edit = f"systemctl{'' if plan.account else ' --user'} edit switchboard"
     return (
-        "# Your own changes belong into a drop-in, which stays: systemctl edit switchboard",
+        f"# Your own changes belong in a drop-in, which stays: {edit}",
         "[Unit]",
         "Description=Switchboard, which connects messages and agents",
         *online,
@@ -156,4 +157,8 @@ def _plain_value(value: object) -> str:
     text = str(value)
     if not text.isprintable():
         raise ConfigurationError(f"{text!r} cannot stand in a unit file: it has a character that is not printable")
+    if text.endswith("\\") or text != text.strip():
+        raise ConfigurationError(
+            f"{text!r} cannot stand in a unit file: a blank is around it, or a backslash at its end"
+        )
     return text.replace("%", "%%")

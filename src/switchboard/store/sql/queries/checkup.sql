@@ -76,3 +76,20 @@ select format('do $$ begin if to_regclass(%L) is not null then delete from switc
               ' and system_id <> all (%L::text[]); end if; end $$;', 'switchboard.contact_owner', c.contact_id,
               array(select o.system_id from contact_owner o where o.contact_id = c.contact_id))
 from contact c where c.decided_at is not null;
+
+-- name: require_alone
+do $$ begin
+    if exists (
+        select from pg_stat_activity where datname = current_database() and application_name like 'switchboard%'
+    ) then
+        raise exception 'a process of Switchboard has connected meanwhile; stop it and repeat the rollback';
+    end if;
+end $$;
+
+-- name: require_messages
+-- For psql, which has no parameters: $1 is put in.
+do $$ begin
+    if (select count(*) from switchboard.message_inbox) <> $1 then
+        raise exception 'messages have been accepted meanwhile; repeat the rollback';
+    end if;
+end $$;
