@@ -7,10 +7,11 @@ Switchboard, so every package may use it but those without I/O.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
@@ -54,10 +55,13 @@ async def unless(ended: Coroutine[Any, Any, object], work: Coroutine[Any, Any, _
         await cancelled(*tasks)
 
 
-async def refuse_exit(work: Coroutine[Any, Any, _T]) -> _T:
-    """What comes of foreign work. Raises RuntimeError where it raises SystemExit, which would end the whole loop."""
+async def refuse_exit(work: Callable[_P, Coroutine[Any, Any, _T]], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """What comes of foreign work. Raises RuntimeError where it raises SystemExit, which would end the whole loop.
+
+    It is begun in here, so that a task that is cancelled before it starts leaves nothing that nobody awaits.
+    """
     try:
-        return await work
+        return await work(*args, **kwargs)
     except SystemExit as error:
         raise RuntimeError(f"it wanted to end the process (SystemExit {error.code!r})") from error
 

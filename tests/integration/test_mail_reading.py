@@ -160,11 +160,11 @@ async def test_processor_time_is_limited_mail_by_mail(monkeypatch: pytest.Monkey
     program = tmp_path / "slow_mail_process.py"
     program.write_text(
         "from switchboard.transport import mail_process\n"
-        "answer = mail_process._read\n"
+        "answer = mail_process._read_mail\n"
         "def slow(raw, asked):\n"
         "    while b'slow' in raw: pass\n"
         "    return answer(raw, asked)\n"
-        "mail_process._read = slow\n"
+        "mail_process._read_mail = slow\n"
         "main = mail_process.main\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -24,7 +24,9 @@ USERS: Final = "switchboard.users"
 
 
 def is_new(data_dir: Path) -> bool:
-    return not (data_dir / "PG_VERSION").exists()
+    """Whether there is no database in it yet. Raises ConfigurationError if it cannot be inspected."""
+    with disk_errors(data_dir):
+        return not (data_dir / "PG_VERSION").exists()
 
 
 @contextmanager

@@ -34,7 +34,7 @@ async def serve_inside(settings: Settings, file: Path, url: str, stop: asyncio.E
         token_file = settings.data_dir / OPERATOR_FILE
         require_here(url, token_file)
         place = ServerPlace(url, read_ours(token_file).strip(), "")
-        return await refuse_exit(connect_account(settings, account, stop, place))
+        return await refuse_exit(connect_account, settings, account, stop, place)
 
     async def run() -> Mapping[str, object]:
         [ended] = await asyncio.gather(serve(), return_exceptions=True)  # its cancellation, too, is not ours

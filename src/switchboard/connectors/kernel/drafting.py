@@ -99,7 +99,7 @@ class Drafter:
             return
         new = [one for one in written if self._is_new(one, asked)]
         self._shown = {one.number: self._shown.get(one.number, "") for one in written}
-        showing = {one.conversation: asyncio.create_task(refuse_exit(self._show(one))) for one in new}
+        showing = {one.conversation: asyncio.create_task(refuse_exit(self._show, one)) for one in new}
         self._showing = dict(showing)
         try:
             if showing:

@@ -92,7 +92,7 @@ class Filer:
         given = envelope.payload.attachments
         named = {file.attachment: file for file in files if 0 <= file.attachment < len(given)}
         fetching = {
-            at: asyncio.create_task(refuse_exit(self._filed_one(file, given[at], envelope, wanted)))
+            at: asyncio.create_task(refuse_exit(self._filed_one, file, given[at], envelope, wanted))
             for at, file in named.items()
         }
         try:

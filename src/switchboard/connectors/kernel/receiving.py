@@ -110,7 +110,7 @@ class Receiver:
     async def run(self, cursor: str | None) -> None:
         """Run until cancelled. Raises SignInRefused, CursorRefused, Busy, OSError (from the session), Overtaken."""
         try:
-            await first_of(refuse_exit(self._submit_for_ever()), refuse_exit(self._pull(cursor)))
+            await first_of(refuse_exit(self._submit_for_ever), refuse_exit(self._pull, cursor))
         finally:
             filing = [waiting.filing for waiting in self._waiting if waiting.filing is not None]
             await cancelled(*filing)
@@ -270,7 +270,7 @@ class Receiver:
         waiting.envelope = made
         if not self.files.has_files(made, event.files):
             return True
-        waiting.filing = asyncio.create_task(refuse_exit(self.files.filed(made, event.files)))
+        waiting.filing = asyncio.create_task(refuse_exit(self.files.filed, made, event.files))
         waiting.filing.add_done_callback(lambda _: self._changed.set())
         return False
 

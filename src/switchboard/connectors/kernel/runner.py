@@ -194,11 +194,11 @@ class Runner:
         shown = _AtWork(typist, drafter)
         shown.told(lease.answering, self.clock())
         await first_of(
-            refuse_exit(receiver.run(cursor)),  # these call the SDK, each in a task of its own
-            refuse_exit(replayer.run()),
-            refuse_exit(self._sender(session, api, shown, brake).run()),
-            refuse_exit(typist.run()),
-            refuse_exit(drafter.run()),
+            refuse_exit(receiver.run, cursor),  # these call the SDK, each in a task of its own
+            refuse_exit(replayer.run),
+            refuse_exit(self._sender(session, api, shown, brake).run),
+            refuse_exit(typist.run),
+            refuse_exit(drafter.run),
             self._keep_lease(api, receiver, replayer, shown),
             self._report(api),
             self._watch(),

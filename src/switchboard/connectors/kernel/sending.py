@@ -156,7 +156,7 @@ class ReplySender:
     async def _serve(self, reply: ReplyToSend, until: float) -> None:
         """Serve one reply up to its receipt. If the server fails, the expired lease shows what is uncertain."""
         try:
-            await refuse_exit(self._send_all(reply, until))
+            await refuse_exit(self._send_all, reply, until)
         except _GivenBack as back:
             seconds = min(max(back.seconds, 0.0), _LONGEST_S)
             with suppress(Unreachable, Overtaken):

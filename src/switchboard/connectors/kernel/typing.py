@@ -58,7 +58,7 @@ class Typist:
         while True:
             now = self.clock()
             due = {name: due.get(name, now) for name in self._shown}
-            await asyncio.gather(*(refuse_exit(self._show(self._shown[name])) for name, at in due.items() if at <= now))
+            await asyncio.gather(*(refuse_exit(self._show, self._shown[name]) for name, at in due.items() if at <= now))
             due = {name: now + _BEFORE * self.typing_s if at <= now else at for name, at in due.items()}
             self._changed.clear()
             await wait_at_most(max(min(due.values(), default=now + 60.0) - self.clock(), 0.0), self._changed)
