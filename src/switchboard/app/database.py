@@ -75,12 +75,19 @@ def _holds_database(place: Path) -> bool:
 
 
 @asynccontextmanager
+async def one_connection(url: str) -> AsyncIterator[Database]:
+    """The database at this URL as it is, with one connection."""
+    database = await Database.connect(url, size=1)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+@asynccontextmanager
 async def existing_database(settings: Settings, *, create: bool = False) -> AsyncIterator[Database]:
     """The database as it is, not migrated, with one connection."""
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(database_url(settings, create=create))
-        database = await Database.connect(url, size=1)
-        stack.push_async_callback(database.close)
+    async with database_url(settings, create=create) as url, one_connection(url) as database:
         yield database
 
 

@@ -17,7 +17,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from switchboard.app.backups import backups_of
-from switchboard.app.database import database_url
+from switchboard.app.database import database_url, one_connection
 from switchboard.app.dumps import DUMP, PostgresPrograms, find_tools, own_directory, partial_file, run_program
 from switchboard.app.ops.backup import forgotten_there, replace_schema, unpack
 from switchboard.app.settings import Settings
@@ -73,29 +73,20 @@ async def roll_back(settings: Settings, lose: int) -> RolledBack:
     """
     async with database_url(settings) as url:
         with own_directory(settings.data_dir / "backups" / ".rollback", "rollback") as scratch:
-            database = await Database.connect(url, size=1)
-            try:
+            async with one_connection(url) as database:
                 if (schema := (await schema_facts(database)).migration) < known_schema():
                     return RolledBack(schema)
                 plan = await _prepare(settings, database, schema, scratch)
                 lost = await _require_known(database, plan.script, lose)
                 messages = await count_messages(database)
                 point("rollback_counted")
-            finally:
-                await database.close()  # so that every connection that is found from here on is another's
+            # Every connection that is found from here on is another's.
             await _keep_newer(plan, url)
             await replace_schema(plan.tools, url, guards_of_rollback(messages), (plan.script, plan.forgotten))
             point("rollback_done")
-            again = await _read_open_work(url)
+            async with one_connection(url) as database:
+                again = await open_work(database)
     return RolledBack(plan.before, plan.newer, lost, again)
-
-
-async def _read_open_work(url: str) -> OpenWork:
-    database = await Database.connect(url, size=1)
-    try:
-        return await open_work(database)
-    finally:
-        await database.close()
 
 
 async def _prepare(settings: Settings, database: Database, schema: int, scratch: Path) -> _Plan:

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.app.backups import find_obstacle, free_bytes
-from switchboard.app.database import database_url
+from switchboard.app.database import database_url, one_connection
 from switchboard.app.dumps import find_tools, own_directory, run_program
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
@@ -77,29 +77,27 @@ class UpgradeCheck(Struct, frozen=True):
 
 async def check_upgrade(settings: Settings) -> UpgradeCheck:
     """Look at the database, and try the migrations that it lacks. Raises ConfigurationError, Unavailable."""
-    async with database_url(settings) as url:
-        database = await Database.connect(url, size=1)
-        try:
-            at = (await schema_facts(database)).migration
-            require_known(at)
-            known = migrations()
-            missing = tuple(f"{one.number:04d}_{one.name}" for one in known if one.number > at)
-            functions = bool(at) and await functions_differ(database)
-            sizes = (await data_bytes(database), free_bytes(settings.data_dir))
-            found = UpgradeCheck(at, known[-1].number, missing, functions, *sizes)
-            if not missing or not at:
-                return found
-            obstacle = await find_obstacle(settings, (await server_facts(database)).major, found.data_bytes)
-            running = tuple(f"{one.name} from {one.host}" for one in await connections(database))
-            trial = await _try_where_possible(settings, database, url)
-            return replace(found, backup_obstacle=obstacle, trial=trial, running=running)
-        finally:
-            await database.close()
+    async with database_url(settings) as url, one_connection(url) as database:
+        at = (await schema_facts(database)).migration
+        require_known(at)
+        known = migrations()
+        missing = tuple(f"{one.number:04d}_{one.name}" for one in known if one.number > at)
+        functions = bool(at) and await functions_differ(database)
+        sizes = (await data_bytes(database), free_bytes(settings.data_dir))
+        found = UpgradeCheck(at, known[-1].number, missing, functions, *sizes)
+        if not missing or not at:
+            return found
+        obstacle = await find_obstacle(settings, (await server_facts(database)).major, found.data_bytes)
+        running = tuple(f"{one.name} from {one.host}" for one in await connections(database))
+        if running:
+            trial = await _try_beside(settings, database, url)
+        else:
+            trial = await _run_trial("undone", lambda: _in_place(database))
+        return replace(found, backup_obstacle=obstacle, trial=trial, running=running)
 
 
-async def _try_where_possible(settings: Settings, database: Database, url: str) -> Trial:
-    if not await connections(database):
-        return await _run_trial("undone", lambda: _in_place(database))
+async def _try_beside(settings: Settings, database: Database, url: str) -> Trial:
+    """Without being in the way of those who use it."""
     if settings.database_url is None and settings.database_direct_url is None:
         return await _run_trial("copy", lambda: _in_copy(settings, database, url))
     return Trial("none", cannot_tell=_CANNOT_TELL["none"])
@@ -136,13 +134,12 @@ async def _in_copy(settings: Settings, database: Database, url: str) -> float:
         await run_program(tools, "pg_basebackup", [f"--pgdata={copy}", "--checkpoint=fast"], url, lambda: None)
         await asyncio.to_thread(_hand_over, copy, account_for(place))
         small = settings_of("small")
-        async with embedded_postgres(copy, binaries=settings.postgres_binaries, settings=small) as server:
-            tried = await Database.connect(server.url, size=1)
+        async with (
+            embedded_postgres(copy, binaries=settings.postgres_binaries, settings=small) as server,
+            one_connection(server.url) as tried,
+        ):
             point("trial_begun")
-            try:
-                return await _in_place(tried)
-            finally:
-                await tried.close()
+            return await _in_place(tried)
 
 
 def _bytes_below(place: Path) -> int:
