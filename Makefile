@@ -94,10 +94,10 @@ chaos: $(STAMP) ## kill -9 for minutes, WHAT=engine|channels|model|turns|plans|t
 peers: $(STAMP) ## our rows of docs/comparison.md: none may be worse than recorded
 	@$(BIN)/python -m tests.chaos.peers_run $(REPORT)
 
+NIGHTLY := random plans kit bombs runners pythons $(if $(filter 0,$(shell id -u)),bare container) chaos
+
 nightly: $(STAMP) ## what CI leaves out: random examples, Pythons, bare Debian, container, long chaos; two hours
-	@$(MAKE) --no-print-directory random plans kit bombs runners pythons
-	@test "$$(id -u)" -ne 0 || $(MAKE) --no-print-directory bare container
-	@$(MAKE) --no-print-directory chaos WHAT=all
+	@$(foreach part,$(NIGHTLY),$(MAKE) --no-print-directory $(part) WHAT=all &&) true
 
 house: $(STAMP) ## the database of this release, from which later ones are upgraded in tests
 	@$(BIN)/python -m tests.houses $(BIN)/switchboard
@@ -118,7 +118,7 @@ pythons: $(STAMP) ## the quick suite on every Python that can be had here; VERSI
 	@$(BIN)/python -m tests.pythons $(VERSIONS)
 
 release: $(STAMP) ## all checks, notes, wheel, then the annotated tag; DRY=1 only says what it would do
-	@$(BIN)/python -m tests.release $(if $(DRY),--dry-run)
+	@$(BIN)/python -m tests.release $(if $(DRY),--dry-run) check $(NIGHTLY)
 
 decisions: $(STAMP) ## the index of decisions, made of their pages
 	@$(BIN)/python -m tests.decisions

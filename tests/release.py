@@ -1,7 +1,8 @@
 """`make release`: what must be true before a version is tagged, and then the tag.
 
-In: the checkout; out: the statements of this release recorded, the wheel by `make dist`, an annotated tag with the
-notes of the changelog. With `--dry-run` it says what it would do, and whether it could.
+In: the checkout, the targets of the Makefile that must pass; out: the statements of this release recorded, the wheel
+by `make dist`, an annotated tag with the notes of the changelog. A target that has passed on this commit is not run
+again when it begins anew: all of them take two hours. With `--dry-run` it says what it would do, and whether it could.
 Next: the operator pushes the tag.
 """
 
@@ -17,7 +18,6 @@ from typing import Final
 from tests.houses import RELEASES
 
 HOME: Final = Path(__file__).parent.parent
-CHECKS: Final = (("make", "check"), ("make", "nightly"))
 _HEADING: Final = re.compile(r"^## (?P<heading>.+)\n(?P<notes>(?:(?!## ).*\n?)*)", re.MULTILINE)
 
 
@@ -47,7 +47,7 @@ def obstacles(version: str, changelog: str) -> list[str]:
     ]
 
 
-def release(*, dry: bool) -> int:
+def release(targets: list[str], *, dry: bool) -> int:
     """Check, record, build, tag; the exit code. Nothing is tagged unless all of it has worked."""
     version: str = tomllib.loads((HOME / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     changelog = (HOME / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -60,14 +60,26 @@ def release(*, dry: bool) -> int:
     if not dry and _git("status", "--porcelain"):
         _say("the statements of this release are recorded now: commit tests/fixtures/statements.json, and begin again")
         return 1
-    for command in CHECKS:
-        _run(command, dry=dry)
-    _run(("make", "dist"), dry=dry)
+    for target in [*targets, "dist"]:
+        _check(target, dry=dry)
     text = notes(changelog)[1]
     tag = ("git", "tag", "--annotate", "--cleanup=verbatim", f"v{version}", "--message", f"{version}\n\n{text}\n")
     _run(tag, dry=dry)
     _say(f"\n{text}" if dry else f"next: git push origin v{version}, and what is in dist/")
     return 1 if found else 0
+
+
+def _check(target: str, *, dry: bool) -> None:
+    """Run the target, unless it has passed on this commit; `dist` always, as its files are what is published."""
+    passed = HOME / _git("rev-parse", "--git-path", "passed")
+    line = f"{_git('rev-parse', 'HEAD')} {target}\n"
+    if target != "dist" and passed.exists() and line in passed.read_text(encoding="utf-8"):
+        _say(f"has passed on this commit: make {target}")
+        return
+    _run(("make", target, "WHAT=all"), dry=dry)
+    if not dry:
+        with passed.open("a", encoding="utf-8") as file:
+            file.write(line)
 
 
 def _run(command: tuple[str, ...], *, dry: bool) -> None:
@@ -88,6 +100,7 @@ def _say(line: str) -> None:
 
 if __name__ == "__main__":
     try:
-        sys.exit(release(dry="--dry-run" in sys.argv[1:]))
+        arguments = [argument for argument in sys.argv[1:] if argument != "--dry-run"]
+        sys.exit(release(arguments, dry=len(arguments) < len(sys.argv) - 1))
     except subprocess.CalledProcessError as error:
         sys.exit(f"{error.cmd[0]} {error.cmd[1]} has failed: nothing is tagged")
