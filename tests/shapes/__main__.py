@@ -128,7 +128,7 @@ def _share(functions: Iterable[Function], is_meant: Callable[[Function], bool]) 
 
 
 def _share_of_participles(functions: Sequence[Function], lists: Lists) -> str:
-    return _percent(sum(is_participle(one.word, lists) for one in functions), len(functions))
+    return _percent(sum(one.is_one_word and is_participle(one.word, lists) for one in functions), len(functions))
 
 
 def _percent(part: int, whole: int) -> str:
