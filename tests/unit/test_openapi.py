@@ -6,16 +6,18 @@ import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.resources import files
-from typing import Any
+from typing import Any, get_args, get_origin
 from unittest.mock import Mock
 
 import msgspec
 import pytest
 from fastapi.routing import APIRoute
+from pydantic import TypeAdapter, ValidationError
 
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
 from switchboard.server.app import PARTS, create_app
+from switchboard.server.contracts.messages import Body
 from switchboard.server.http.docs import docs_page
 from switchboard.server.http.parameters import only_known_parameters
 from switchboard.server.http.schema_names import TAGS
@@ -162,3 +164,15 @@ def test_every_route_refuses_parameters_that_it_does_not_know() -> None:
         for route in routes
         if only_known_parameters not in {each.call for each in route.dependant.dependencies}
     ]
+
+
+def test_names_in_requests_cannot_hold_what_a_database_refuses() -> None:
+    def fields(kind: type[Body]) -> Iterator[tuple[str, Any]]:
+        for below in kind.__subclasses__():
+            yield from fields(below)
+        yield from ((f"{kind.__name__}.{name}", field) for name, field in kind.model_fields.items())
+
+    for place, field in fields(Body):
+        if get_origin(field.annotation) is dict and get_args(field.annotation)[1] is not Any:
+            with pytest.raises(ValidationError):
+                pytest.fail(f"{place}: {TypeAdapter(get_args(field.annotation)[0]).validate_python('a' + chr(0))!r}")

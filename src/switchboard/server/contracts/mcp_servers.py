@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from switchboard.domain.shown import ShownMcpServer, ShownMcpTool
-from switchboard.server.contracts.messages import Body, ResponseBody
+from switchboard.server.contracts.messages import Body, ResponseBody, Word
 
 
 class McpServers(ResponseBody):
@@ -26,7 +26,7 @@ class McpTools(ResponseBody):
 class McpAcceptance(Body):
     """Tools by name, each with the `seen_mark` of the version that was reviewed."""
 
-    tools: Annotated[dict[str, str], Field(min_length=1, max_length=200)]
+    tools: Annotated[dict[Word, Word], Field(min_length=1, max_length=200)]
 
 
 class AcceptedMcpTools(ResponseBody):
