@@ -72,7 +72,7 @@ def kinds_of(function: Function, lists: Lists) -> Iterator[str]:
         yield "private"
     if function.is_public_of_module:
         yield "public"
-    if function.is_one_word and is_participle(function.word, lists):
+    if is_participle(function.word, lists):
         yield "participles"
 
 
