@@ -19,8 +19,8 @@ from switchboard.app.rules.service import RuleService
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.domain.routing import Member, RuleChange, SystemId, Target, Team, TeamId
-from switchboard.store import rules
-from switchboard.store.rules import Authorship
+from switchboard.store.rules import versions as rules
+from switchboard.store.rules.versions import Authorship
 from tests.hands import Scripted, at_work, settled
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.waiting import eventually

@@ -22,7 +22,7 @@ from switchboard.pipeline import (
     RoutingTask,
     routing_context,
 )
-from switchboard.store import classification
+from switchboard.store.models import classification
 from switchboard.store.ids import new_uuid7
 from tests.lab import ROOT, Lab, butler, rule, submission, to
 

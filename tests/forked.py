@@ -44,9 +44,9 @@ from tests.clusters import copy_clusters
 
 _TEST: Final = "PYTEST_CURRENT_TEST"
 _PRELOADED: Final = [
-    *(__name__, "tests.chaos.node", "tests.acceptance.model_node", "switchboard.cli.working"),
+    *(__name__, "tests.chaos.node", "tests.acceptance.model_node", "switchboard.cli.processes.working"),
     # What is imported only when it is needed: a process that is killed would do so in each of its lives.
-    *("switchboard.server.app", "switchboard.app.models", "switchboard.agents.loop.toolbox", "anthropic"),
+    *("switchboard.server.app", "switchboard.app.models.dispatcher", "switchboard.agents.turns.toolbox", "anthropic"),
     "switchboard.server.serve",
     *("switchboard.connectors.telegram.channel", "switchboard.connectors.email.channel"),
     *("tests.chaos.turns_node", "tests.chaos.plans_node", "tests.pymap_server", "tests.remote_butler"),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import httpx2
 
-from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH
+from switchboard.core.people.strangers import CODE_ALPHABET, CODE_LENGTH
 from tests.lab import envelope_json
 
 BOT: Final = {"channel": "telegram", "endpoint": "bot:123456"}

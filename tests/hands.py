@@ -16,14 +16,14 @@ from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import KINDS
 from switchboard.lanes.worker import Worker
 from switchboard.ports.engine import Journal, Turn, TurnResult
-from switchboard.store import lanes
+from switchboard.store.work import lanes
 from switchboard.store.books import audit_books
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import Acceptance
-from switchboard.store.lanes import NewDeadLetter, Settlement, SettlementOutcome
-from switchboard.store.processes import NewProcess
-from switchboard.store.steps import Step, StepWrite, write_steps
+from switchboard.store.messages.inbox import Acceptance
+from switchboard.store.work.lanes import NewDeadLetter, Settlement, SettlementOutcome
+from switchboard.store.work.processes import NewProcess
+from switchboard.store.work.steps import Step, StepWrite, write_steps
 from tests.lab import Lab, submission
 
 

@@ -16,7 +16,7 @@ from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.strict import strict
 from switchboard.core.policy.budget import Amount
-from switchboard.core.strangers import Policy
+from switchboard.core.people.strangers import Policy
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
 from switchboard.journey.accept import AcceptLeg, Submission
@@ -32,7 +32,7 @@ from switchboard.lanes.kinds import NOTICE, ROUTE, TURN
 from switchboard.lanes.notifier import Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.engine import Engine
-from switchboard.store import teams
+from switchboard.store.rules import teams
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate

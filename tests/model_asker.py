@@ -10,7 +10,7 @@ import asyncio
 import sys
 from typing import Any
 
-from switchboard.app.models import open_models
+from switchboard.app.models.dispatcher import open_models
 from switchboard.app.settings import Settings
 from switchboard.domain.llm import ChatMessage, Request
 from switchboard.ports.models import Asking

@@ -21,9 +21,9 @@ from switchboard.domain.routing import Member, Team
 from switchboard.journey.compaction import Compactor
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import EngineContext
-from switchboard.store.facts import StoredFacts
-from switchboard.store.history import StoredHistory, StoredReaders
-from switchboard.store.surroundings import StoredSurroundings
+from switchboard.store.models.facts import StoredFacts
+from switchboard.store.work.history import StoredHistory, StoredReaders
+from switchboard.store.work.surroundings import StoredSurroundings
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from switchboard.testing.scripted_llm.obey import commands
 from switchboard.tools.files import file_tools

@@ -17,7 +17,7 @@ from switchboard.app.access import Access, Principal
 from switchboard.app.channels import known_channels
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import AcceptSettings, EndpointSettings, Settings
-from switchboard.core.strangers import Policy
+from switchboard.core.people.strangers import Policy
 from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from switchboard.core.imports import read_mbox
+from switchboard.core.files.imports import read_mbox
 from switchboard.domain.envelope import Envelope
 
 _FIXTURES: Final = Path(__file__).parent / "fixtures" / "mail"

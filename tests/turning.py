@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchboard.agents.model.engine import ModelEngine
-from switchboard.app.models import StoredSlots, StoredSpending
+from switchboard.app.models.dispatcher import StoredSlots, StoredSpending
 from switchboard.core.policy.breaker import BreakerPolicy
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import Report, Request

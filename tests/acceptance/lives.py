@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from switchboard.store.inbox import Acceptance
+from switchboard.store.messages.inbox import Acceptance
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, ScriptedLlm
 from tests.acceptance.model_node import CONVERSATIONS
 from tests.forked import Forks

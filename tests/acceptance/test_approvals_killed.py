@@ -12,7 +12,7 @@ import pytest
 
 from switchboard.domain.shown import ShownApproval
 from switchboard.journey.approving import ApprovalDecision, decide
-from switchboard.store import approvals as store
+from switchboard.store.work import approvals as store
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.acceptance.approving_node import TEAM
 from tests.forked import Forked, Forks

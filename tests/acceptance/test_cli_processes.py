@@ -185,7 +185,7 @@ def test_commands_that_ask_the_server_load_nothing_of_it(tmp_path: Path) -> None
     assert {"switchboard.cli.models.commands", "switchboard.app.whereabouts"} <= loaded
     assert not loaded & {
         *("switchboard.app.settings", "pydantic_settings", "fastapi", "uvicorn", "asyncpg", "mcp"),
-        *("switchboard.llm.dispatch", "switchboard.app.classification.model_tests"),
+        *("switchboard.llm.dispatch", "switchboard.app.models.model_tests"),
     }
 
 
@@ -338,7 +338,7 @@ runpy.run_path({executable!r}, run_name="__main__")
 """
 
 
-@pytest.mark.parametrize("module", ["rich.console", "switchboard.app.settings", "switchboard.cli.running"])
+@pytest.mark.parametrize("module", ["rich.console", "switchboard.app.settings", "switchboard.cli.processes.running"])
 def test_ctrl_c_while_modules_are_imported_ends_it_without_a_word(place: Path, module: str) -> None:
     """By the signal itself: an exception was swallowed where pydantic builds its validators, and `up` ran on."""
     program = _INTERRUPTED_AT_IMPORT.format(module=module, executable=EXECUTABLE)
@@ -375,7 +375,7 @@ def test_a_demo_that_is_broken_off_leaves_nothing_running(place: Path, number: s
 
 _LOOK_AT_THE_COLLECTOR = """
 import gc
-from switchboard.cli import working
+from switchboard.cli.processes import working
 from switchboard.cli.main import main
 
 async def look(work, stop):
@@ -404,7 +404,7 @@ def test_garbage_is_collected_once_it_has_started_but_not_in_what_was_loaded(
 
 
 def test_what_works_with_the_database_is_not_imported_before_it_starts() -> None:
-    late = ("switchboard.app.wiring", "switchboard.cli.working", "fastapi", "httpx2")
+    late = ("switchboard.app.wiring", "switchboard.cli.processes.working", "fastapi", "httpx2")
     look = f"import sys; from switchboard.cli import running; print([name for name in {late} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

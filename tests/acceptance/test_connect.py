@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from switchboard.connectors.kernel.parts import REPEAT_NOTE
-from switchboard.store import outbox
+from switchboard.store.messages import outbox
 from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.bot_api.faults import Hang
 from tests.documents import HOME

@@ -20,7 +20,7 @@ import pytest
 
 from switchboard.domain.routing import Team
 from switchboard.lanes.faults import Point
-from switchboard.store.inbox import Acceptance
+from switchboard.store.messages.inbox import Acceptance
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.forked import Forked, Forks
 from tests.hands import assert_balanced, settled

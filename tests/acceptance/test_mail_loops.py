@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from switchboard.domain.routing import Member, SystemId, Team
-from switchboard.store import outbox
+from switchboard.store.messages import outbox
 from tests.forked import ForkedCommand
 from tests.lab import ROOT, rule, to
 from tests.mail_servers import OWN, PASSWORD, Dovecot, running_dovecot, running_postfix, write

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from switchboard.app.classification.models import AskingPolicy, by_dispatcher
-from switchboard.app.models import StoredSpending
+from switchboard.app.models.classifier import AskingPolicy, by_dispatcher
+from switchboard.app.models.dispatcher import StoredSpending
 from switchboard.core.classification.judge import parse_calls
 from switchboard.domain.llm import ModelFailure, Request
 from switchboard.domain.routing import Member, SystemId, Team
@@ -24,7 +24,7 @@ from switchboard.llm.dispatch import Dispatcher
 from switchboard.llm.port import CliKind, ModelSession
 from switchboard.llm.spec import CLI_KINDS
 from switchboard.pipeline import MessagePipeline
-from switchboard.store import classification
+from switchboard.store.models import classification
 from switchboard.store.ids import new_uuid7
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Rule, Script, ScriptedLlm, Status, When
 from tests.asking import CANDIDATES, request, spec

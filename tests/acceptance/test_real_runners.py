@@ -25,7 +25,7 @@ from switchboard.lanes.faults import Point
 from switchboard.llm.build import Sessions
 from switchboard.llm.port import CliKind
 from switchboard.ports.engine import Answer, Delta
-from switchboard.store import approvals
+from switchboard.store.work import approvals
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, ScriptedLlm
 from tests.acceptance.runner_node import team

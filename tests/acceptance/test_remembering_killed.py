@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from switchboard.domain.routing import Team
-from switchboard.store import facts
+from switchboard.store.models import facts
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.forked import Forked, Forks
 from tests.hands import assert_balanced, settled

@@ -32,8 +32,8 @@ from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.journey.accept import Submission
 from switchboard.server.listener import bind
 from switchboard.store.database import Database
-from switchboard.store.inbox import Acceptance
-from switchboard.store.processes import count_alive
+from switchboard.store.messages.inbox import Acceptance
+from switchboard.store.work.processes import count_alive
 from tests.chaos import claude, model
 from tests.chaos.asked import a_directory, all_met, asked_for, exit_code
 from tests.chaos.books import read_traces

@@ -22,7 +22,7 @@ from switchboard.ports.engine import Engine
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.sandbox.run import Sandbox
 from switchboard.store.database import Database
-from switchboard.store.mcp_tools import StoredPins
+from switchboard.store.models.mcp_tools import StoredPins
 from switchboard.tools.bash import Bash
 from switchboard.tools.execute_command import ExecuteCommand
 from switchboard.tools.mcp_servers import McpServers

@@ -11,17 +11,17 @@ import pytest
 
 from switchboard.agents.trio.planner import ASKER as PLAN
 from switchboard.agents.trio.planner import ModelPlanner
-from switchboard.app.classification.models import ASKER as CLASSIFICATION
-from switchboard.app.models import open_models
+from switchboard.app.models.classifier import ASKER as CLASSIFICATION
+from switchboard.app.models.dispatcher import open_models
 from switchboard.app.settings import Settings
 from switchboard.domain.llm import ChatMessage, ModelFailure, Request
 from switchboard.journey.compaction import ASKER as COMPACTION
 from switchboard.llm.dispatch import RequestTerms
 from switchboard.llm.models import OpenModels
 from switchboard.ports.models import Asking
-from switchboard.store import model_usage
+from switchboard.store.models import usage as model_usage
 from switchboard.store.database import Database
-from switchboard.store.model_usage import UsagePeriod
+from switchboard.store.models.usage import UsagePeriod
 from switchboard.testing.scripted_llm import Reply, ScriptedLlm, Usage
 from tests.integration.test_planner import form, question
 

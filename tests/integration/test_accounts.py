@@ -13,17 +13,20 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard.app.ops.maintenance import ACCOUNTS_STAY
-from switchboard.core.strangers import Contact
+from switchboard.core.people.strangers import Contact
 from switchboard.domain.errors import AccountHeld, Conflict
 from switchboard.domain.ledger import OutboxPart, PartState
 from switchboard.domain.routing import Move
 from switchboard.domain.shown import Connector
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
-from switchboard.store import accounts, outbox, strangers, tokens
-from switchboard.store.accounts import Holder, forget, lease_account, recent
-from switchboard.store.connectors import by_account, list_connectors
-from switchboard.store.outbox import MAX_SENDS
+from switchboard.store.connectors import accounts
+from switchboard.store.messages import outbox
+from switchboard.store.people import strangers
+from switchboard.store.people import tokens
+from switchboard.store.connectors.accounts import Holder, forget, lease_account, recent
+from switchboard.store.connectors.heartbeats import by_account, list_connectors
+from switchboard.store.messages.outbox import MAX_SENDS
 from tests.hands import a_hand, at_work, settled
 from tests.lab import Lab, envelope_json, lab, submission
 from tests.ruling import error_of

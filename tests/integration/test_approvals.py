@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from switchboard.agents.loop.asking import MOST_WAITING
+from switchboard.agents.turns.asking import MOST_WAITING
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.turns.house import NEW
@@ -26,10 +26,10 @@ from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Answer
 from switchboard.ports.tools import Tool
-from switchboard.store import approvals as store
-from switchboard.store.approvals import StoredApprovals
-from switchboard.store.history import StoredHistory, StoredReaders
-from switchboard.store.teams import seed
+from switchboard.store.work import approvals as store
+from switchboard.store.work.approvals import StoredApprovals
+from switchboard.store.work.history import StoredHistory, StoredReaders
+from switchboard.store.rules.teams import seed
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from switchboard.tools.ask import AskUser

@@ -207,7 +207,7 @@ async def test_a_defect_behind_a_tool_tells_the_caller_nothing_of_it(
     async def defect(*_: object) -> None:
         raise RuntimeError("canary: postgresql://user:secret@host/db")
 
-    monkeypatch.setattr("switchboard.app.messages.connectors.ConnectorService.heartbeat", defect)
+    monkeypatch.setattr("switchboard.app.connectors.work.ConnectorService.heartbeat", defect)
     beat = {"channel": "telegram", "endpoint": "bot", "instance_id": "x", "state": "healthy"}
     error = await tool(server, "heartbeat", beat)
     assert "canary" not in json.dumps(error)

@@ -14,8 +14,8 @@ from switchboard.app.wiring import open_runtime
 from switchboard.bench import grow, lab
 from switchboard.bench.filling import RARE
 from switchboard.store.books import audit_books
-from switchboard.store.inbox import get_raw, list_messages
-from switchboard.store.outbox import page_of_replies
+from switchboard.store.messages.inbox import get_raw, list_messages
+from switchboard.store.messages.outbox import page_of_replies
 
 MESSAGES = 2000
 

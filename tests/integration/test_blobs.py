@@ -20,8 +20,8 @@ from switchboard.app.messages.blobs import BlobService
 from switchboard.app.settings import BlobSettings, Settings
 from switchboard.domain.errors import BlobQuota, TooLarge
 from switchboard.domain.message import RequestId
-from switchboard.store import blobs
-from switchboard.store.spool import PIECE_BYTES
+from switchboard.store.messages import blobs
+from switchboard.store.messages.spool import PIECE_BYTES
 from tests.lab import envelope_json
 from tests.servers import AGENT, CONNECTOR, HANDLER, Opened, open_server
 from tests.waiting import eventually

@@ -19,15 +19,15 @@ from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.readers import person_named
+from switchboard.core.people.readers import person_named
 from switchboard.core.turns.choices import mark_of, press_of
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import Team
 from switchboard.lanes import faults
 from switchboard.ports.connector import Account
-from switchboard.store.approvals import StoredApprovals
-from switchboard.store.history import StoredHistory, StoredReaders
-from switchboard.store.outbox import expire_leases
+from switchboard.store.work.approvals import StoredApprovals
+from switchboard.store.work.history import StoredHistory, StoredReaders
+from switchboard.store.messages.outbox import expire_leases
 from switchboard.testing.bot_api import ANN, TOKEN, BotApi
 from switchboard.testing.bot_api.world import Chat, Pressed
 from switchboard.testing.connectors.killing import RECEIVING_DEATHS, SENDING_DEATHS

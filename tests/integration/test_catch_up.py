@@ -20,7 +20,7 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.lanes.kinds import KINDS
 from switchboard.lanes.notifier import WORK
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
-from switchboard.store import lanes
+from switchboard.store.work import lanes
 from tests.hands import Hand, Scripted, a_hand, assert_balanced, at_work, message_of, rescue, settled
 from tests.lab import Lab, envelope_json, lab, submission
 from tests.servers import open_server

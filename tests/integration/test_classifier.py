@@ -19,10 +19,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from switchboard.app.access import Access, Principal
-from switchboard.app.classification.models import mcp_url
+from switchboard.app.models.classifier import mcp_url
 from switchboard.app.messages.explain import explain
-from switchboard.app.models import StoredSpending
-from switchboard.app.process_models import ProcessModels
+from switchboard.app.models.dispatcher import StoredSpending
+from switchboard.app.models.process import ProcessModels
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_classifier, make_worker, open_runtime, open_switchboard
@@ -34,11 +34,11 @@ from switchboard.domain.shown import Logged
 from switchboard.journey.classify import RouteLimits
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
-from switchboard.store import classification
-from switchboard.store import routing as store
-from switchboard.store.classification import Reservation
+from switchboard.store.models import classification
+from switchboard.store.work import routing as store
+from switchboard.store.models.classification import Reservation
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import get_message
+from switchboard.store.messages.inbox import get_message
 from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm import Usage as Told
 from tests.hands import at_work

@@ -60,8 +60,8 @@ def test_a_refused_token_is_no_error_of_an_account_that_is_being_removed(
             file.unlink()
         raise TokenRefused("the token is revoked")
 
-    monkeypatch.setattr("switchboard.cli.connect.connect_account", connected)
-    monkeypatch.setattr("switchboard.cli.connect.set_up_logs", lambda _: None)
+    monkeypatch.setattr("switchboard.cli.processes.connect.connect_account", connected)
+    monkeypatch.setattr("switchboard.cli.processes.connect.set_up_logs", lambda _: None)
     code, _, err = Cli(capsys, monkeypatch, {"SWITCHBOARD_CHANNELS_DIR": str(tmp_path)}).run("connect", "house")
     assert (code, err) == ((0, "") if removed else (1, "error: the token is revoked\n"))
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from switchboard.app.classification.model_tests import ModelTestPlace, _find_remedy
+from switchboard.app.models.model_tests import ModelTestPlace, _find_remedy
 from switchboard.app.ops.doctor import check_machine
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.cli.models.views import print_models

@@ -18,7 +18,7 @@ from switchboard.app.ops.maintenance import DeadLetterMaintenance
 from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
 from switchboard.domain.routing import SystemId, Target
 from switchboard.store.books import audit_books
-from switchboard.store.dead_letters import DeadLetterFilter
+from switchboard.store.messages.dead_letters import DeadLetterFilter
 from tests.dead_letters import (
     HANDLER,
     OPERATOR,

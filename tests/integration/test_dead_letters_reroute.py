@@ -12,8 +12,8 @@ from switchboard.app.dead_letters.requests import Bulk, Reroute
 from switchboard.app.ops.maintenance import DeadLetterMaintenance
 from switchboard.domain.errors import Conflict, InvalidInput, Unavailable
 from switchboard.ports.engine import Answer, Journal, NoReply, Refusal, Turn, TurnResult
-from switchboard.store import dead_letters as store
-from switchboard.store.dead_letters import DeadLetterFilter
+from switchboard.store.messages import dead_letters as store
+from switchboard.store.messages.dead_letters import DeadLetterFilter
 from tests.dead_letters import (
     HANDLER,
     OPERATOR,

@@ -16,11 +16,11 @@ from typing import Any, Literal
 import pytest
 from msgspec import structs
 
-from switchboard.app.classification.models import AskingPolicy, by_dispatcher
+from switchboard.app.models.classifier import AskingPolicy, by_dispatcher
 from switchboard.core.classification.prompt import CLOSING, OPENING, AskedMessage, Prompt, route_tool, routing_prompt
 from switchboard.core.policy.breaker import BreakerPolicy
 from switchboard.core.policy.budget import Amount, Cap, SenderCaps
-from switchboard.core.tokens import asked_tokens
+from switchboard.core.text.tokens import asked_tokens
 from switchboard.domain.classification import Candidate, Utterance
 from switchboard.domain.llm import (
     Bill,

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from switchboard.agents.loop.again import wait_for_models
-from switchboard.core.tokens import asked_tokens
+from switchboard.agents.turns.again import wait_for_models
+from switchboard.core.text.tokens import asked_tokens
 from switchboard.domain.llm import ChatMessage, ModelDelta, ModelFailure, Report, Request, Usage
 from switchboard.domain.llm import Reply as Said
 from switchboard.llm.context import LEAST, REMEMBERED_S, Contexts

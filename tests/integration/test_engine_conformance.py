@@ -19,7 +19,7 @@ from switchboard.agents.mcp import McpEngine
 from switchboard.agents.memo import MemoEngine
 from switchboard.ports.engine import Answer, TurnResult
 from switchboard.store.database import Database
-from switchboard.store.memos import StoredMemos
+from switchboard.store.models.memos import StoredMemos
 from switchboard.testing import engines
 from switchboard.testing.echo import Echo
 from switchboard.testing.engines import CHECKS, EngineCheck, Subject

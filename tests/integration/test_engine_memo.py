@@ -16,8 +16,8 @@ import pytest
 from switchboard.agents.memo import MemoEngine, answer_text, excerpt
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.strict import strict
-from switchboard.core.identity import conversation
-from switchboard.core.readers import person_of
+from switchboard.core.envelope.identity import conversation
+from switchboard.core.people.readers import person_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import Conversation, Message, RequestId
@@ -27,12 +27,13 @@ from switchboard.lanes.journal import StepLog, StoredJournal
 from switchboard.lanes.kinds import KINDS
 from switchboard.ports.engine import Answer, NoReply, Turn, TurnResult
 from switchboard.ports.memos import Memo
-from switchboard.store import inbox, lanes
+from switchboard.store.messages import inbox
+from switchboard.store.work import lanes
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.lanes import Settlement
-from switchboard.store.memos import StoredMemos
-from switchboard.store.processes import NewProcess
+from switchboard.store.work.lanes import Settlement
+from switchboard.store.models.memos import StoredMemos
+from switchboard.store.work.processes import NewProcess
 from switchboard.testing.engines import MemoryJournal, Record
 from tests.lab import ROOT, envelope, envelope_json
 from tests.waiting import SOON

@@ -21,8 +21,8 @@ from switchboard.agents.mcp import Carried, route_request
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.envelope import Attachment
 from switchboard.ports.engine import Answer, Turn
-from switchboard.store.files import StoredFiles
-from switchboard.store.history import awaited_files
+from switchboard.store.messages.files import StoredFiles
+from switchboard.store.work.history import awaited_files
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Reply, ScriptedLlm
 from tests.engines import a_hook
@@ -100,7 +100,7 @@ async def test_a_link_is_over_after_an_hour_and_its_time_cannot_be_changed(
     blob, until, signature = link.rpartition("/")[2].split(".")
     longer = f"/v1/files/{blob}.{int(until) + 1}.{signature}"
     assert (await server.http.get(longer, headers=NOBODY)).status_code == 404
-    monkeypatch.setattr("switchboard.store.files.time.time", lambda: float(until) + 1)
+    monkeypatch.setattr("switchboard.store.messages.files.time.time", lambda: float(until) + 1)
     assert (await server.http.get(link, headers=NOBODY)).status_code == 404
 
 

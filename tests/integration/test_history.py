@@ -18,10 +18,11 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import Answer, EngineFailure, Journal, NoReply, Refusal, Turn, TurnResult
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry, EntryCall
-from switchboard.store import compaction, lanes
+from switchboard.store.models import compaction
+from switchboard.store.work import lanes
 from switchboard.store.books import audit_books
-from switchboard.store.history import HistoryAddition, StoredHistory, StoredReaders, entry_rows
-from switchboard.store.lanes import Settlement
+from switchboard.store.work.history import HistoryAddition, StoredHistory, StoredReaders, entry_rows
+from switchboard.store.work.lanes import Settlement
 from tests.hands import a_hand, assert_balanced, at_work, settled
 from tests.integration.test_compaction import OneModel
 from tests.lab import TRUSTING, Lab, lab, submission

@@ -16,9 +16,10 @@ import httpx2
 import pytest
 import structlog
 
-from switchboard.app.messages import hook_accounts, hooks
-from switchboard.app.messages.arriving import Seldom
-from switchboard.app.messages.hook_accounts import HookAccounts
+from switchboard.app.connectors import hook_accounts
+from switchboard.app.connectors import hooks
+from switchboard.app.connectors.arriving import Seldom
+from switchboard.app.connectors.hook_accounts import HookAccounts
 from switchboard.connectors.webhook import bodies
 from switchboard.core.posted import is_packed, unpacked
 from switchboard.domain.errors import NotFound, Unavailable

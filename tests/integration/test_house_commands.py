@@ -12,12 +12,13 @@ from switchboard.domain.routing import Team
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
-from switchboard.store import classification, compaction
-from switchboard.store import lanes as lane_store
-from switchboard.store.history import HistoryAddition, StoredHistory, StoredReaders
+from switchboard.store.models import classification
+from switchboard.store.models import compaction
+from switchboard.store.work import lanes as lane_store
+from switchboard.store.work.history import HistoryAddition, StoredHistory, StoredReaders
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import Acceptance
-from switchboard.store.lanes import Settlement
+from switchboard.store.messages.inbox import Acceptance
+from switchboard.store.work.lanes import Settlement
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm
 from tests.hands import Hand, a_hand, assert_balanced, at_work, settled
 from tests.integration.test_compaction import ANN, OneModel, always, shown, talk

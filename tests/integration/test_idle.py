@@ -22,8 +22,9 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from switchboard.app import models, wiring
-from switchboard.app.models import StoredSpending
+from switchboard.app import wiring
+from switchboard.app.models import dispatcher as models
+from switchboard.app.models.dispatcher import StoredSpending
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import Settings
@@ -34,11 +35,12 @@ from switchboard.lanes.worker import MaintenanceTask
 from switchboard.llm.dispatch import Dispatcher
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
-from switchboard.store import classification, schedule
-from switchboard.store.classification import NewSession, Reservation
+from switchboard.store.models import classification
+from switchboard.store.work import schedule
+from switchboard.store.models.classification import NewSession, Reservation
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import get_message
+from switchboard.store.messages.inbox import get_message
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status
 from tests.hands import at_work
 from tests.lab import spent_on, submission
@@ -265,6 +267,6 @@ async def test_where_no_model_is_configured_nothing_that_asks_one_is_imported(
     assert process.returncode == 0
     assert {name.partition(".")[0] for name in loaded} & {"openai", "anthropic", "mcp"} == set()
     assert "switchboard.server.app" in loaded
-    ours = {name for name in loaded if name.startswith(("switchboard.llm.", "switchboard.app.models"))}
+    ours = {name for name in loaded if name.startswith(("switchboard.llm.", "switchboard.app.models.dispatcher"))}
     assert ours == {"switchboard.llm.port", "switchboard.llm.spec"}
     assert "switchboard.tools.web_fetch" not in loaded

@@ -24,8 +24,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from switchboard.app.access import Principal
-from switchboard.app.classification.models import AskingPolicy, by_dispatcher
-from switchboard.app.models import StoredSpending
+from switchboard.app.models.classifier import AskingPolicy, by_dispatcher
+from switchboard.app.models.dispatcher import StoredSpending
 from switchboard.core.envelope.strict import strict
 from switchboard.domain.classification import Candidate
 from switchboard.domain.envelope import Envelope
@@ -39,8 +39,9 @@ from switchboard.llm.dispatch import Dispatcher
 from switchboard.llm.port import Kind, ModelSession
 from switchboard.llm.spec import ModelSpec
 from switchboard.server.paths import is_public
-from switchboard.store import audit, classification
-from switchboard.store.classification import NewSession
+from switchboard.store.people import audit
+from switchboard.store.models import classification
+from switchboard.store.models.classification import NewSession
 from switchboard.store.ids import new_uuid7
 from switchboard.testing.scripted_llm import ScriptedLlm, obey
 from switchboard.testing.scripted_llm.obey import commands

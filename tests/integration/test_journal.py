@@ -27,7 +27,7 @@ from switchboard.ports.engine import (
     Turn,
     TurnResult,
 )
-from switchboard.store.steps import load_steps
+from switchboard.store.work.steps import load_steps
 from tests.hands import Hand, Scripted, a_hand, all_dead_letters, assert_balanced, at_work, settled
 from tests.lab import Lab, lab, submission
 from tests.waiting import SOON, eventually

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from switchboard.app.classification.models import mcp_url
+from switchboard.app.models.classifier import mcp_url
 from switchboard.app.settings import Settings
-from switchboard.cli import running
+from switchboard.cli.processes import running
 from switchboard.server.listener import bind
 from switchboard.testing import loopback
 

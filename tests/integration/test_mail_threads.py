@@ -16,8 +16,8 @@ from switchboard.domain.ledger import OutboxPart
 from switchboard.journey.accept import Submission
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
-from switchboard.store import inbox
-from switchboard.store.inbox import Acceptance
+from switchboard.store.messages import inbox
+from switchboard.store.messages.inbox import Acceptance
 from tests.hands import assert_balanced, at_work
 from tests.lab import ROOT, Lab, envelope_json, lab, rule, to
 from tests.servers import RULES, TEAMS, open_server

@@ -8,7 +8,7 @@ from switchboard.core.envelope.read import read_envelope
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.envelope import Envelope
 from switchboard.journey.accept import Submission
-from switchboard.store.inbox import Acceptance
+from switchboard.store.messages.inbox import Acceptance
 from tests.lab import lab
 from tests.stored_mails import DESK, RECEIVED, handed_mails, stored_envelopes
 

@@ -13,7 +13,7 @@ import pytest
 from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import McpServerSettings, McpToolSettings, Settings
 from switchboard.ports.checks import CheckResult
-from switchboard.store.mcp_tools import StoredPins
+from switchboard.store.models.mcp_tools import StoredPins
 from switchboard.tools.mcp_server import McpServer
 from tests.commands import Cli
 from tests.mcp_servers import Rogue, a_rogue

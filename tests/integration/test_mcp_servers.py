@@ -19,7 +19,7 @@ import pytest
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.mcp import ListedTool, PinnedTool
 from switchboard.store.database import Database
-from switchboard.store.mcp_tools import StoredPins, accept, list_servers, list_tools
+from switchboard.store.models.mcp_tools import StoredPins, accept, list_servers, list_tools
 from switchboard.tools.mcp_server import McpServer, tools_of
 from switchboard.tools.mcp_spec import ServerSpec
 from switchboard.transport.mcp_call import McpToolResult, ServerFailure

@@ -18,7 +18,7 @@ from switchboard.app.mcp_servers import looked_at
 from switchboard.core.mcp_tools import MOST_SCHEMAS
 from switchboard.ports.engine import Answer, EngineFailure, Fenced, Turn
 from switchboard.store.database import Database
-from switchboard.store.mcp_tools import StoredPins
+from switchboard.store.models.mcp_tools import StoredPins
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from switchboard.testing.scripted_llm.obey import commands

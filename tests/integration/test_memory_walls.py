@@ -22,9 +22,9 @@ from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Reader
-from switchboard.store import facts
+from switchboard.store.models import facts
 from switchboard.store.database import SQL, Database, query
-from switchboard.store.facts import NewFact
+from switchboard.store.models.facts import NewFact
 from switchboard.store.migrate import migrate
 from tests.waiting import eventually
 

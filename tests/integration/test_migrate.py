@@ -23,10 +23,10 @@ from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Reader
 from switchboard.store.database import SCHEMA, Database
-from switchboard.store.history import StoredHistory, StoredReaders
+from switchboard.store.work.history import StoredHistory, StoredReaders
 from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import COMPONENT, Migration, functions, migrate, migrations
-from switchboard.store.processes import NewProcess, list_processes, register
+from switchboard.store.work.processes import NewProcess, list_processes, register
 from tests.processes import environment, running
 from tests.waiting import eventually
 

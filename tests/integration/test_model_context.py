@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.app.classification.model_tests import ModelTestPlace, try_model
+from switchboard.app.models.model_tests import ModelTestPlace, try_model
 from switchboard.app.settings import Settings
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.readers import directory_of, reader_of
+from switchboard.core.people.readers import directory_of, reader_of
 from switchboard.domain.json_values import JsonMapping
 from switchboard.llm.context import Contexts, context_of, of_ollama_shown
 from switchboard.llm.spec import ModelSpec

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.core.tokens import asked_tokens
+from switchboard.core.text.tokens import asked_tokens
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import (
     ChatMessage,

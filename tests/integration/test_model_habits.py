@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from switchboard.app.classification.model_tests import (
+from switchboard.app.models.model_tests import (
     ModelTestPlace,
     Tried,
     parallel_requests,

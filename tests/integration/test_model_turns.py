@@ -20,7 +20,7 @@ from msgspec import structs
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.policy.retry import OutagePolicy
-from switchboard.core.readers import directory_of, reader_of
+from switchboard.core.people.readers import directory_of, reader_of
 from switchboard.core.turns.images import MOST_IMAGE_BYTES, reference
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.json_values import JsonMapping
@@ -31,9 +31,9 @@ from switchboard.journey.turn import DELAYED, TurnLimits
 from switchboard.ports.engine import Answer, Delta, Effect, EngineFailure, Fenced, Outage, Refusal, Turn
 from switchboard.ports.facts import Fact
 from switchboard.ports.tools import ToolOutcome, ToolScope
-from switchboard.store.inbox import Acceptance
-from switchboard.store.steps import Step, StepWrite, write_steps
-from switchboard.store.stopping import stop_message
+from switchboard.store.messages.inbox import Acceptance
+from switchboard.store.work.steps import Step, StepWrite, write_steps
+from switchboard.store.work.stopping import stop_message
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Call, Garbage, Hang, Reply, Request, ScriptedLlm, Status, Usage
 from switchboard.tools.inbox import keep_image

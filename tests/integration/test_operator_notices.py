@@ -11,12 +11,13 @@ from structlog.testing import capture_logs
 from switchboard.app.dead_letters.replies import ReplyNotices
 from switchboard.app.notices import OperatorNotices, unusable
 from switchboard.core.notices import TEST
-from switchboard.core.strangers import Contact
+from switchboard.core.people.strangers import Contact
 from switchboard.domain.ledger import LeasedRow
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
-from switchboard.store import inbox, strangers
-from switchboard.store.connectors import Heartbeat, heartbeat
+from switchboard.store.messages import inbox
+from switchboard.store.people import strangers
+from switchboard.store.connectors.heartbeats import Heartbeat, heartbeat
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import DEFAULT_TEAMS, Lab, lab, submission
 from tests.waiting import eventually

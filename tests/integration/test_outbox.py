@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from switchboard.app.access import Access
-from switchboard.app.messages.connectors import ConnectorService
+from switchboard.app.connectors.work import ConnectorService
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxRow, PartState
 from switchboard.journey.reply import Callback, PullRequest, ReplyService, ReplyWays, SendLeg
@@ -21,10 +21,10 @@ from switchboard.lanes.kinds import NOTICE, SEND, TURN
 from switchboard.lanes.notifier import CHANNEL, Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.channel import Receipt, SendOutcome
-from switchboard.store import outbox
-from switchboard.store.accounts import Holder, lease_account
+from switchboard.store.messages import outbox
+from switchboard.store.connectors.accounts import Holder, lease_account
 from switchboard.store.database import Database
-from switchboard.store.outbox import MAX_SENDS
+from switchboard.store.messages.outbox import MAX_SENDS
 from switchboard.testing.echo import Echo
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import Lab, lab, submission

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from switchboard.connectors.kernel.wire import submitted_form
 from switchboard.domain.envelope import Envelope, Passage
 from switchboard.domain.message import RequestId
-from switchboard.store import inbox
+from switchboard.store.messages import inbox
 from switchboard.testing.connectors import ScriptedPlatform
 from switchboard.testing.connectors.running import connector, scripted, texts, until
 from tests.lab import envelope

@@ -15,7 +15,7 @@ from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.journey.accept import Submission
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
-from switchboard.store.inbox import Acceptance
+from switchboard.store.messages.inbox import Acceptance
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.waiting import eventually
 

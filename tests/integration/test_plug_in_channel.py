@@ -13,8 +13,8 @@ from switchboard.app.channels import known_channels
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
-from switchboard.store.inbox import Acceptance
-from switchboard.store.ledger import decisions_of
+from switchboard.store.messages.inbox import Acceptance
+from switchboard.store.work.ledger import decisions_of
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm
 from switchboard.transport.plug_ins import plug_ins
 from tests.hands import at_work

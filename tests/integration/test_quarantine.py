@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from switchboard.app.access import Principal
-from switchboard.app.messages import quarantine
-from switchboard.app.messages.quarantine import MAX_RAW
+from switchboard.app.connectors import quarantine
+from switchboard.app.connectors.quarantine import MAX_RAW
 from tests.servers import CONNECTOR, Opened, open_server
 
 ACCOUNT = {"channel": "telegram", "endpoint": "bot:house"}

@@ -18,7 +18,7 @@ import pytest
 from msgspec import structs
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.identity import conversation, dedupe_key
+from switchboard.core.envelope.identity import conversation, dedupe_key
 from switchboard.core.policy.budget import Amount, SenderCaps
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.turns.asking import ChatCommand
@@ -38,34 +38,31 @@ from switchboard.domain.routing import (
 from switchboard.domain.shown import ShownState
 from switchboard.lanes import kinds
 from switchboard.ports.channel import Receipt
-from switchboard.store import (
-    approvals,
-    classification,
-    classification_log,
-    dead_letters,
-    deltas,
-    inbox,
-    lanes,
-    ledger,
-    lookup,
-    model_usage,
-    outbox,
-    remote_agents,
-    routing,
-    rules,
-    schedule,
-    traces,
-)
-from switchboard.store.classification import Reservation
-from switchboard.store.classification_log import ClassificationFilter, Correction, LogScope, Sending
+from switchboard.store import lookup, traces
+from switchboard.store.work import approvals
+from switchboard.store.models import classification
+from switchboard.store.models import classification_log
+from switchboard.store.messages import dead_letters
+from switchboard.store.work import deltas
+from switchboard.store.messages import inbox
+from switchboard.store.work import lanes
+from switchboard.store.work import ledger
+from switchboard.store.models import usage as model_usage
+from switchboard.store.messages import outbox
+from switchboard.store.rules import remote_agents
+from switchboard.store.work import routing
+from switchboard.store.rules import versions as rules
+from switchboard.store.work import schedule
+from switchboard.store.models.classification import Reservation
+from switchboard.store.models.classification_log import ClassificationFilter, Correction, LogScope, Sending
 from switchboard.store.database import SQL, Database, query
-from switchboard.store.dead_letters import DeadLetterFilter, DeadLetterHandling
+from switchboard.store.messages.dead_letters import DeadLetterFilter, DeadLetterHandling
 from switchboard.store.ids import new_uuid7
-from switchboard.store.lanes import NewDeadLetter, Settlement
-from switchboard.store.model_usage import UsagePeriod
-from switchboard.store.replay import cases_since, count_cases
-from switchboard.store.routing import Routed
-from switchboard.store.steps import Step, StepWrite, forget_events, load_steps, write_steps
+from switchboard.store.work.lanes import NewDeadLetter, Settlement
+from switchboard.store.models.usage import UsagePeriod
+from switchboard.store.rules.replay import cases_since, count_cases
+from switchboard.store.work.routing import Routed
+from switchboard.store.work.steps import Step, StepWrite, forget_events, load_steps, write_steps
 from switchboard.testing.engines import a_turn
 from tests.hands import a_hand, pass_through
 from tests.lab import ROOT, envelope, lab

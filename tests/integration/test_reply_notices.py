@@ -15,8 +15,9 @@ from switchboard.domain.errors import Conflict
 from switchboard.domain.ledger import LeasedRow
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt, SendFailure
-from switchboard.store import books, dead_letters
-from switchboard.store.dead_letters import ALL_DEAD_LETTERS, Backoff
+from switchboard.store import books
+from switchboard.store.messages import dead_letters
+from switchboard.store.messages.dead_letters import ALL_DEAD_LETTERS, Backoff
 from tests.dead_letters import OPERATOR, WHY, opened, to_butler
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import Lab, submission

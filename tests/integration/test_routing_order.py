@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from switchboard.domain.routing import Classified, Team
 from switchboard.journey.ask import ClassifierBusy, Question
 from switchboard.journey.classify import RouteLimits
-from switchboard.store.inbox import Acceptance
-from switchboard.store.routing import waiting_of
+from switchboard.store.messages.inbox import Acceptance
+from switchboard.store.work.routing import waiting_of
 from tests.hands import all_dead_letters, assert_balanced, at_work, settled
 from tests.integration.test_classify import Held, Model, chosen, delivered, to_a
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to

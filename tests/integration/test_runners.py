@@ -32,8 +32,8 @@ from switchboard.ports.engine import (
 )
 from switchboard.ports.history import Entry
 from switchboard.ports.tools import ToolOutcome, ToolScope
-from switchboard.store import approvals as store
-from switchboard.store.approvals import StoredApprovals
+from switchboard.store.work import approvals as store
+from switchboard.store.work.approvals import StoredApprovals
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.turns import open_models, open_turns, process_message
 from tests.asking import spec

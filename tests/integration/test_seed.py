@@ -15,12 +15,13 @@ from switchboard.app.rules.seed import read_seed, seed_teams
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.strangers import Contact
+from switchboard.core.people.strangers import Contact
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import RuleSet
-from switchboard.store import audit, strangers
+from switchboard.store.people import audit
+from switchboard.store.people import strangers
 from switchboard.store.database import Database
-from switchboard.store.teams import load_with_rules_of, rule_set_version, team_ids
+from switchboard.store.rules.teams import load_with_rules_of, rule_set_version, team_ids
 from tests.hands import a_hand
 from tests.processes import butler, write_teams
 

@@ -41,9 +41,9 @@ from switchboard.ports.engine import (
     TurnResult,
 )
 from switchboard.ports.tools import ToolOutcome, ToolScope
-from switchboard.store.history import StoredHistory, StoredReaders
-from switchboard.store.inbox import Acceptance
-from switchboard.store.stopping import stop_message
+from switchboard.store.work.history import StoredHistory, StoredReaders
+from switchboard.store.messages.inbox import Acceptance
+from switchboard.store.work.stopping import stop_message
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, ScriptedLlm, Status
 from switchboard.testing.scripted_llm.faults import Where
 from switchboard.tools.threads import StopSignal, in_thread

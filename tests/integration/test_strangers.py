@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS, Channels
-from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy, code_in, contact_of
+from switchboard.core.people.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy, code_in, contact_of
 from switchboard.core.turns.house import START
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.routing import SystemId, Team
@@ -26,8 +26,8 @@ from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import PullRequest
 from switchboard.journey.strangers import LATE_TEXT, OWNER_TEXT, PAIRED_TEXT, STRANGER_TEXT, Strangers
-from switchboard.store import strangers as store
-from switchboard.store import teams
+from switchboard.store.people import strangers as store
+from switchboard.store.rules import teams
 from switchboard.store.books import audit_books
 from switchboard.store.clock import DatabaseClock
 from tests.hands import assert_balanced, at_work, settled

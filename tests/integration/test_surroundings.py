@@ -24,9 +24,9 @@ from switchboard.domain.routing import Team
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, Turn, TurnResult
 from switchboard.ports.surroundings import Surrounding
-from switchboard.store.accounts import Holder, lease_account
-from switchboard.store.history import StoredHistory, StoredReaders
-from switchboard.store.surroundings import StoredSurroundings
+from switchboard.store.connectors.accounts import Holder, lease_account
+from switchboard.store.work.history import StoredHistory, StoredReaders
+from switchboard.store.work.surroundings import StoredSurroundings
 from switchboard.testing.scripted_llm import Reply, ScriptedLlm
 from tests.asking import spec
 from tests.engines import Book

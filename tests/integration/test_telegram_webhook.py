@@ -11,14 +11,16 @@ from typing import Any
 import httpx2
 import pytest
 
-from switchboard.app.messages import hook_accounts, hooks, posted
+from switchboard.app.connectors import hook_accounts
+from switchboard.app.connectors import hooks
+from switchboard.app.connectors import posted
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
 from switchboard.cli.channels.account import connect_account
 from switchboard.connectors.kernel.accounts import configured
 from switchboard.connectors.telegram import channel
 from switchboard.connectors.telegram.posted import secret_word
-from switchboard.store import posted as store
+from switchboard.store.connectors import posted as store
 from switchboard.store.database import query
 from switchboard.testing.bot_api import TOKEN, BotApi
 from tests.bot_api import bot_of

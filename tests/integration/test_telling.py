@@ -18,8 +18,8 @@ from switchboard.app.ops.calls import check_calls
 from switchboard.app.ops.maintenance import maintenance_tasks
 from switchboard.app.settings import DeadLetterSettings, Settings, WebhookSettings
 from switchboard.domain.errors import ConfigurationError
-from switchboard.store import dead_letters
-from switchboard.store.dead_letters import DeadLetterHandling
+from switchboard.store.messages import dead_letters
+from switchboard.store.messages.dead_letters import DeadLetterHandling
 from switchboard.transport.signed_post import verify
 from tests.engines import Hook, a_hook
 from tests.lab import DEFAULT_TEAMS, Lab, lab, submission

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from switchboard.agents.loop.asking import OUTSIDE, STRANGE
+from switchboard.agents.turns.asking import OUTSIDE, STRANGE
 from switchboard.agents.trio.port import PlanQuestion, Reviewed
 from switchboard.core.planning.machine import Plan
 from switchboard.domain.json_values import JsonMapping

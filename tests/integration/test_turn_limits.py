@@ -12,8 +12,8 @@ import pytest
 
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.app.metrics import Metrics
-from switchboard.app.models import open_models
-from switchboard.app.process_models import ProcessModels
+from switchboard.app.models.dispatcher import open_models
+from switchboard.app.models.process import ProcessModels
 from switchboard.app.settings import Settings
 from switchboard.core.policy.budget import Amount, SenderCaps
 from switchboard.core.policy.retry import OutagePolicy
@@ -26,8 +26,9 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import EngineContext
 from switchboard.ports.models import Asking
 from switchboard.ports.tools import Tool, ToolOutcome, ToolScope
-from switchboard.store import ledger, model_usage
-from switchboard.store.classification import Reservation
+from switchboard.store.work import ledger
+from switchboard.store.models import usage as model_usage
+from switchboard.store.models.classification import Reservation
 from switchboard.store.ids import new_uuid7
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm, Status, Usage
 from tests.engines import Book

@@ -22,9 +22,9 @@ from switchboard.lanes.journal import StoredJournal
 from switchboard.lanes.waiting import resume
 from switchboard.ports import engine as ports
 from switchboard.ports.engine import Answer, Decided, EngineFailure, Parked, Refusal, Turn, TurnResult
-from switchboard.store import lanes
-from switchboard.store.ledger import deliveries_of
-from switchboard.store.steps import forget_events
+from switchboard.store.work import lanes
+from switchboard.store.work.ledger import deliveries_of
+from switchboard.store.work.steps import forget_events
 from tests.hands import Hand, Scripted, a_hand, all_dead_letters, assert_balanced, at_work, rescue, settled, turns
 from tests.lab import Lab, lab, submission
 from tests.waiting import eventually

@@ -15,7 +15,7 @@ from switchboard.domain.ledger import Item
 from switchboard.lanes.journal import StoredJournal
 from switchboard.lanes.waiting import resume
 from switchboard.ports.engine import Fenced, Parked
-from switchboard.store import lanes
+from switchboard.store.work import lanes
 from tests.hands import Hand, a_hand, assert_balanced, rescue
 from tests.integration.test_waiting import journal_of
 from tests.lab import Lab, lab, submission

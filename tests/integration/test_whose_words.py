@@ -18,7 +18,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from switchboard.agents.loop.asking import OUTSIDE
+from switchboard.agents.turns.asking import OUTSIDE
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.agents.trio.engine import TrioEngine
 from switchboard.core.passages.showing import NOTE
@@ -29,8 +29,8 @@ from switchboard.journey.compaction import Compactor
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import Answer, Decided, Engine, EngineContext, Parked, Turn
 from switchboard.ports.history import Entry
-from switchboard.store.facts import StoredFacts
-from switchboard.store.history import StoredHistory, StoredReaders
+from switchboard.store.models.facts import StoredFacts
+from switchboard.store.work.history import StoredHistory, StoredReaders
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from switchboard.tools.files import file_tools

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard.core.blobs import Sniffed, named_blobs, sniff
+from switchboard.core.files.blobs import Sniffed, named_blobs, sniff
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import InvalidInput
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.lenient import clean
+from switchboard.core.text.lenient import clean
 from switchboard.domain.llm import ChatMessage, OfferedTool, Request, ToolCall, ToolResult
 from switchboard.llm.bodies import in_form, local_chat
 from switchboard.llm.call_form import FormedAnswer, FormListener, TextReader, read_form

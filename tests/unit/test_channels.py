@@ -20,7 +20,7 @@ from switchboard.core.envelope.strict import strict
 from switchboard.core.mail.auth import MAX_HEADER, mail_auth
 from switchboard.core.mail.headers import address
 from switchboard.core.routing import facts as routing
-from switchboard.core.words import near, or_list
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.ports.channel import MAX_REPLIED, SEVERAL, Form, Replied

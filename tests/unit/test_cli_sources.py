@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from switchboard.cli.importing.sources import SourceKind, find_sources, read_items, thread_of
-from switchboard.core.imports import MAX_ENTRY
+from switchboard.core.files.imports import MAX_ENTRY
 from switchboard.domain.errors import InvalidInput, NotFound
 
 MAIL = b"From: joe@example.org\r\nMessage-ID: <1@x>\r\n\r\nhello\r\n"

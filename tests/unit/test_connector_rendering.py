@@ -21,7 +21,7 @@ from switchboard.connectors.kernel.parts import (
     without_files,
 )
 from switchboard.connectors.kernel.rendering import render, rich_text
-from switchboard.core.reply_files import size_text
+from switchboard.core.files.reply_files import size_text
 from switchboard.ports.connector import Capabilities, FileOut, Markup
 from tests.unit.test_connector_chunking import TEXTS
 

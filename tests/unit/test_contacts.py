@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.strangers import Contact, Scope, require_possible
+from switchboard.core.people.strangers import Contact, Scope, require_possible
 from switchboard.domain.errors import InvalidInput
 
 

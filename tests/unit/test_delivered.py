@@ -13,8 +13,8 @@ import pytest
 from msgspec import structs
 
 from switchboard.agents.delivery import delivery_json
-from switchboard.agents.loop.options import TurnOptions
-from switchboard.agents.loop.toolbox import granted_to
+from switchboard.agents.turns.options import TurnOptions
+from switchboard.agents.turns.toolbox import granted_to
 from switchboard.agents.mcp import Carried, route_request
 from switchboard.core.envelope.stored import stored_envelope, stored_json
 from switchboard.core.remote_agents import RouteDocument

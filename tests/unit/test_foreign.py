@@ -16,9 +16,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from switchboard.agents.loop.asking import People
-from switchboard.agents.loop.options import TurnOptions
-from switchboard.agents.loop.toolbox import granted_to
+from switchboard.agents.turns.asking import People
+from switchboard.agents.turns.options import TurnOptions
+from switchboard.agents.turns.toolbox import granted_to
 from switchboard.agents.model.options import ModelOptions
 from switchboard.agents.trio.options import TrioOptions
 from switchboard.core.passages.own import read_passages

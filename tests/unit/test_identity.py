@@ -1,4 +1,4 @@
-"""`core/identity.py`: which events are one event, and which messages one conversation."""
+"""`core/envelope/identity.py`: which events are one event, and which messages one conversation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core import identity
+from switchboard.core.envelope import identity
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.identity import MAX_KEY
+from switchboard.core.envelope.identity import MAX_KEY
 from switchboard.domain.envelope import Control, Envelope, Event, Payload, Sender, Source
 from tests.strategies import NOW, envelopes, json_values, words
 

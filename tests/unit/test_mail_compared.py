@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from switchboard.connectors.kernel.intake import mark_of
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.identity import content_of, dedupe_key
+from switchboard.core.envelope.identity import content_of, dedupe_key
 from switchboard.core.mail import compared
 from switchboard.core.mail.compared import compared_text
 from switchboard.core.mail.envelope import Mail, envelope_of_head

@@ -11,7 +11,7 @@ import pytest
 from anthropic import AsyncAnthropic
 from httpx2 import AsyncClient
 
-from switchboard.app.classification.models import mcp_url
+from switchboard.app.models.classifier import mcp_url
 from switchboard.app.settings import ModelSettings, Settings, load_settings
 from switchboard.domain.llm import NotAsked, Outcome
 from switchboard.llm import anthropic_api, openai_api

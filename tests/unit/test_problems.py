@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from switchboard.app.settings import Settings
 from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.connectors.telegram.settings import TelegramAccountSettings
-from switchboard.core.problems import after, path_of, shown, wrong
+from switchboard.core.text.problems import after, path_of, shown, wrong
 from switchboard.server.app import PARTS
 from switchboard.server.contracts.gateway import SendParams
 from switchboard.server.contracts.messages import AccountLeaseBody, Body, OutboxNext, ResponseBody

@@ -72,7 +72,7 @@ def test_a_function_that_is_called_through_its_module_is_counted_apart(other: st
 def test_functions_of_the_store_and_commands_in_the_table_are_not_public_ones_of_modules() -> None:
     modules = [
         module_of("store/a.py", "def find(): ..."),
-        module_of("cli/run.py", "def up(): ..."),
+        module_of("cli/processes/commands.py", "def up(): ..."),
         module_of("cli/main.py", "PLACE = 'run:up'"),
     ]
     assert [kind for one in find_functions(modules, LISTS) for kind in kinds_of(one, LISTS)] == []

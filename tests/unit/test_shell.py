@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.shell import Spoken, quoted
+from switchboard.core.text.shell import Spoken, quoted
 
 MARK, OTHER = "a" * 32, "b" * 32
 REPORT = b"\x1e%s\x1f3\x1e" % MARK.encode()

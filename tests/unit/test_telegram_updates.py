@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from switchboard.connectors.telegram.updates import KINDS, Me, read
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.identity import dedupe_key
+from switchboard.core.envelope.identity import dedupe_key
 from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import FileIn, Inbound, Unreadable

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.arguments import complaint, complaints
-from switchboard.core.cut import cut
+from switchboard.core.text.cut import cut
 from switchboard.core.mcp_tools import MOST_NAME, MOST_SCHEMAS
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.sandbox import SandboxRules

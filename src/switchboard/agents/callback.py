@@ -1,7 +1,7 @@
 """Replies of `api` endpoints, posted to clients that want them pushed.
 
 `app/wiring.py` makes the callbacks from the settings; `journey/reply.py` calls `send` with a reply from the outbox,
-which returns a receipt and never raises. Next: `store/outbox.py`, where the receipt is settled.
+which returns a receipt and never raises. Next: `store/messages/outbox.py`, where the receipt is settled.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from switchboard.core.blobs import PREFIX
-from switchboard.core.storable import storable_text
+from switchboard.core.files.blobs import PREFIX
+from switchboard.core.text.storable import storable_text
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject

@@ -44,7 +44,7 @@ from switchboard.agents.delivery import (
     text_result,
 )
 from switchboard.agents.files import TurnDirectory, left_in, turn_directory
-from switchboard.core.storable import storable_text
+from switchboard.core.text.storable import storable_text
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Files, Journal, NoEffect, Turn, TurnResult

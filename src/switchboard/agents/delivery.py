@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from pydantic import BaseModel, PositiveFloat, ValidationError
 from pydantic_core import ErrorDetails
 
-from switchboard.core.blobs import PREFIX, UNKNOWN
+from switchboard.core.files.blobs import PREFIX, UNKNOWN
 from switchboard.core.passages.own import has_others_words, passages_of
-from switchboard.core.problems import after, path_of, wrong
-from switchboard.core.reply_files import reply_name
-from switchboard.core.storable import storable_text
-from switchboard.core.words import near, or_list
+from switchboard.core.text.problems import after, path_of, wrong
+from switchboard.core.files.reply_files import reply_name
+from switchboard.core.text.storable import storable_text
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.envelope import Attachment, Envelope, Passage
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Member

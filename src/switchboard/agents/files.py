@@ -16,8 +16,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.blobs import UNKNOWN, safe_name, stored_blob
-from switchboard.core.reply_files import reply_name
+from switchboard.core.files.blobs import UNKNOWN, safe_name, stored_blob
+from switchboard.core.files.reply_files import reply_name
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.engine import Files, Turn

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from switchboard.agents.delivery import EngineOptions, delivery_json, parse_said, read_options, run_step, text_result
 from switchboard.agents.files import linked, upload_url
-from switchboard.core.storable import storable_text
+from switchboard.core.text.storable import storable_text
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.ledger import FailureClass
 from switchboard.domain.routing import Member

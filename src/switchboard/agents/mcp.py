@@ -45,7 +45,7 @@ from switchboard.core.remote_agents import (
     Subrequest,
     read_response,
 )
-from switchboard.core.storable import storable_text
+from switchboard.core.text.storable import storable_text
 from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Member

@@ -1,7 +1,7 @@
 """Engine `memo`: stores every message and finds earlier ones; needs no model, and says so.
 
 `journey/turn.py` calls `MemoEngine.run`, which stores the message as a memo in the database and answers with the
-nearest earlier memos. Next: `store/memos.py`.
+nearest earlier memos. Next: `store/models/memos.py`.
 
 What one person wrote is never shown to another: in a private chat only that person's own memos are shown; where others
 can read along, only memos of the same conversation.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-from switchboard.core.readers import is_private, person_of
+from switchboard.core.people.readers import is_private, person_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.engine import Answer, Engine, EngineContext, Journal, NoReply, Turn, TurnResult

@@ -36,12 +36,13 @@ from switchboard.domain.errors import (
 )
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.shown import AuditEntry
-from switchboard.store import audit, classification
-from switchboard.store import tokens as store
-from switchboard.store.classification import SESSION_PREFIX, ClassificationSession
+from switchboard.store.people import audit
+from switchboard.store.models import classification
+from switchboard.store.people import tokens as store
+from switchboard.store.models.classification import SESSION_PREFIX, ClassificationSession
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.tokens import Role, Token
+from switchboard.store.people.tokens import Role, Token
 
 __all__ = ["Access", "Action", "AnyRole", "Issued", "Principal", "Role", "Token", "ensure_operator_token"]
 

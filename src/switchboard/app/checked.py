@@ -1,6 +1,6 @@
 """Checks all input of a start before anything is written: settings, channels, team files, webhooks.
 
-Called by `cli/running.py`, which imports the rest while the database starts, so this module must import fast; and by
+Called by `cli/processes/running.py`, which imports the rest while the database starts, so this module must import fast; and by
 `wiring.py`. In: settings; out: a `CheckedSettings`, or a ConfigurationError. Next: `database.py`.
 """
 

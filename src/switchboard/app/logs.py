@@ -21,7 +21,7 @@ from typing import Final, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from switchboard.core.visible import escaped
+from switchboard.core.text.visible import escaped
 from switchboard.domain.errors import ConfigurationError
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}

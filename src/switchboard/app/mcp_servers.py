@@ -1,7 +1,7 @@
 """Operators' view of MCP servers' tools, and acceptance of tools, which is audited.
 
 HTTP calls `McpServerService`, doctor `check_servers`. In: names of servers; out: their tools, and what has changed.
-Next: `store/mcp_tools.py`.
+Next: `store/models/mcp_tools.py`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from msgspec import Struct, field
 
 from switchboard.app.access import OPERATOR, Action, Principal
 from switchboard.core.mcp_tools import MOST_SCHEMAS, pinned, size_of, tool_name, unusable
-from switchboard.core.words import offer, or_list
+from switchboard.core.text.words import offer, or_list
 from switchboard.domain.errors import ConfigurationError, Conflict, NotFound
 from switchboard.domain.routing import Team
 from switchboard.domain.shown import ShownMcpServer, ShownMcpTool
 from switchboard.ports.checks import MOST, CheckResult, count_of, error, ok, warning
 from switchboard.ports.mcp import ListedTool
-from switchboard.store import audit, mcp_tools, teams
+from switchboard.store.people import audit
+from switchboard.store.models import mcp_tools
+from switchboard.store.rules import teams
 from switchboard.store.database import Database
-from switchboard.store.mcp_tools import KeptTool
+from switchboard.store.models.mcp_tools import KeptTool
 from switchboard.tools.mcp_server import tools_of
 from switchboard.tools.mcp_spec import ALL, DeclaredTool, ServerSpec
 from switchboard.transport.mcp_call import ServerFailure

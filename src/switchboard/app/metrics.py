@@ -14,21 +14,18 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from switchboard.domain.shown import Connector
-from switchboard.store import (
-    approvals,
-    books,
-    connectors,
-    dead_letters,
-    inbox,
-    ledger,
-    model_usage,
-    outbox,
-    processes,
-    quarantine,
-    traces,
-)
+from switchboard.store import books, traces
+from switchboard.store.work import approvals
+from switchboard.store.connectors import heartbeats as connectors
+from switchboard.store.messages import dead_letters
+from switchboard.store.messages import inbox
+from switchboard.store.work import ledger
+from switchboard.store.models import usage as model_usage
+from switchboard.store.messages import outbox
+from switchboard.store.work import processes
+from switchboard.store.connectors import quarantine
 from switchboard.store.database import Database
-from switchboard.store.outbox import OpenReplies
+from switchboard.store.messages.outbox import OpenReplies
 
 _LANE_STATES: Final = ("ready", "running", "paused")
 _UNSENT_STATES: Final = ("uncertain", "failed", "dead")

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from switchboard.core.identity import chat_conversation, event_key
+from switchboard.core.envelope.identity import chat_conversation, event_key
 from switchboard.core.notices import (
     NOTICE,
     TEST,
@@ -40,11 +40,11 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.channel import Channel
 from switchboard.ports.checks import CheckResult, error, ok, warning
-from switchboard.store import inbox
+from switchboard.store.messages import inbox
 from switchboard.store import notices as store
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import Arrival
+from switchboard.store.messages.inbox import Arrival
 from switchboard.store.notices import LOG, ChatStanding
 
 log = structlog.get_logger(__name__)

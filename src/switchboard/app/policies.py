@@ -16,7 +16,7 @@ import structlog
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
 from switchboard.connectors.kernel.accounts import declared
-from switchboard.core.strangers import Policy
+from switchboard.core.people.strangers import Policy
 from switchboard.domain.errors import ConfigurationError
 
 _LOOK_S: Final = 1.0

@@ -1,7 +1,7 @@
 """Keeps a running server registered, alongside the workers.
 
 `wiring.py` runs it in the background. It shows which releases are running; no lane depends on it. Next:
-`store/processes.py`.
+`store/work/processes.py`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import structlog
 from switchboard import __version__
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.lanes.kinds import KINDS
-from switchboard.store import lanes, processes
+from switchboard.store.work import lanes
+from switchboard.store.work import processes
 from switchboard.store.database import Database
-from switchboard.store.processes import NewProcess
+from switchboard.store.work.processes import NewProcess
 
 log = structlog.get_logger(__name__)
 

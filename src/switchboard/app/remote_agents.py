@@ -2,7 +2,7 @@
 
 HTTP, MCP and the command line call `Registry` with the caller's `Principal`. In: heartbeats of butlers, orders of
 operators; out: the butler's present state. Changes are audited, mere heartbeats are not. Next:
-`store/remote_agents.py`.
+`store/rules/remote_agents.py`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from msgspec.structs import replace
 
 from switchboard.app.access import AGENT, OPERATOR, Access, Action, Principal
 from switchboard.app.runtime import Runtime
-from switchboard.core.outside import outside_json
-from switchboard.core.tokens import estimate_tokens
+from switchboard.core.text.outside import outside_json
+from switchboard.core.text.tokens import estimate_tokens
 from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, InvalidInput, NotFound, Overloaded
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.remote_agents import Liveness, RemoteAgent
 from switchboard.domain.routing import Member, SystemId
 from switchboard.lanes.notifier import RULES
-from switchboard.store import audit
-from switchboard.store import remote_agents as store
-from switchboard.store.remote_agents import ANNOUNCED_EVERY_S, Announcement, Beat, Registered, TooSoon, endpoint_in_use
+from switchboard.store.people import audit
+from switchboard.store.rules import remote_agents as store
+from switchboard.store.rules.remote_agents import ANNOUNCED_EVERY_S, Announcement, Beat, Registered, TooSoon, endpoint_in_use
 from switchboard.transport.signed_post import PostError, check_url, checked_addresses
 
 BEAT: Final = Action("beat", AGENT)

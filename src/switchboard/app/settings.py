@@ -23,9 +23,9 @@ from switchboard.app.whereabouts import HOST, PORT, Host, Port, Whereabouts, def
 from switchboard.core.notices import ADDRESS
 from switchboard.core.policy.budget import Cap, SenderCaps
 from switchboard.core.policy.liveness import LivenessPolicy
-from switchboard.core.problems import shown, wrong
+from switchboard.core.text.problems import shown, wrong
 from switchboard.core.schedules import Schedule, parse_window
-from switchboard.core.strangers import Policy
+from switchboard.core.people.strangers import Policy
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.embedded.sizes import Size

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from switchboard.app.ownership import read_ours
-from switchboard.core.problems import after, path_of, wrong
+from switchboard.core.text.problems import after, path_of, wrong
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 

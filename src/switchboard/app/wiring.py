@@ -1,6 +1,6 @@
 """The composition root: settings in, running parts out, in one straight line; things close in reverse order.
 
-`cli/working.py` calls it. No part looks up another; the parts that only interfaces need are put together in
+`cli/processes/working.py` calls it. No part looks up another; the parts that only interfaces need are put together in
 `server/http/services.py`, from the `Switchboard` made here.
 """
 
@@ -31,7 +31,7 @@ from switchboard.app.ops.engines import (
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.ops.results import erase_results
 from switchboard.app.ops.traces import TraceExport, open_sink
-from switchboard.app.process_models import ProcessModels, compacting
+from switchboard.app.models.process import ProcessModels, compacting
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import seed_teams
 from switchboard.app.runtime import Runtime, Switchboard
@@ -52,10 +52,10 @@ from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
 from switchboard.ports.models import Models
-from switchboard.store import remote_agents
+from switchboard.store.rules import remote_agents
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
-from switchboard.store.mcp_tools import StoredPins
+from switchboard.store.models.mcp_tools import StoredPins
 from switchboard.tools.mcp_servers import McpServers
 from switchboard.tools.results import DIRECTORY
 from switchboard.transport.mail_reading import MailReader
@@ -223,7 +223,7 @@ def make_classifier(runtime: Runtime, models: ProcessModels) -> Classifier | Non
     settings = runtime.settings
     if not settings.classify.models:
         return None
-    from switchboard.app.classification.models import open_classifier
+    from switchboard.app.models.classifier import open_classifier
 
     return open_classifier(settings, runtime.database, models.open().dispatcher)
 

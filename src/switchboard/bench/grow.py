@@ -33,10 +33,16 @@ from switchboard.journey.accept import Submission
 from switchboard.journey.reply import PullRequest
 from switchboard.lanes.kinds import KINDS
 from switchboard.ports.channel import Receipt
-from switchboard.store import books, dead_letters, inbox, lanes, ledger, outbox, processes
+from switchboard.store import books
+from switchboard.store.messages import dead_letters
+from switchboard.store.messages import inbox
+from switchboard.store.work import lanes
+from switchboard.store.work import ledger
+from switchboard.store.messages import outbox
+from switchboard.store.work import processes
 from switchboard.store.database import Database
-from switchboard.store.dead_letters import ALL_DEAD_LETTERS, DeadLetterFilter
-from switchboard.store.processes import NewProcess
+from switchboard.store.messages.dead_letters import ALL_DEAD_LETTERS, DeadLetterFilter
+from switchboard.store.work.processes import NewProcess
 
 _REAL: Final = 20
 """Messages that are really processed first, and are then copied."""

@@ -13,7 +13,7 @@ import typer
 from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.output import Cursor, Json, clean, details, one_line, show, show_page, state, table, when
-from switchboard.core.outside import outside_json
+from switchboard.core.text.outside import outside_json
 from switchboard.core.turns.asking import displayed
 
 app = typer.Typer(

@@ -18,7 +18,7 @@ from switchboard.app.ops.rollback import roll_back
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.open_work import say_open_work
 from switchboard.cli.output import clean, show
-from switchboard.cli.parts import NoBackup
+from switchboard.cli.processes.parts import NoBackup
 from switchboard.cli.sizes import bytes_in_words, shown_progress
 from switchboard.connectors.kernel.pausing import paused_account
 

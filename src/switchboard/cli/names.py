@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from switchboard.cli.client import Client, ask
-from switchboard.core.words import near, or_list
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 
 _WITH_TOOLS: Final = frozenset({"model", "trio"})

@@ -13,7 +13,7 @@ from switchboard.cli.ids import ask_about
 from switchboard.cli.messages.talk import described
 from switchboard.cli.output import Cursor, Json, clean, details, one_line, show, show_page, state, table, when
 from switchboard.cli.saving import saved
-from switchboard.core.reply_files import reply_name
+from switchboard.core.files.reply_files import reply_name
 from switchboard.domain.ledger import OutboxState
 
 app = typer.Typer(help="Outgoing replies: list them, show one, save its files, or send it again.", no_args_is_help=True)

@@ -29,9 +29,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from switchboard.core.problems import wrong
-from switchboard.core.visible import visible
-from switchboard.core.words import near, or_list
+from switchboard.core.text.problems import wrong
+from switchboard.core.text.visible import visible
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.errors import (
     Forbidden,
     NotFound,

@@ -14,8 +14,8 @@ from switchboard.cli.ids import ask_about
 from switchboard.cli.names import butler
 from switchboard.cli.output import Cursor, Json, clean, details, one_of, show, show_page, state, table, when
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.strangers import owner_by_code_mistake
-from switchboard.core.words import offer
+from switchboard.core.people.strangers import owner_by_code_mistake
+from switchboard.core.text.words import offer
 
 app = typer.Typer(help="Decide who may write: list, approve, deny or revoke senders; make codes.", no_args_is_help=True)
 

@@ -12,7 +12,7 @@ from switchboard.cli.client import Client, ask, part
 from switchboard.cli.missing import MissingOption
 from switchboard.cli.names import butler
 from switchboard.cli.output import Json, clean, details, errors, one_of, show, table, wants_json, when
-from switchboard.core.words import near, or_list
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 
 app = typer.Typer(help="Create, list and revoke tokens.", no_args_is_help=True)

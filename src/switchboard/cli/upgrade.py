@@ -17,7 +17,7 @@ from switchboard.app.ops.upgrade_check import Trial, UpgradeCheck, check_upgrade
 from switchboard.app.settings import load_settings
 from switchboard.cli.db import migrate
 from switchboard.cli.output import FAILED, OK, done, show
-from switchboard.cli.parts import NoBackup
+from switchboard.cli.processes.parts import NoBackup
 from switchboard.cli.sizes import bytes_in_words
 
 Check = Annotated[

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.core.arguments import referred
-from switchboard.core.outside import outside_json
+from switchboard.core.text.outside import outside_json
 from switchboard.ports.mcp import ListedTool, PinnedTool
 from switchboard.ports.tools import ToolSpec
 

@@ -1,6 +1,6 @@
 """Requests posted to `/hooks/{account}`: decompression, their form for replays, and the client's address. Pure.
 
-`app/messages/hooks.py` calls it. Next: `ports/connector.py`, where `Posted` is.
+`app/connectors/hooks.py` calls it. Next: `ports/connector.py`, where `Posted` is.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from switchboard.core.lenient import clean, count, items, json_value, mapping, money, plain, string, told
+from switchboard.core.text.lenient import clean, count, items, json_value, mapping, money, plain, string, told
 from switchboard.domain.llm import Reply, ToolCall, Usage
 
 ARGUMENT_KEYS: Final = ("input", "args", "arguments", "parameters", "params")

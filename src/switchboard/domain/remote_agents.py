@@ -1,6 +1,6 @@
 """A remote butler: whether it is alive, and what it announces.
 
-`store/remote_agents.py` reads it; `core/policy/liveness.py` judges it. Next: `core/remote_agents.py`, its requests
+`store/rules/remote_agents.py` reads it; `core/policy/liveness.py` judges it. Next: `core/remote_agents.py`, its requests
 and responses.
 """
 

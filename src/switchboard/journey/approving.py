@@ -13,8 +13,8 @@ from typing import Final, Literal, Protocol
 import structlog
 from msgspec import Struct
 
-from switchboard.core.owners import decides_in_chat
-from switchboard.core.readers import directory_of, person_of
+from switchboard.core.people.owners import decides_in_chat
+from switchboard.core.people.readers import directory_of, person_of
 from switchboard.core.turns.asking import ChatCommand, Verb, chosen, command_in, fits_chat, notice, short
 from switchboard.core.turns.choices import Press, mark_of, one_line, press_in, standing
 from switchboard.core.turns.command import answer_text, command_text
@@ -27,8 +27,9 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.engine import Answer, NoReply, Turn, TurnResult
 from switchboard.ports.facts import Reader
-from switchboard.store import approvals as store
-from switchboard.store import audit, steps
+from switchboard.store.work import approvals as store
+from switchboard.store.people import audit
+from switchboard.store.work import steps
 from switchboard.store.database import Database
 
 log = structlog.get_logger(__name__)

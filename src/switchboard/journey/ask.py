@@ -29,8 +29,8 @@ from switchboard.core.classification.history import LIMITS, select_history
 from switchboard.core.classification.judge import is_ours, parse_calls, reconcile, unfit
 from switchboard.core.classification.prompt import AskedMessage, Prompt, route_tool, routing_prompt
 from switchboard.core.classification.result import in_no_part, word_by_word
-from switchboard.core.lenient import shown
-from switchboard.core.tokens import asked_tokens, estimate_tokens
+from switchboard.core.text.lenient import shown
+from switchboard.core.text.tokens import asked_tokens, estimate_tokens
 from switchboard.core.uuid7 import uuid7_time
 from switchboard.domain.classification import Candidate, Classification, Utterance
 from switchboard.domain.envelope import Attachment
@@ -42,8 +42,8 @@ from switchboard.domain.shown import ClassificationRow
 from switchboard.journey.route_call import take
 from switchboard.ports.channel import Strategy
 from switchboard.ports.engine import NOT_DONE, Journal
-from switchboard.store import classification as store
-from switchboard.store.classification import ClassificationSession, NewSession
+from switchboard.store.models import classification as store
+from switchboard.store.models.classification import ClassificationSession, NewSession
 from switchboard.store.database import Database
 
 log = structlog.get_logger(__name__)

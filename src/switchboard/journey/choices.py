@@ -12,13 +12,13 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.core.owners import owns
-from switchboard.core.readers import directory_of_person, person_named
+from switchboard.core.people.owners import owns
+from switchboard.core.people.readers import directory_of_person, person_named
 from switchboard.core.turns.choices import Press, choices_of, mark_of, press_of
 from switchboard.domain.ledger import LeasedRow, ReplyChoice
 from switchboard.domain.routing import SWITCHBOARD, Member, Owner, SystemId
-from switchboard.store import approvals as store
-from switchboard.store.approvals import PressedReply, Told
+from switchboard.store.work import approvals as store
+from switchboard.store.work.approvals import PressedReply, Told
 from switchboard.store.database import Database
 
 

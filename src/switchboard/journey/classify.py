@@ -25,7 +25,7 @@ from switchboard.core.passages.showing import plain_text
 from switchboard.core.policy.retry import backoff
 from switchboard.core.policy.tiers import TIERS, tier_of
 from switchboard.core.routing.decide import decide_with, is_kept, keep
-from switchboard.core.storable import storable_text
+from switchboard.core.text.storable import storable_text
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
@@ -38,11 +38,12 @@ from switchboard.lanes.journal import StoredJournal
 from switchboard.lanes.kinds import Claim
 from switchboard.lanes.notifier import WORK, Notifier, settled_topic
 from switchboard.ports.engine import Fenced, OutcomeUnknown
-from switchboard.store import lanes, ledger
-from switchboard.store import routing as store
+from switchboard.store.work import lanes
+from switchboard.store.work import ledger
+from switchboard.store.work import routing as store
 from switchboard.store.database import Database
-from switchboard.store.lanes import Settlement
-from switchboard.store.routing import Routed, WaitingMessage
+from switchboard.store.work.lanes import Settlement
+from switchboard.store.work.routing import Routed, WaitingMessage
 
 log = structlog.get_logger(__name__)
 

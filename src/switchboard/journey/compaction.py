@@ -23,8 +23,8 @@ from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.lanes.faults import point
 from switchboard.ports.models import Asking, Models
-from switchboard.store import compaction as store
-from switchboard.store.compaction import CompactionStanding, Range
+from switchboard.store.models import compaction as store
+from switchboard.store.models.compaction import CompactionStanding, Range
 from switchboard.store.database import Database
 from switchboard.tasks import cancelled
 

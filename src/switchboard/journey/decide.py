@@ -15,7 +15,7 @@ from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.journey.rulebook import RuleBook
-from switchboard.store.inbox import ToClassify
+from switchboard.store.messages.inbox import ToClassify
 
 
 class DecideLeg:

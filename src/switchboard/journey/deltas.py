@@ -2,7 +2,7 @@
 
 `turn.py` enters `publishing` for a turn of an engine that can stream. All pieces of a worker's turns within 50 ms leave
 as one insert and one NOTIFY; without pieces there is neither. Pieces may be lost, unlike replies, so nothing waits for
-them. Next: `store/deltas.py`; it is read by `app/messages/stream.py`.
+them. Next: `store/work/deltas.py`; it is read by `app/messages/stream.py`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.lanes.notifier import Notifier, delta_topic
 from switchboard.ports.engine import Delta
-from switchboard.store import deltas as store
+from switchboard.store.work import deltas as store
 from switchboard.store.database import Database
-from switchboard.store.deltas import Writer
-from switchboard.store.lanes import Work
+from switchboard.store.work.deltas import Writer
+from switchboard.store.work.lanes import Work
 from switchboard.tasks import cancelled
 
 log = structlog.get_logger(__name__)

@@ -19,11 +19,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS, Channels
-from switchboard.core.identity import EMBEDDED
+from switchboard.core.envelope.identity import EMBEDDED
 from switchboard.core.notices import NOTICE, account_in
-from switchboard.core.originals import Original, whole_envelope
+from switchboard.core.envelope.originals import Original, whole_envelope
 from switchboard.core.policy.retry import backoff
-from switchboard.core.storable import storable_text
+from switchboard.core.text.storable import storable_text
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Conflict, Unavailable
 from switchboard.domain.ledger import Item, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyChoice
@@ -35,14 +35,14 @@ from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
 from switchboard.ports.channel import Channel, Receipt
 from switchboard.ports.engine import Fenced, Readers, Turn
 from switchboard.ports.facts import Reader
-from switchboard.store import outbox as store
-from switchboard.store.accounts import require_free, require_lease
+from switchboard.store.messages import outbox as store
+from switchboard.store.connectors.accounts import require_free, require_lease
 from switchboard.store.database import Database
-from switchboard.store.history import StoredReaders
-from switchboard.store.inbox import get_raw
-from switchboard.store.lanes import Work
-from switchboard.store.outbox import pull_pool
-from switchboard.store.rules import allow_automatic
+from switchboard.store.work.history import StoredReaders
+from switchboard.store.messages.inbox import get_raw
+from switchboard.store.work.lanes import Work
+from switchboard.store.messages.outbox import pull_pool
+from switchboard.store.rules.versions import allow_automatic
 from switchboard.tasks import wait_at_most
 
 log = structlog.get_logger(__name__)

@@ -2,7 +2,7 @@
 
 Every call passes through here: from a command line by `server/mcp/route.py`, from an API by `ask.py`. In: an open
 session and arguments; out: the result shown to the model. Nothing is delivered here: the record is read once the
-session is over. Next: `store/classification.py`.
+session is over. Next: `store/models/classification.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from switchboard.core.classification.prompt import MAX_SEGMENT, ROUTE_TOOL
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import Reply, ToolCall
-from switchboard.store import classification as store
-from switchboard.store.classification import ClassificationSession, SessionCall
+from switchboard.store.models import classification as store
+from switchboard.store.models.classification import ClassificationSession, SessionCall
 from switchboard.store.database import Database
 
 _ACCEPTED: Final = {"status": "accepted"}

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.owners import owns_any
+from switchboard.core.people.owners import owns_any
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.envelope import Envelope
@@ -28,11 +28,11 @@ from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.ports.channel import Implies
-from switchboard.store import remote_agents
-from switchboard.store import rules as store
+from switchboard.store.rules import remote_agents
+from switchboard.store.rules import versions as store
 from switchboard.store.database import Database
-from switchboard.store.routing import any_waiting
-from switchboard.store.teams import open_rules
+from switchboard.store.work.routing import any_waiting
+from switchboard.store.rules.teams import open_rules
 from switchboard.tasks import cancelled
 
 log = structlog.get_logger(__name__)
@@ -42,7 +42,7 @@ _WORTH: Final = 4
 
 
 class Rules(Struct, frozen=True):
-    """The rules in force, as far as decisions need them; the full rules are in `store/rules.py`.
+    """The rules in force, as far as decisions need them; the full rules are in `store/rules/versions.py`.
 
     The index, and with it the version, changes in place; to decide several messages by the same version, await nothing
     in between.

@@ -1,7 +1,7 @@
 """Notifies turns, in whichever process they run, that a person wants them to end.
 
 `turn.py` watches an item while its engine runs; `announce` notifies of stopped items. A lost notification costs a
-second, since every watched turn also polls. Next: `store/stopping.py`.
+second, since every watched turn also polls. Next: `store/work/stopping.py`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from switchboard.domain.routing import SWITCHBOARD, Member, SystemId, TeamId
 from switchboard.journey.approving import Conversations
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
-from switchboard.store import stopping as store
+from switchboard.store.work import stopping as store
 from switchboard.store.database import Database
-from switchboard.store.history import begin_anew
+from switchboard.store.work.history import begin_anew
 from switchboard.tasks import cancelled
 
 STOP: Final = "stop"

@@ -1,7 +1,7 @@
 """Strangers: at endpoints with a policy, messages from people who are not approved are held, not decided.
 
 `accept.py` asks `Strangers` about messages of such endpoints. In: a message that is ready to be stored; out: the stored
-message, or None if its sender may write. Next: `app/messages/pairing.py`, where an operator approves the sender.
+message, or None if its sender may write. Next: `app/connectors/pairing.py`, where an operator approves the sender.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ import structlog
 from msgspec.structs import replace
 
 from switchboard.core.channels.registry import Channels
-from switchboard.core.strangers import Contact, Policy, code_in, contact_of
+from switchboard.core.people.strangers import Contact, Policy, code_in, contact_of
 from switchboard.core.turns.command import command_text
 from switchboard.core.turns.house import house_command
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Forbidden, Unavailable
 from switchboard.domain.message import Message
 from switchboard.lanes.notifier import RULES, WORK, Notifier, outbox_topic
-from switchboard.store import audit, blobs
-from switchboard.store import strangers as store
+from switchboard.store.people import audit
+from switchboard.store.messages import blobs
+from switchboard.store.people import strangers as store
 from switchboard.store.database import Database
-from switchboard.store.inbox import Acceptance, Prepared
-from switchboard.store.outbox import pull_pool
-from switchboard.store.strangers import NamedContact, StrangerNotice, StrangerOutcome
+from switchboard.store.messages.inbox import Acceptance, Prepared
+from switchboard.store.messages.outbox import pull_pool
+from switchboard.store.people.strangers import NamedContact, StrangerNotice, StrangerOutcome
 
 log = structlog.get_logger(__name__)
 

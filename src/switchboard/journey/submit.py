@@ -2,7 +2,7 @@
 
 In: a message, the question about it, and a function that answers questions; out: a `RoutingResult`, and the message in
 the inbox with its decision and deliveries. Reasons for this order: docs/decisions/0058. Next: `ask.py`,
-`store/inbox.py`.
+`store/messages/inbox.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.classification.judge import resolve
 from switchboard.core.classification.result import result_of
-from switchboard.core.content import compared_content
-from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
+from switchboard.core.envelope.content import compared_content
+from switchboard.core.envelope.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
 from switchboard.core.routing.decide import decide_with
 from switchboard.core.routing.facts import facts
 from switchboard.core.uuid7 import uuid7_time
@@ -30,10 +30,10 @@ from switchboard.domain.routing import Classified, Decision, Target, TeamId, Und
 from switchboard.journey.ask import Question, SessionOutcome, classified
 from switchboard.journey.candidates import Live, read_live
 from switchboard.lanes.notifier import WORK, Notifier
-from switchboard.store import classification as store
-from switchboard.store import inbox
+from switchboard.store.models import classification as store
+from switchboard.store.messages import inbox
 from switchboard.store.database import Database
-from switchboard.store.inbox import Arrival
+from switchboard.store.messages.inbox import Arrival
 
 Answers = Callable[[Question], Awaitable[SessionOutcome]]
 """Answers a question and records what it cost."""

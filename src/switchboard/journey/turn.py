@@ -19,11 +19,11 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.core.blobs import stored_blob
-from switchboard.core.owners import decides_in_chat
+from switchboard.core.files.blobs import stored_blob
+from switchboard.core.people.owners import decides_in_chat
 from switchboard.core.policy.retry import OutagePolicy, backoff, outage_pause
-from switchboard.core.reply_files import ChosenFiles, chosen
-from switchboard.core.storable import storable_text
+from switchboard.core.files.reply_files import ChosenFiles, chosen
+from switchboard.core.text.storable import storable_text
 from switchboard.core.turns.entries import entry_of
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.errors import Unavailable
@@ -59,12 +59,12 @@ from switchboard.ports.engine import (
 )
 from switchboard.ports.facts import OwnWords
 from switchboard.ports.history import Entry
-from switchboard.store import lanes as store
-from switchboard.store.blobs import sendable
+from switchboard.store.work import lanes as store
+from switchboard.store.messages.blobs import sendable
 from switchboard.store.database import Database
-from switchboard.store.history import HistoryAddition
+from switchboard.store.work.history import HistoryAddition
 from switchboard.store.ids import new_uuid7
-from switchboard.store.lanes import NewDeadLetter, Settlement, Work
+from switchboard.store.work.lanes import NewDeadLetter, Settlement, Work
 
 log = structlog.get_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 The legs of `journey/` open one per attempt; an engine runs each part of its work through `Journal.step`. A step is
 known by its path (`request:2`, `tool:2:call_7`, `s3/2`), so steps may run in parallel, and in another order at the next
-attempt. Next: `store/steps.py`, which stores them.
+attempt. Next: `store/work/steps.py`, which stores them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from switchboard.core.storable import storable_json
+from switchboard.core.text.storable import storable_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
@@ -38,10 +38,11 @@ from switchboard.ports.engine import (
     StepFailed,
 )
 from switchboard.ports.tools import Kept
-from switchboard.store import approvals, lanes
-from switchboard.store import steps as store
+from switchboard.store.work import approvals
+from switchboard.store.work import lanes
+from switchboard.store.work import steps as store
 from switchboard.store.database import Database
-from switchboard.store.steps import Step, StepWrite
+from switchboard.store.work.steps import Step, StepWrite
 
 _NAMESPACE = UUID("6f0b2f0a-6a0e-5d3e-9c3b-0f6f0d1c7a11")
 

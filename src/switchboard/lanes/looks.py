@@ -2,7 +2,7 @@
 
 A worker looks and publishes (`worker.py`); `journey/rulebook.py`, `journey/admission.py` and `journey/reply.py` take
 what they need from that. Where no worker looks, whoever waits looks itself, and the others take that. All this only
-makes up for lost notifications, and for times that have come. Next: `store/lanes.py`.
+makes up for lost notifications, and for times that have come. Next: `store/work/lanes.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Final
 
-from switchboard.store import lanes as store
+from switchboard.store.work import lanes as store
 from switchboard.store.database import Database
-from switchboard.store.lanes import Look, Looker
+from switchboard.store.work.lanes import Look, Looker
 from switchboard.tasks import wait_at_most
 
 _SOON_S: Final = 1.5

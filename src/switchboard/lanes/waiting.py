@@ -2,7 +2,7 @@
 
 `Journal.wait` registers the key and parks the item; once decided, the item runs next in its lane, on any free worker.
 The first decision stands, one made before the item is parked is kept, and deadlines are by the database's clock. Next:
-`store/steps.py`.
+`store/work/steps.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.journal import decided
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.engine import Decided
-from switchboard.store import steps as store
+from switchboard.store.work import steps as store
 from switchboard.store.database import Database
 
 

@@ -23,7 +23,7 @@ from msgspec import Struct, field
 
 from switchboard import __version__
 from switchboard.core.policy.tiers import LATE
-from switchboard.core.storable import storable_text
+from switchboard.core.text.storable import storable_text
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.lanes.faults import point
@@ -32,12 +32,12 @@ from switchboard.lanes.kinds import Claim, Handler, LaneKind
 from switchboard.lanes.notifier import CHANNEL, WORK, Notifier
 from switchboard.lanes.places import Places, Quota, Turns, used_up
 from switchboard.ports.engine import Fenced, Parked
-from switchboard.store import lanes as store
-from switchboard.store import schedule
+from switchboard.store.work import lanes as store
+from switchboard.store.work import schedule
 from switchboard.store.database import Database
-from switchboard.store.lanes import Look, Looker
+from switchboard.store.work.lanes import Look, Looker
 from switchboard.store.pooler import is_direct
-from switchboard.store.processes import NewProcess
+from switchboard.store.work.processes import NewProcess
 from switchboard.tasks import cancelled, first_of, wait_at_most
 
 log = structlog.get_logger(__name__)

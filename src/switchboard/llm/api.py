@@ -17,9 +17,9 @@ import httpx2
 import structlog
 from msgspec import structs
 
-from switchboard.core.lenient import json_value
-from switchboard.core.model_json import refuses_schema
-from switchboard.core.tokens import asked_tokens, estimate_tokens
+from switchboard.core.text.lenient import json_value
+from switchboard.core.text.model_json import refuses_schema
+from switchboard.core.text.tokens import asked_tokens, estimate_tokens
 from switchboard.domain.llm import ModelDelta, ModelFailure, OnDelta, Reply, Request, Usage
 from switchboard.llm import bodies
 from switchboard.llm.answers import read_answer, read_document, rules_of

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import structs
 
-from switchboard.core.lenient import string
+from switchboard.core.text.lenient import string
 from switchboard.core.turns.images import MOST_IMAGE_BYTES
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import ChatMessage, OfferedTool, Request, ToolCall

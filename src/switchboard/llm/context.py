@@ -3,7 +3,7 @@
 `Contexts` asks local servers, each by its own API, and remembers; pure functions interpret the answers. It also keeps
 what was learned from requests that were too long. `sentinel` and
 `kept_sentinel` find out whether a server silently drops the head of a long request. Next:
-`app/classification/models.py`, `app/classification/model_tests.py`.
+`app/models/classifier.py`, `app/models/model_tests.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 from msgspec import Struct, structs
 
-from switchboard.core.lenient import count, items, json_value, mapping, string
+from switchboard.core.text.lenient import count, items, json_value, mapping, string
 from switchboard.domain.llm import ChatMessage, Reply, Request
 from switchboard.llm.spec import API_KINDS, RUNNERS, ModelSpec
 from switchboard.ports.models import NO_CONTEXT

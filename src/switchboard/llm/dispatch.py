@@ -29,7 +29,7 @@ from switchboard.core.policy.breaker import DEFAULT, Breaker, BreakerPolicy, Cal
 from switchboard.core.policy.breaker import settle as settle_breaker
 from switchboard.core.policy.budget import ZERO, Amount, BudgetAccount, BudgetRefusal, Cap, Share, amount, reserve
 from switchboard.core.policy.budget import settle as settle_account
-from switchboard.core.tokens import asked_tokens
+from switchboard.core.text.tokens import asked_tokens
 from switchboard.domain.llm import (
     AWAY,
     NO_USAGE,

@@ -1,6 +1,6 @@
 """The models of a process, as engines use them: `switchboard.ports.models.Models` over a dispatcher.
 
-Made by `app/models.py` for a worker and by `turns/models.py` for a program. Next: `dispatch.py`.
+Made by `app/models/dispatcher.py` for a worker and by `turns/models.py` for a program. Next: `dispatch.py`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from switchboard.core.lenient import block_text, count, items, json_value, mapping, money, string, told
+from switchboard.core.text.lenient import block_text, count, items, json_value, mapping, money, string, told
 from switchboard.domain.llm import NO_USAGE, Reply, ToolCall, Usage
 from switchboard.llm.answers import anthropic_usage
 from switchboard.llm.port import CliKind

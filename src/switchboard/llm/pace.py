@@ -1,7 +1,7 @@
 """How fast a model reads, and how long it may take. Pure.
 
 `dispatch.py` keeps a `Pace` per model of its process: it learns from answered requests, and only ever allows more time
-than the settings. `app/classification/model_tests.py` measures one with a long request, for the settings.
+than the settings. `app/models/model_tests.py` measures one with a long request, for the settings.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import takewhile
 from math import ceil
 from typing import Final
 
-from switchboard.core.tokens import asked_tokens
+from switchboard.core.text.tokens import asked_tokens
 from switchboard.domain.llm import ModelAttempt, Reply, Request, Usage
 from switchboard.llm.spec import ModelSpec
 
@@ -48,7 +48,7 @@ def timeout_for(context: int, speed: float) -> int:
 
 
 class Pace:
-    """How fast one local model reads, as far as this process knows. Tokens are those of `core/tokens.py`.
+    """How fast one local model reads, as far as this process knows. Tokens are those of `core/text/tokens.py`.
 
     They are more than the model counts, but the same estimate is made of what is to be read.
     """

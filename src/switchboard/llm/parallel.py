@@ -1,6 +1,6 @@
 """How many requests a local server runs at once: as it says, or as two small requests show.
 
-`app/classification/model_tests.py` asks for `switchboard init`. In: its address, or durations; out: a number.
+`app/models/model_tests.py` asks for `switchboard init`. In: its address, or durations; out: a number.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 import httpx2
 
-from switchboard.core.lenient import count, json_value, mapping
+from switchboard.core.text.lenient import count, json_value, mapping
 from switchboard.domain.llm import ChatMessage, Request
 from switchboard.llm.context import server_root
 

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from msgspec import structs
 
-from switchboard.core.tokens import asked_tokens, estimate_tokens
+from switchboard.core.text.tokens import asked_tokens, estimate_tokens
 from switchboard.domain.llm import ModelDelta, OnDelta, Reply, Request
 
 ApiKind = Literal["openai", "openai-responses", "anthropic"]

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from switchboard.core.lenient import block_text, clean, count, items, json_value, mapping, string
+from switchboard.core.text.lenient import block_text, clean, count, items, json_value, mapping, string
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import ModelFailure
 from switchboard.llm.answers import told_in_the_body

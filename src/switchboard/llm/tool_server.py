@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from switchboard import __version__
-from switchboard.core.lenient import json_value, mapping, string
+from switchboard.core.text.lenient import json_value, mapping, string
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import CarryOut, OfferedTool, ToolCall, ToolResult
 from switchboard.tasks import cancelled

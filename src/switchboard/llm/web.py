@@ -15,8 +15,8 @@ from typing import Final
 
 import httpx2
 
-from switchboard.core.lenient import count, items, json_value, mapping, shown, string, told
-from switchboard.core.visible import visible
+from switchboard.core.text.lenient import count, items, json_value, mapping, shown, string, told
+from switchboard.core.text.visible import visible
 from switchboard.domain.llm import FailureKind, ModelFailure
 from switchboard.transport.signed_post import retry_after
 

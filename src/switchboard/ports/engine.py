@@ -162,7 +162,7 @@ class Ask(Struct, frozen=True):
     digest: str
     """What is approved: the decision contains it too, so that the two can be compared before the call."""
     readers: str
-    """Who sees it in chat: `directory_of` in `core/readers.py`."""
+    """Who sees it in chat: `directory_of` in `core/people/readers.py`."""
 
 
 class Pending(Struct, frozen=True):

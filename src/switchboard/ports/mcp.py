@@ -1,6 +1,6 @@
 """The port of pins: the tools of MCP servers that may be offered, as they were when an operator accepted them.
 
-`store/mcp_tools.py` implements it; `tools/mcp_server.py` reports what a server lists, and offers what is returned. A
+`store/models/mcp_tools.py` implements it; `tools/mcp_server.py` reports what a server lists, and offers what is returned. A
 tool that differs from the accepted one is not offered, and its server is not called for it.
 """
 

@@ -1,6 +1,6 @@
 """The port of memos: short notes of a butler that are found again by their words.
 
-`store/memos.py` implements it in PostgreSQL, `testing/engines.py` in memory. Next: `agents/memo.py`, which decides
+`store/models/memos.py` implements it in PostgreSQL, `testing/engines.py` in memory. Next: `agents/memo.py`, which decides
 whose memos may be shown.
 """
 

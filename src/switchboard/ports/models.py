@@ -1,6 +1,6 @@
 """The port of models for engines: which models an installation has, and how to ask them.
 
-`app/classification/models.py` implements it over the dispatcher of `llm/`; the engine `model` asks. Next:
+`app/models/classifier.py` implements it over the dispatcher of `llm/`; the engine `model` asks. Next:
 `domain/llm.py`, the form of a request and of a report.
 """
 

@@ -25,7 +25,7 @@ class SpokenText(Struct, frozen=True, kw_only=True):
     author: str = ""
     """The name of who said it, which they chose themselves."""
     handle: str = ""
-    """Who said it, as `core/readers.py` names people; empty: only the platform knows."""
+    """Who said it, as `core/people/readers.py` names people; empty: only the platform knows."""
     sent_at: datetime | None = None
     refers_to: str | None = None
     """The platform's id of it."""

@@ -2,7 +2,7 @@
 
 The tool `bash` keeps one for each conversation. The shell is interactive, so that Ctrl-C ends a command and not the
 shell. Commands are sent through a pipe, since a line of a terminal has at most 4,096 bytes, and a typed line asks the
-shell to read one. The terminal is new, so what is typed there reaches nothing else. Next: `core/shell.py`, for the
+shell to read one. The terminal is new, so what is typed there reaches nothing else. Next: `core/text/shell.py`, for the
 shell's output.
 """
 
@@ -22,7 +22,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.core.shell import ShellReport, Spoken, quoted
+from switchboard.core.text.shell import ShellReport, Spoken, quoted
 from switchboard.sandbox.enclosure import Inside
 from switchboard.sandbox.reading import WaitsForInput, leader_of, waits_for_command, waits_for_input
 from switchboard.sandbox.run import MOST_OUTPUT, RunningCommand, Sandbox, TerminalDescriptors

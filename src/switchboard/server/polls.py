@@ -2,7 +2,7 @@
 
 `http/` and `mcp.py` open one per waiting request; `serve.py` ends all of them when the server stops. In: the ASGI
 `receive` of the request; out: an event that is set when the answer is no longer wanted. Next:
-`app/messages/connectors.py`, `app/messages/views.py`.
+`app/connectors/work.py`, `app/messages/views.py`.
 """
 
 from __future__ import annotations

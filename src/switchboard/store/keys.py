@@ -1,7 +1,7 @@
 """Keyed hashes: keys in the database that reveal nothing without the secret of the installation.
 
-`Database.keys` loads them for `store/inbox.py`: a message needs three, which would cost four times as much in
-PostgreSQL. Elsewhere `conversation_key` in `sql/functions/keys.sql` computes the same. Next: `store/inbox.py`.
+`Database.keys` loads them for `store/messages/inbox.py`: a message needs three, which would cost four times as much in
+PostgreSQL. Elsewhere `conversation_key` in `sql/functions/keys.sql` computes the same. Next: `store/messages/inbox.py`.
 """
 
 from __future__ import annotations

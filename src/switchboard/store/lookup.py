@@ -1,6 +1,6 @@
 """Finds what an id, or the beginning or end of one, belongs to.
 
-Called by `app/messages/views.py`. Next: `store/inbox.py`.
+Called by `app/messages/views.py`. Next: `store/messages/inbox.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What operators have not been told of yet, and where they can be told.
 
 Called by `app/notices.py`. In: kinds and addresses; out: what has happened, oldest first, and the standing of a chat.
-Next: `store/inbox.py`, which stores the notices.
+Next: `store/messages/inbox.py`, which stores the notices.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.identity import chat_conversation
+from switchboard.core.envelope.identity import chat_conversation
 from switchboard.core.notices import NOTICE, ChatAddress, NoticeKind, Unnoticed
-from switchboard.core.strangers import Contact
+from switchboard.core.people.strangers import Contact
 from switchboard.domain.json_values import JsonObject
 from switchboard.store.database import Database, query, row_as, rows_as
-from switchboard.store.strangers import contact_key
+from switchboard.store.people.strangers import contact_key
 
 LOG: Final = ""
 """In place of an address."""

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.core.storable import storable_text
+from switchboard.core.text.storable import storable_text
 from switchboard.core.traces import (
     MessageRecord,
     TracedAttempt,

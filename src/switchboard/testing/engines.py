@@ -23,7 +23,7 @@ from uuid import UUID, uuid4, uuid5
 import msgspec
 from msgspec import Struct
 
-from switchboard.core.storable import storable_json, storable_text
+from switchboard.core.text.storable import storable_json, storable_text
 from switchboard.domain.envelope import MAX_TEXT, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.message import Conversation, RequestId

@@ -1,6 +1,6 @@
 """The tool `ask_user`: a question to the person, whose answer may take days.
 
-`registry.py` builds it. A turn does not call it, but waits for the answer: see `agents/loop/asking.py`.
+`registry.py` builds it. A turn does not call it, but waits for the answer: see `agents/turns/asking.py`.
 """
 
 from __future__ import annotations

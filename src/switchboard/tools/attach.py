@@ -1,7 +1,7 @@
 """The tool `attach_file`: attaches a file of the workspace to the answer, as it is at that moment.
 
 `registry.py` builds it. What it may touch is decided in `workspace.py`; the scope says where the bytes are stored.
-Next: `agents/loop/talk.py`, which passes the files on.
+Next: `agents/turns/talk.py`, which passes the files on.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from switchboard.core.reply_files import size_text
+from switchboard.core.files.reply_files import size_text
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.files import file_parts, shown_name

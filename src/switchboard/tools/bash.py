@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from switchboard.core.visible import escaped
+from switchboard.core.text.visible import escaped
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec

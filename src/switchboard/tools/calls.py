@@ -14,7 +14,7 @@ import structlog
 from msgspec.structs import replace
 
 from switchboard.core.arguments import complaint
-from switchboard.core.storable import storable_text
+from switchboard.core.text.storable import storable_text
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import Tool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.results import shorten

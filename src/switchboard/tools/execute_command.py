@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from switchboard.core.visible import escaped
+from switchboard.core.text.visible import escaped
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.sandbox.run import CommandExit, NoSandbox, Sandbox

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.visible import visible
+from switchboard.core.text.visible import visible
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.threads import StopSignal, in_thread

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.mcp_tools import described, server_of, tool_name, unusable
-from switchboard.core.outside import FOLLOWS
+from switchboard.core.text.outside import FOLLOWS
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Member

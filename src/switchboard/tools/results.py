@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from switchboard.core.cut import cut
-from switchboard.core.outside import outside_json
+from switchboard.core.text.cut import cut
+from switchboard.core.text.outside import outside_json
 from switchboard.core.turns.images import INBOX
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import SHOWN, ToolScope

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import httpx2
 
-from switchboard.core.lenient import items, json_value, mapping, shown, string
+from switchboard.core.text.lenient import items, json_value, mapping, shown, string
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.search import FoundPage, SearchFailure

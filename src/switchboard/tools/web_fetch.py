@@ -24,7 +24,7 @@ import httpx2
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.core.outside import FOLLOWS
+from switchboard.core.text.outside import FOLLOWS
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.pages import Page, is_text, text_of

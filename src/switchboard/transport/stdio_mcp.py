@@ -49,7 +49,7 @@ from mcp_types import (
 
 from switchboard import __version__
 from switchboard.core.mcp_tools import shallow_json
-from switchboard.core.outside import outside_json
+from switchboard.core.text.outside import outside_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool
 from switchboard.tasks import wait_at_most

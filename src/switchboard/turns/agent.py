@@ -20,9 +20,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.envelope.read import parse_envelope
-from switchboard.core.readers import directory_among
-from switchboard.core.storable import storable_text
-from switchboard.core.tokens import estimate_tokens
+from switchboard.core.people.readers import directory_among
+from switchboard.core.text.storable import storable_text
+from switchboard.core.text.tokens import estimate_tokens
 from switchboard.core.turns.images import EXTENSIONS, MOST_IMAGE_BYTES, MOST_IMAGES, reference
 from switchboard.core.turns.render import MOST_NOTES
 from switchboard.domain.envelope import Attachment, Control, Event, Payload
@@ -37,10 +37,10 @@ from switchboard.journey.turn import TurnLeg
 from switchboard.lanes.kinds import Claim
 from switchboard.lanes.notifier import Notifier, settled_topic
 from switchboard.ports.engine import EngineFailure, Fenced, Parked
-from switchboard.store import embedded_turns as store
-from switchboard.store import lanes
+from switchboard.store.work import embedded_turns as store
+from switchboard.store.work import lanes
 from switchboard.store.database import Database
-from switchboard.store.lanes import Settlement
+from switchboard.store.work.lanes import Settlement
 from switchboard.tasks import cancelled, wait_at_most
 from switchboard.tools.inbox import keep_image
 from switchboard.tools.workspace import ToolRefusal

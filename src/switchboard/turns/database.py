@@ -8,7 +8,7 @@ from pathlib import Path
 
 from switchboard.domain.errors import ConfigurationError
 from switchboard.embedded.supervisor import embedded_postgres
-from switchboard.store.classification import Pool
+from switchboard.store.models.classification import Pool
 from switchboard.store.database import foreign_pool
 
 

@@ -1,7 +1,7 @@
 """The memory of a butler's sessions, in the store: `Memory` of `context.py`. `hosting.py` makes it.
 
-`visible_entries` and `visible` decide what may be read, as they do for workers. Next: `store/history.py`,
-`store/facts.py`.
+`visible_entries` and `visible` decide what may be read, as they do for workers. Next: `store/work/history.py`,
+`store/models/facts.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 from uuid import UUID
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.storable import storable_text
+from switchboard.core.text.storable import storable_text
 from switchboard.core.turns.compaction import unfit
 from switchboard.core.turns.window import WINDOW
 from switchboard.domain.envelope import MAX_TEXT
@@ -20,10 +20,11 @@ from switchboard.domain.routing import SystemId
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.facts import MAX_FACT, Reader
 from switchboard.ports.history import Entry
-from switchboard.store import facts, history
+from switchboard.store.models import facts
+from switchboard.store.work import history
 from switchboard.store.database import Database
-from switchboard.store.facts import NewFact
-from switchboard.store.history import StoredHistory
+from switchboard.store.models.facts import NewFact
+from switchboard.store.work.history import StoredHistory
 from switchboard.turns.context import CompactedSession
 from switchboard.turns.session import EARLIEST, conversations_of, reader_of_session
 

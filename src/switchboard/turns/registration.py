@@ -1,6 +1,6 @@
 """Registers a program like a worker: it claims no lane by itself, and its lanes are free again when it dies.
 
-`hosting.py` opens it, `agent.py` claims lanes with it. Next: `store/lanes.py`.
+`hosting.py` opens it, `agent.py` claims lanes with it. Next: `store/work/lanes.py`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.message import RequestId
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim
-from switchboard.store import embedded_turns as store
-from switchboard.store import lanes, processes
+from switchboard.store.work import embedded_turns as store
+from switchboard.store.work import lanes
+from switchboard.store.work import processes
 from switchboard.store.database import Database
-from switchboard.store.processes import NewProcess
+from switchboard.store.work.processes import NewProcess
 from switchboard.tasks import cancelled
 from switchboard.turns.engine import Calls
 

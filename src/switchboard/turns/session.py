@@ -13,8 +13,8 @@ from hashlib import sha256
 from typing import Final
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.identity import EMBEDDED, conversation
-from switchboard.core.readers import reader_among
+from switchboard.core.envelope.identity import EMBEDDED, conversation
+from switchboard.core.people.readers import reader_among
 from switchboard.domain.envelope import Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.message import Conversation

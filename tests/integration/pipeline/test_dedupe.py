@@ -16,7 +16,7 @@ from switchboard.pipeline import (
     RoutingTask,
 )
 from switchboard.store.books import audit_books
-from switchboard.store.classification import claim_key
+from switchboard.store.models.classification import claim_key
 from switchboard.store.ids import IdSequence
 from tests.embedding import (
     HEALTH,

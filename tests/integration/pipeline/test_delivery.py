@@ -15,7 +15,8 @@ from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import SystemId, Team
 from switchboard.pipeline import MessagePipeline, RoutingTask
-from switchboard.store import inbox, remote_agents
+from switchboard.store.messages import inbox
+from switchboard.store.rules import remote_agents
 from tests.embedding import (
     DONE,
     FINANCE,

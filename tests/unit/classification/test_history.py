@@ -19,7 +19,7 @@ from switchboard.core.classification.history import (
     utterance_record,
     utterance_tokens,
 )
-from switchboard.core.tokens import estimate_tokens
+from switchboard.core.text.tokens import estimate_tokens
 from switchboard.domain.classification import Utterance
 from tests.strategies import NOW
 

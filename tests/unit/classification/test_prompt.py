@@ -27,8 +27,8 @@ from switchboard.core.classification.prompt import (
     route_tool_schema,
     routing_prompt,
 )
-from switchboard.core.outside import outside_json
-from switchboard.core.tokens import estimate_tokens
+from switchboard.core.text.outside import outside_json
+from switchboard.core.text.tokens import estimate_tokens
 from switchboard.domain.classification import Candidate, Utterance
 from switchboard.domain.envelope import Attachment
 from tests.strategies import NOW, json_values

@@ -1,4 +1,4 @@
-"""`core/tokens.py` against counts that two real tokenizers gave: never below, and not absurdly above.
+"""`core/text/tokens.py` against counts that two real tokenizers gave: never below, and not absurdly above.
 
 `tokens.json` holds texts and their counts under o200k_base and cl100k_base.
 """
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.tokens import estimate_steps, estimate_tokens, is_estimated, token_ceiling
+from switchboard.core.text.tokens import estimate_steps, estimate_tokens, is_estimated, token_ceiling
 
 RECORDED: Final[list[dict[str, Any]]] = json.loads(Path(__file__).with_name("tokens.json").read_text("ascii"))
 JOIN: Final = 64

@@ -18,7 +18,7 @@ from switchboard.core.planning.machine import begin
 from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
 from switchboard.core.planning.prompts import review_request, route_request, without_schema
 from switchboard.core.planning.read import Faulty, read_decision, read_review
-from switchboard.core.tokens import estimate_tokens
+from switchboard.core.text.tokens import estimate_tokens
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import OfferedTool, Reply, Request

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.mending import NotJsonError, mended
-from switchboard.core.model_json import FoundObject, NoObject, read_object
+from switchboard.core.text.mending import NotJsonError, mended
+from switchboard.core.text.model_json import FoundObject, NoObject, read_object
 from switchboard.core.planning.check import steps_faults
 from switchboard.core.planning.form import route_tool
 from switchboard.core.planning.ladder import Retry, SettledDecision, Templates, settle, settle_review

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 
 from switchboard.agents.trio.engine import TrioEngine
-from switchboard.app.classification.model_tests import ModelTestPlace, butlers_at
-from switchboard.app.process_models import butlers_of
+from switchboard.app.models.model_tests import ModelTestPlace, butlers_at
+from switchboard.app.models.process import butlers_of
 from switchboard.app.settings import Settings
 from switchboard.domain.routing import Member, SystemId, Team, TeamId
 from switchboard.ports.engine import EngineContext, EngineFailure

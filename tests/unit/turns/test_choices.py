@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.turns.choices import choices_of, mark_of, press_of
-from switchboard.core.visible import visible
+from switchboard.core.text.visible import visible
 from switchboard.domain.ledger import MAX_CHOICES
 from switchboard.domain.shown import ShownApproval
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.strangers import code_in
+from switchboard.core.people.strangers import code_in
 from switchboard.core.turns.asking import ChatCommand, chosen, command_in, is_command
 from switchboard.core.turns.command import answer_text, command_text
 from switchboard.core.turns.stop import is_stop

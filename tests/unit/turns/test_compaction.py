@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from switchboard.app.process_models import compacting
+from switchboard.app.models.process import compacting
 from switchboard.app.settings import ModelSettings
 from switchboard.core.turns.compaction import (
     MAX_FACTS,

@@ -11,8 +11,8 @@ from uuid import uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.storable import storable_json
-from switchboard.core.tokens import asked_tokens, estimate_tokens
+from switchboard.core.text.storable import storable_json
+from switchboard.core.text.tokens import asked_tokens, estimate_tokens
 from switchboard.core.turns.fitting import Said, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool, read_frozen
 from switchboard.core.turns.limits import LoopLimits

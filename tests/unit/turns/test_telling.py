@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchboard.agents.loop.telling import Telling
-from switchboard.core.storable import storable_text
+from switchboard.agents.turns.telling import Telling
+from switchboard.core.text.storable import storable_text
 from switchboard.domain import llm
 from switchboard.ports.engine import Delta
 

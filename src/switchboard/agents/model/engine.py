@@ -1,8 +1,8 @@
 """Engine `model`: a model answers and calls tools; after a crash, finished steps do not run again.
 
 `journey/turn.py` calls `ModelEngine.run`. The loop is that of `core/turns/loop.py`; each request and each call is a
-step of the journal (`start`, `request:2`, `tool:2:call_7`). Next: `agents/loop/equipment.py`, and
-`agents/loop/talk.py`, which carries out one turn.
+step of the journal (`start`, `request:2`, `tool:2:call_7`). Next: `agents/turns/equipment.py`, and
+`agents/turns/talk.py`, which carries out one turn.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from switchboard.agents.delivery import read_options
-from switchboard.agents.loop.by_program import ProgramTalk
-from switchboard.agents.loop.equipment import Equipment, TurnTerms, prompt_of, wrong
-from switchboard.agents.loop.talk import Talk
+from switchboard.agents.turns.by_program import ProgramTalk
+from switchboard.agents.turns.equipment import Equipment, TurnTerms, prompt_of, wrong
+from switchboard.agents.turns.talk import Talk
 from switchboard.agents.model.options import ModelOptions
 from switchboard.core.turns.around import READ_ALREADY, as_read
 from switchboard.core.turns.entries import OURS

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, Field, PositiveFloat, PositiveInt
 
-from switchboard.agents.loop.options import TurnOptions
+from switchboard.agents.turns.options import TurnOptions
 from switchboard.core.turns.limits import LoopLimits
 
 _DEFAULT: Final = LoopLimits()

@@ -1,7 +1,7 @@
 """The journal of one branch of a turn: all its paths begin with the same prefix.
 
 A specialist with tools has one, so that its requests and calls (`s3/request:1`) belong to its step. In: the journal of
-the turn; out: a journal for `agents/loop/talk.py`.
+the turn; out: a journal for `agents/turns/talk.py`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from switchboard.agents.delivery import read_options
-from switchboard.agents.loop.equipment import Equipment, TurnTerms, prompt_of, wrong
+from switchboard.agents.turns.equipment import Equipment, TurnTerms, prompt_of, wrong
 from switchboard.agents.trio.options import TrioOptions
 from switchboard.agents.trio.planner import UNKNOWN_CONTEXT, ModelPlanner
 from switchboard.agents.trio.port import Planner, PlanQuestion
@@ -100,7 +100,7 @@ class TrioEngine:
 
         Raises `EngineFailure`.
         """
-        from switchboard.agents.loop.toolbox import granted_to_owners, written_urls
+        from switchboard.agents.turns.toolbox import granted_to_owners, written_urls
 
         options, roles, _ = self._options(member)
         tools = await granted_to_owners(options, await self._equipment.tools_of(member))
@@ -136,7 +136,7 @@ class TrioEngine:
         return options, cast(given, models.names[0]), models
 
     async def _start(self, turn: Turn, options: TrioOptions, roles: Roles, tools: Mapping[str, Tool]) -> Start:
-        from switchboard.agents.loop.toolbox import written_urls
+        from switchboard.agents.turns.toolbox import written_urls
 
         own = (*OURS, *options.own)
         terms = TurnTerms((roles.main,), prompt_of(turn.member, options), LoopLimits(), _ANSWER, own)

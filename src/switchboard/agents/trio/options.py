@@ -7,7 +7,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, model_validator
 
-from switchboard.agents.loop.options import TurnOptions
+from switchboard.agents.turns.options import TurnOptions
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.templates import Builds
 from switchboard.domain.json_values import JsonObject

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from msgspec import structs
 
-from switchboard.agents.loop.requests import ModelUse
+from switchboard.agents.turns.requests import ModelUse
 from switchboard.agents.trio.port import Planned, PlanQuestion, Reviewed
 from switchboard.core.planning.ladder import Retry, SettledDecision, settle, settle_review
 from switchboard.core.planning.machine import Plan
@@ -30,7 +30,7 @@ from switchboard.core.planning.prompts import (
     with_room,
     without_schema,
 )
-from switchboard.core.tokens import fits
+from switchboard.core.text.tokens import fits
 from switchboard.domain.llm import ModelAttempt, ModelFailure, Reply, Report, Request, Usage
 from switchboard.domain.planning import Review
 from switchboard.ports.engine import ModelUsage

@@ -15,17 +15,17 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from switchboard.agents.loop.asking import people_of
-from switchboard.agents.loop.calls import Around, ToolCaller
-from switchboard.agents.loop.requests import ModelUse, failure_of
-from switchboard.agents.loop.talk import Talk
-from switchboard.agents.loop.telling import Telling
+from switchboard.agents.turns.asking import people_of
+from switchboard.agents.turns.calls import Around, ToolCaller
+from switchboard.agents.turns.requests import ModelUse, failure_of
+from switchboard.agents.turns.talk import Talk
+from switchboard.agents.turns.telling import Telling
 from switchboard.agents.trio.branch import Branch
 from switchboard.agents.trio.executor import Executor
 from switchboard.agents.trio.planner import ASKER
 from switchboard.agents.trio.port import Planned, Planner
 from switchboard.agents.trio.steps import UNBOUNDED, Carrier, call_of, costed_for
-from switchboard.core.lenient import mapping
+from switchboard.core.text.lenient import mapping
 from switchboard.core.planning.check import pipeline_faults
 from switchboard.core.planning.ladder import SettledDecision, settle
 from switchboard.core.planning.limits import Clock

@@ -1,7 +1,7 @@
 """The steps of a plan, each carried out as a step of the journal: tools, specialists and reviews; and the lead.
 
 `executor.py` decides when. In: a step, the plan so far, and its tokens; out: how it ended, already recorded or about to
-be. Next: `agents/loop/talk.py`, the loop of a specialist with tools.
+be. Next: `agents/turns/talk.py`, the loop of a specialist with tools.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct, structs
 
-from switchboard.agents.loop.again import request_name, wait_for_models
-from switchboard.agents.loop.asking import People, event_of
-from switchboard.agents.loop.calls import MOST_FOUND, ToolCaller, record_of, urls_of_record
-from switchboard.agents.loop.requests import failure_of, recorded
-from switchboard.agents.loop.talk import Talk
+from switchboard.agents.turns.again import request_name, wait_for_models
+from switchboard.agents.turns.asking import People, event_of
+from switchboard.agents.turns.calls import MOST_FOUND, ToolCaller, record_of, urls_of_record
+from switchboard.agents.turns.requests import failure_of, recorded
+from switchboard.agents.turns.talk import Talk
 from switchboard.agents.trio.branch import Branch
 from switchboard.agents.trio.planner import ASKER
 from switchboard.agents.trio.port import Planner, PlanQuestion
-from switchboard.core.lenient import mapping
+from switchboard.core.text.lenient import mapping
 from switchboard.core.planning.form import MOST_TOOLS
 from switchboard.core.planning.ladder import Templates
 from switchboard.core.planning.limits import Clock

@@ -1,7 +1,7 @@
 """Butlers' questions to people, for those who decide over the API: operators, and tokens with the role `approver`.
 
 HTTP, MCP and the gateway call `ApprovalService` with the caller's `Principal`. In: ids and words; out: the updated
-question. Decisions in chat are in `journey/approving.py`, where both ways meet. Next: `store/approvals.py`.
+question. Decisions in chat are in `journey/approving.py`, where both ways meet. Next: `store/work/approvals.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from switchboard.core.turns.asking import Verb, chosen
 from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.journey.approving import ApprovalDecision, decide
-from switchboard.store import approvals as store
+from switchboard.store.work import approvals as store
 
 APPROVALS: Final = Action("approvals", APPROVER)
 

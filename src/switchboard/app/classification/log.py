@@ -2,7 +2,7 @@
 
 HTTP calls `ClassificationLog` with the caller's `Principal`: an operator sees all of it, a System3 or System4 the part
 of its teams. Anything that reveals a message's content is shown only to those who may read the message: operators, and
-the System4 of a team in which it is a dead letter. Next: `store/classification_log.py`.
+the System4 of a team in which it is a dead letter. Next: `store/models/classification_log.py`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from switchboard.domain.errors import Forbidden
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import SystemId, TeamId
 from switchboard.domain.shown import Read
-from switchboard.store import classification_log as store
-from switchboard.store.classification_log import ClassificationFilter, CorrectedMessage, LogScope
+from switchboard.store.models import classification_log as store
+from switchboard.store.models.classification_log import ClassificationFilter, CorrectedMessage, LogScope
 
 CLASSIFICATIONS: Final = Action("classifications", AGENT)
 

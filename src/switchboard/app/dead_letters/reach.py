@@ -17,8 +17,8 @@ from switchboard.core.routing.scope import handled_by
 from switchboard.domain.errors import Forbidden, NotFound
 from switchboard.domain.routing import SystemId, TeamId
 from switchboard.domain.shown import ShownDeadLetter
-from switchboard.store import dead_letters as store
-from switchboard.store.dead_letters import DeadLetterCase, DeadLetterFilter
+from switchboard.store.messages import dead_letters as store
+from switchboard.store.messages.dead_letters import DeadLetterCase, DeadLetterFilter
 
 DEAD_LETTERS: Final = Action("dead_letters", AGENT)
 

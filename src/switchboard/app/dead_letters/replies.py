@@ -2,7 +2,7 @@
 
 `app/wiring.py` has one of the workers call `ReplyNotices.tell` every two seconds. In: replies that may have been sent,
 that the brake has stopped, or whose conversation is blocked; out: dead letters with notices. Nobody who wrote is told.
-Next: `store/outbox.py`, `telling.py`.
+Next: `store/messages/outbox.py`, `telling.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final, Literal
 from switchboard.domain.routing import DeadLetterCategory, Unrouted
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.notifier import WORK, Notifier
-from switchboard.store import outbox
+from switchboard.store.messages import outbox
 from switchboard.store.database import Database
-from switchboard.store.outbox import UntoldReply
+from switchboard.store.messages.outbox import UntoldReply
 
 _AT_ONCE: Final = 100
 _TOLD: Final[Mapping[Literal["uncertain", "braked", "blocked"], tuple[DeadLetterCategory, str]]] = {

@@ -1,7 +1,7 @@
 """Requests about dead letters, and their results.
 
 `service.py` and `reroute.py` take and give these values; `server/contracts/dead_letters.py` has them as bodies. Next:
-`store/dead_letters.py`, for the rows.
+`store/messages/dead_letters.py`, for the rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 from switchboard.app.rules.service import WrittenRule
 from switchboard.domain.routing import SystemId, Target
 from switchboard.domain.shown import MadeDelivery, Notice, ShownDeadLetter
-from switchboard.store.dead_letters import DeadLetterFilter
+from switchboard.store.messages.dead_letters import DeadLetterFilter
 
 FilterInput = str | int | list[str | int]
 

@@ -1,7 +1,7 @@
 """Reroutes a dead letter: by the rules in force, or to a butler or team named by the caller.
 
 Called by `service.py`. A dead letter is rerouted in one transaction (`reroute_dead_letter` in SQL) and stays as it was
-when that fails. Next: `core/routing/decide.py`, `store/dead_letters.py`.
+when that fails. Next: `core/routing/decide.py`, `store/messages/dead_letters.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from switchboard.app.messages.receivers import team_of_receiver
 from switchboard.app.rules.proposals import edit_by, existing, new_one
 from switchboard.app.rules.service import NewRule, Order, RuleService, WrittenRule
 from switchboard.app.runtime import Runtime
-from switchboard.core.originals import Original, whole_envelope
+from switchboard.core.envelope.originals import Original, whole_envelope
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.draft import draft_of, parse_draft
 from switchboard.core.routing.explain import in_order, why_first
@@ -32,10 +32,10 @@ from switchboard.domain.routing import Decision, SystemId, Target, TeamId, Trail
 from switchboard.domain.shown import MadeDelivery, ShownDeadLetter
 from switchboard.lanes.notifier import WORK
 from switchboard.ports.channel import SEVERAL
-from switchboard.store import dead_letters as store
-from switchboard.store import inbox
-from switchboard.store import rules as rule_store
-from switchboard.store.dead_letters import DeadLetterCase, DeadLetterHandling
+from switchboard.store.messages import dead_letters as store
+from switchboard.store.messages import inbox
+from switchboard.store.rules import versions as rule_store
+from switchboard.store.messages.dead_letters import DeadLetterCase, DeadLetterHandling
 
 
 class BeyondReach(Forbidden):

@@ -2,7 +2,7 @@
 
 HTTP and MCP call `DeadLetterService` with the caller's `Principal`. A System4 sees and does this for its own team (and
 those below without a System4), a System3 for its own and all below, an operator for all. Next: `reach.py`,
-`reroute.py`, `store/dead_letters.py`.
+`reroute.py`, `store/messages/dead_letters.py`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from switchboard.domain.errors import Conflict, NotFound, SwitchboardError, Unav
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Target, TeamId
 from switchboard.domain.shown import ShownDeadLetter
-from switchboard.store import audit
-from switchboard.store import dead_letters as store
-from switchboard.store.dead_letters import DeadLetterFilter, DeadLetterHandling
+from switchboard.store.people import audit
+from switchboard.store.messages import dead_letters as store
+from switchboard.store.messages.dead_letters import DeadLetterFilter, DeadLetterHandling
 
 _CHUNK: Final = 100
 

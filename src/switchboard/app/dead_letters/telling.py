@@ -3,7 +3,7 @@
 `app/ops/maintenance.py` has one of the workers call `DeadLetterWebhook.post_due` every few seconds. In: dead letters
 that are not posted yet; out: requests with `dead_letter.v1`, which contains nothing that a sender wrote. A request that
 fails, or whose outcome is unknown, is repeated with the same `Idempotency-Key`, the id of the dead letter: first after
-30 s and finally once an hour, until the dead letter is handled. Next: `store/dead_letters.py`.
+30 s and finally once an hour, until the dead letter is handled. Next: `store/messages/dead_letters.py`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import structlog
 from msgspec.structs import asdict
 
 from switchboard.app.settings import WebhookSettings
-from switchboard.store import dead_letters
+from switchboard.store.messages import dead_letters
 from switchboard.store.database import Database
-from switchboard.store.dead_letters import Backoff, DeadLetterReport
+from switchboard.store.messages.dead_letters import Backoff, DeadLetterReport
 from switchboard.transport.signed_post import PostDestination, PostError, destination, post
 
 SCHEMA_VERSION: Final = "dead_letter.v1"

@@ -1,6 +1,6 @@
 """Files of messages over HTTP: received and sent in pieces, never whole in memory.
 
-The route calls `BlobService` with the caller's `Principal`. Next: `core/blobs.py`, `store/spool.py`, `store/blobs.py`.
+The route calls `BlobService` with the caller's `Principal`. Next: `core/files/blobs.py`, `store/messages/spool.py`, `store/messages/blobs.py`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from uuid import UUID
 from msgspec import Struct
 
 from switchboard.app.access import AGENT, CONNECTOR, Access, Action, Principal
-from switchboard.app.messages.connectors import own_reply
+from switchboard.app.connectors.work import own_reply
 from switchboard.app.settings import Settings
-from switchboard.core.blobs import StoredBlob, blob_of
+from switchboard.core.files.blobs import StoredBlob, blob_of
 from switchboard.domain.errors import BlobQuota, NotFound
-from switchboard.store import blobs as store
-from switchboard.store.blobs import BlobUsage, PieceStore
+from switchboard.store.messages import blobs as store
+from switchboard.store.messages.blobs import BlobUsage, PieceStore
 from switchboard.store.database import Database
-from switchboard.store.files import Maker, all_may_take, blob_of_link, enter_made, maker_of_link
-from switchboard.store.spool import Limit, Spooled, enter, spooled
+from switchboard.store.messages.files import Maker, all_may_take, blob_of_link, enter_made, maker_of_link
+from switchboard.store.messages.spool import Limit, Spooled, enter, spooled
 
 RAW: Final = Action("raw", CONNECTOR | AGENT)
 UPLOAD_BLOBS: Final = Action("blobs", CONNECTOR)

@@ -22,17 +22,17 @@ from switchboard.app.cursors import uuid_cursor
 from switchboard.app.messages.intake import Accepted, Intake
 from switchboard.app.messages.views import MessageReplies, Views
 from switchboard.app.runtime import Runtime
-from switchboard.core.identity import conversation
+from switchboard.core.envelope.identity import conversation
 from switchboard.domain.envelope import SCHEMA_VERSION, Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.errors import Forbidden, InvalidInput, NotFound
 from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.message import Conversation
 from switchboard.domain.shown import ReplyView
 from switchboard.journey.stopping import announce
-from switchboard.store import chats
-from switchboard.store.chats import EndedTurn
-from switchboard.store.dead_letters import dead_letters_of
-from switchboard.store.stopping import stop_conversation
+from switchboard.store.messages import chats
+from switchboard.store.messages.chats import EndedTurn
+from switchboard.store.messages.dead_letters import dead_letters_of
+from switchboard.store.work.stopping import stop_conversation
 
 CHAT: Final = Action("chat", CONNECTOR)
 

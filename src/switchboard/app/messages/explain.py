@@ -21,8 +21,8 @@ from switchboard.app.messages.planned import plans_of
 from switchboard.app.messages.same_ids import find_same_id
 from switchboard.app.messages.views import MessageView, message_view
 from switchboard.app.runtime import Runtime
-from switchboard.core.identity import EMBEDDED, named_in
-from switchboard.core.originals import Original, whole_envelope
+from switchboard.core.envelope.identity import EMBEDDED, named_in
+from switchboard.core.envelope.originals import Original, whole_envelope
 from switchboard.core.routing.explain import Considered, Survey, TieBreak
 from switchboard.core.routing.facts import facts, shown_fact, shown_facts
 from switchboard.core.routing.index import retired
@@ -46,21 +46,19 @@ from switchboard.domain.shown import (
     ShownWaiting,
 )
 from switchboard.ports.channel import Implies
-from switchboard.store import (
-    approvals,
-    classification,
-    dead_letters,
-    history,
-    inbox,
-    lanes,
-    ledger,
-    outbox,
-    routing,
-    strangers,
-)
+from switchboard.store.work import approvals
+from switchboard.store.models import classification
+from switchboard.store.messages import dead_letters
+from switchboard.store.work import history
+from switchboard.store.messages import inbox
+from switchboard.store.work import lanes
+from switchboard.store.work import ledger
+from switchboard.store.messages import outbox
+from switchboard.store.work import routing
+from switchboard.store.people import strangers
 from switchboard.store.database import Database
-from switchboard.store.inbox import StoredMessage
-from switchboard.store.rules import open_rules_at
+from switchboard.store.messages.inbox import StoredMessage
+from switchboard.store.rules.versions import open_rules_at
 
 EXPLAIN: Final = Action("explain", OPERATOR)
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from switchboard.app.access import CONNECTOR, Access, Action, Principal, foreign_endpoint, owns_endpoint
 from switchboard.app.messages.blobs import BlobService
 from switchboard.app.metrics import Metrics
-from switchboard.core.blobs import NOT_LET_IN, PREFIX
+from switchboard.core.files.blobs import NOT_LET_IN, PREFIX
 from switchboard.core.envelope import read as wire
 from switchboard.core.envelope.strict import strict
 from switchboard.domain.envelope import Attachment, Control, Envelope
@@ -37,7 +37,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import OtherContent
 from switchboard.domain.routing import Decision
 from switchboard.journey.accept import AcceptLeg, NoFiles, Submission
-from switchboard.store.inbox import Acceptance
+from switchboard.store.messages.inbox import Acceptance
 from switchboard.transport.mail_reading import MailReader, mail_name
 
 INGEST: Final = Action("ingest", CONNECTOR)

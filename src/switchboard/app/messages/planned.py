@@ -1,7 +1,7 @@
 """Butlers' plans and their progress, for operators.
 
 HTTP calls `PlanService`, `explain.py` calls `plans_of`. In: ids; out: `ShownPlan`s, built by the plan machine from the
-records, as by a worker that resumes one. Reads only. Next: `store/plans.py`.
+records, as by a worker that resumes one. Reads only. Next: `store/work/plans.py`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from switchboard.domain.errors import NotFound
 from switchboard.domain.planning import PipelineStep
 from switchboard.domain.shown import ShownPlan, ShownPlanStep
 from switchboard.ports.engine import OnRecord
-from switchboard.store import inbox
-from switchboard.store import plans as store
+from switchboard.store.messages import inbox
+from switchboard.store.work import plans as store
 from switchboard.store.database import Database
-from switchboard.store.plans import PlanRow, PlanStepRow
+from switchboard.store.work.plans import PlanRow, PlanStepRow
 
 
 class PlanService:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from switchboard.core.routing.index import RoutingIndex
-from switchboard.core.words import near, or_list
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Target, TeamId
 from switchboard.journey.rulebook import Rules

@@ -1,6 +1,6 @@
 """Which message has the id of another one, with another content.
 
-`views.py` and `explain.py` call it for one message. Reads only. Next: `core/identity.py`, which made the keys.
+`views.py` and `explain.py` call it for one message. Reads only. Next: `core/envelope/identity.py`, which made the keys.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from uuid import UUID
 
 from switchboard.app.runtime import Runtime
-from switchboard.core.content import envelope_content
-from switchboard.core.identity import content_of, dedupe_key, key_of_its_own
+from switchboard.core.envelope.content import envelope_content
+from switchboard.core.envelope.identity import content_of, dedupe_key, key_of_its_own
 from switchboard.domain.envelope import Envelope
-from switchboard.store import inbox
-from switchboard.store.inbox import StoredMessage
+from switchboard.store.messages import inbox
+from switchboard.store.messages.inbox import StoredMessage
 
 
 async def find_same_id(runtime: Runtime, message: StoredMessage, envelope: Envelope) -> UUID | None:

@@ -2,7 +2,7 @@
 
 `server/http/streams.py` sends what `Stream.follow` yields; any other interface can, too. In: a message, and the
 position where an earlier connection ended; out: events, the last of which is `done`. Nothing is buffered for a slow
-reader. Next: `store/deltas.py`.
+reader. Next: `store/work/deltas.py`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import Overloaded
 from switchboard.domain.shown import ReplyView
 from switchboard.lanes.notifier import delta_topic, settled_topic
-from switchboard.store import deltas as store
-from switchboard.store.deltas import Asked, MessageStanding, Position, ReplyPiece
+from switchboard.store.work import deltas as store
+from switchboard.store.work.deltas import Asked, MessageStanding, Position, ReplyPiece
 from switchboard.tasks import wait_at_most
 
 MOST_STREAMS: Final = 50

@@ -22,10 +22,10 @@ from switchboard.app.reach import Reach
 from switchboard.app.remote_agents import shown_endpoint
 from switchboard.app.runtime import Runtime
 from switchboard.core.envelope.stored import with_texts
-from switchboard.core.originals import Original, whole_envelope
+from switchboard.core.envelope.originals import Original, whole_envelope
 from switchboard.core.routing.facts import shown_facts
 from switchboard.core.routing.rulefile import target_json
-from switchboard.core.words import offer
+from switchboard.core.text.words import offer
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxPart, OutboxRow, OutboxState
@@ -43,22 +43,19 @@ from switchboard.domain.shown import (
 )
 from switchboard.journey.stopping import announce
 from switchboard.lanes.notifier import WORK, settled_topic
-from switchboard.store import (
-    books,
-    classification,
-    connectors,
-    dead_letters,
-    inbox,
-    lanes,
-    ledger,
-    lookup,
-    outbox,
-    remote_agents,
-)
+from switchboard.store import books, lookup
+from switchboard.store.models import classification
+from switchboard.store.connectors import heartbeats as connectors
+from switchboard.store.messages import dead_letters
+from switchboard.store.messages import inbox
+from switchboard.store.work import lanes
+from switchboard.store.work import ledger
+from switchboard.store.messages import outbox
+from switchboard.store.rules import remote_agents
 from switchboard.store.books import DeliveryTally, KeptBooks
-from switchboard.store.inbox import StoredMessage
-from switchboard.store.stopping import stop_message
-from switchboard.store.teams import Overview, TeamFilter, overview
+from switchboard.store.messages.inbox import StoredMessage
+from switchboard.store.work.stopping import stop_message
+from switchboard.store.rules.teams import Overview, TeamFilter, overview
 from switchboard.tasks import wait_at_most
 
 MESSAGES: Final = Action("messages", CONNECTOR)

@@ -28,7 +28,7 @@ from switchboard.app.dumps import (
 )
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError, Conflict, InvalidInput, NotFound
-from switchboard.store import facts
+from switchboard.store.models import facts
 from switchboard.store.checkup import (
     OpenWork,
     doubt_of_replies,

@@ -20,7 +20,7 @@ def check_calls(settings: Settings) -> None:
     check_webhooks(settings)
     open_sink(settings.traces)
     if settings.classify.models:
-        from switchboard.app.classification.models import check_models
+        from switchboard.app.models.classifier import check_models
 
         check_models(settings)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from switchboard.app.channels import is_full
-from switchboard.app.classification.checks import check_models_in_use
+from switchboard.app.models.checks import check_models_in_use
 from switchboard.app.mcp_servers import check_servers
 from switchboard.app.notices import check_notify
 from switchboard.app.ops.engine_checks import check_engines

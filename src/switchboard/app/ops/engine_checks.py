@@ -12,7 +12,8 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
 from switchboard.ports.checks import MOST, CheckResult, error, warning
 from switchboard.ports.engine import ChecksMachine
-from switchboard.store import processes, teams
+from switchboard.store.work import processes
+from switchboard.store.rules import teams
 from switchboard.store.database import Database
 
 

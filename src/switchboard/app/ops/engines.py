@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from switchboard.app.process_models import ProcessModels
+from switchboard.app.models.process import ProcessModels
 from switchboard.app.settings import ENGINES, Settings
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.domain.errors import ConfigurationError
@@ -22,15 +22,15 @@ from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, Engin
 from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.tools import Toolset
-from switchboard.store.approvals import StoredApprovals
+from switchboard.store.work.approvals import StoredApprovals
 from switchboard.store.database import Database
-from switchboard.store.facts import StoredFacts
-from switchboard.store.files import StoredFiles
-from switchboard.store.history import StoredHistory, StoredReaders
-from switchboard.store.mcp_tools import StoredPins
-from switchboard.store.memos import StoredMemos
-from switchboard.store.remote_agents import StoredRemoteAgents
-from switchboard.store.surroundings import StoredSurroundings
+from switchboard.store.models.facts import StoredFacts
+from switchboard.store.messages.files import StoredFiles
+from switchboard.store.work.history import StoredHistory, StoredReaders
+from switchboard.store.models.mcp_tools import StoredPins
+from switchboard.store.models.memos import StoredMemos
+from switchboard.store.rules.remote_agents import StoredRemoteAgents
+from switchboard.store.work.surroundings import StoredSurroundings
 from switchboard.tools.mcp_servers import McpServers
 from switchboard.tools.searxng import Searxng
 from switchboard.transport.plug_ins import plug_ins

@@ -1,7 +1,7 @@
 """The periodic tasks that one of all workers runs: expired leases, work on dead letters, retention.
 
 `wiring.py` gives them to every worker. In: the database and settings; out: rows changed, and workers woken. Next:
-`store/dead_letters.py`, `store/outbox.py`, `store/classification_log.py`.
+`store/messages/dead_letters.py`, `store/messages/outbox.py`, `store/models/classification_log.py`.
 """
 
 from __future__ import annotations
@@ -17,30 +17,27 @@ import structlog
 from switchboard.app.dead_letters.telling import DeadLetterWebhook
 from switchboard.app.settings import DeadLetterSettings
 from switchboard.core.channels.registry import CHANNELS, Channels
-from switchboard.core.originals import Original, whole_envelope
+from switchboard.core.envelope.originals import Original, whole_envelope
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.journey.reply import pool_of
 from switchboard.lanes.kinds import WORK_POOL
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
 from switchboard.lanes.worker import MaintenanceTask
-from switchboard.store import (
-    accounts,
-    blobs,
-    books,
-    classification_log,
-    compaction,
-    dead_letters,
-    deltas,
-    history,
-    model_usage,
-    outbox,
-    partitions,
-    posted,
-    steps,
-    strangers,
-)
+from switchboard.store import books, partitions
+from switchboard.store.connectors import accounts
+from switchboard.store.messages import blobs
+from switchboard.store.models import classification_log
+from switchboard.store.models import compaction
+from switchboard.store.messages import dead_letters
+from switchboard.store.work import deltas
+from switchboard.store.work import history
+from switchboard.store.models import usage as model_usage
+from switchboard.store.messages import outbox
+from switchboard.store.connectors import posted
+from switchboard.store.work import steps
+from switchboard.store.people import strangers
 from switchboard.store.database import Database
-from switchboard.store.dead_letters import DeadLetterReport, UntoldMessage
+from switchboard.store.messages.dead_letters import DeadLetterReport, UntoldMessage
 
 log = structlog.get_logger(__name__)
 

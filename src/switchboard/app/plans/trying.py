@@ -15,7 +15,7 @@ from switchboard.agents.trio.engine import TrioEngine
 from switchboard.agents.trio.planner import ModelPlanner
 from switchboard.agents.trio.port import Planned, PlanQuestion
 from switchboard.app.ops.engines import engine_context
-from switchboard.app.process_models import ProcessModels
+from switchboard.app.models.process import ProcessModels
 from switchboard.app.runtime import Runtime
 from switchboard.core.planning.ladder import PlanSource, SettledDecision
 from switchboard.core.planning.read import steps_of
@@ -26,7 +26,7 @@ from switchboard.domain.planning import Pipeline, PipelineStep, RouteAction, Rou
 from switchboard.domain.routing import Member
 from switchboard.journey.handing_on import below
 from switchboard.ports.engine import EngineFailure, ModelUsage
-from switchboard.store.mcp_tools import StoredPins
+from switchboard.store.models.mcp_tools import StoredPins
 from switchboard.tools.mcp_servers import McpServers
 
 _TRIO: Final = "trio"

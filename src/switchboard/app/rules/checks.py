@@ -14,11 +14,11 @@ from switchboard.app.settings import ENGINES, Settings
 from switchboard.core.channels.registry import Channels
 from switchboard.core.routing.check import Teams, check_rule, check_teams
 from switchboard.core.routing.lint import LintCode, lint_handlers
-from switchboard.core.words import offer
+from switchboard.core.text.words import offer
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Rule, Team
 from switchboard.ports.checks import MOST, CheckResult, count_of, error, ok, warning
-from switchboard.store import teams
+from switchboard.store.rules import teams
 from switchboard.store.database import Database
 from switchboard.transport.plug_ins import plug_ins
 

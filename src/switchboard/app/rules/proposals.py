@@ -2,7 +2,7 @@
 
 `app/rules/service.py` writes these changes, `app/rules/replays.py` only tries them. In: drafts, patches, rule files,
 old versions; out: `RuleChange`s against the rules of one version, or InvalidInput with every problem and what would be
-correct. Reads only. Next: `store/rules.py`.
+correct. Reads only. Next: `store/rules/versions.py`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from switchboard.app.runtime import Runtime
 from switchboard.core.routing.check import Problem, check_rule
 from switchboard.core.routing.draft import Edit, apply_patch, draft_of, new_rule, parse_draft
 from switchboard.core.routing.rulefile import changes_for, difference, parse_rule_file, restored
-from switchboard.core.words import offer, or_list
+from switchboard.core.text.words import offer, or_list
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Rule, RuleChange, TeamId
-from switchboard.store import rules as store
+from switchboard.store.rules import versions as store
 from switchboard.store.ids import new_uuid7
-from switchboard.store.rules import MovedOn
+from switchboard.store.rules.versions import MovedOn
 
 _T = TypeVar("_T")
 

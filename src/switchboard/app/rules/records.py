@@ -1,7 +1,7 @@
 """Rules and their past: lists, history, versions, differences, exports, and lint.
 
 HTTP and MCP call `RuleRecords`, each time with the `Reach` of the caller: rules of teams beyond it are omitted, or
-treated as non-existent. Out: JSON forms of rules and frozen values. Reads only. Next: `store/rules.py`,
+treated as non-existent. Out: JSON forms of rules and frozen values. Reads only. Next: `store/rules/versions.py`,
 `core/routing/lint.py`.
 """
 
@@ -22,13 +22,14 @@ from switchboard.app.rules.proposals import existing, no_rule, refuse_absent_tea
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.lint import Finding, lint, lint_change, lint_moves
 from switchboard.core.routing.rulefile import changed_fields, render_rule_file, rule_file, rule_json
-from switchboard.core.words import offer
+from switchboard.core.text.words import offer
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, SystemId, TeamId
 from switchboard.domain.shown import SopRules
-from switchboard.store import accounts, processes
-from switchboard.store import rules as store
+from switchboard.store.connectors import accounts
+from switchboard.store.work import processes
+from switchboard.store.rules import versions as store
 
 SHOWN_CHANGES: Final = 200
 """Changes that an answer shows; all are counted."""

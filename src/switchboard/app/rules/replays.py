@@ -2,7 +2,7 @@
 
 HTTP and MCP call `Replays`, and `app/rules/service.py` for the blast radius of each edit. In: envelopes, cases,
 proposals; out: dry runs, test results, differences. Reads only, in chunks, so that messages are decided in between.
-Next: `core/routing/backtest.py`, `store/replay.py`.
+Next: `core/routing/backtest.py`, `store/rules/replay.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from switchboard.app.rules.proposals import (
 )
 from switchboard.app.runtime import Runtime
 from switchboard.core.envelope import read as wire
-from switchboard.core.identity import conversation, named_in
+from switchboard.core.envelope.identity import conversation, named_in
 from switchboard.core.routing.backtest import NEWEST, BacktestTally, Blast, Receivers, receivers
 from switchboard.core.routing.check import check_facts
 from switchboard.core.routing.decide import simulate
@@ -40,9 +40,9 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import RuleChange, SystemId, TeamId
-from switchboard.store.inbox import find_authors, find_places
-from switchboard.store.replay import cases_since, count_cases
-from switchboard.store.rules import MovedOn
+from switchboard.store.messages.inbox import find_authors, find_places
+from switchboard.store.rules.replay import cases_since, count_cases
+from switchboard.store.rules.versions import MovedOn
 
 log = structlog.get_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 Called at every start: `read_seed` by `app/checked.py` before anything is written, then `seed_teams` by `app/wiring.py`.
 In: a directory of `*.json` in the form of `core/routing/teamfile.py`; out: rows in the database, or a
-ConfigurationError with file, line or path, and what would be correct. Next: `store/teams.py`.
+ConfigurationError with file, line or path, and what would be correct. Next: `store/rules/teams.py`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from switchboard.core.routing.draft import Edit, draft_of, gist, new_rule
 from switchboard.core.routing.teamfile import DEFAULT_TEAM, TeamFile, parse_team_file
 from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
-from switchboard.store import audit
+from switchboard.store.people import audit
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.rules import Authorship, list_rules
-from switchboard.store.teams import Ownership, keep_ownership, make_room, rule_set_version, team_ids
-from switchboard.store.teams import seed as enter_teams
+from switchboard.store.rules.versions import Authorship, list_rules
+from switchboard.store.rules.teams import Ownership, keep_ownership, make_room, rule_set_version, team_ids
+from switchboard.store.rules.teams import seed as enter_teams
 from switchboard.transport.plug_ins import plug_ins
 
 log = structlog.get_logger(__name__)

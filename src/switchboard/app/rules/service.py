@@ -3,7 +3,7 @@
 HTTP and MCP call `RuleService` with the caller's `Principal`, which comes from its token alone. Every edit takes the
 same path: authorize, validate, write as one version, follow it, and report the effect (warnings, blast radius). In:
 drafts and documents; out: `WrittenRules`, or Forbidden (on record), InvalidInput, Conflict. Next:
-`app/rules/proposals.py`, `store/rules.py`, `app/rules/replays.py`.
+`app/rules/proposals.py`, `store/rules/versions.py`, `app/rules/replays.py`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFoun
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Rule, RuleChange, SystemId, TeamId
 from switchboard.lanes.notifier import RULES
-from switchboard.store import rules as store
-from switchboard.store.rules import Authorship, MovedOn
+from switchboard.store.rules import versions as store
+from switchboard.store.rules.versions import Authorship, MovedOn
 
 READ_RULES: Final = Action("rules", AGENT)
 EDIT_RULES: Final = Action("rules_edit", AGENT)

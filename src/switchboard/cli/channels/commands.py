@@ -40,7 +40,7 @@ from switchboard.connectors.kernel.accounts import (
     pause_file,
 )
 from switchboard.connectors.kernel.pausing import pause_account, paused_account
-from switchboard.core.strangers import Policy
+from switchboard.core.people.strangers import Policy
 from switchboard.domain.errors import ConfigurationError, NotFound
 from switchboard.ports.connector import SignInRefused
 

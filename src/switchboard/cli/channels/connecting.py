@@ -25,8 +25,8 @@ from switchboard.cli.output import Json, NoServer, errors
 from switchboard.connectors.kernel.accounts import Configured, connectable, handling_of, hook_url, manifest_of
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.strangers import Policy, owner_by_code_mistake
-from switchboard.core.words import offer
+from switchboard.core.people.strangers import Policy, owner_by_code_mistake
+from switchboard.core.text.words import offer
 from switchboard.domain.errors import ConfigurationError, Conflict
 from switchboard.ports.connector import Account, Identity, Manifest
 

@@ -1,7 +1,7 @@
 """The identity of a connector at the server: the same instance as its previous process, once that is dead.
 
 `account.py` holds it while it serves an account. A lock of the file dies with its process, however that ends; so the
-process that gets the lock need not wait until its predecessor's lease expires. Next: `store/accounts.py`.
+process that gets the lock need not wait until its predecessor's lease expires. Next: `store/connectors/accounts.py`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import structlog
 from switchboard.app.settings import MOST_INSIDE, Settings
 from switchboard.app.supervisor import SupervisedProgram, supervise
 from switchboard.cli.channels.watching import is_there, supervise_accounts
-from switchboard.cli.parts import MODULE
+from switchboard.cli.processes.parts import MODULE
 from switchboard.tasks import first_of
 
 log = structlog.get_logger(__name__)

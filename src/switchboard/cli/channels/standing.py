@@ -21,7 +21,7 @@ from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Json, NoServer, clean, errors, out, program, when
 from switchboard.connectors.kernel.accounts import Declared, configured, declared, manifest_of, pause_file
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.strangers import owner_by_code_mistake
+from switchboard.core.people.strangers import owner_by_code_mistake
 from switchboard.domain.errors import ConfigurationError
 
 _RUNS_ON: Final = "; until that is fixed, the account runs on as it was"

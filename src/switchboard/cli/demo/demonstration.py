@@ -35,7 +35,7 @@ from switchboard.cli.demo.model import DESK, DemoModel, demo_model
 from switchboard.cli.examples import examples
 from switchboard.cli.messages.explain import tree_of
 from switchboard.cli.output import Json, one_line, program, state, table
-from switchboard.core.outside import outside_json
+from switchboard.core.text.outside import outside_json
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import SWITCHBOARD

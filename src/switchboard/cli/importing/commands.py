@@ -32,7 +32,7 @@ from switchboard.cli.importing.sources import SourceFile, SourceItem, SourceKind
 from switchboard.cli.missing import MissingOption
 from switchboard.cli.output import FAILED, OK, Json, NoServer, clean, done, errors, one_line, out, show, table
 from switchboard.core.envelope.read import parse_envelope
-from switchboard.core.imports import MAX_ENTRY
+from switchboard.core.files.imports import MAX_ENTRY
 from switchboard.domain.errors import InvalidInput, Overloaded, SenderOverRate, SwitchboardError, TooLarge, Unavailable
 from switchboard.domain.json_values import JsonObject
 from switchboard.transport.mail_reading import MailReader

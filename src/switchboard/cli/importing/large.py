@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from switchboard.cli.client import Client
 from switchboard.cli.output import Json
-from switchboard.core.blobs import NOT_LET_IN, PREFIX, UNKNOWN, bare_type
+from switchboard.core.files.blobs import NOT_LET_IN, PREFIX, UNKNOWN, bare_type
 from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.domain.errors import Overloaded, TooLarge
 from switchboard.transport.mail_reading import MailReader, mail_name

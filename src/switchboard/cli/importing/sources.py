@@ -1,7 +1,7 @@
 """Detects the kinds of files to import, and reads their entries one by one.
 
 Called by `commands.py`. In: paths; out: `SourceItem`s with their positions, never more than one in memory. Next:
-`core/imports.py`, which splits a file into its entries.
+`core/files/imports.py`, which splits a file into its entries.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from switchboard.core.imports import MAX_ENTRY, read_jsonl, read_mbox
+from switchboard.core.files.imports import MAX_ENTRY, read_jsonl, read_mbox
 from switchboard.domain.errors import InvalidInput, NotFound
 
 _JSONL: Final = frozenset({".jsonl", ".ndjson", ".json"})

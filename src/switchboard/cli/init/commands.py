@@ -329,14 +329,14 @@ def _measure_parallel(offer: Offer, wanted: _Wanted, tried: JsonObject | None) -
 
 
 async def _run_test(offer: Offer) -> JsonObject:
-    from switchboard.app.classification import model_tests as tests
+    from switchboard.app.models import model_tests as tests
 
     settings = _settings_of(offer)
     return asdict(await tests.try_setup(settings, settings.models[0], tests.NOWHERE))
 
 
 async def _parallel_at(offer: Offer, tried: JsonObject) -> tuple[int, bool]:
-    from switchboard.app.classification import model_tests as tests
+    from switchboard.app.models import model_tests as tests
 
     settings = _settings_of(offer, timeout=tried["timeout"])
     return await tests.parallel_requests(settings, settings.models[0], tests.NOWHERE)

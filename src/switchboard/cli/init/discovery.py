@@ -17,7 +17,7 @@ from typing import Final
 import httpx2
 from msgspec import Struct
 
-from switchboard.core.lenient import items, json_value, mapping, string
+from switchboard.core.text.lenient import items, json_value, mapping, string
 from switchboard.domain.errors import NotFound
 from switchboard.llm.port import ApiKind
 

@@ -32,7 +32,7 @@ from switchboard.cli.output import (
 from switchboard.cli.rules.views import pairs_of
 from switchboard.core.passages.folding import folded
 from switchboard.core.passages.showing import marked_text
-from switchboard.core.visible import escaped
+from switchboard.core.text.visible import escaped
 from switchboard.domain.envelope import Passage
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.shown import MessageState

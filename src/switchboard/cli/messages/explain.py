@@ -27,8 +27,8 @@ from switchboard.cli.reading import read_bytes, read_object
 from switchboard.cli.rules.options import pairs
 from switchboard.cli.rules.views import counted, pairs_of, receivers_of, targets_of
 from switchboard.core.mail.parse import envelope_from_mail
-from switchboard.core.outside import outside_json
-from switchboard.core.words import or_list
+from switchboard.core.text.outside import outside_json
+from switchboard.core.text.words import or_list
 from switchboard.domain.json_values import JsonObject
 
 _SHOWN: Final = 12

@@ -16,8 +16,8 @@ from switchboard.cli.client import Client
 from switchboard.cli.ids import RequestId, ask_about
 from switchboard.cli.output import Json, clean, one_line, show
 from switchboard.cli.saving import saved
-from switchboard.core.blobs import stored_blob
-from switchboard.core.reply_files import reply_name
+from switchboard.core.files.blobs import stored_blob
+from switchboard.core.files.reply_files import reply_name
 from switchboard.domain.envelope import Attachment
 
 

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from switchboard.cli.client import Client, part
 from switchboard.cli.output import FAILED, OK, Json, NoServer, clean, errors, out, show
-from switchboard.core.reply_files import reply_name, size_text
+from switchboard.core.files.reply_files import reply_name, size_text
 from switchboard.domain.envelope import SCHEMA_VERSION
 from switchboard.domain.errors import InvalidInput, Unavailable
 

@@ -1,7 +1,7 @@
 """`switchboard models`: the models, whether they answer, what they cost, and what they chose.
 
 Called by `cli/main.py`. All but `test` asks the server; `test` asks the models themselves, see
-`app/classification/model_tests.py`. Next: `views.py`, which shows the results.
+`app/models/model_tests.py`. Next: `views.py`, which shows the results.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def try_models(
 
 async def _try_models(name: str | None) -> Sequence[Json]:
     from switchboard.app.channels import known_channels  # noqa: PLC0415 - only `test` needs it
-    from switchboard.app.classification import model_tests as tests
+    from switchboard.app.models import model_tests as tests
     from switchboard.app.rules.seed import read_seed  # noqa: PLC0415 - the same; it imports the database
     from switchboard.app.settings import load_settings  # noqa: PLC0415 - the same
 

@@ -1,6 +1,6 @@
 """Renders models and their choices for people.
 
-Called by `commands.py`, `messages.py` and `explain.py`. In: data from the API or `app/classification/model_tests.py`;
+Called by `commands.py`, `messages.py` and `explain.py`. In: data from the API or `app/models/model_tests.py`;
 out: tables and sentences for `rich`, with text of strangers and models cleaned.
 """
 

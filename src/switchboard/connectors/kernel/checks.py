@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from switchboard.connectors.kernel.accounts import ReadFile, configured, declared, pause_file
 from switchboard.core.channels import email
-from switchboard.core.strangers import Policy
+from switchboard.core.people.strangers import Policy
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.checks import MOST, CheckResult, count_of, error, ok, warning
 

@@ -23,7 +23,7 @@ from switchboard.connectors.kernel.api import Api, sayable
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.patience import Patience
-from switchboard.core.blobs import HEAD_BYTES, NOT_LET_IN, PREFIX, UNKNOWN, bare_type, sniff
+from switchboard.core.files.blobs import HEAD_BYTES, NOT_LET_IN, PREFIX, UNKNOWN, bare_type, sniff
 from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Capabilities, FileIn, Session

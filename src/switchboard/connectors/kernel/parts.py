@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from switchboard.connectors.kernel.chunking import length, split
 from switchboard.connectors.kernel.rendering import Rendered, render
-from switchboard.core.reply_files import instead
+from switchboard.core.files.reply_files import instead
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import ReplyChoice
 from switchboard.ports.connector import Capabilities, FileOut, Part

@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from switchboard.core.json_size import check_containers
-from switchboard.core.lenient import clean
+from switchboard.core.text.json_size import check_containers
+from switchboard.core.text.lenient import clean
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Posted

@@ -1,6 +1,6 @@
 """Webhooks as a channel: how an account verifies posted requests and turns them into messages.
 
-The entry point `webhook`. No connector runs: the server accepts the events (`app/messages/hooks.py`), and replies wait
+The entry point `webhook`. No connector runs: the server accepts the events (`app/connectors/hooks.py`), and replies wait
 in the outbox of the endpoint. Next: `signatures.py`, `mapping.py`.
 """
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from switchboard.connectors.webhook.bodies import read_body
 from switchboard.connectors.webhook.mapping import MessageMap, TemplateContext
 from switchboard.connectors.webhook.signatures import Scheme, stripe_fields, verify
-from switchboard.core.identity import hash_of_body
+from switchboard.core.envelope.identity import hash_of_body
 from switchboard.core.passages.own import has_others_words, joined
 from switchboard.domain.envelope import MAX_TEXT, Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.errors import InvalidInput

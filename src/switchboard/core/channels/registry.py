@@ -31,7 +31,7 @@ from switchboard.core.channels import (
 )
 from switchboard.core.notices import NOTICE
 from switchboard.core.schedules import Schedule, schedules_at
-from switchboard.core.words import near, or_list
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.ports.channel import COMMON_IMPLIES, COMMON_KEYS, Channel, Form, Implies, Values

@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from switchboard.core.content import envelope_content
+from switchboard.core.envelope.content import envelope_content
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel
 

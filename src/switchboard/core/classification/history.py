@@ -14,8 +14,8 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.core.outside import outside_json
-from switchboard.core.tokens import estimate_tokens
+from switchboard.core.text.outside import outside_json
+from switchboard.core.text.tokens import estimate_tokens
 from switchboard.domain.classification import Utterance
 from switchboard.ports.channel import Strategy
 

@@ -17,8 +17,8 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.core.classification.history import newest_within, utterance_record
-from switchboard.core.outside import outside_json
-from switchboard.core.tokens import estimate_tokens
+from switchboard.core.text.outside import outside_json
+from switchboard.core.text.tokens import estimate_tokens
 from switchboard.domain.classification import Candidate, Utterance
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonObject

@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from switchboard.core.envelope.strict import strict_envelope
-from switchboard.core.lenient import string
-from switchboard.core.storable import to_storable_json
+from switchboard.core.text.lenient import string
+from switchboard.core.text.storable import to_storable_json
 from switchboard.domain.classification import Candidate
 from switchboard.domain.envelope import SCHEMA_VERSION, Envelope
 from switchboard.domain.errors import InvalidInput

@@ -2,7 +2,7 @@
 
 Called by every interface that takes `ingest.v1`: HTTP, MCP, the importers. In: bytes or a mapping, and the time. Out: a
 valid envelope, or InvalidInput with a stable code, the dotted path of the field and a sentence that says what is
-expected. Next: `core/identity.py` names the event, `journey/accept.py` stores it.
+expected. Next: `core/envelope/identity.py` names the event, `journey/accept.py` stores it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 
 from switchboard.core.envelope.fast import fast_envelope
 from switchboard.core.envelope.strict import model_of, not_json, strict_envelope, too_deep
-from switchboard.core.json_size import check_containers
+from switchboard.core.text.json_size import check_containers
 from switchboard.core.published import published
 from switchboard.domain.envelope import SCHEMA_VERSION, Envelope
 from switchboard.domain.errors import InvalidInput

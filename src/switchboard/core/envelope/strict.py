@@ -4,7 +4,7 @@ Called by `read.py` with what `fast.py` does not accept, and by code that builds
 (`core/mail/unusual.py`, `core/classification/source.py`, intake). In: bytes or values; out: an envelope or a part, or
 an error.
 The models are derived from the Structs: fields, types and limits are listed in `domain/envelope.py` alone; here is only
-what pydantic needs in addition. They also make the published JSON Schema. Next: `core/identity.py`.
+what pydantic needs in addition. They also make the published JSON Schema. Next: `core/envelope/identity.py`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pydantic import (
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
 from switchboard.core.passages.own import JOINT, joined
-from switchboard.core.problems import path_of, wrong
+from switchboard.core.text.problems import path_of, wrong
 from switchboard.domain.envelope import (
     MAX_ADDRESS,
     MAX_DEPTH,

@@ -4,7 +4,7 @@ Called by `core/mail/parse.py` with a mail, by `core/channels/email.py` with an 
 In: a mail; out: its text as the first release read it, in which nothing may ever change: mails that were stored then
 would be answered again. So this keeps its own copies of what chose the parts, decoded them, and cut the history of a
 reply. Nothing else reads a mail in this way. Linear time, because a stranger wrote the mail. See
-docs/decisions/0124-what-is-compared-of-a-mail-is-frozen.md. Next: `core/identity.py`.
+docs/decisions/0124-what-is-compared-of-a-mail-is-frozen.md. Next: `core/envelope/identity.py`.
 """
 
 from __future__ import annotations

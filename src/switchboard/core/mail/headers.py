@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from switchboard.core.lenient import string
+from switchboard.core.text.lenient import string
 
 _MAX_LINE: Final = 10_000
 _QUOTED = re.compile(r'"[^"]*"')

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from switchboard.core.envelope.strict import strict
 from switchboard.core.mail.refusals import unreadable
-from switchboard.core.problems import after, path_of, wrong
+from switchboard.core.text.problems import after, path_of, wrong
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 

@@ -1,7 +1,7 @@
 """What may still be done once others' words were read: pages and mails may contain instructions. Pure.
 
 Plans and models ask one function, `asks_after_foreign`, whether a person must approve a call then: `machine.py` and
-`menu.py` through a `Guard`, `agents/loop/asking.py` directly. Which words are foreign is told by
+`menu.py` through a `Guard`, `agents/turns/asking.py` directly. Which words are foreign is told by
 `core/turns/entries.py`; the cases are in `docs/tools.md`. Next: `menu.py`.
 """
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.core.model_json import FoundObject, NoObject, read_object
+from switchboard.core.text.model_json import FoundObject, NoObject, read_object
 from switchboard.core.planning.form import REVIEW, ROUTE_DECISION
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from switchboard.core.lenient import json_value, mapping, string
-from switchboard.core.outside import FOLLOWS
-from switchboard.core.visible import visible
+from switchboard.core.text.lenient import json_value, mapping, string
+from switchboard.core.text.outside import FOLLOWS
+from switchboard.core.text.visible import visible
 
 _MOST_HEAD: Final = 200
 """Characters in which the sentence before the JSON of a tool ends."""

@@ -13,7 +13,7 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct, structs
 
-from switchboard.core.lenient import count, items, mapping, string
+from switchboard.core.text.lenient import count, items, mapping, string
 from switchboard.core.planning.check import step_faults, steps_faults
 from switchboard.core.planning.form import MOST_STEPS, NOTE, REVIEW, ROUTE_DECISION, decision_actions, step_actions
 from switchboard.core.planning.guard import is_read_only

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from switchboard.core.lenient import mapping, string
+from switchboard.core.text.lenient import mapping, string
 from switchboard.core.planning.machine import HaltReason, Recorded, StepEnd, StepEnded
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import PipelineStep, Review

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.cut import cut
+from switchboard.core.text.cut import cut
 from switchboard.core.planning.check import step_faults, steps_faults
 from switchboard.core.planning.ladder import Templates
 from switchboard.core.planning.limits import PlanLimits

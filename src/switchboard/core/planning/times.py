@@ -13,7 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from switchboard.core.lenient import mapping, money
+from switchboard.core.text.lenient import mapping, money
 from switchboard.core.planning.records import APPROVAL, GO_ON, PAUSE
 
 

@@ -1,6 +1,6 @@
 """Whether a remote butler counts as alive, by how long it has been silent.
 
-Called by `store/remote_agents.py` with the seconds of silence by the database's clock. Pure. Next:
+Called by `store/rules/remote_agents.py` with the seconds of silence by the database's clock. Pure. Next:
 `domain/remote_agents.py`.
 """
 

@@ -18,7 +18,7 @@ from msgspec import Struct
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.draft import MAX_VALUES, shown
 from switchboard.core.routing.facts import values_of
-from switchboard.core.words import near, or_list
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
 from switchboard.ports.channel import SEVERAL, Form, Values
 

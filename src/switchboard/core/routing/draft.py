@@ -15,7 +15,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.core.words import near, or_list
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Filters, FilterValue, Rule, RuleDraft, SystemId, Target, TeamId
 from switchboard.ports.channel import SEVERAL

@@ -28,7 +28,7 @@ from switchboard.core.routing.decide import simulate
 from switchboard.core.routing.draft import DocumentReader
 from switchboard.core.routing.facts import facts, with_derived
 from switchboard.core.routing.index import RoutingIndex
-from switchboard.core.words import near, or_list
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId, TrailStep
 

@@ -1,8 +1,8 @@
 """Rules as JSON: the form of one rule, files of many, and the changes that turn the rules in force into a file's.
 
-Called by `store/rules.py` (the form in the history), `app/rules/proposals.py` (import, restore) and
+Called by `store/rules/versions.py` (the form in the history), `app/rules/proposals.py` (import, restore) and
 `app/rules/records.py` (export, diff). Converts decoded JSON or YAML to rules and `RuleChange`s, and vice versa.
-Next: `core/routing/check.py`, then `store/rules.py`.
+Next: `core/routing/check.py`, then `store/rules/versions.py`.
 
     {"format": "switchboard.rules.v1", "version": 17, "teams": {"root": [
         {"rule_id": "0199…", "name": "all", "channel": "telegram", "filters": {"chat_type": "private"},

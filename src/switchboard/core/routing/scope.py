@@ -2,7 +2,7 @@
 
 Called by `app/rules/service.py` and `app/dead_letters/service.py` before anything is shown or changed. In: the tree and
 the caller's system, from its token and never from an argument; out: a set of teams, which may be empty. Next:
-`store/rules.py`.
+`store/rules/versions.py`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Called by `app/rules/service.py` when an SOP is loaded or unloaded. In: its decoded JSON or YAML and the tree, then the
 rules it registered before; out: `RuleChange`s of exactly its own rules. Next: `core/routing/check.py`,
-`store/rules.py`.
+`store/rules/versions.py`.
 
     name: First Run
     routing_requirements:
@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.routing.draft import DocumentReader, Edit, new_rule, shown, with_draft
-from switchboard.core.words import near, or_list
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.routing import Member, Rule, RuleChange, RuleDraft, SystemId, Target, Team, TeamId
 
 PREFIX: Final = "sop:"

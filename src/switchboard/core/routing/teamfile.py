@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.core.routing.draft import DocumentReader
-from switchboard.core.words import or_list
+from switchboard.core.text.words import or_list
 from switchboard.domain.routing import Member, RuleDraft, SystemId, SystemNumber, Target, Team, TeamId
 
 _ROOT: Final = TeamId("root")

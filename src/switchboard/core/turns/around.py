@@ -1,6 +1,6 @@
 """What stands around a message: which other messages those are, what is read of them, and how a model sees it. Pure.
 
-Called by `store/surroundings.py`, which finds them, and by the engines with a model, which freeze the result with the
+Called by `store/work/surroundings.py`, which finds them, and by the engines with a model, which freeze the result with the
 turn. In: messages of a conversation; out: a `Surrounding`, a text for the opening, or the turn as it is read. Next:
 `render.py`.
 """
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from switchboard.core.passages.names import shown_name, speaker
 from switchboard.core.passages.own import passages_of
 from switchboard.core.passages.showing import shortened_text
-from switchboard.core.readers import person_of
+from switchboard.core.people.readers import person_of
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel
 from switchboard.ports.engine import Turn

@@ -1,6 +1,6 @@
 """What people are asked while a turn waits: the texts for them and for models, and the commands that answer. Pure.
 
-`agents/loop/asking.py` asks, `journey/approving.py` tells the conversation and handles the commands, the command line
+`agents/turns/asking.py` asks, `journey/approving.py` tells the conversation and handles the commands, the command line
 shows arguments. A model's words are always shown as JSON in which nothing is hidden, so they cannot look like ours.
 """
 
@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from switchboard.core.outside import outside_json
+from switchboard.core.text.outside import outside_json
 from switchboard.core.routing.facts import facts
 from switchboard.core.turns.command import command_text, has_command
 from switchboard.domain.envelope import Envelope, Passage

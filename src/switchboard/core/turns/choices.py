@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from switchboard.core.routing.facts import facts
 from switchboard.core.turns.asking import ChatCommand, Verb, fits_chat, options_of, short
-from switchboard.core.visible import visible
+from switchboard.core.text.visible import visible
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.ledger import MAX_CHOICES, ReplyChoice
 from switchboard.domain.shown import ShownApproval
@@ -52,7 +52,7 @@ class Press(Struct, frozen=True):
 
 
 def mark_of(person: str) -> str:
-    """The 16 characters by which a token names a person, of the key that `core/readers.py` makes of them."""
+    """The 16 characters by which a token names a person, of the key that `core/people/readers.py` makes of them."""
     return _encoded(sha256(person.encode()).digest()[:_MARK_BYTES])
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.lenient import json_value
+from switchboard.core.text.lenient import json_value
 from switchboard.domain.llm import ChatMessage, Request
 from switchboard.ports.facts import MAX_FACT
 

@@ -17,7 +17,7 @@ from switchboard.core.passages.folding import answers_something, folded
 from switchboard.core.passages.names import shown_name
 from switchboard.core.passages.own import MAIL, has_others_words, own_text, passages_of, read_passages
 from switchboard.core.passages.showing import shown_text
-from switchboard.core.readers import person_of
+from switchboard.core.people.readers import person_of
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.images import INBOX, marked, may_show_names, shows_names, unmarked

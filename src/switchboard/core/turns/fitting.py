@@ -1,6 +1,6 @@
 """When a turn outgrows the context of its model: its oldest results become references to files. Pure.
 
-`agents/loop/talk.py` calls `fit` before each request, with the context of the first model, and `shorter` for each model
+`agents/turns/talk.py` calls `fit` before each request, with the context of the first model, and `shorter` for each model
 it asks, with that model's own; it writes the files. Next: `loop.py`.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from switchboard.core.tokens import asked_tokens, estimate_tokens, fits
+from switchboard.core.text.tokens import asked_tokens, estimate_tokens, fits
 from switchboard.core.turns.render import messages
 from switchboard.domain.llm import ChatMessage, Request, ToolResult
 from switchboard.ports.history import Entry

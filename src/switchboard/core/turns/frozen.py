@@ -1,6 +1,6 @@
 """What a turn begins with, frozen as the step `start`, so that later changes do not affect the turn. Pure.
 
-`agents/loop/equipment.py` makes it once; engines read it back in every attempt. Next: `render.py`, which renders it for
+`agents/turns/equipment.py` makes it once; engines read it back in every attempt. Next: `render.py`, which renders it for
 a model.
 """
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.blobs import safe_name, stored_blob
+from switchboard.core.files.blobs import safe_name, stored_blob
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.llm import Image
 

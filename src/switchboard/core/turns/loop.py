@@ -1,6 +1,6 @@
 """The loop of a turn as a state machine: what comes next, and what a reply or a result changes. Pure.
 
-`agents/loop/talk.py` does what `next_step` says, journals the outcome, and passes that back; so a resumed turn takes
+`agents/turns/talk.py` does what `next_step` says, journals the outcome, and passes that back; so a resumed turn takes
 the same course from the same records. Next: `frozen.py`, what a turn begins with.
 """
 
@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct, field, structs
 
-from switchboard.core.lenient import json_value, shown
+from switchboard.core.text.lenient import json_value, shown
 from switchboard.core.turns.limits import CompletedCall, LoopLimits, TurnUsage, reached
 from switchboard.domain.llm import ChatMessage, Image, Reply, ToolCall, ToolResult
 from switchboard.ports.engine import StopReason

@@ -1,6 +1,6 @@
 """Renders the input of a model, the same bytes for the same facts: prompt, history and last message. Pure.
 
-Providers cache prefixes, so changing parts come after constant ones. `agents/loop/talk.py` renders once per turn;
+Providers cache prefixes, so changing parts come after constant ones. `agents/turns/talk.py` renders once per turn;
 `frozen.py` keeps the result. Next: `fitting.py`, for input that grows too long.
 """
 
@@ -16,9 +16,9 @@ from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
-from switchboard.core.lenient import json_value
+from switchboard.core.text.lenient import json_value
 from switchboard.core.passages.names import speaker
-from switchboard.core.tokens import estimate_tokens
+from switchboard.core.text.tokens import estimate_tokens
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import ChatMessage, ToolCall, ToolResult
 from switchboard.domain.routing import Member

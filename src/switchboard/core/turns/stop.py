@@ -1,7 +1,7 @@
 """The command with which a person ends a running turn. Pure.
 
 `journey/accept.py` acts on it while it is stored, ahead of the lane; `core/routing/decide.py` gives it to no butler,
-and `journey/stopping.py` answers it. Next: `agents/loop/talk.py`, which stops.
+and `journey/stopping.py` answers it. Next: `agents/turns/talk.py`, which stops.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The shapes of requests and answers about who may write. Next: `app/messages/pairing.py`."""
+"""The shapes of requests and answers about who may write. Next: `app/connectors/pairing.py`."""
 
 from __future__ import annotations
 
 from typing import Literal
 from uuid import UUID
 
-from switchboard.app.messages.pairing import PairingCode
+from switchboard.app.connectors.pairing import PairingCode
 from switchboard.domain.shown import ShownContact
 from switchboard.server.contracts.messages import Body, ResponseBody, Word
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
-from switchboard.core.problems import after, path_of, wrong
-from switchboard.core.words import near, or_list
+from switchboard.core.text.problems import after, path_of, wrong
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping
 

@@ -2,7 +2,7 @@
 
 `entrance.py` calls it while the API is imported, `http/accounts.py` for the routes of the same names. In: a request
 admitted by the gate; out: the same answer as by FastAPI (`test_fastpath.py` compares the bytes), or None: then the
-request waits for FastAPI, which also words what is wrong with it. Next: `app/messages/accounts.py`.
+request waits for FastAPI, which also words what is wrong with it. Next: `app/connectors/accounts.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.accounts import AccountId, Holder, LeaseQuery
-from switchboard.app.messages.connectors import OUTBOX
+from switchboard.app.connectors.accounts import AccountId, Holder, LeaseQuery
+from switchboard.app.connectors.work import OUTBOX
 from switchboard.server.contracts.messages import AccountLeaseBody, Body, PostedNext
 from switchboard.server.fastpath.direct import Handler, whole_body
 from switchboard.server.services import Services

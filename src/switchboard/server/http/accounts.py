@@ -1,6 +1,6 @@
 """`/v1/connectors/lease`, `…/cursor`, `…/moves`, `…/written`, `…/posted`: one instance serves an account.
 
-Next: `app/messages/accounts.py`, `app/messages/drafts.py`.
+Next: `app/connectors/accounts.py`, `app/connectors/drafts.py`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Annotated, Final
 from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.accounts import AccountId
-from switchboard.app.messages.connectors import OUTBOX
-from switchboard.app.messages.drafts import DraftService
+from switchboard.app.connectors.accounts import AccountId
+from switchboard.app.connectors.work import OUTBOX
+from switchboard.app.connectors.drafts import DraftService
 from switchboard.server.contracts.messages import (
     AccountBody,
     AccountLease,

@@ -15,7 +15,7 @@ from switchboard.app.remote_agents import BEAT, EDIT_AGENTS, Standing
 from switchboard.server.contracts.messages import Body, Line, Word
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
-from switchboard.store.remote_agents import Announcement
+from switchboard.store.rules.remote_agents import Announcement
 
 router = router_of("agents")
 

@@ -1,4 +1,4 @@
-"""`GET /v1/audit`: what was refused, and what operators did. Next: `store/audit.py`."""
+"""`GET /v1/audit`: what was refused, and what operators did. Next: `store/people/audit.py`."""
 
 from __future__ import annotations
 

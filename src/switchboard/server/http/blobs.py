@@ -14,7 +14,7 @@ from starlette.responses import StreamingResponse
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.blobs import RAW, UPLOAD_BLOBS, Download
-from switchboard.app.messages.connectors import OUTBOX
+from switchboard.app.connectors.work import OUTBOX
 from switchboard.server.contracts.messages import Uploaded
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, needs, operation

@@ -27,7 +27,7 @@ from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import TargetBody
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
-from switchboard.store.dead_letters import DeadLetterFilter
+from switchboard.store.messages.dead_letters import DeadLetterFilter
 
 router = router_of("dead letters", prefix="/v1/dead-letters")
 

@@ -20,7 +20,7 @@ from structlog.contextvars import bind_contextvars
 
 from switchboard.app.access import Access, AnyRole, Principal
 from switchboard.app.messages.intake import INGEST
-from switchboard.app.messages.quarantine import MAX_RAW, QUARANTINE
+from switchboard.app.connectors.quarantine import MAX_RAW, QUARANTINE
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import TooLarge, Unauthenticated
 from switchboard.server.connections import Connections

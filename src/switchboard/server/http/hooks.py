@@ -1,7 +1,7 @@
 """`POST /hooks/{account}`: where other programs post their events.
 
 The gate requires no token here; the account defines how a webhook is verified. In: bytes; out: 200 once the event is
-stored. Next: `app/messages/hooks.py`.
+stored. Next: `app/connectors/hooks.py`.
 """
 
 from __future__ import annotations

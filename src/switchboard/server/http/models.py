@@ -1,6 +1,6 @@
 """`/v1/models`, `/v1/classifications`: models, their cost, their choices, and corrections.
 
-Next: `app/classification/spending.py`, `app/classification/log.py`, `app/classification/corrections.py`.
+Next: `app/models/spending.py`, `app/classification/log.py`, `app/classification/corrections.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fastapi import Depends, Query, Response
 from switchboard.app.access import Principal
 from switchboard.app.classification.corrections import CORRECT, CorrectionResult, CorrectionService, Wish
 from switchboard.app.classification.log import CLASSIFICATIONS, ClassificationFilter, ClassificationLog
-from switchboard.app.classification.spending import MODELS, By, ModelsView, SpendingService, UsageView
+from switchboard.app.models.spending import MODELS, By, ModelsView, SpendingService, UsageView
 from switchboard.server.contracts.dead_letters import Moment
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.models import CaseFile, ClassificationPage, CorrectionBody

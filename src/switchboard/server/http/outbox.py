@@ -1,4 +1,4 @@
-"""`/v1/outbox` and heartbeats: replies on their way, for connectors. Next: `app/messages/connectors.py`."""
+"""`/v1/outbox` and heartbeats: replies on their way, for connectors. Next: `app/connectors/work.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.connectors import (
+from switchboard.app.connectors.work import (
     CONNECTORS,
     HEARTBEAT,
     INTERVAL_S,

@@ -1,4 +1,4 @@
-"""`/v1/pairing`: which senders may write to an endpoint. Operators only. Next: `app/messages/pairing.py`."""
+"""`/v1/pairing`: which senders may write to an endpoint. Operators only. Next: `app/connectors/pairing.py`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from uuid import UUID
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.pairing import PAIRING, PairingService
-from switchboard.core.strangers import Contact
+from switchboard.app.connectors.pairing import PAIRING, PairingService
+from switchboard.core.people.strangers import Contact
 from switchboard.domain.shown import ContactState
 from switchboard.server.contracts.messages import Cursor, Limit
 from switchboard.server.contracts.pairing import (

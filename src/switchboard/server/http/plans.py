@@ -7,7 +7,7 @@ from uuid import UUID
 
 from fastapi import Response
 
-from switchboard.app.classification.spending import MODELS
+from switchboard.app.models.spending import MODELS
 from switchboard.app.messages.explain import EXPLAIN
 from switchboard.app.messages.planned import PlanService
 from switchboard.app.plans.trying import PlanTrial, PlanTrials

@@ -1,4 +1,4 @@
-"""`/v1/quarantine`: events that could not be made into messages. Next: `app/messages/quarantine.py`."""
+"""`/v1/quarantine`: events that could not be made into messages. Next: `app/connectors/quarantine.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.quarantine import QUARANTINE, BadEvent, QuarantineFilter, decoded
+from switchboard.app.connectors.quarantine import QUARANTINE, BadEvent, QuarantineFilter, decoded
 from switchboard.server.contracts.messages import (
     Cursor,
     Discarded,

@@ -1,12 +1,12 @@
 """The MCP tools of connectors: ingest, ingest_batch, outbox_next, outbox_receipt, heartbeat.
 
 `tools.py` offers them. Envelopes are typed loosely here and validated where HTTP's are. Next:
-`app/messages/intake.py`, `app/messages/connectors.py`.
+`app/messages/intake.py`, `app/connectors/work.py`.
 """
 
 from __future__ import annotations
 
-from switchboard.app.messages.connectors import HEARTBEAT, INTERVAL_S, OUTBOX
+from switchboard.app.connectors.work import HEARTBEAT, INTERVAL_S, OUTBOX
 from switchboard.app.messages.intake import INGEST, encode_batch, encode_envelope
 from switchboard.server.contracts.messages import HeartbeatBody, Id, OutboxNext, ReceiptBody
 from switchboard.server.http.outbox import beat, pull_request, receipt

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from switchboard.core.json_size import check_containers
+from switchboard.core.text.json_size import check_containers
 from switchboard.domain.errors import TooLarge
 from switchboard.server.fastpath.direct import whole_body
 from switchboard.server.services import Services

@@ -29,7 +29,7 @@ from switchboard.app.messages.chat import CHAT, PAGE_BYTES, ChatInput, NoAnswer,
 from switchboard.app.messages.intake import ErrorDetail, refused
 from switchboard.app.messages.stream import Reset, StreamEvent, TextDelta, ToolEnd, ToolUse, TurnStatus, Waiting
 from switchboard.app.messages.views import MessageReplies
-from switchboard.core.words import near, or_list
+from switchboard.core.text.words import near, or_list
 from switchboard.domain.errors import (
     Forbidden,
     InvalidInput,

@@ -18,7 +18,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.frames import Frame
 
-from switchboard.app.messages.arriving import Seldom
+from switchboard.app.connectors.arriving import Seldom
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.connections import Connections
 

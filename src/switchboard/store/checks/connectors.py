@@ -1,6 +1,6 @@
 """Checks of what is connected: connectors, the replies that wait for them, remote butlers.
 
-Called by `app/ops/checks.py`. Next: `store/connectors.py`, `store/remote_agents.py`.
+Called by `app/ops/checks.py`. Next: `store/connectors/heartbeats.py`, `store/rules/remote_agents.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.shown import Connector
 from switchboard.ports.checks import MOST, CheckResult, error, warning
-from switchboard.store import connectors, outbox, remote_agents
+from switchboard.store.connectors import heartbeats as connectors
+from switchboard.store.messages import outbox
+from switchboard.store.rules import remote_agents
 from switchboard.store.checks.work import replies_of
 from switchboard.store.database import Database
-from switchboard.store.outbox import WaitingReplies
+from switchboard.store.messages.outbox import WaitingReplies
 
 _BEHIND_S: Final = 600.0
 """A connector that is further behind its platform is reported, though it is well."""

@@ -1,6 +1,6 @@
 """Checks of work: processes, maintenance, and what waits for a person.
 
-Called by `app/ops/checks.py`. Next: `store/processes.py`.
+Called by `app/ops/checks.py`. Next: `store/work/processes.py`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from switchboard.ports.checks import MOST, CheckResult, error, ok, warning
-from switchboard.store import approvals, dead_letters, lanes, outbox, processes, schedule
+from switchboard.store.work import approvals
+from switchboard.store.messages import dead_letters
+from switchboard.store.work import lanes
+from switchboard.store.messages import outbox
+from switchboard.store.work import processes
+from switchboard.store.work import schedule
 from switchboard.store.database import Database
-from switchboard.store.processes import RunningProcess
+from switchboard.store.work.processes import RunningProcess
 
 _UNSENT: Final[Mapping[str, str]] = {
     "uncertain": "may not have been sent",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from switchboard.core.blobs import PREFIX
+from switchboard.core.files.blobs import PREFIX
 from switchboard.domain.json_values import JsonObject
 from switchboard.testing.connectors.driver import FileDriver, LosingDriver
 from switchboard.testing.connectors.killing import dies

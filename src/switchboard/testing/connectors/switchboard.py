@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import httpx2
 
-from switchboard.core.blobs import HEAD_BYTES, PREFIX, sniff
+from switchboard.core.files.blobs import HEAD_BYTES, PREFIX, sniff
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.passages.own import JOINT
 from switchboard.domain.errors import InvalidInput

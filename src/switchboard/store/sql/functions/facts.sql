@@ -6,7 +6,7 @@ language sql as $$
 $$;
 
 -- The wall: the facts that may be told where a turn answers. A turn reads them by this alone. All that is given is found out
--- from the message that the turn answers, see core/readers.py.
+-- from the message that the turn answers, see core/people/readers.py.
 create or replace function visible(_system_id text, _conversation uuid, _person text, _private boolean, _authentic boolean)
 returns setof fact
 language plpgsql as $$

@@ -1,0 +1,66 @@
+"""The options of members whose engine asks models: prompt, tools, who may use them, and what they may reach.
+
+Each engine adds its own. Next: `equipment.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+
+from switchboard.agents.delivery import EngineOptions
+from switchboard.core.text.problems import shown
+from switchboard.ports.tools import QUOTA, AfterForeign, Audience
+
+
+class TurnOptions(EngineOptions):
+    """The options common to all members with a model."""
+
+    prompt: str = ""
+    prompt_file: Path | None = None
+    zone: str = "UTC"
+    """The time zone in which the model is told the time."""
+    tools: tuple[str, ...] | None = None
+    """The tools of this butler; None: all."""
+    approve: tuple[str, ...] = ()
+    """The tools whose calls a person must approve, in addition to all tools of high risk."""
+    approve_hours: PositiveFloat = 48.0
+    """Hours that a person has to approve a call or to answer a question."""
+    after_foreign: AfterForeign = "outside"
+    """The calls that a person must approve once others' words were read."""
+    grants: dict[Audience, tuple[str, ...]] = Field(default_factory=dict)
+    """Who may have the butler use which tools. By default owners may use all, others those of memory."""
+    owners: tuple[str, ...] = ()
+    """Who owns the butler: `telegram:5488`, a channel and a sender."""
+    hosts: tuple[str, ...] = ()
+    """Hosts from which pages may be fetched without being named by the person."""
+    private_hosts: tuple[str, ...] = ()
+    """Hosts that may be at private addresses."""
+    workspace: Path | None = None
+    """The directory of the butler's files; None: its own directory below `data_dir`."""
+    workspace_quota: PositiveInt = QUOTA
+    """Bytes that the workspace may take on disk."""
+    tool_timeout: PositiveFloat = 60.0
+
+    @property
+    def tools_named(self) -> Mapping[str, Sequence[str]]:
+        """The tools named by options that only this engine has, by option."""
+        return {}
+
+    @field_validator("zone")
+    @classmethod
+    def _known_zone(cls, zone: str) -> str:
+        try:
+            ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"there is no time zone {shown(zone)}; write one such as Europe/Berlin") from None
+        return zone
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> TurnOptions:
+        if self.prompt and self.prompt_file is not None:
+            raise ValueError("give either prompt or prompt_file, not both")
+        return self

@@ -1,0 +1,118 @@
+"""The tools of a turn with a model: which exist, who may use them, and what they may reach.
+
+`equipment.py` imports it when the first turn needs it: the web client takes half a second to import. Next:
+`tools/registry.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from switchboard.agents.turns.options import TurnOptions
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.mcp_tools import fitting, server_of
+from switchboard.core.people.owners import is_owner
+from switchboard.core.passages.folding import folds
+from switchboard.core.people.readers import directory_of, person_of, reader_of
+from switchboard.core.turns.entries import own_words_of
+from switchboard.core.turns.frozen import FrozenTool
+from switchboard.ports.engine import Readers, Turn
+from switchboard.ports.facts import Reader
+from switchboard.ports.history import Entry
+from switchboard.ports.tools import Audience, Tool
+from switchboard.tools.memory import OF_MEMORY
+from switchboard.tools.original import MESSAGE_ORIGINAL
+from switchboard.tools.registry import Grants, build_tools, granted, usable, withheld
+from switchboard.tools.urls import hosts_of, urls_in, written_urls
+
+__all__ = [
+    "OF_MEMORY",
+    "Granted",
+    "build_tools",
+    "granted_to",
+    "granted_to_owners",
+    "hosts_of",
+    "urls_of",
+    "written_urls",
+]
+
+
+class Granted(Struct, frozen=True):
+    """What the sender may have the butler use, who reads the answer, and whether an owner asks; fields of `Frozen`.
+
+    `private`: whether only the sender reads the answer.
+    """
+
+    tools: tuple[FrozenTool, ...]
+    withheld: tuple[str, ...]
+    readers: str
+    by_owner: bool
+    private: bool
+
+
+def _audience(*, private: bool, owns: bool) -> Audience:
+    if not private:
+        return "groups"
+    return "owners" if owns else "others"
+
+
+def _that_fit(offered: Sequence[Tool]) -> Sequence[Tool]:
+    """The tools, without those of MCP servers that do not fit."""
+    fit = frozenset(fitting(tool.spec for tool in offered if server_of(tool.spec.name)))
+    return [tool for tool in offered if tool.spec.name in fit or not server_of(tool.spec.name)]
+
+
+async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
+    """The grants for a message's sender. Raises `Unavailable`."""
+    reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
+    there, grants = _useful(await _offered(options, tools), turn, reader), _grants(options)
+    owns = is_owner(turn.member, options.owners, turn.envelope) and reader.authentic
+    audience = _audience(private=reader.private, owns=owns)
+    return Granted(
+        tuple(_frozen(tool, options) for tool in _that_fit(granted(there, grants, audience))),
+        tuple(tool.spec.name for tool in withheld(there, grants, audience)),
+        directory_of(reader, turn.request_id),
+        owns,
+        reader.private,
+    )
+
+
+async def granted_to_owners(options: TurnOptions, tools: Mapping[str, Tool]) -> tuple[FrozenTool, ...]:
+    """The tools that owners may use in a private conversation with the butler. Raises `Unavailable`."""
+    there = await _offered(options, tools)
+    return tuple(_frozen(tool, options) for tool in granted(there, _grants(options), "owners"))
+
+
+def _useful(offered: Sequence[Tool], turn: Turn, reader: Reader) -> Sequence[Tool]:
+    """The tools without those that have nothing to do here.
+
+    Nothing is remembered of a sender who is not certain, and where all of a message is in the prompt, no tool shows it.
+    """
+    useless = {name for name in OF_MEMORY if not (reader.authentic and reader.person)}
+    useless |= set() if folds(turn.envelope.source.channel) else {MESSAGE_ORIGINAL.name}
+    return [tool for tool in offered if tool.spec.name not in useless]
+
+
+async def _offered(options: TurnOptions, tools: Mapping[str, Tool]) -> Sequence[Tool]:
+    wanted = tools if options.tools is None else options.tools
+    return await usable(tools[name] for name in wanted if name in tools)
+
+
+def _grants(options: TurnOptions) -> Grants:
+    return Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
+
+
+def _frozen(tool: Tool, options: TurnOptions) -> FrozenTool:
+    spec = tool.spec
+    why = "the settings want each call approved" if spec.name in options.approve else ""
+    why = "a tool of high risk" if spec.risk == "high" else why
+    return FrozenTool(spec.name, spec.description, spec.parameters, spec.effect, spec.ordered, why, spec.reach)
+
+
+def urls_of(turn: Turn, history: Sequence[Entry]) -> tuple[str, ...]:
+    """The URLs that the person wrote, now or before; not those that they quoted or that others in a group wrote."""
+    person = person_of(turn.envelope)
+    said = (entry.own_words for entry in history if entry.role == "user" and entry.author == person)
+    return tuple(sorted({url for text in (own_words_of(turn.envelope), *said) for url in urls_in(text)}))

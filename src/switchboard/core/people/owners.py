@@ -1,0 +1,47 @@
+"""Who owns a butler: the people named in its option `owners`, and those who sent a code for owners. Pure.
+
+Called by the engine `model` to find what a turn may use, by `journey/approving.py` to find who decides in chat, and by
+`journey/rulebook.py` to find who may let a group in.
+Next: `core/people/readers.py`, which says whether the author is certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.routing import Member, Owner
+from switchboard.ports.facts import Reader
+
+
+def is_owner(member: Member, owners: Collection[str], envelope: Envelope) -> bool:
+    """Whether the sender owns the butler; `owners` is its option of this name.
+
+    The option names a channel and a sender, such as `telegram:5488`; a code counts at its endpoint alone.
+    """
+    return _is_among(_sender(envelope), member, owners)
+
+
+def owns_any(members: Iterable[Member], envelope: Envelope) -> bool:
+    """Whether the sender owns a butler that is switched on."""
+    sender = _sender(envelope)
+    return any(member.active and member.number == 1 and owns(sender, member) for member in members)
+
+
+def owns(person: Owner, member: Member | None) -> bool:
+    """Whether the person owns the butler, by its option `owners` or by a code."""
+    owners = None if member is None else member.options.get("owners")
+    return member is not None and _is_among(person, member, owners if isinstance(owners, list | tuple) else ())
+
+
+def decides_in_chat(member: Member | None, envelope: Envelope, reader: Reader) -> bool:
+    """Whether an owner of this butler certainly wrote the message, where nobody else reads."""
+    return owns(_sender(envelope), member) and reader.private and reader.authentic
+
+
+def _sender(envelope: Envelope) -> Owner:
+    return Owner(envelope.source.channel, envelope.source.endpoint_identity, envelope.sender.identity)
+
+
+def _is_among(person: Owner, member: Member, owners: Collection[str]) -> bool:
+    return person in member.owners or f"{person.channel}:{person.identity}" in owners

@@ -1,0 +1,63 @@
+"""Conversations as the gateway shows them: what was written, what came back, and how the turns ended.
+
+Called by `app/messages/chat.py`; reads only. Next: `store/work/stopping.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from switchboard.domain.ledger import ReplyFile
+from switchboard.domain.message import Conversation
+from switchboard.domain.shown import ReplyView
+from switchboard.ports.engine import ModelUsage
+from switchboard.store.database import Database, each_as, part_as, query, rows_as
+
+_LAST: Final = UUID(int=2**128 - 1)
+
+
+class WrittenMessage(Struct, frozen=True):
+    """A message. `key`: the key with which it was sent, by which its sender recognises it."""
+
+    request_id: UUID
+    text: str
+    key: str | None
+    received_at: datetime
+    state: str
+
+
+class EndedTurn(Struct, frozen=True):
+    """How the latest turn of a butler for a message ended: its state, and the report of its last attempt."""
+
+    system_id: str
+    state: str
+    engine: str | None
+    stop_reason: str | None
+    usage: Sequence[ModelUsage]
+
+
+async def page(
+    database: Database, conversation: Conversation, limit: int, before: UUID | None = None
+) -> list[WrittenMessage]:
+    """Messages of a conversation, newest first; `before` is the last one of the previous page."""
+    return rows_as(WrittenMessage, await database.rows(query("chats.page"), conversation, before or _LAST, limit))
+
+
+async def replies(database: Database, request_ids: Sequence[UUID]) -> dict[UUID, list[ReplyView]]:
+    """The replies to each of these messages, oldest first."""
+    found: dict[UUID, list[ReplyView]] = {}
+    for row in await database.rows(query("chats.replies"), list(request_ids)):
+        reply = part_as(ReplyView, {**row, "files": each_as(ReplyFile, row["files"])})
+        found.setdefault(row["request_id"], []).append(reply)
+    return found
+
+
+async def ends(database: Database, request_id: UUID) -> list[EndedTurn]:
+    """The ends of the turns of a message."""
+    rows = await database.rows(query("chats.ends"), request_id)
+    return rows_as(EndedTurn, [{**row, "usage": each_as(ModelUsage, row["usage"])} for row in rows])

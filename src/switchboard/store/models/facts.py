@@ -1,0 +1,138 @@
+"""Facts learned by butlers, guarded by one function: `visible` in `sql/functions/facts.sql`.
+
+`app/wiring.py` gives `StoredFacts` to engines; operators list, share and forget by the functions below. A statement
+that reads the table `fact` directly finds nothing: its rows are under forced row security. Next: `store/work/history.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from uuid import UUID
+
+from msgspec import Struct
+
+from switchboard.core.text.storable import to_storable_json
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import LaneKey
+from switchboard.domain.routing import SystemId
+from switchboard.domain.shown import FactSource, ShownFact
+from switchboard.ports.engine import Turn
+from switchboard.ports.facts import Fact, Reader
+from switchboard.store.database import Database, query, row_as, rows_as
+from switchboard.store.work.history import HistoryAddition, StoredReaders
+from switchboard.store.ids import new_uuid7
+
+
+class StoredFacts(Struct, frozen=True):
+    """`Facts` in PostgreSQL."""
+
+    database: Database
+    readers: StoredReaders
+
+    async def visible(self, turn: Turn, limit: int = 100) -> Sequence[Fact]:
+        """As in the port."""
+        who = await self.readers.of(turn)
+        rows = await self.database.rows(
+            query("facts.visible"), who.system_id, who.conversation, who.person, who.private, who.authentic, limit
+        )
+        return rows_as(Fact, rows)
+
+    async def find(self, turn: Turn, words: str, limit: int) -> Sequence[Fact]:
+        """As in the port."""
+        who = await self.readers.of(turn)
+        given = (who.system_id, who.conversation, who.person, who.private, who.authentic)
+        return rows_as(Fact, await self.database.rows(query("facts.find"), *given, words, limit))
+
+    async def is_forgotten(self, turn: Turn, texts: Collection[str], position: int) -> bool:
+        """As in the port."""
+        who, keys = await self.readers.of(turn), await self.database.keys()
+        marks = {UUID(keys.fact(who.system_id, who.person, text)) for text in texts}
+        where = (who.system_id, who.conversation, position, turn.request_id)
+        return bool(await self.database.value(query("facts.is_forgotten"), list(marks), *where))
+
+    async def share(self, turn: Turn, fact_id: UUID) -> bool:
+        """As in the port."""
+        who = await self.readers.of(turn)
+        sql = query("facts.share")
+        return bool(await self.database.value(sql, fact_id, who.system_id, who.person, who.authentic, False))
+
+
+class NewFact(Struct, frozen=True):
+    """A new fact. `positions`: the entries that it cites; `private`: its author was alone with the butler."""
+
+    author: str
+    subject: str
+    private: bool
+    text: str
+    positions: tuple[int, ...]
+
+
+async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[NewFact]) -> str:
+    """The rows that `save_facts` takes."""
+    return to_storable_json([await _row(database, system_id, one) for one in facts])
+
+
+async def _row(database: Database, system_id: SystemId, fact: NewFact) -> JsonObject:
+    mark = (await database.keys()).fact(system_id, fact.author, fact.text)
+    return {
+        "fact_id": new_uuid7(),
+        "author": fact.author,
+        "subject": fact.subject,
+        "space": "private" if fact.private else "group",
+        "text": fact.text,
+        "mark": UUID(mark),
+        "positions": fact.positions,
+    }
+
+
+async def remembered_rows(database: Database, said: Iterable[tuple[LaneKey, HistoryAddition]]) -> str | None:
+    """What `settle_turns_with_facts` takes, a row for each fact; None if there are none."""
+    rows = list[JsonObject]()
+    for lane, one in said:
+        who = one.reader
+        for words in one.remembered if who.authentic and who.person else ():
+            fact = NewFact(who.person, "self", who.private, words.text, (words.position,))
+            rows.append({"lane": lane, **await _row(database, who.system_id, fact)})
+    return to_storable_json(rows) if rows else None
+
+
+async def save(database: Database, lane: LaneKey, system_id: SystemId, facts: Sequence[NewFact]) -> int:
+    """Keep the facts learned in this lane, except forgotten ones; returns how many are new."""
+    rows = await fact_rows(database, system_id, facts)
+    return int(await database.value(query("facts.save"), lane, rows))
+
+
+async def learn(database: Database, reader: Reader, fact: NewFact) -> int:
+    """The same for one fact that this reader states outside turns."""
+    rows = await fact_rows(database, reader.system_id, [fact])
+    return int(await database.value(query("facts.learn"), reader.system_id, reader.conversation, rows))
+
+
+async def list_facts(
+    database: Database, system_id: str | None, author: str | None, below: UUID | None, limit: int
+) -> list[ShownFact]:
+    """The newest first, for operators."""
+    return rows_as(ShownFact, await database.rows(query("facts.list"), system_id, author, below, limit))
+
+
+async def get_fact(database: Database, fact_id: UUID) -> tuple[ShownFact, list[FactSource]] | None:
+    """A fact with the entries that it cites, for operators."""
+    fact = row_as(ShownFact, await database.row(query("facts.get"), fact_id))
+    return None if fact is None else (fact, rows_as(FactSource, await database.rows(query("facts.sources"), fact_id)))
+
+
+async def share_as_operator(database: Database, fact_id: UUID) -> bool:
+    """Make a fact visible to everyone who talks to the butler. False: no such fact."""
+    return bool(await database.value(query("facts.share"), fact_id, "", "", False, True))
+
+
+async def forget(database: Database, fact_id: UUID) -> int:
+    """Forget a fact permanently, with others that contain it; returns how many facts were removed."""
+    return int(await database.value(query("facts.forget"), fact_id))
+
+
+async def forgotten_here(database: Database) -> str:
+    """SQL that tells a newly restored schema what this one has forgotten."""
+    rows = await database.rows(query("facts.forgotten"))
+    sql = "insert into switchboard.forgotten (fact_id, mark) values ('{fact_id}', '{mark}') on conflict do nothing;\n"
+    return "".join(sql.format(**row) for row in rows)

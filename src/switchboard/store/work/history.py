@@ -1,0 +1,160 @@
+"""Conversation history, kept in the lane of a butler's turns and given to later turns.
+
+`journey/turn.py` settles the entries of a turn together with its reply; `app/wiring.py` gives `StoredHistory` to
+engines. Who may read what is decided by `visible_entries` in `sql/functions/entries.sql`. Next: `core/turns/window.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct, field
+
+from switchboard.core.channels.registry import Channels
+from switchboard.core.people.readers import reader_of
+from switchboard.core.text.storable import to_storable_json
+from switchboard.core.turns.entries import with_own_words
+from switchboard.core.turns.images import images_among
+from switchboard.core.turns.window import shortened, window_start
+from switchboard.domain.envelope import Attachment
+from switchboard.domain.ledger import LaneKey
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import SystemId
+from switchboard.ports.engine import Turn
+from switchboard.ports.facts import OwnWords, Reader
+from switchboard.ports.history import Entry, EntryCall
+from switchboard.store.database import Database, Row, decoded, each_as, query, row_as
+from switchboard.store.ids import new_uuid7
+
+_SUMMARY: Final = "What was said before, in short"
+_MOST_FACTS: Final = 100
+
+
+class HistoryAddition(Struct, frozen=True):
+    """What a turn adds to the history; `at`: when its message arrived. `remembered` become facts of the reader."""
+
+    reader: Reader
+    at: datetime
+    entries: tuple[Entry, ...]
+    remembered: tuple[OwnWords, ...] = ()
+
+
+class SavedEntry(Struct, frozen=True):
+    """An entry of the history of a butler's conversation that belongs to no turn."""
+
+    system_id: SystemId
+    conversation: Conversation
+    role: Literal["user", "assistant"]
+    person: str
+    text: str
+    created_at: datetime
+
+
+class StoredReaders(Struct, frozen=True):
+    """Finds out for whom a turn reads, from its message's facts."""
+
+    database: Database
+    channels: Channels
+    _latest: dict[UUID, Mapping[str, str]] = field(default_factory=dict)
+    """A turn asks several times. What rules saw of a message does not change."""
+
+    async def of(self, turn: Turn) -> Reader:
+        """Raises `Unavailable`."""
+        return reader_of(turn, await self._facts(turn.request_id), self.channels[turn.envelope.source.channel])
+
+    async def _facts(self, request_id: UUID) -> Mapping[str, str]:
+        if request_id in self._latest:
+            return self._latest[request_id]
+        facts = decoded(await self.database.value(query("history.facts"), request_id))
+        if facts is None:
+            return {}
+        if len(self._latest) >= _MOST_FACTS:
+            self._latest.clear()
+        self._latest[request_id] = facts
+        return self._latest[request_id]
+
+
+class StoredHistory(Struct, frozen=True):
+    """`History` in PostgreSQL."""
+
+    database: Database
+    readers: StoredReaders
+
+    async def load(self, turn: Turn) -> Sequence[Entry]:
+        """As in the port."""
+        return await self.read(await self.readers.of(turn))
+
+    async def read(self, reader: Reader) -> Sequence[Entry]:
+        """What this reader may see of its conversation, as in `load`. Raises `Unavailable`."""
+        place = await self.database.row(query("history.last"), reader.system_id, reader.conversation)
+        if place is None or not place["position"]:
+            return ()
+        start = window_start(place["position"], place["compacted"])
+        who = reader.person, reader.private, reader.authentic
+        summaries = await self.database.rows(query("history.summary"), place["lane"], *who) if start else ()
+        rows = await self.database.rows(query("history.load"), place["lane"], start, *who)
+        return [*map(_summary, summaries), *map(_entry, rows)]
+
+
+async def erase(database: Database, below: UUID, limit: int) -> int:
+    """Erase the entries of messages before an id, in at most `limit` histories; returns how many were shortened."""
+    return int(await database.value(query("history.erase"), below, limit))
+
+
+async def begin_anew(database: Database, messages: Sequence[UUID]) -> None:
+    """The conversations of these messages begin with them: nobody is told any more what was said before."""
+    await database.run(query("history.begin_anew"), list(messages))
+
+
+async def save(database: Database, reader: Reader, entry: Entry) -> UUID:
+    """Append something said outside turns, by or to this reader, to its history; returns its id."""
+    where, whose, saved_id = (reader.system_id, reader.conversation), (reader.person, reader.private), new_uuid7()
+    await database.run(query("history.save"), *where, saved_id, entry.role, *whose, entry.text)
+    return saved_id
+
+
+async def saved(database: Database, saved_id: UUID) -> SavedEntry | None:
+    """What was said outside turns, by its id; there is no message of it."""
+    return row_as(SavedEntry, await database.row(query("history.saved"), saved_id))
+
+
+async def held(database: Database, turns: Sequence[UUID]) -> set[UUID]:
+    """Those of these messages with unfinished turns, or with history that is not yet compacted or forgotten."""
+    return {row["request_id"] for row in await database.rows(query("history.held"), list(turns))}
+
+
+async def awaited_files(database: Database, since: UUID) -> set[str]:
+    """The images in `inbox/` of messages since this id whose turns have not ended, or may run again."""
+    rows = await database.rows(query("history.awaited_files"), since)
+    return {one.name for one in images_among(msgspec.json.decode(row["attachment"], type=Attachment) for row in rows)}
+
+
+def _entry(row: Row) -> Entry:
+    calls = each_as(EntryCall, row["calls"])
+    author = row["person"] if row["role"] == "user" else ""
+    noted = row["own"], row["name"], row["told"]
+    return with_own_words(Entry(row["role"], row["text"], author, calls, row["position"], row["created_at"], *noted))
+
+
+def _summary(row: Row) -> Entry:
+    """The summary as something said to the butler, without a speaker. Unless noted, it may be of others' words."""
+    text, told = f"[{_SUMMARY}]\n{row['text']}", row["told"] is not False
+    return Entry("user", text, "", (), row["position"], row["created_at"], own="", told=told)
+
+
+def entry_rows(given: Iterable[tuple[LaneKey, HistoryAddition]]) -> str | None:
+    """What `settle_turns_with_entries` takes; None if nothing is kept, as for messages of uncertain senders."""
+    rows = [row for lane, said in given if said.reader.authentic for row in _rows(lane, said)]
+    return to_storable_json(rows) if rows else None
+
+
+def _rows(lane: LaneKey, said: HistoryAddition) -> Iterator[dict[str, object]]:
+    who = {"lane": lane, "person": said.reader.person, "private": said.reader.private}
+    for n, entry in enumerate(map(shortened, said.entries)):
+        at = entry.created_at or said.at
+        kept = {"role": entry.role, "text": entry.text, "calls": entry.calls or None, "created_at": at}
+        yield {**who, "n": n, **kept, "own": entry.own, "name": entry.name, "told": entry.told}
