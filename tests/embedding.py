@@ -22,8 +22,8 @@ from switchboard.pipeline import (
     RoutingTask,
     routing_context,
 )
-from switchboard.store.models import classification
 from switchboard.store.ids import new_uuid7
+from switchboard.store.models import classification
 from tests.lab import ROOT, Lab, butler, rule, submission, to
 
 HEALTH, FINANCE = "System1/health", "System1/finance"

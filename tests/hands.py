@@ -16,11 +16,11 @@ from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import KINDS
 from switchboard.lanes.worker import Worker
 from switchboard.ports.engine import Journal, Turn, TurnResult
-from switchboard.store.work import lanes
 from switchboard.store.books import audit_books
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.messages.inbox import Acceptance
+from switchboard.store.work import lanes
 from switchboard.store.work.lanes import NewDeadLetter, Settlement, SettlementOutcome
 from switchboard.store.work.processes import NewProcess
 from switchboard.store.work.steps import Step, StepWrite, write_steps

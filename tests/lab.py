@@ -15,8 +15,8 @@ from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.strict import strict
-from switchboard.core.policy.budget import Amount
 from switchboard.core.people.strangers import Policy
+from switchboard.core.policy.budget import Amount
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
 from switchboard.journey.accept import AcceptLeg, Submission
@@ -32,10 +32,10 @@ from switchboard.lanes.kinds import NOTICE, ROUTE, TURN
 from switchboard.lanes.notifier import Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.engine import Engine
-from switchboard.store.rules import teams
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
+from switchboard.store.rules import teams
 from switchboard.testing.echo import Echo
 
 ROOT = TeamId("root")

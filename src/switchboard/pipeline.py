@@ -37,8 +37,8 @@ from switchboard.core.classification.source import (
     given_request_id,
     source_metadata,
 )
-from switchboard.core.text.lenient import string
 from switchboard.core.replies import reply_of
+from switchboard.core.text.lenient import string
 from switchboard.core.uuid7 import uuid7_time
 from switchboard.domain.classification import Candidate, Classification, RoutedPart, RoutingResult, Utterance
 from switchboard.domain.errors import Unavailable
@@ -57,9 +57,9 @@ from switchboard.journey.ask import (
 from switchboard.journey.submit import DecidedSubmission, SubmitLeg
 from switchboard.lanes.logs import hide_variables
 from switchboard.ports.channel import Strategy
-from switchboard.store.models.classification import Pool
 from switchboard.store.database import ForeignDatabase
 from switchboard.store.ids import new_uuid7
+from switchboard.store.models.classification import Pool
 
 __all__ = [
     "MessagePipeline",

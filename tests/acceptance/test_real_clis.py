@@ -24,8 +24,8 @@ from switchboard.llm.dispatch import Dispatcher
 from switchboard.llm.port import CliKind, ModelSession
 from switchboard.llm.spec import CLI_KINDS
 from switchboard.pipeline import MessagePipeline
-from switchboard.store.models import classification
 from switchboard.store.ids import new_uuid7
+from switchboard.store.models import classification
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Rule, Script, ScriptedLlm, Status, When
 from tests.asking import CANDIDATES, request, spec
 from tests.lab import ROOT, butler

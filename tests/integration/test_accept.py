@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.identity import conversation, dedupe_key
+from switchboard.core.envelope.read import read_envelope
 from switchboard.core.uuid7 import uuid7_ms
 from switchboard.domain.errors import (
     Forbidden,
@@ -32,11 +32,11 @@ from switchboard.domain.message import Message, RequestId
 from switchboard.domain.routing import Chosen, Decision, Member, SystemId, Team
 from switchboard.journey.accept import Submission
 from switchboard.journey.admission import AcceptLimits, Admission
-from switchboard.store.messages import inbox
 from switchboard.store.books import audit_books
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.messages import inbox
 from switchboard.store.messages.inbox import Acceptance, Arrival, unpack_raw
 from switchboard.store.work.lanes import Looker, look
 from tests.hands import assert_balanced, at_work, settled

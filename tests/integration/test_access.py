@@ -16,9 +16,8 @@ from switchboard.app.access import CACHE_S, Access, Principal, ensure_operator_t
 from switchboard.app.messages.blobs import RAW
 from switchboard.app.messages.intake import INGEST
 from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
-from switchboard.store.people import audit
-from switchboard.store.people import tokens
 from switchboard.store.database import Database, Row
+from switchboard.store.people import audit, tokens
 from tests.lab import envelope_json
 from tests.ruling import tool
 from tests.servers import AGENT, CONNECTOR, HANDLER, Opened, open_server

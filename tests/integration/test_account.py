@@ -19,8 +19,8 @@ from switchboard.journey.compaction import ASKER as COMPACTION
 from switchboard.llm.dispatch import RequestTerms
 from switchboard.llm.models import OpenModels
 from switchboard.ports.models import Asking
-from switchboard.store.models import usage as model_usage
 from switchboard.store.database import Database
+from switchboard.store.models import usage as model_usage
 from switchboard.store.models.usage import UsagePeriod
 from switchboard.testing.scripted_llm import Reply, ScriptedLlm, Usage
 from tests.integration.test_planner import form, question

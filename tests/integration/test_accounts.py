@@ -21,12 +21,11 @@ from switchboard.domain.shown import Connector
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
 from switchboard.store.connectors import accounts
-from switchboard.store.messages import outbox
-from switchboard.store.people import strangers
-from switchboard.store.people import tokens
 from switchboard.store.connectors.accounts import Holder, forget, lease_account, recent
 from switchboard.store.connectors.heartbeats import by_account, list_connectors
+from switchboard.store.messages import outbox
 from switchboard.store.messages.outbox import MAX_SENDS
+from switchboard.store.people import strangers, tokens
 from tests.hands import a_hand, at_work, settled
 from tests.lab import Lab, envelope_json, lab, submission
 from tests.ruling import error_of

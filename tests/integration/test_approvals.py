@@ -26,10 +26,10 @@ from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Answer
 from switchboard.ports.tools import Tool
+from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.rules.teams import seed
 from switchboard.store.work import approvals as store
 from switchboard.store.work.approvals import StoredApprovals
-from switchboard.store.work.history import StoredHistory, StoredReaders
-from switchboard.store.rules.teams import seed
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from switchboard.tools.ask import AskUser

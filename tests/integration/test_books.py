@@ -13,7 +13,6 @@ import pytest
 from switchboard.domain.routing import Team
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Journal, Refusal, Turn, TurnResult
-from switchboard.store.messages import outbox
 from switchboard.store.books import (
     Balance,
     Books,
@@ -28,6 +27,7 @@ from switchboard.store.books import (
     tallies,
 )
 from switchboard.store.database import Database
+from switchboard.store.messages import outbox
 from switchboard.store.messages.outbox import pull_pool
 from switchboard.testing.echo import Echo
 from tests.hands import Scripted, at_work, settled

@@ -25,9 +25,9 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import Team
 from switchboard.lanes import faults
 from switchboard.ports.connector import Account
-from switchboard.store.work.approvals import StoredApprovals
-from switchboard.store.work.history import StoredHistory, StoredReaders
 from switchboard.store.messages.outbox import expire_leases
+from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.work.approvals import StoredApprovals
 from switchboard.testing.bot_api import ANN, TOKEN, BotApi
 from switchboard.testing.bot_api.world import Chat, Pressed
 from switchboard.testing.connectors.killing import RECEIVING_DEATHS, SENDING_DEATHS

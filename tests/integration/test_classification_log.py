@@ -29,12 +29,12 @@ from switchboard.journey.classify import RouteLimits
 from switchboard.llm.dispatch import DispatchLimits
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
+from switchboard.store.books import audit_books
+from switchboard.store.ids import IdSequence, new_uuid7
 from switchboard.store.models import classification
 from switchboard.store.models import usage as model_usage
-from switchboard.store.work import routing
-from switchboard.store.books import audit_books
 from switchboard.store.models.classification import NewSession, Reservation
-from switchboard.store.ids import IdSequence, new_uuid7
+from switchboard.store.work import routing
 from switchboard.store.work.lanes import load_work
 from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm.script import Usage

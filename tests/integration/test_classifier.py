@@ -19,8 +19,8 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from switchboard.app.access import Access, Principal
-from switchboard.app.models.classifier import mcp_url
 from switchboard.app.messages.explain import explain
+from switchboard.app.models.classifier import mcp_url
 from switchboard.app.models.dispatcher import StoredSpending
 from switchboard.app.models.process import ProcessModels
 from switchboard.app.runtime import Runtime, Switchboard
@@ -34,11 +34,11 @@ from switchboard.domain.shown import Logged
 from switchboard.journey.classify import RouteLimits
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
-from switchboard.store.models import classification
-from switchboard.store.work import routing as store
-from switchboard.store.models.classification import Reservation
 from switchboard.store.ids import new_uuid7
 from switchboard.store.messages.inbox import get_message
+from switchboard.store.models import classification
+from switchboard.store.models.classification import Reservation
+from switchboard.store.work import routing as store
 from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm import Usage as Told
 from tests.hands import at_work

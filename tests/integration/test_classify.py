@@ -39,10 +39,10 @@ from switchboard.journey.accept import Submission
 from switchboard.journey.ask import ClassifierBusy, ClassifierFailure, Question
 from switchboard.journey.classify import RouteLimits
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
-from switchboard.store.rules import versions as rules
 from switchboard.store.messages.inbox import Acceptance, get_message
-from switchboard.store.work.routing import Routed, settle_route, waiting_of
+from switchboard.store.rules import versions as rules
 from switchboard.store.rules.versions import Authorship
+from switchboard.store.work.routing import Routed, settle_route, waiting_of
 from tests.chaos.books import DISORDER, read_traces
 from tests.chaos.node import CLASSIFIED_RULES, CLASSIFIED_TEAM
 from tests.forked import ForkedCommand

@@ -28,14 +28,12 @@ from switchboard.journey.compaction import Compactor
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
-from switchboard.store.models import compaction
-from switchboard.store.models import facts
-from switchboard.store.work import history
-from switchboard.store.work import lanes as lane_store
 from switchboard.store.database import query
-from switchboard.store.models.facts import NewFact
-from switchboard.store.work.history import HistoryAddition
 from switchboard.store.ids import IdSequence, new_uuid7
+from switchboard.store.models import compaction, facts, history
+from switchboard.store.models.facts import NewFact
+from switchboard.store.models.history import HistoryAddition
+from switchboard.store.work import lanes as lane_store
 from switchboard.store.work.lanes import Settlement
 from tests.hands import Hand, a_hand, at_work
 from tests.lab import Lab, envelope_json, lab, submission

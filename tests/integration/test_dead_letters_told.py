@@ -18,8 +18,8 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Unavailable
 from switchboard.journey.accept import Submission
 from switchboard.ports.engine import EngineFailure, Journal, NoReply, Refusal, Turn, TurnResult
-from switchboard.store.messages import dead_letters as store
 from switchboard.store.books import audit_books
+from switchboard.store.messages import dead_letters as store
 from switchboard.store.messages.dead_letters import DeadLetterReport
 from switchboard.store.messages.outbox import pull_pool
 from tests.dead_letters import (

@@ -34,9 +34,9 @@ from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.ports.engine import Delta
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.sandbox.run import Sandbox
-from switchboard.store.work import embedded_turns
-from switchboard.store.rules import teams
 from switchboard.store.database import Database
+from switchboard.store.rules import teams
+from switchboard.store.work import embedded_turns
 from switchboard.store.work.processes import count_alive
 from switchboard.tasks import cancelled
 from switchboard.testing import scripted_llm

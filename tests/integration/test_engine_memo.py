@@ -15,8 +15,8 @@ import pytest
 
 from switchboard.agents.memo import MemoEngine, answer_text, excerpt
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.envelope.strict import strict
 from switchboard.core.envelope.identity import conversation
+from switchboard.core.envelope.strict import strict
 from switchboard.core.people.readers import person_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.ledger import Item
@@ -27,12 +27,12 @@ from switchboard.lanes.journal import StepLog, StoredJournal
 from switchboard.lanes.kinds import KINDS
 from switchboard.ports.engine import Answer, NoReply, Turn, TurnResult
 from switchboard.ports.memos import Memo
-from switchboard.store.messages import inbox
-from switchboard.store.work import lanes
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.work.lanes import Settlement
+from switchboard.store.messages import inbox
 from switchboard.store.models.memos import StoredMemos
+from switchboard.store.work import lanes
+from switchboard.store.work.lanes import Settlement
 from switchboard.store.work.processes import NewProcess
 from switchboard.testing.engines import MemoryJournal, Record
 from tests.lab import ROOT, envelope, envelope_json

@@ -23,11 +23,10 @@ from switchboard.domain.errors import Conflict
 from switchboard.domain.ledger import Item, LaneKey, OutboxRow
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt, SendOutcome
-from switchboard.store.work import lanes
-from switchboard.store.messages import outbox
-from switchboard.store.work import steps
 from switchboard.store.books import audit_books
+from switchboard.store.messages import outbox
 from switchboard.store.messages.outbox import pull_pool
+from switchboard.store.work import lanes, steps
 from switchboard.store.work.steps import Step, StepWrite, write_steps
 from tests.hands import Hand, a_hand, message_of, rescue
 from tests.lab import Lab, lab, submission

@@ -11,8 +11,8 @@ from switchboard.domain.planning import RouteDecision
 from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
 from switchboard.journey.handing_on import MOST, below
 from switchboard.ports.engine import Answer, Engine, HandedOn, Journal, NoReply, Refusal, Turn, TurnResult
-from switchboard.store.work import ledger
 from switchboard.store.messages.inbox import get_message
+from switchboard.store.work import ledger
 from switchboard.testing.scripted_llm import ScriptedLlm
 from tests.hands import Scripted, all_dead_letters, assert_balanced, at_work, settled, turns
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to

@@ -18,10 +18,10 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import Answer, EngineFailure, Journal, NoReply, Refusal, Turn, TurnResult
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry, EntryCall
-from switchboard.store.models import compaction
-from switchboard.store.work import lanes
 from switchboard.store.books import audit_books
-from switchboard.store.work.history import HistoryAddition, StoredHistory, StoredReaders, entry_rows
+from switchboard.store.models import compaction
+from switchboard.store.models.history import HistoryAddition, StoredHistory, StoredReaders, entry_rows
+from switchboard.store.work import lanes
 from switchboard.store.work.lanes import Settlement
 from tests.hands import a_hand, assert_balanced, at_work, settled
 from tests.integration.test_compaction import OneModel

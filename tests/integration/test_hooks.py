@@ -16,8 +16,7 @@ import httpx2
 import pytest
 import structlog
 
-from switchboard.app.connectors import hook_accounts
-from switchboard.app.connectors import hooks
+from switchboard.app.connectors import hook_accounts, hooks
 from switchboard.app.connectors.arriving import Seldom
 from switchboard.app.connectors.hook_accounts import HookAccounts
 from switchboard.connectors.webhook import bodies

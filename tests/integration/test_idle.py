@@ -35,12 +35,12 @@ from switchboard.lanes.worker import MaintenanceTask
 from switchboard.llm.dispatch import Dispatcher
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
-from switchboard.store.models import classification
-from switchboard.store.work import schedule
-from switchboard.store.models.classification import NewSession, Reservation
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.messages.inbox import get_message
+from switchboard.store.models import classification
+from switchboard.store.models.classification import NewSession, Reservation
+from switchboard.store.work import schedule
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status
 from tests.hands import at_work
 from tests.lab import spent_on, submission

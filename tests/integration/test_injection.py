@@ -39,10 +39,10 @@ from switchboard.llm.dispatch import Dispatcher
 from switchboard.llm.port import Kind, ModelSession
 from switchboard.llm.spec import ModelSpec
 from switchboard.server.paths import is_public
-from switchboard.store.people import audit
+from switchboard.store.ids import new_uuid7
 from switchboard.store.models import classification
 from switchboard.store.models.classification import NewSession
-from switchboard.store.ids import new_uuid7
+from switchboard.store.people import audit
 from switchboard.testing.scripted_llm import ScriptedLlm, obey
 from switchboard.testing.scripted_llm.obey import commands
 from tests.hands import assert_balanced, at_work

@@ -22,8 +22,8 @@ from switchboard.pipeline import (
     _routing_ctx_var,
     routing_context,
 )
-from switchboard.store.models import classification
 from switchboard.store.ids import new_uuid7
+from switchboard.store.models import classification
 from tests.lab import Lab, lab, submission
 
 MANY: Final = 500

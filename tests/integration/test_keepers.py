@@ -23,8 +23,7 @@ from switchboard.lanes.waiting import resume
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.tools import Kept
 from switchboard.sandbox.run import Sandbox
-from switchboard.store.work import deltas
-from switchboard.store.work import lanes
+from switchboard.store.work import deltas, lanes
 from switchboard.store.work.embedded_turns import claim_lane
 from switchboard.testing.scripted_llm import ScriptedLlm
 from switchboard.tools.bash import Bash

@@ -22,10 +22,9 @@ from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import TURN, Claim
 from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
 from switchboard.ports.engine import Answer, EngineFailure, Journal, Refusal, Turn, TurnResult
-from switchboard.store.work import lanes
-from switchboard.store.work import schedule
 from switchboard.store.ids import new_uuid7
 from switchboard.store.messages.inbox import unpack_raw
+from switchboard.store.work import lanes, schedule
 from switchboard.store.work.lanes import NewDeadLetter, Settlement
 from switchboard.store.work.steps import Step, StepWrite, write_steps
 from tests.hands import Scripted, a_hand, all_dead_letters, assert_balanced, at_work, rescue, settled, turns

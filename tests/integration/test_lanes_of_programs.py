@@ -14,8 +14,7 @@ from switchboard.domain.routing import Team
 from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.decide import DecideLeg
-from switchboard.store.work import lanes
-from switchboard.store.work import processes
+from switchboard.store.work import lanes, processes
 from switchboard.store.work.embedded_turns import claim_lane
 from switchboard.store.work.processes import NewProcess
 from switchboard.testing.scripted_llm import Reply, ScriptedLlm, Status

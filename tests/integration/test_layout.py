@@ -19,11 +19,11 @@ from switchboard.app.ops.maintenance import maintenance_tasks
 from switchboard.app.settings import DeadLetterSettings, Settings
 from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.journey.accept import Submission
-from switchboard.store.messages import inbox
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.messages.inbox import Acceptance
 from switchboard.store.keys import Keys, Kind
+from switchboard.store.messages import inbox
+from switchboard.store.messages.inbox import Acceptance
 from switchboard.store.migrate import migrate
 from switchboard.store.partitions import make_partitions, missing_partitions
 from tests.hands import assert_balanced, at_work

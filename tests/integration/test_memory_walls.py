@@ -22,10 +22,10 @@ from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Reader
-from switchboard.store.models import facts
 from switchboard.store.database import SQL, Database, query
-from switchboard.store.models.facts import NewFact
 from switchboard.store.migrate import migrate
+from switchboard.store.models import facts
+from switchboard.store.models.facts import NewFact
 from tests.waiting import eventually
 
 NOTES, OTHER = SystemId("System1/notes"), SystemId("System1/other")

@@ -23,9 +23,9 @@ from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Reader
 from switchboard.store.database import SCHEMA, Database
-from switchboard.store.work.history import StoredHistory, StoredReaders
 from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import COMPONENT, Migration, functions, migrate, migrations
+from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.work.processes import NewProcess, list_processes, register
 from tests.processes import environment, running
 from tests.waiting import eventually

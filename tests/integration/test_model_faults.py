@@ -23,8 +23,8 @@ from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.domain.shown import Logged
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
-from switchboard.store.models import classification
 from switchboard.store.messages.inbox import unpack_raw
+from switchboard.store.models import classification
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm
 from tests.chaos import claude, model
 from tests.hands import at_work

@@ -16,10 +16,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from switchboard.agents.trio.planner import ModelPlanner
-from switchboard.app.models.model_tests import ModelTestPlace, try_tools
-from switchboard.app.models.spending import SpendingService
 from switchboard.app.metrics import Metrics
 from switchboard.app.models.dispatcher import StoredSlots, open_models
+from switchboard.app.models.model_tests import ModelTestPlace, try_tools
+from switchboard.app.models.spending import SpendingService
 from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import Settings
 from switchboard.domain.llm import ChatMessage, Report, Request
@@ -27,9 +27,9 @@ from switchboard.llm.dispatch import RequestTerms
 from switchboard.llm.models import OpenModels
 from switchboard.llm.slots import NoSlot, SlotLease, SlotRequest, rank_of
 from switchboard.ports.models import Asking
-from switchboard.store.models import usage as model_usage
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.models import usage as model_usage
 from switchboard.store.models.usage import SlotWanted
 from switchboard.testing.scripted_llm import Reply, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm import Request as Asked

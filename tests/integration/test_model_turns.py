@@ -19,8 +19,8 @@ from msgspec import structs
 
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.policy.retry import OutagePolicy
 from switchboard.core.people.readers import directory_of, reader_of
+from switchboard.core.policy.retry import OutagePolicy
 from switchboard.core.turns.images import MOST_IMAGE_BYTES, reference
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.json_values import JsonMapping

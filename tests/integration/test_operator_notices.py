@@ -15,9 +15,9 @@ from switchboard.core.people.strangers import Contact
 from switchboard.domain.ledger import LeasedRow
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
+from switchboard.store.connectors.heartbeats import Heartbeat, heartbeat
 from switchboard.store.messages import inbox
 from switchboard.store.people import strangers
-from switchboard.store.connectors.heartbeats import Heartbeat, heartbeat
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import DEFAULT_TEAMS, Lab, lab, submission
 from tests.waiting import eventually

@@ -21,9 +21,9 @@ from switchboard.lanes.kinds import NOTICE, SEND, TURN
 from switchboard.lanes.notifier import CHANNEL, Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.channel import Receipt, SendOutcome
-from switchboard.store.messages import outbox
 from switchboard.store.connectors.accounts import Holder, lease_account
 from switchboard.store.database import Database
+from switchboard.store.messages import outbox
 from switchboard.store.messages.outbox import MAX_SENDS
 from switchboard.testing.echo import Echo
 from tests.hands import assert_balanced, at_work, settled

@@ -18,8 +18,8 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Review
 from switchboard.domain.routing import Team
 from switchboard.ports.tools import ToolOutcome, ToolScope
-from switchboard.store.work.approvals import StoredApprovals
 from switchboard.store.messages.inbox import Acceptance
+from switchboard.store.work.approvals import StoredApprovals
 from switchboard.store.work.stopping import stop_message
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm
 from tests.asking import spec

@@ -20,8 +20,8 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.lanes.background import run_in_background
 from switchboard.lanes.kinds import KINDS
 from switchboard.ports.checks import CheckResult
-from switchboard.store.work import lanes
 from switchboard.store.database import Database
+from switchboard.store.work import lanes
 from switchboard.store.work.processes import NewProcess, RunningProcess, count_alive, list_processes
 from tests.hands import a_hand, at_work, rescue
 from tests.lab import lab, submission

@@ -39,28 +39,20 @@ from switchboard.domain.shown import ShownState
 from switchboard.lanes import kinds
 from switchboard.ports.channel import Receipt
 from switchboard.store import lookup, traces
-from switchboard.store.work import approvals
-from switchboard.store.models import classification
-from switchboard.store.models import classification_log
-from switchboard.store.messages import dead_letters
-from switchboard.store.work import deltas
-from switchboard.store.messages import inbox
-from switchboard.store.work import lanes
-from switchboard.store.work import ledger
+from switchboard.store.database import SQL, Database, query
+from switchboard.store.ids import new_uuid7
+from switchboard.store.messages import dead_letters, inbox, outbox
+from switchboard.store.messages.dead_letters import DeadLetterFilter, DeadLetterHandling
+from switchboard.store.models import classification, classification_log
 from switchboard.store.models import usage as model_usage
-from switchboard.store.messages import outbox
-from switchboard.store.rules import remote_agents
-from switchboard.store.work import routing
-from switchboard.store.rules import versions as rules
-from switchboard.store.work import schedule
 from switchboard.store.models.classification import Reservation
 from switchboard.store.models.classification_log import ClassificationFilter, Correction, LogScope, Sending
-from switchboard.store.database import SQL, Database, query
-from switchboard.store.messages.dead_letters import DeadLetterFilter, DeadLetterHandling
-from switchboard.store.ids import new_uuid7
-from switchboard.store.work.lanes import NewDeadLetter, Settlement
 from switchboard.store.models.usage import UsagePeriod
+from switchboard.store.rules import remote_agents
+from switchboard.store.rules import versions as rules
 from switchboard.store.rules.replay import cases_since, count_cases
+from switchboard.store.work import approvals, deltas, lanes, ledger, routing, schedule
+from switchboard.store.work.lanes import NewDeadLetter, Settlement
 from switchboard.store.work.routing import Routed
 from switchboard.store.work.steps import Step, StepWrite, forget_events, load_steps, write_steps
 from switchboard.testing.engines import a_turn

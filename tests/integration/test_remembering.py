@@ -23,7 +23,7 @@ from switchboard.lanes import faults
 from switchboard.ports.engine import Engine, EngineContext
 from switchboard.store.models import facts
 from switchboard.store.models.facts import StoredFacts
-from switchboard.store.work.history import StoredHistory, StoredReaders
+from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status
 from tests.asking import spec
 from tests.dead_letters import OPERATOR, service_of, to_butler

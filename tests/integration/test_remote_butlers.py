@@ -28,8 +28,7 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.ports.engine import Engine, Journal
 from switchboard.store.people import audit
-from switchboard.store.rules import remote_agents
-from switchboard.store.rules import teams
+from switchboard.store.rules import remote_agents, teams
 from switchboard.testing.echo import Echo
 from tests.hands import all_dead_letters, assert_balanced, at_work, settled, turns
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to

@@ -33,8 +33,7 @@ from switchboard.domain.routing import Team
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.connector import Account, Identity
 from switchboard.ports.engine import Answer, Journal, NoReply, Turn, TurnResult
-from switchboard.store.messages import blobs
-from switchboard.store.messages import outbox
+from switchboard.store.messages import blobs, outbox
 from switchboard.store.messages import files as stored_files
 from switchboard.store.messages.files import StoredFiles
 from switchboard.testing.bot_api import TOKEN, BotApi

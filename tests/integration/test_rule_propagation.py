@@ -16,9 +16,9 @@ from switchboard.domain.routing import Decision, Rule, RuleChange, SystemId, Tea
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.notifier import RULES, Notifier
-from switchboard.store.rules import versions as rules
-from switchboard.store.rules import teams
 from switchboard.store.database import Database
+from switchboard.store.rules import teams
+from switchboard.store.rules import versions as rules
 from switchboard.store.rules.versions import Authorship
 from tests.lab import ROOT, butler, envelope, rule, to
 from tests.waiting import eventually

@@ -29,12 +29,12 @@ from switchboard.domain.routing import (
     TrailStep,
     Unrouted,
 )
-from switchboard.store.messages import inbox
-from switchboard.store.rules import versions as rules
-from switchboard.store.rules import teams
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.messages import inbox
 from switchboard.store.messages.inbox import Arrival
+from switchboard.store.rules import teams
+from switchboard.store.rules import versions as rules
 from switchboard.store.rules.replay import cases_since, count_cases
 from switchboard.store.rules.versions import Authorship, Many, MovedOn, Since
 from tests.lab import ROOT, butler, envelope, rule, to

@@ -27,8 +27,8 @@ from switchboard.app.settings import Settings
 from switchboard.core.routing.backtest import Case
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.routing import RuleChange, TeamId
-from switchboard.store.rules import versions as store
 from switchboard.store.database import Database
+from switchboard.store.rules import versions as store
 from switchboard.store.rules.versions import Authorship
 from tests.lab import envelope_json
 from tests.ruling import agent, error_of, mcp, new, refusals, rules_of, table, tool, tree

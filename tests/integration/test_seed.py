@@ -18,9 +18,8 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.strangers import Contact
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import RuleSet
-from switchboard.store.people import audit
-from switchboard.store.people import strangers
 from switchboard.store.database import Database
+from switchboard.store.people import audit, strangers
 from switchboard.store.rules.teams import load_with_rules_of, rule_set_version, team_ids
 from tests.hands import a_hand
 from tests.processes import butler, write_teams

@@ -26,10 +26,10 @@ from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import PullRequest
 from switchboard.journey.strangers import LATE_TEXT, OWNER_TEXT, PAIRED_TEXT, STRANGER_TEXT, Strangers
-from switchboard.store.people import strangers as store
-from switchboard.store.rules import teams
 from switchboard.store.books import audit_books
 from switchboard.store.clock import DatabaseClock
+from switchboard.store.people import strangers as store
+from switchboard.store.rules import teams
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import DEFAULT_TEAMS, ROOT, Lab, butler, envelope_json, lab, submission
 from tests.servers import Opened, open_server

@@ -31,11 +31,10 @@ from switchboard.journey.deltas import Deltas
 from switchboard.ports.engine import Answer, Delta, Engine, EngineFailure, Journal, NoReply, Outage, Turn, TurnResult
 from switchboard.server.http import streams
 from switchboard.server.polls import Polls
-from switchboard.store.work import deltas
-from switchboard.store.work import lanes
 from switchboard.store.database import Database
-from switchboard.store.work.deltas import Writer
 from switchboard.store.ids import new_uuid7
+from switchboard.store.work import deltas, lanes
+from switchboard.store.work.deltas import Writer
 from switchboard.testing.scripted_llm import Call, Hang, Reply, ScriptedLlm
 from tests.hands import a_hand, at_work
 from tests.lab import ROOT, butler, envelope_json, lab, rule, submission, to

@@ -11,9 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from switchboard.app.connectors import hook_accounts
-from switchboard.app.connectors import hooks
-from switchboard.app.connectors import posted
+from switchboard.app.connectors import hook_accounts, hooks, posted
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
 from switchboard.cli.channels.account import connect_account

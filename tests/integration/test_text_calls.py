@@ -17,10 +17,10 @@ from switchboard.core.turns.loop import AS_TEXT, CUT_OFF
 from switchboard.domain.routing import Team
 from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.ports.engine import Answer, Delta
+from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.work import approvals as store
 from switchboard.store.work import ledger
 from switchboard.store.work.approvals import StoredApprovals
-from switchboard.store.work.history import StoredHistory, StoredReaders
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, CallsAsText, Habit, Habits, Reply, ScriptedLlm, TextForm
 from tests.asking import spec

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from switchboard.agents.turns.asking import OUTSIDE, STRANGE
 from switchboard.agents.trio.port import PlanQuestion, Reviewed
+from switchboard.agents.turns.asking import OUTSIDE, STRANGE
 from switchboard.core.planning.machine import Plan
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Review, RouteDecision

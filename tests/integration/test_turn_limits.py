@@ -26,10 +26,10 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import EngineContext
 from switchboard.ports.models import Asking
 from switchboard.ports.tools import Tool, ToolOutcome, ToolScope
-from switchboard.store.work import ledger
+from switchboard.store.ids import new_uuid7
 from switchboard.store.models import usage as model_usage
 from switchboard.store.models.classification import Reservation
-from switchboard.store.ids import new_uuid7
+from switchboard.store.work import ledger
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm, Status, Usage
 from tests.engines import Book
 from tests.hands import assert_balanced, at_work, settled

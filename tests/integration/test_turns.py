@@ -23,9 +23,9 @@ from switchboard.ports.engine import (
     Turn,
     TurnResult,
 )
-from switchboard.store.work import ledger
-from switchboard.store.rules import teams
 from switchboard.store.messages.inbox import get_message
+from switchboard.store.rules import teams
+from switchboard.store.work import ledger
 from tests.hands import Scripted, all_dead_letters, assert_balanced, at_work, settled, turns
 from tests.lab import DEFAULT_RULES, ROOT, Lab, butler, lab, rule, submission, to
 from tests.waiting import eventually

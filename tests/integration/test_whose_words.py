@@ -18,9 +18,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from switchboard.agents.turns.asking import OUTSIDE
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.agents.trio.engine import TrioEngine
+from switchboard.agents.turns.asking import OUTSIDE
 from switchboard.core.passages.showing import NOTE
 from switchboard.domain.envelope import ChatType, Passage, PassageKind, Payload
 from switchboard.domain.ledger import LaneKey
@@ -30,7 +30,7 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import Answer, Decided, Engine, EngineContext, Parked, Turn
 from switchboard.ports.history import Entry
 from switchboard.store.models.facts import StoredFacts
-from switchboard.store.work.history import StoredHistory, StoredReaders
+from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from switchboard.tools.files import file_tools

@@ -20,8 +20,8 @@ from switchboard.embedded.postmaster import stop
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
-from switchboard.store.work import lanes
 from switchboard.store.database import Database
+from switchboard.store.work import lanes
 from tests.hands import Scripted, assert_balanced, at_work, rescue, settled, turns
 from tests.lab import Lab, lab, submission
 from tests.waiting import SOON, eventually

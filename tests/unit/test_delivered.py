@@ -13,9 +13,9 @@ import pytest
 from msgspec import structs
 
 from switchboard.agents.delivery import delivery_json
+from switchboard.agents.mcp import Carried, route_request
 from switchboard.agents.turns.options import TurnOptions
 from switchboard.agents.turns.toolbox import granted_to
-from switchboard.agents.mcp import Carried, route_request
 from switchboard.core.envelope.stored import stored_envelope, stored_json
 from switchboard.core.remote_agents import RouteDocument
 from switchboard.domain.envelope import Passage

@@ -16,11 +16,11 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from switchboard.agents.model.options import ModelOptions
+from switchboard.agents.trio.options import TrioOptions
 from switchboard.agents.turns.asking import People
 from switchboard.agents.turns.options import TurnOptions
 from switchboard.agents.turns.toolbox import granted_to
-from switchboard.agents.model.options import ModelOptions
-from switchboard.agents.trio.options import TrioOptions
 from switchboard.core.passages.own import read_passages
 from switchboard.core.planning.guard import guard_of
 from switchboard.core.planning.records import ended_of

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.envelope import identity
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.envelope import identity
 from switchboard.core.envelope.identity import MAX_KEY
 from switchboard.domain.envelope import Control, Envelope, Event, Payload, Sender, Source
 from tests.strategies import NOW, envelopes, json_values, words

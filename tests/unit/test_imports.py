@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.files import imports
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.envelope.identity import conversation, dedupe_key
+from switchboard.core.envelope.read import parse_envelope
+from switchboard.core.files import imports
 from switchboard.core.files.imports import read_jsonl, read_mbox
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchboard.core.text import json_size
 from switchboard.core.envelope.read import split_batch
+from switchboard.core.text import json_size
 from switchboard.core.text.json_size import check_containers
 from switchboard.domain.errors import InvalidInput
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.identity import dedupe_key
+from switchboard.core.envelope.read import read_envelope
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.mail.unusual import strictly_checked
 from switchboard.core.passages.own import joined

@@ -1,4 +1,4 @@
-"""`core/envelope/originals.py`: the bytes that arrived, read again as they were taken."""
+"""`core/originals.py`: the bytes that arrived, read again as they were taken."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.envelope.stored import stored_json
 from switchboard.core.mail.envelope import envelope_of_head
 from switchboard.core.mail.parse import envelope_from_mail
-from switchboard.core.envelope.originals import Original, whole_envelope
+from switchboard.core.originals import Original, whole_envelope
 from switchboard.domain.json_values import JsonMapping
 from tests.lab import envelope_json
 from tests.strategies import NOW

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.envelope.strict import strict
 from switchboard.core.envelope.identity import conversation
+from switchboard.core.envelope.strict import strict
 from switchboard.core.people.readers import directory_of, person_of, reader_of
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.arguments import complaint, complaints
-from switchboard.core.text.cut import cut
 from switchboard.core.mcp_tools import MOST_NAME, MOST_SCHEMAS
+from switchboard.core.text.cut import cut
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.tools import QUOTA, Audience, Tool, ToolOutcome, ToolScope, ToolSpec

@@ -16,9 +16,9 @@ from pydantic import BaseModel, PositiveFloat, ValidationError
 from pydantic_core import ErrorDetails
 
 from switchboard.core.files.blobs import PREFIX, UNKNOWN
+from switchboard.core.files.reply_files import reply_name
 from switchboard.core.passages.own import has_others_words, passages_of
 from switchboard.core.text.problems import after, path_of, wrong
-from switchboard.core.files.reply_files import reply_name
 from switchboard.core.text.storable import storable_text
 from switchboard.core.text.words import near, or_list
 from switchboard.domain.envelope import Attachment, Envelope, Passage

@@ -36,12 +36,12 @@ from switchboard.domain.errors import (
 )
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.shown import AuditEntry
-from switchboard.store.people import audit
-from switchboard.store.models import classification
-from switchboard.store.people import tokens as store
-from switchboard.store.models.classification import SESSION_PREFIX, ClassificationSession
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.models import classification
+from switchboard.store.models.classification import SESSION_PREFIX, ClassificationSession
+from switchboard.store.people import audit
+from switchboard.store.people import tokens as store
 from switchboard.store.people.tokens import Role, Token
 
 __all__ = ["Access", "Action", "AnyRole", "Issued", "Principal", "Role", "Token", "ensure_operator_token"]

@@ -1,7 +1,7 @@
 """Checks all input of a start before anything is written: settings, channels, team files, webhooks.
 
-Called by `cli/processes/running.py`, which imports the rest while the database starts, so this module must import fast; and by
-`wiring.py`. In: settings; out: a `CheckedSettings`, or a ConfigurationError. Next: `database.py`.
+Called by `cli/processes/running.py`, which imports the rest while the database starts, so this module must import fast;
+and by `wiring.py`. In: settings; out: a `CheckedSettings`, or a ConfigurationError. Next: `database.py`.
 """
 
 from __future__ import annotations

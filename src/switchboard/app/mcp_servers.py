@@ -20,11 +20,11 @@ from switchboard.domain.routing import Team
 from switchboard.domain.shown import ShownMcpServer, ShownMcpTool
 from switchboard.ports.checks import MOST, CheckResult, count_of, error, ok, warning
 from switchboard.ports.mcp import ListedTool
-from switchboard.store.people import audit
-from switchboard.store.models import mcp_tools
-from switchboard.store.rules import teams
 from switchboard.store.database import Database
+from switchboard.store.models import mcp_tools
 from switchboard.store.models.mcp_tools import KeptTool
+from switchboard.store.people import audit
+from switchboard.store.rules import teams
 from switchboard.tools.mcp_server import tools_of
 from switchboard.tools.mcp_spec import ALL, DeclaredTool, ServerSpec
 from switchboard.transport.mcp_call import ServerFailure

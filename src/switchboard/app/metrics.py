@@ -15,17 +15,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from switchboard.domain.shown import Connector
 from switchboard.store import books, traces
-from switchboard.store.work import approvals
 from switchboard.store.connectors import heartbeats as connectors
-from switchboard.store.messages import dead_letters
-from switchboard.store.messages import inbox
-from switchboard.store.work import ledger
-from switchboard.store.models import usage as model_usage
-from switchboard.store.messages import outbox
-from switchboard.store.work import processes
 from switchboard.store.connectors import quarantine
 from switchboard.store.database import Database
+from switchboard.store.messages import dead_letters, inbox, outbox
 from switchboard.store.messages.outbox import OpenReplies
+from switchboard.store.models import usage as model_usage
+from switchboard.store.work import approvals, ledger, processes
 
 _LANE_STATES: Final = ("ready", "running", "paused")
 _UNSENT_STATES: Final = ("uncertain", "failed", "dead")

@@ -40,10 +40,10 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.channel import Channel
 from switchboard.ports.checks import CheckResult, error, ok, warning
-from switchboard.store.messages import inbox
 from switchboard.store import notices as store
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.messages import inbox
 from switchboard.store.messages.inbox import Arrival
 from switchboard.store.notices import LOG, ChatStanding
 

@@ -18,9 +18,8 @@ import structlog
 from switchboard import __version__
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.lanes.kinds import KINDS
-from switchboard.store.work import lanes
-from switchboard.store.work import processes
 from switchboard.store.database import Database
+from switchboard.store.work import lanes, processes
 from switchboard.store.work.processes import NewProcess
 
 log = structlog.get_logger(__name__)

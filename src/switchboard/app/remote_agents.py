@@ -26,7 +26,14 @@ from switchboard.domain.routing import Member, SystemId
 from switchboard.lanes.notifier import RULES
 from switchboard.store.people import audit
 from switchboard.store.rules import remote_agents as store
-from switchboard.store.rules.remote_agents import ANNOUNCED_EVERY_S, Announcement, Beat, Registered, TooSoon, endpoint_in_use
+from switchboard.store.rules.remote_agents import (
+    ANNOUNCED_EVERY_S,
+    Announcement,
+    Beat,
+    Registered,
+    TooSoon,
+    endpoint_in_use,
+)
 from switchboard.transport.signed_post import PostError, check_url, checked_addresses
 
 BEAT: Final = Action("beat", AGENT)

@@ -21,11 +21,11 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from switchboard.app.settings_file import PREFIX, read_settings_file
 from switchboard.app.whereabouts import HOST, PORT, Host, Port, Whereabouts, default_data_dir
 from switchboard.core.notices import ADDRESS
+from switchboard.core.people.strangers import Policy
 from switchboard.core.policy.budget import Cap, SenderCaps
 from switchboard.core.policy.liveness import LivenessPolicy
-from switchboard.core.text.problems import shown, wrong
 from switchboard.core.schedules import Schedule, parse_window
-from switchboard.core.people.strangers import Policy
+from switchboard.core.text.problems import shown, wrong
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.embedded.sizes import Size

@@ -1,7 +1,7 @@
 """Supervises workers and connectors: starts, restarts and stops them. Workers and most connectors are child processes.
 
-Called by `cli/processes/working.py`, `cli/channels/serving.py` and `inside.py`. In: a program, or a function. A program runs
-until `stop` is set, and is then told by the end of its stdin, which also happens if this process is killed. Next:
+Called by `cli/processes/working.py`, `cli/channels/serving.py` and `inside.py`. In: a program, or a function. A program
+runs until `stop` is set, and is then told by the end of its stdin, which also happens if this process is killed. Next:
 `cli/processes/commands.py`, in the child process.
 """
 

@@ -19,6 +19,7 @@ from switchboard.app.checked import CheckedSettings, check_settings
 from switchboard.app.database import open_database
 from switchboard.app.dead_letters.replies import ReplyNotices
 from switchboard.app.mcp_servers import unknown_names
+from switchboard.app.models.process import ProcessModels, compacting
 from switchboard.app.notices import OperatorNotices
 from switchboard.app.ops.engines import (
     WORKSPACES,
@@ -31,7 +32,6 @@ from switchboard.app.ops.engines import (
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.ops.results import erase_results
 from switchboard.app.ops.traces import TraceExport, open_sink
-from switchboard.app.models.process import ProcessModels, compacting
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import seed_teams
 from switchboard.app.runtime import Runtime, Switchboard
@@ -52,10 +52,10 @@ from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
 from switchboard.ports.models import Models
-from switchboard.store.rules import remote_agents
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.models.mcp_tools import StoredPins
+from switchboard.store.rules import remote_agents
 from switchboard.tools.mcp_servers import McpServers
 from switchboard.tools.results import DIRECTORY
 from switchboard.transport.mail_reading import MailReader

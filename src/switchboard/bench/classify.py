@@ -38,10 +38,10 @@ from switchboard.llm.commands import PROGRAMS, CliCommand, Way, command_for
 from switchboard.llm.outputs import read_output
 from switchboard.llm.port import ApiKind, CliKind, Kind
 from switchboard.llm.spec import API_KINDS, ModelSpec
-from switchboard.store.models import classification
-from switchboard.store.models.classification import NewSession
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.models import classification
+from switchboard.store.models.classification import NewSession
 from switchboard.transport.programs import Program, run_program
 
 CLIS: Final[tuple[CliKind, ...]] = ("claude-code", "codex")

@@ -34,14 +34,10 @@ from switchboard.journey.reply import PullRequest
 from switchboard.lanes.kinds import KINDS
 from switchboard.ports.channel import Receipt
 from switchboard.store import books
-from switchboard.store.messages import dead_letters
-from switchboard.store.messages import inbox
-from switchboard.store.work import lanes
-from switchboard.store.work import ledger
-from switchboard.store.messages import outbox
-from switchboard.store.work import processes
 from switchboard.store.database import Database
+from switchboard.store.messages import dead_letters, inbox, outbox
 from switchboard.store.messages.dead_letters import ALL_DEAD_LETTERS, DeadLetterFilter
+from switchboard.store.work import lanes, ledger, processes
 from switchboard.store.work.processes import NewProcess
 
 _REAL: Final = 20

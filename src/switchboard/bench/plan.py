@@ -41,9 +41,8 @@ from switchboard.lanes.kinds import KINDS, WORK_POOL
 from switchboard.ports.engine import Answer, EngineContext, Journal
 from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
-from switchboard.store.work import lanes
-from switchboard.store.work import processes
 from switchboard.store.database import Database
+from switchboard.store.work import lanes, processes
 from switchboard.store.work.processes import NewProcess
 from switchboard.testing.engines import MemoryJournal, a_turn
 

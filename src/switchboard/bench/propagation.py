@@ -28,11 +28,11 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import Rule, RuleChange, SystemId, Target, TeamId
 from switchboard.lanes.notifier import RULES, Notifier
-from switchboard.store.rules import versions as store
 from switchboard.store.books import audit_books
 from switchboard.store.database import Database, from_json, to_json
-from switchboard.store.rules.versions import Authorship
+from switchboard.store.rules import versions as store
 from switchboard.store.rules.teams import open_rules, rule_set_version
+from switchboard.store.rules.versions import Authorship
 
 _SUB_TEAMS: Final = ("left", "right")
 _BY: Final = Authorship("bench", "to see how fast it gets about")

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final
 import typer
 from msgspec.structs import asdict, replace
 
-from switchboard.cli.processes.long_running import fast_loop, spare_the_collector
 from switchboard.cli.output import FAILED, OK, done, errors, out, print_json, table, wants_json
+from switchboard.cli.processes.long_running import fast_loop, spare_the_collector
 from switchboard.distribution import install_command
 from switchboard.domain.errors import ConfigurationError
 

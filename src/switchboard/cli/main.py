@@ -44,10 +44,10 @@ _KEEP: Final = "Operate"
 
 COMMANDS: Final = (
     CommandEntry("init", "init.commands:init", "Set up a butler with a model: settings and a team.", _RUN),
-    CommandEntry("up", "run:up", "Start everything: database, server and a worker.", _RUN),
-    CommandEntry("serve", "run:serve", "Start the server only (HTTP, MCP).", _RUN),
-    CommandEntry("work", "run:work", "Start a worker only.", _RUN),
-    CommandEntry("connect", "connect:connect", "Connect one account of a channel.", _RUN),
+    CommandEntry("up", "processes.commands:up", "Start everything: database, server and a worker.", _RUN),
+    CommandEntry("serve", "processes.commands:serve", "Start the server only (HTTP, MCP).", _RUN),
+    CommandEntry("work", "processes.commands:work", "Start a worker only.", _RUN),
+    CommandEntry("connect", "processes.connect:connect", "Connect one account of a channel.", _RUN),
     CommandEntry(
         "demo", "demo.commands:demo", "Show everything in a minute: real input, a killed worker, balanced books.", _RUN
     ),

@@ -17,6 +17,9 @@ from typer.main import get_command
 
 from switchboard.cli.output import set_json
 
+MODULE: Final = "switchboard.cli.main"
+"""What `python -m` runs in child processes."""
+
 _NAMES: Final[Mapping[object, str]] = {int: "NUMBER", float: "NUMBER", Path: "FILE", UUID: "ID"}
 _WITH_JSON: Final = typer.Typer(add_completion=False)
 _JSON: Final = typer.Option(

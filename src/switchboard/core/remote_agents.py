@@ -23,8 +23,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from switchboard.core.envelope.strict import AsModel
-from switchboard.core.text.problems import after, path_of, wrong
 from switchboard.core.published import published
+from switchboard.core.text.problems import after, path_of, wrong
 from switchboard.domain.envelope import Attachment, ChatType, Passage, PolicyTier
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping, JsonObject

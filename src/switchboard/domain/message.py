@@ -27,8 +27,9 @@ class Message(Struct, frozen=True, gc=False):
     """One inbound event, stored once. `thread`: where it was written, unless to us alone; replies go there.
 
     `content` distinguishes it from a message with the same key and another content, where that is a message of its own.
-    `other` says the same of all that `core/envelope/content.py` compares, where the submitter and not the channel decides it.
-    `raw` holds the bytes exactly as submitted; `media_type` says what they are (an envelope's JSON, or a mail).
+    `other` says the same of all that `core/envelope/content.py` compares, where the submitter and not the channel
+    decides it. `raw` holds the bytes exactly as submitted; `media_type` says what they are (an envelope's JSON, or a
+    mail).
     """
 
     request_id: RequestId

@@ -1,7 +1,7 @@
 """A remote butler: whether it is alive, and what it announces.
 
-`store/rules/remote_agents.py` reads it; `core/policy/liveness.py` judges it. Next: `core/remote_agents.py`, its requests
-and responses.
+`store/rules/remote_agents.py` reads it; `core/policy/liveness.py` judges it. Next: `core/remote_agents.py`, its
+requests and responses.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ import structlog
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
-from switchboard.core.files.blobs import named_blobs, unknown_blob
 from switchboard.core.channels.registry import Channels
 from switchboard.core.envelope.content import compared_content
 from switchboard.core.envelope.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
+from switchboard.core.files.blobs import named_blobs, unknown_blob
 from switchboard.core.people.strangers import Contact
 from switchboard.core.turns.asking import is_answer, is_command
 from switchboard.core.turns.choices import is_press
@@ -42,15 +42,15 @@ from switchboard.lanes.batch import BatchWriter
 from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.channel import Channel
-from switchboard.store.messages import blobs
-from switchboard.store.messages import inbox as store
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
-from switchboard.store.work.history import begin_anew
 from switchboard.store.ids import IdSequence
+from switchboard.store.messages import blobs
+from switchboard.store.messages import inbox as store
 from switchboard.store.messages.inbox import Acceptance, Arrival, Prepared, ToClassify
-from switchboard.store.work.stopping import stop_earlier
+from switchboard.store.models.history import begin_anew
 from switchboard.store.people.strangers import forget_heard_elsewhere
+from switchboard.store.work.stopping import stop_earlier
 
 log = structlog.get_logger(__name__)
 

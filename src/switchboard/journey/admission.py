@@ -16,8 +16,8 @@ from switchboard.core.policy.rates import RateLimiter
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Overloaded, SenderOverRate, TooLarge, Unavailable
 from switchboard.lanes.looks import Looks
-from switchboard.store.messages import inbox as store
 from switchboard.store.database import Database
+from switchboard.store.messages import inbox as store
 from switchboard.store.work.lanes import Look
 
 _ROOM: Final = {"operator": 1.0, "high_priority": 0.95}

@@ -27,10 +27,10 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.engine import Answer, NoReply, Turn, TurnResult
 from switchboard.ports.facts import Reader
-from switchboard.store.work import approvals as store
-from switchboard.store.people import audit
-from switchboard.store.work import steps
 from switchboard.store.database import Database
+from switchboard.store.people import audit
+from switchboard.store.work import approvals as store
+from switchboard.store.work import steps
 
 log = structlog.get_logger(__name__)
 

@@ -42,9 +42,9 @@ from switchboard.domain.shown import ClassificationRow
 from switchboard.journey.route_call import take
 from switchboard.ports.channel import Strategy
 from switchboard.ports.engine import NOT_DONE, Journal
+from switchboard.store.database import Database
 from switchboard.store.models import classification as store
 from switchboard.store.models.classification import ClassificationSession, NewSession
-from switchboard.store.database import Database
 
 log = structlog.get_logger(__name__)
 

@@ -17,8 +17,8 @@ from switchboard.core.routing.scope import subtree
 from switchboard.domain.classification import Candidate
 from switchboard.domain.remote_agents import RemoteAgent, self_description
 from switchboard.domain.routing import SystemId, Target, Team, TeamId
-from switchboard.store.rules import teams as store
 from switchboard.store.database import Database
+from switchboard.store.rules import teams as store
 from switchboard.store.rules.remote_agents import list_remote_agents
 
 Remotes = Mapping[SystemId, RemoteAgent]

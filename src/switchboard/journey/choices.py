@@ -17,9 +17,9 @@ from switchboard.core.people.readers import directory_of_person, person_named
 from switchboard.core.turns.choices import Press, choices_of, mark_of, press_of
 from switchboard.domain.ledger import LeasedRow, ReplyChoice
 from switchboard.domain.routing import SWITCHBOARD, Member, Owner, SystemId
+from switchboard.store.database import Database
 from switchboard.store.work import approvals as store
 from switchboard.store.work.approvals import PressedReply, Told
-from switchboard.store.database import Database
 
 
 class Choices(Struct, frozen=True):

@@ -38,10 +38,9 @@ from switchboard.lanes.journal import StoredJournal
 from switchboard.lanes.kinds import Claim
 from switchboard.lanes.notifier import WORK, Notifier, settled_topic
 from switchboard.ports.engine import Fenced, OutcomeUnknown
-from switchboard.store.work import lanes
-from switchboard.store.work import ledger
-from switchboard.store.work import routing as store
 from switchboard.store.database import Database
+from switchboard.store.work import lanes, ledger
+from switchboard.store.work import routing as store
 from switchboard.store.work.lanes import Settlement
 from switchboard.store.work.routing import Routed, WaitingMessage
 

@@ -23,9 +23,9 @@ from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.lanes.faults import point
 from switchboard.ports.models import Asking, Models
+from switchboard.store.database import Database
 from switchboard.store.models import compaction as store
 from switchboard.store.models.compaction import CompactionStanding, Range
-from switchboard.store.database import Database
 from switchboard.tasks import cancelled
 
 log = structlog.get_logger(__name__)

@@ -21,8 +21,8 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.lanes.notifier import Notifier, delta_topic
 from switchboard.ports.engine import Delta
-from switchboard.store.work import deltas as store
 from switchboard.store.database import Database
+from switchboard.store.work import deltas as store
 from switchboard.store.work.deltas import Writer
 from switchboard.store.work.lanes import Work
 from switchboard.tasks import cancelled

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.envelope.identity import EMBEDDED
 from switchboard.core.notices import NOTICE, account_in
-from switchboard.core.envelope.originals import Original, whole_envelope
+from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.policy.retry import backoff
 from switchboard.core.text.storable import storable_text
 from switchboard.domain.envelope import Envelope
@@ -35,14 +35,14 @@ from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
 from switchboard.ports.channel import Channel, Receipt
 from switchboard.ports.engine import Fenced, Readers, Turn
 from switchboard.ports.facts import Reader
-from switchboard.store.messages import outbox as store
 from switchboard.store.connectors.accounts import require_free, require_lease
 from switchboard.store.database import Database
-from switchboard.store.work.history import StoredReaders
+from switchboard.store.messages import outbox as store
 from switchboard.store.messages.inbox import get_raw
-from switchboard.store.work.lanes import Work
 from switchboard.store.messages.outbox import pull_pool
+from switchboard.store.models.history import StoredReaders
 from switchboard.store.rules.versions import allow_automatic
+from switchboard.store.work.lanes import Work
 from switchboard.tasks import wait_at_most
 
 log = structlog.get_logger(__name__)

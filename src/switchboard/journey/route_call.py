@@ -15,9 +15,9 @@ from switchboard.core.classification.prompt import MAX_SEGMENT, ROUTE_TOOL
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import Reply, ToolCall
+from switchboard.store.database import Database
 from switchboard.store.models import classification as store
 from switchboard.store.models.classification import ClassificationSession, SessionCall
-from switchboard.store.database import Database
 
 _ACCEPTED: Final = {"status": "accepted"}
 _BOUND: Final = ("request_id", "conversation", "team_id", "session_id")

@@ -28,11 +28,11 @@ from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.ports.channel import Implies
+from switchboard.store.database import Database
 from switchboard.store.rules import remote_agents
 from switchboard.store.rules import versions as store
-from switchboard.store.database import Database
-from switchboard.store.work.routing import any_waiting
 from switchboard.store.rules.teams import open_rules
+from switchboard.store.work.routing import any_waiting
 from switchboard.tasks import cancelled
 
 log = structlog.get_logger(__name__)

@@ -24,9 +24,9 @@ from switchboard.domain.routing import SWITCHBOARD, Member, SystemId, TeamId
 from switchboard.journey.approving import Conversations
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
-from switchboard.store.work import stopping as store
 from switchboard.store.database import Database
-from switchboard.store.work.history import begin_anew
+from switchboard.store.models.history import begin_anew
+from switchboard.store.work import stopping as store
 from switchboard.tasks import cancelled
 
 STOP: Final = "stop"

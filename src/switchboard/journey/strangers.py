@@ -20,12 +20,12 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Forbidden, Unavailable
 from switchboard.domain.message import Message
 from switchboard.lanes.notifier import RULES, WORK, Notifier, outbox_topic
-from switchboard.store.people import audit
-from switchboard.store.messages import blobs
-from switchboard.store.people import strangers as store
 from switchboard.store.database import Database
+from switchboard.store.messages import blobs
 from switchboard.store.messages.inbox import Acceptance, Prepared
 from switchboard.store.messages.outbox import pull_pool
+from switchboard.store.people import audit
+from switchboard.store.people import strangers as store
 from switchboard.store.people.strangers import NamedContact, StrangerNotice, StrangerOutcome
 
 log = structlog.get_logger(__name__)

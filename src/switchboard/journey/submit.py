@@ -30,10 +30,10 @@ from switchboard.domain.routing import Classified, Decision, Target, TeamId, Und
 from switchboard.journey.ask import Question, SessionOutcome, classified
 from switchboard.journey.candidates import Live, read_live
 from switchboard.lanes.notifier import WORK, Notifier
-from switchboard.store.models import classification as store
-from switchboard.store.messages import inbox
 from switchboard.store.database import Database
+from switchboard.store.messages import inbox
 from switchboard.store.messages.inbox import Arrival
+from switchboard.store.models import classification as store
 
 Answers = Callable[[Question], Awaitable[SessionOutcome]]
 """Answers a question and records what it cost."""

@@ -20,9 +20,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.files.blobs import stored_blob
+from switchboard.core.files.reply_files import ChosenFiles, chosen
 from switchboard.core.people.owners import decides_in_chat
 from switchboard.core.policy.retry import OutagePolicy, backoff, outage_pause
-from switchboard.core.files.reply_files import ChosenFiles, chosen
 from switchboard.core.text.storable import storable_text
 from switchboard.core.turns.entries import entry_of
 from switchboard.core.turns.stop import STOPPED
@@ -59,11 +59,11 @@ from switchboard.ports.engine import (
 )
 from switchboard.ports.facts import OwnWords
 from switchboard.ports.history import Entry
-from switchboard.store.work import lanes as store
-from switchboard.store.messages.blobs import sendable
 from switchboard.store.database import Database
-from switchboard.store.work.history import HistoryAddition
 from switchboard.store.ids import new_uuid7
+from switchboard.store.messages.blobs import sendable
+from switchboard.store.models.history import HistoryAddition
+from switchboard.store.work import lanes as store
 from switchboard.store.work.lanes import NewDeadLetter, Settlement, Work
 
 log = structlog.get_logger(__name__)

@@ -38,10 +38,9 @@ from switchboard.ports.engine import (
     StepFailed,
 )
 from switchboard.ports.tools import Kept
-from switchboard.store.work import approvals
-from switchboard.store.work import lanes
-from switchboard.store.work import steps as store
 from switchboard.store.database import Database
+from switchboard.store.work import approvals, lanes
+from switchboard.store.work import steps as store
 from switchboard.store.work.steps import Step, StepWrite
 
 _NAMESPACE = UUID("6f0b2f0a-6a0e-5d3e-9c3b-0f6f0d1c7a11")

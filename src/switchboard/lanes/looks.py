@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Final
 
-from switchboard.store.work import lanes as store
 from switchboard.store.database import Database
+from switchboard.store.work import lanes as store
 from switchboard.store.work.lanes import Look, Looker
 from switchboard.tasks import wait_at_most
 

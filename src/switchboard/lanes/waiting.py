@@ -14,8 +14,8 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.journal import decided
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.engine import Decided
-from switchboard.store.work import steps as store
 from switchboard.store.database import Database
+from switchboard.store.work import steps as store
 
 
 async def resume(database: Database, notifier: Notifier, key: UUID, value: object) -> Decided:

@@ -32,11 +32,11 @@ from switchboard.lanes.kinds import Claim, Handler, LaneKind
 from switchboard.lanes.notifier import CHANNEL, WORK, Notifier
 from switchboard.lanes.places import Places, Quota, Turns, used_up
 from switchboard.ports.engine import Fenced, Parked
+from switchboard.store.database import Database
+from switchboard.store.pooler import is_direct
 from switchboard.store.work import lanes as store
 from switchboard.store.work import schedule
-from switchboard.store.database import Database
 from switchboard.store.work.lanes import Look, Looker
-from switchboard.store.pooler import is_direct
 from switchboard.store.work.processes import NewProcess
 from switchboard.tasks import cancelled, first_of, wait_at_most
 

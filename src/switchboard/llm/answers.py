@@ -14,8 +14,8 @@ from typing import Final
 
 from msgspec import structs
 
-from switchboard.core.text.lenient import block_text, clean, count, items, json_value, mapping, shown, string
 from switchboard.core.replies import call_of
+from switchboard.core.text.lenient import block_text, clean, count, items, json_value, mapping, shown, string
 from switchboard.domain.llm import ModelFailure, Reply, Request, ToolCall, Usage
 from switchboard.llm.call_form import unwrapped
 from switchboard.llm.json_form import described

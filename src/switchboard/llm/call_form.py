@@ -18,8 +18,8 @@ from typing import Final, Literal
 
 from msgspec import Struct, structs
 
-from switchboard.core.text.lenient import clean, items, mapping, string
 from switchboard.core.replies import call_of
+from switchboard.core.text.lenient import clean, items, mapping, string
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import ChatMessage, ModelFailure, OfferedTool, Reply, Request, ToolCall, ToolResult, Unmade
 from switchboard.llm.control_words import without_control_words

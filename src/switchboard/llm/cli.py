@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from switchboard.core.text.lenient import block_text, items, json_value, mapping, shown
 from switchboard.core.replies import is_call_of
+from switchboard.core.text.lenient import block_text, items, json_value, mapping, shown
 from switchboard.domain.llm import FailureKind, ModelFailure, OnDelta, Reply, Request, ToolCall, ToolServer
 from switchboard.llm.commands import PROGRAMS, CliCommand, Way, command_for, headers_of
 from switchboard.llm.outputs import read_output

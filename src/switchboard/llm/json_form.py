@@ -14,9 +14,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
+from switchboard.core.replies import call_of
 from switchboard.core.text.lenient import clean, items, mapping
 from switchboard.core.text.model_json import after_thinking
-from switchboard.core.replies import call_of
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import OfferedTool, Request, ToolCall
 

@@ -16,8 +16,8 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.core.arguments import complaint
-from switchboard.core.text.lenient import clean, json_value, mapping, string
 from switchboard.core.replies import ARGUMENT_KEYS, arguments_of
+from switchboard.core.text.lenient import clean, json_value, mapping, string
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import OfferedTool, ToolCall
 

@@ -1,7 +1,7 @@
 """The port for the bytes of attachments, which are stored by their SHA-256.
 
-`store/messages/blobs.py` implements it in PostgreSQL; an object store can take its place. Who may read or name a blob is decided
-before these methods are called. Next: `app/messages/blobs.py`.
+`store/messages/blobs.py` implements it in PostgreSQL; an object store can take its place. Who may read or name a blob
+is decided before these methods are called. Next: `app/messages/blobs.py`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A channel is one frozen record of data and pure functions. Ours are in `core/channels/`, one file each; a package of a
 third party names its own as an entry point of `switchboard.channels`. Every function gets an envelope whose
-`payload.raw` was written by strangers: it ignores odd values and never raises (`raw.py` helps). `store/messages/outbox.py`
-settles receipts. Next: `core/channels/telegram.py` as an example.
+`payload.raw` was written by strangers: it ignores odd values and never raises (`raw.py` helps).
+`store/messages/outbox.py` settles receipts. Next: `core/channels/telegram.py` as an example.
 """
 
 from __future__ import annotations

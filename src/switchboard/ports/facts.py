@@ -20,7 +20,7 @@ MAX_FACT: Final = 300
 
 
 class Reader(Struct, frozen=True):
-    """For whom a turn reads. `core/people/readers.py` derives it from the message being answered, never from an argument."""
+    """For whom a turn reads: `core/people/readers.py` derives it from the message to answer, never from an argument."""
 
     system_id: SystemId
     conversation: Conversation

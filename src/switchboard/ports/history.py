@@ -34,7 +34,7 @@ class Entry(Struct, frozen=True):
     role: Literal["user", "assistant"]
     text: str
     author: str = ""
-    """Who wrote it, as `core/people/readers.py` names people; empty: the butler itself, or a summary of earlier entries."""
+    """Who wrote it, as `core/people/readers.py` names people; empty: the butler itself, or a summary of old entries."""
     calls: tuple[EntryCall, ...] = ()
     position: int = 0
     """1, 2, … for each butler and conversation, assigned when it is saved."""

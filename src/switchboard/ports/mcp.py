@@ -1,7 +1,7 @@
 """The port of pins: the tools of MCP servers that may be offered, as they were when an operator accepted them.
 
-`store/models/mcp_tools.py` implements it; `tools/mcp_server.py` reports what a server lists, and offers what is returned. A
-tool that differs from the accepted one is not offered, and its server is not called for it.
+`store/models/mcp_tools.py` implements it; `tools/mcp_server.py` reports what a server lists, and offers what is
+returned. A tool that differs from the accepted one is not offered, and its server is not called for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The port of memos: short notes of a butler that are found again by their words.
 
-`store/models/memos.py` implements it in PostgreSQL, `testing/engines.py` in memory. Next: `agents/memo.py`, which decides
-whose memos may be shown.
+`store/models/memos.py` implements it in PostgreSQL, `testing/engines.py` in memory. Next: `agents/memo.py`, which
+decides whose memos may be shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The address of the server: bound before anything else, so that a port in use costs nothing.
 
-`cli/processes/running.py` (and tests) call `bind`. In: host and port; out: a listening socket, for `serve.py`. It imports little
-on purpose, as it is imported before the server is.
+`cli/processes/running.py` (and tests) call `bind`. In: host and port; out: a listening socket, for `serve.py`. It
+imports little on purpose, as it is imported before the server is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Start the server: bind, serve until told to stop, end within three seconds.
 
-`cli/processes/working.py` (and tests) call `run_server`. In: a `Switchboard`, where to listen, an event that ends it; out: the
-address, told once requests are answered. Next: `entrance.py`, which accepts connections before that.
+`cli/processes/working.py` (and tests) call `run_server`. In: a `Switchboard`, where to listen, an event that ends it;
+out: the address, told once requests are answered. Next: `entrance.py`, which accepts connections before that.
 """
 
 from __future__ import annotations

@@ -11,16 +11,16 @@ from typing import Any, Generic, TypeVar, cast
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.approvals.service import ApprovalService
-from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.app.connectors.accounts import AccountService
-from switchboard.app.messages.blobs import BlobService
-from switchboard.app.messages.chat import ChatService
-from switchboard.app.connectors.work import ConnectorService
 from switchboard.app.connectors.hook_accounts import HookAccounts
 from switchboard.app.connectors.hooks import HookService
-from switchboard.app.messages.intake import Intake
 from switchboard.app.connectors.posted import PostedService
 from switchboard.app.connectors.quarantine import QuarantineService
+from switchboard.app.connectors.work import ConnectorService
+from switchboard.app.dead_letters.service import DeadLetterService
+from switchboard.app.messages.blobs import BlobService
+from switchboard.app.messages.chat import ChatService
+from switchboard.app.messages.intake import Intake
 from switchboard.app.messages.stream import StreamService
 from switchboard.app.messages.views import Views
 from switchboard.app.metrics import Metrics

@@ -1,6 +1,7 @@
 """The connection to PostgreSQL: pool, named queries, and errors in our own words.
 
-Made once by `app/wiring.py` from a URL; every module of `store/` runs its SQL through it. Next: `store/messages/inbox.py`.
+Made once by `app/wiring.py` from a URL; every module of `store/` runs its SQL through it. Next:
+`store/messages/inbox.py`.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ from switchboard.journey.turn import TurnLeg
 from switchboard.lanes.kinds import Claim
 from switchboard.lanes.notifier import Notifier, settled_topic
 from switchboard.ports.engine import EngineFailure, Fenced, Parked
+from switchboard.store.database import Database
 from switchboard.store.work import embedded_turns as store
 from switchboard.store.work import lanes
-from switchboard.store.database import Database
 from switchboard.store.work.lanes import Settlement
 from switchboard.tasks import cancelled, wait_at_most
 from switchboard.tools.inbox import keep_image

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from switchboard.domain.errors import ConfigurationError
 from switchboard.embedded.supervisor import embedded_postgres
-from switchboard.store.models.classification import Pool
 from switchboard.store.database import foreign_pool
+from switchboard.store.models.classification import Pool
 
 
 @asynccontextmanager

@@ -32,16 +32,16 @@ from switchboard.ports.engine import EngineContext, Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
-from switchboard.store.messages.blobs import PieceStore
-from switchboard.store.models.classification import Pool
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import ForeignDatabase
-from switchboard.store.models.facts import StoredFacts
+from switchboard.store.messages.blobs import PieceStore
 from switchboard.store.messages.files import StoredFiles
-from switchboard.store.work.history import StoredHistory, StoredReaders
-from switchboard.store.work.lanes import Work
+from switchboard.store.models.classification import Pool
+from switchboard.store.models.facts import StoredFacts
+from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.models.memos import StoredMemos
 from switchboard.store.rules.remote_agents import StoredRemoteAgents
+from switchboard.store.work.lanes import Work
 from switchboard.turns.agent import AgentParts, ButlerAgent
 from switchboard.turns.engine import Calls, SessionEngine, SessionHistory
 from switchboard.turns.memory import SessionMemory

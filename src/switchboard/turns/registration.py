@@ -20,10 +20,9 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.message import RequestId
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim
-from switchboard.store.work import embedded_turns as store
-from switchboard.store.work import lanes
-from switchboard.store.work import processes
 from switchboard.store.database import Database
+from switchboard.store.work import embedded_turns as store
+from switchboard.store.work import lanes, processes
 from switchboard.store.work.processes import NewProcess
 from switchboard.tasks import cancelled
 from switchboard.turns.engine import Calls

@@ -16,8 +16,8 @@ from switchboard.pipeline import (
     RoutingTask,
 )
 from switchboard.store.books import audit_books
-from switchboard.store.models.classification import claim_key
 from switchboard.store.ids import IdSequence
+from switchboard.store.models.classification import claim_key
 from tests.embedding import (
     HEALTH,
     TELEGRAM,

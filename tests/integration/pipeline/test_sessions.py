@@ -25,12 +25,12 @@ from switchboard.pipeline import (
     _routing_ctx_var,
     routing_context,
 )
-from switchboard.store.people import audit
+from switchboard.store.ids import new_uuid7
 from switchboard.store.models import classification
 from switchboard.store.models import usage as model_usage
 from switchboard.store.models.classification import Reservation
-from switchboard.store.ids import new_uuid7
 from switchboard.store.models.usage import SenderAdmission
+from switchboard.store.people import audit
 from tests.embedding import (
     TELEGRAM,
     Model,

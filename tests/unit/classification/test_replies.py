@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.text.lenient import clean, told
 from switchboard.core.replies import ARGUMENT_KEYS, call_of, reply_of
+from switchboard.core.text.lenient import clean, told
 from switchboard.domain.llm import Reply, ToolCall, Usage
 from tests.strategies import json_values
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.text.mending import NotJsonError, mended
-from switchboard.core.text.model_json import FoundObject, NoObject, read_object
 from switchboard.core.planning.check import steps_faults
 from switchboard.core.planning.form import route_tool
 from switchboard.core.planning.ladder import Retry, SettledDecision, Templates, settle, settle_review
 from switchboard.core.planning.read import Faulty, read_decision, steps_of
+from switchboard.core.text.mending import NotJsonError, mended
+from switchboard.core.text.model_json import FoundObject, NoObject, read_object
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import ChatMessage, Reply, Request, ToolCall
 from switchboard.domain.planning import Pipeline, PipelineStep, Review, RouteDecision

@@ -13,8 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from switchboard.core.text.cut import cut
-from switchboard.core.text.outside import FOLLOWS, outside_json
 from switchboard.core.planning.check import pipeline_faults
 from switchboard.core.planning.form import MOST_TOOLS, usable
 from switchboard.core.planning.guard import guard_of
@@ -36,9 +34,11 @@ from switchboard.core.planning.prompts import (
 )
 from switchboard.core.planning.templates import MOST_TASK, Builds, left_out, templates
 from switchboard.core.planning.views import fair_shares, review_view, router_view, specialist_view
+from switchboard.core.text.cut import cut
+from switchboard.core.text.outside import FOLLOWS, outside_json
 from switchboard.core.text.tokens import asked_tokens
-from switchboard.core.turns.frozen import FrozenTool
 from switchboard.core.text.visible import visible
+from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.planning import Pipeline, PipelineAction, PipelineStep
 from switchboard.tools.registry import build_tools
 from tests.unit.planning.menus import ARXIV, CRATE, FETCH, LIMITS, MENU, RUN, tool

@@ -9,8 +9,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.turns.choices import choices_of, mark_of, press_of
 from switchboard.core.text.visible import visible
+from switchboard.core.turns.choices import choices_of, mark_of, press_of
 from switchboard.domain.ledger import MAX_CHOICES
 from switchboard.domain.shown import ShownApproval
 

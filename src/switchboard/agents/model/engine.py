@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from switchboard.agents.delivery import read_options
+from switchboard.agents.model.options import ModelOptions
 from switchboard.agents.turns.by_program import ProgramTalk
 from switchboard.agents.turns.equipment import Equipment, TurnTerms, prompt_of, wrong
 from switchboard.agents.turns.talk import Talk
-from switchboard.agents.model.options import ModelOptions
 from switchboard.core.turns.around import READ_ALREADY, as_read
 from switchboard.core.turns.entries import OURS
 from switchboard.core.turns.frozen import read_frozen

@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 
 from switchboard.agents.delivery import read_options
-from switchboard.agents.turns.equipment import Equipment, TurnTerms, prompt_of, wrong
 from switchboard.agents.trio.options import TrioOptions
 from switchboard.agents.trio.planner import UNKNOWN_CONTEXT, ModelPlanner
 from switchboard.agents.trio.port import Planner, PlanQuestion
 from switchboard.agents.trio.run import PlannedTurn
+from switchboard.agents.turns.equipment import Equipment, TurnTerms, prompt_of, wrong
 from switchboard.core.passages.own import own_text, read_passages
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.places import paths_in

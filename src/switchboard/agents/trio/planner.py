@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 
 from msgspec import structs
 
-from switchboard.agents.turns.requests import ModelUse
 from switchboard.agents.trio.port import Planned, PlanQuestion, Reviewed
+from switchboard.agents.turns.requests import ModelUse
 from switchboard.core.planning.ladder import Retry, SettledDecision, settle, settle_review
 from switchboard.core.planning.machine import Plan
 from switchboard.core.planning.prompts import (

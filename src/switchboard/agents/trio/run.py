@@ -15,17 +15,16 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from switchboard.agents.turns.asking import people_of
-from switchboard.agents.turns.calls import Around, ToolCaller
-from switchboard.agents.turns.requests import ModelUse, failure_of
-from switchboard.agents.turns.talk import Talk
-from switchboard.agents.turns.telling import Telling
 from switchboard.agents.trio.branch import Branch
 from switchboard.agents.trio.executor import Executor
 from switchboard.agents.trio.planner import ASKER
 from switchboard.agents.trio.port import Planned, Planner
 from switchboard.agents.trio.steps import UNBOUNDED, Carrier, call_of, costed_for
-from switchboard.core.text.lenient import mapping
+from switchboard.agents.turns.asking import people_of
+from switchboard.agents.turns.calls import Around, ToolCaller
+from switchboard.agents.turns.requests import ModelUse, failure_of
+from switchboard.agents.turns.talk import Talk
+from switchboard.agents.turns.telling import Telling
 from switchboard.core.planning.check import pipeline_faults
 from switchboard.core.planning.ladder import SettledDecision, settle
 from switchboard.core.planning.limits import Clock
@@ -36,6 +35,7 @@ from switchboard.core.planning.records import GO_ON, LEAD, PAUSE, ROUTE, all_tok
 from switchboard.core.planning.routed import RoutedPlan, read_routed
 from switchboard.core.planning.start import Start
 from switchboard.core.planning.templates import left_out, templates, wants_build
+from switchboard.core.text.lenient import mapping
 from switchboard.core.turns.entries import entry_call, exchange_of, own_words_of
 from switchboard.core.turns.limits import LoopLimits
 from switchboard.core.turns.stop import STOPPED

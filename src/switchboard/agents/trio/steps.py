@@ -17,15 +17,14 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct, structs
 
+from switchboard.agents.trio.branch import Branch
+from switchboard.agents.trio.planner import ASKER
+from switchboard.agents.trio.port import Planner, PlanQuestion
 from switchboard.agents.turns.again import request_name, wait_for_models
 from switchboard.agents.turns.asking import People, event_of
 from switchboard.agents.turns.calls import MOST_FOUND, ToolCaller, record_of, urls_of_record
 from switchboard.agents.turns.requests import failure_of, recorded
 from switchboard.agents.turns.talk import Talk
-from switchboard.agents.trio.branch import Branch
-from switchboard.agents.trio.planner import ASKER
-from switchboard.agents.trio.port import Planner, PlanQuestion
-from switchboard.core.text.lenient import mapping
 from switchboard.core.planning.form import MOST_TOOLS
 from switchboard.core.planning.ladder import Templates
 from switchboard.core.planning.limits import Clock
@@ -34,6 +33,7 @@ from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.prompts import FittedRequest, lead_of, lead_request, specialist_request, with_message
 from switchboard.core.planning.records import LEAD, ended_of, text_of, tokens_of
 from switchboard.core.planning.start import Start
+from switchboard.core.text.lenient import mapping
 from switchboard.core.turns.entries import told_by_others
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.limits import LoopLimits

@@ -23,8 +23,8 @@ from switchboard.agents.turns.asking import people_of
 from switchboard.agents.turns.calls import Around, ToolCaller, record_of, told, urls_of_record
 from switchboard.agents.turns.requests import ModelUse, failure_of, generated, joined, may_be_its_fault, recorded
 from switchboard.agents.turns.telling import Telling
-from switchboard.core.text.outside import outside_json
 from switchboard.core.planning.guard import is_read_only
+from switchboard.core.text.outside import outside_json
 from switchboard.core.text.storable import storable_text
 from switchboard.core.turns.asking import ASK_USER, answer_of, not_called, unanswered
 from switchboard.core.turns.entries import entry_call, exchange_of

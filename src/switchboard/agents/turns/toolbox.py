@@ -13,8 +13,8 @@ from msgspec import Struct
 from switchboard.agents.turns.options import TurnOptions
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.mcp_tools import fitting, server_of
-from switchboard.core.people.owners import is_owner
 from switchboard.core.passages.folding import folds
+from switchboard.core.people.owners import is_owner
 from switchboard.core.people.readers import directory_of, person_of, reader_of
 from switchboard.core.turns.entries import own_words_of
 from switchboard.core.turns.frozen import FrozenTool

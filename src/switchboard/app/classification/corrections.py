@@ -2,7 +2,8 @@
 
 HTTP calls `CorrectionService` with the caller's `Principal`: an operator, or the System3 of a team that asked a model,
 or of one above it. Log, decision and delivery are one transaction (`correct_decision` in SQL), which shares its steps
-with the reroute of a dead letter. What the wrong butler did is not taken back. Next: `store/models/classification_log.py`.
+with the reroute of a dead letter. What the wrong butler did is not taken back. Next:
+`store/models/classification_log.py`.
 """
 
 from __future__ import annotations
@@ -25,14 +26,13 @@ from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFoun
 from switchboard.domain.routing import Decision, SystemId, Target, TeamId, TrailStep
 from switchboard.domain.shown import Logged, MadeDelivery
 from switchboard.lanes.notifier import WORK
-from switchboard.store.people import audit
+from switchboard.store.messages import dead_letters, inbox
+from switchboard.store.messages.inbox import StoredMessage
 from switchboard.store.models import classification
-from switchboard.store.messages import dead_letters
-from switchboard.store.messages import inbox
-from switchboard.store.work import ledger
 from switchboard.store.models import classification_log as store
 from switchboard.store.models.classification_log import Correction, LoggedOutcome, Sending
-from switchboard.store.messages.inbox import StoredMessage
+from switchboard.store.people import audit
+from switchboard.store.work import ledger
 
 CORRECT: Final = Action("correct", AGENT)
 

@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 
 from switchboard.app.access import Access, Principal
-from switchboard.app.connectors.work import OUTBOX
+from switchboard.app.messages.blobs import OUTBOX
 from switchboard.store.connectors import accounts as store
-from switchboard.store.people import strangers
 from switchboard.store.connectors.accounts import AccountLease, Holder
 from switchboard.store.database import Database
+from switchboard.store.people import strangers
 
 __all__ = ["AccountId", "AccountLease", "AccountService", "Holder", "LeaseQuery"]
 

@@ -16,10 +16,10 @@ from msgspec import Struct
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.connectors.accounts import AccountId
-from switchboard.app.connectors.work import OUTBOX
+from switchboard.app.messages.blobs import OUTBOX
 from switchboard.domain.json_values import JsonObject
-from switchboard.store.work import deltas as store
 from switchboard.store.database import Database
+from switchboard.store.work import deltas as store
 from switchboard.store.work.deltas import Writer, WritingTurn
 
 _MOST_TURNS: Final = 100

@@ -22,9 +22,9 @@ from switchboard.app.access import Principal
 from switchboard.app.connectors.accounts import AccountId
 from switchboard.app.connectors.arriving import Arriving, Seldom
 from switchboard.app.connectors.hook_accounts import HookAccount, HookAccounts
-from switchboard.app.messages.intake import Accepted, Intake, Terms
 from switchboard.app.connectors.posted import PostedService
 from switchboard.app.connectors.quarantine import MAX_RAW, BadEvent, QuarantineService
+from switchboard.app.messages.intake import Accepted, Intake, Terms
 from switchboard.connectors.kernel.intake import Handling, LeftOut, prepared
 from switchboard.core.posted import Network, client_of, is_packed, read_record, recorded, unpacked
 from switchboard.domain.envelope import Envelope

@@ -1,6 +1,7 @@
 """Events that platforms post for a connector: stored at once, and handed to it in order.
 
-`hooks.py` puts them here, and HTTP hands them out to the connector of their account. Next: `store/connectors/posted.py`.
+`hooks.py` puts them here, and HTTP hands them out to the connector of their account. Next:
+`store/connectors/posted.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Final
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.connectors.accounts import AccountId
-from switchboard.app.connectors.work import OUTBOX
+from switchboard.app.messages.blobs import OUTBOX
 from switchboard.domain.errors import Overloaded
 from switchboard.lanes.notifier import Notifier, posted_topic
 from switchboard.store.connectors import posted as store
-from switchboard.store.database import Database
 from switchboard.store.connectors.posted import PostedEvent
+from switchboard.store.database import Database
 from switchboard.tasks import cancelled
 
 __all__ = ["MOST_WAITING", "PostedEvent", "PostedService"]

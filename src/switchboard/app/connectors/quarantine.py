@@ -13,10 +13,10 @@ from uuid import UUID
 from switchboard.app.access import CONNECTOR, Access, Action, Principal, owns_endpoint
 from switchboard.app.cursors import uuid_cursor
 from switchboard.domain.errors import InvalidInput, NotFound, TooLarge
-from switchboard.store.people import audit
 from switchboard.store.connectors import quarantine as store
-from switchboard.store.database import Database
 from switchboard.store.connectors.quarantine import BadEvent, Put, Quarantined, QuarantineFilter
+from switchboard.store.database import Database
+from switchboard.store.people import audit
 
 QUARANTINE: Final = Action("quarantine", CONNECTOR)
 

@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from switchboard.app.access import CONNECTOR, OPERATOR, Access, Action, Principal, owns_endpoint
+from switchboard.app.access import CONNECTOR, OPERATOR, Access, Action, Principal
+from switchboard.app.messages.blobs import OUTBOX, own_reply
 from switchboard.domain.errors import Conflict
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyChoice, ReplyFile
+from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxState, PartState, ReplyChoice, ReplyFile
 from switchboard.journey.reply import PullRequest, ReplyService
 from switchboard.ports.channel import Receipt
 from switchboard.store.connectors import heartbeats as connectors
-from switchboard.store.messages import outbox
 from switchboard.store.connectors.heartbeats import INTERVAL_S, Heartbeat
 from switchboard.store.database import Database
 from switchboard.store.messages.outbox import LEASE_S
 
-OUTBOX: Final = Action("outbox", CONNECTOR)  # fetching replies and reporting on them; `replies` is to see all
 HEARTBEAT: Final = Action("heartbeat", CONNECTOR)
 CONNECTORS: Final = Action("connectors", OPERATOR)
 
@@ -115,14 +114,6 @@ class ConnectorService:
         """Keep the newest heartbeat of the caller's endpoint. Raises Forbidden, TooManyInstances."""
         await self._access.check_endpoint(caller, HEARTBEAT, beat.channel, beat.endpoint)
         await connectors.heartbeat(self._database, beat)
-
-
-async def own_reply(database: Database, access: Access, caller: Principal, outbox_id: UUID) -> OutboxRow:
-    """The reply, if it belongs to an endpoint of the caller. Raises NotFound."""
-    reply = await outbox.get_reply(database, outbox_id)
-    if not owns_endpoint(caller, reply.channel, reply.endpoint):
-        raise await access.hide(caller, OUTBOX, f"reply {outbox_id}")
-    return reply
 
 
 def _leased(row: LeasedRow, choices: Sequence[ReplyChoice] | None) -> LeasedReply:

@@ -13,8 +13,8 @@ from typing import Final, Literal
 from switchboard.domain.routing import DeadLetterCategory, Unrouted
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.notifier import WORK, Notifier
-from switchboard.store.messages import outbox
 from switchboard.store.database import Database
+from switchboard.store.messages import outbox
 from switchboard.store.messages.outbox import UntoldReply
 
 _AT_ONCE: Final = 100

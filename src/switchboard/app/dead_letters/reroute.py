@@ -19,7 +19,7 @@ from switchboard.app.messages.receivers import team_of_receiver
 from switchboard.app.rules.proposals import edit_by, existing, new_one
 from switchboard.app.rules.service import NewRule, Order, RuleService, WrittenRule
 from switchboard.app.runtime import Runtime
-from switchboard.core.envelope.originals import Original, whole_envelope
+from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.draft import draft_of, parse_draft
 from switchboard.core.routing.explain import in_order, why_first
@@ -34,8 +34,8 @@ from switchboard.lanes.notifier import WORK
 from switchboard.ports.channel import SEVERAL
 from switchboard.store.messages import dead_letters as store
 from switchboard.store.messages import inbox
-from switchboard.store.rules import versions as rule_store
 from switchboard.store.messages.dead_letters import DeadLetterCase, DeadLetterHandling
+from switchboard.store.rules import versions as rule_store
 
 
 class BeyondReach(Forbidden):

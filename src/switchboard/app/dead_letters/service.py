@@ -36,9 +36,9 @@ from switchboard.domain.errors import Conflict, NotFound, SwitchboardError, Unav
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Target, TeamId
 from switchboard.domain.shown import ShownDeadLetter
-from switchboard.store.people import audit
 from switchboard.store.messages import dead_letters as store
 from switchboard.store.messages.dead_letters import DeadLetterFilter, DeadLetterHandling
+from switchboard.store.people import audit
 
 _CHUNK: Final = 100
 

@@ -18,8 +18,8 @@ import structlog
 from msgspec.structs import asdict
 
 from switchboard.app.settings import WebhookSettings
-from switchboard.store.messages import dead_letters
 from switchboard.store.database import Database
+from switchboard.store.messages import dead_letters
 from switchboard.store.messages.dead_letters import Backoff, DeadLetterReport
 from switchboard.transport.signed_post import PostDestination, PostError, destination, post
 

@@ -1,6 +1,7 @@
 """Files of messages over HTTP: received and sent in pieces, never whole in memory.
 
-The route calls `BlobService` with the caller's `Principal`. Next: `core/files/blobs.py`, `store/messages/spool.py`, `store/messages/blobs.py`.
+The route calls `BlobService` with the caller's `Principal`. Next: `core/files/blobs.py`, `store/messages/spool.py`,
+`store/messages/blobs.py`.
 """
 
 from __future__ import annotations
@@ -15,18 +16,20 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.app.access import AGENT, CONNECTOR, Access, Action, Principal
-from switchboard.app.connectors.work import own_reply
+from switchboard.app.access import AGENT, CONNECTOR, Access, Action, Principal, owns_endpoint
 from switchboard.app.settings import Settings
 from switchboard.core.files.blobs import StoredBlob, blob_of
 from switchboard.domain.errors import BlobQuota, NotFound
-from switchboard.store.messages import blobs as store
-from switchboard.store.messages.blobs import BlobUsage, PieceStore
+from switchboard.domain.ledger import OutboxRow
 from switchboard.store.database import Database
+from switchboard.store.messages import blobs as store
+from switchboard.store.messages import outbox
+from switchboard.store.messages.blobs import BlobUsage, PieceStore
 from switchboard.store.messages.files import Maker, all_may_take, blob_of_link, enter_made, maker_of_link
 from switchboard.store.messages.spool import Limit, Spooled, enter, spooled
 
 RAW: Final = Action("raw", CONNECTOR | AGENT)
+OUTBOX: Final = Action("outbox", CONNECTOR)  # fetching replies and reporting on them; `replies` is to see all
 UPLOAD_BLOBS: Final = Action("blobs", CONNECTOR)
 
 _ARRIVING: Final = 32
@@ -186,3 +189,11 @@ class BlobService:
 
 def _owner(caller: Principal) -> tuple[str, str]:
     return caller.channel or "", caller.endpoint or ""
+
+
+async def own_reply(database: Database, access: Access, caller: Principal, outbox_id: UUID) -> OutboxRow:
+    """The reply, if it belongs to an endpoint of the caller. Raises NotFound."""
+    reply = await outbox.get_reply(database, outbox_id)
+    if not owns_endpoint(caller, reply.channel, reply.endpoint):
+        raise await access.hide(caller, OUTBOX, f"reply {outbox_id}")
+    return reply

@@ -22,7 +22,7 @@ from switchboard.app.messages.same_ids import find_same_id
 from switchboard.app.messages.views import MessageView, message_view
 from switchboard.app.runtime import Runtime
 from switchboard.core.envelope.identity import EMBEDDED, named_in
-from switchboard.core.envelope.originals import Original, whole_envelope
+from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.explain import Considered, Survey, TieBreak
 from switchboard.core.routing.facts import facts, shown_fact, shown_facts
 from switchboard.core.routing.index import retired
@@ -46,19 +46,13 @@ from switchboard.domain.shown import (
     ShownWaiting,
 )
 from switchboard.ports.channel import Implies
-from switchboard.store.work import approvals
-from switchboard.store.models import classification
-from switchboard.store.messages import dead_letters
-from switchboard.store.work import history
-from switchboard.store.messages import inbox
-from switchboard.store.work import lanes
-from switchboard.store.work import ledger
-from switchboard.store.messages import outbox
-from switchboard.store.work import routing
-from switchboard.store.people import strangers
 from switchboard.store.database import Database
+from switchboard.store.messages import dead_letters, inbox, outbox
 from switchboard.store.messages.inbox import StoredMessage
+from switchboard.store.models import classification, history
+from switchboard.store.people import strangers
 from switchboard.store.rules.versions import open_rules_at
+from switchboard.store.work import approvals, lanes, ledger, routing
 
 EXPLAIN: Final = Action("explain", OPERATOR)
 

@@ -21,9 +21,9 @@ from msgspec.structs import replace
 from switchboard.app.access import CONNECTOR, Access, Action, Principal, foreign_endpoint, owns_endpoint
 from switchboard.app.messages.blobs import BlobService
 from switchboard.app.metrics import Metrics
-from switchboard.core.files.blobs import NOT_LET_IN, PREFIX
 from switchboard.core.envelope import read as wire
 from switchboard.core.envelope.strict import strict
+from switchboard.core.files.blobs import NOT_LET_IN, PREFIX
 from switchboard.domain.envelope import Attachment, Control, Envelope
 from switchboard.domain.errors import (
     BlobQuota,

@@ -23,9 +23,9 @@ from switchboard.domain.errors import NotFound
 from switchboard.domain.planning import PipelineStep
 from switchboard.domain.shown import ShownPlan, ShownPlanStep
 from switchboard.ports.engine import OnRecord
+from switchboard.store.database import Database
 from switchboard.store.messages import inbox
 from switchboard.store.work import plans as store
-from switchboard.store.database import Database
 from switchboard.store.work.plans import PlanRow, PlanStepRow
 
 

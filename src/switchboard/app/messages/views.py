@@ -22,7 +22,7 @@ from switchboard.app.reach import Reach
 from switchboard.app.remote_agents import shown_endpoint
 from switchboard.app.runtime import Runtime
 from switchboard.core.envelope.stored import with_texts
-from switchboard.core.envelope.originals import Original, whole_envelope
+from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.facts import shown_facts
 from switchboard.core.routing.rulefile import target_json
 from switchboard.core.text.words import offer
@@ -44,18 +44,15 @@ from switchboard.domain.shown import (
 from switchboard.journey.stopping import announce
 from switchboard.lanes.notifier import WORK, settled_topic
 from switchboard.store import books, lookup
-from switchboard.store.models import classification
-from switchboard.store.connectors import heartbeats as connectors
-from switchboard.store.messages import dead_letters
-from switchboard.store.messages import inbox
-from switchboard.store.work import lanes
-from switchboard.store.work import ledger
-from switchboard.store.messages import outbox
-from switchboard.store.rules import remote_agents
 from switchboard.store.books import DeliveryTally, KeptBooks
+from switchboard.store.connectors import heartbeats as connectors
+from switchboard.store.messages import dead_letters, inbox, outbox
 from switchboard.store.messages.inbox import StoredMessage
-from switchboard.store.work.stopping import stop_message
+from switchboard.store.models import classification
+from switchboard.store.rules import remote_agents
 from switchboard.store.rules.teams import Overview, TeamFilter, overview
+from switchboard.store.work import lanes, ledger
+from switchboard.store.work.stopping import stop_message
 from switchboard.tasks import wait_at_most
 
 MESSAGES: Final = Action("messages", CONNECTOR)

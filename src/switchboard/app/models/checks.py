@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from switchboard.app.models.spending import CapView, DayTotals, reads_less, standing
 from switchboard.app.settings import Settings
 from switchboard.ports.checks import MOST, CheckResult, warning
-from switchboard.store.models import usage as model_usage
-from switchboard.store.rules import teams
 from switchboard.store.database import Database
+from switchboard.store.models import usage as model_usage
 from switchboard.store.models.usage import Cooldown, LearnedContext, RefusedKey
+from switchboard.store.rules import teams
 
 
 async def check_models_in_use(database: Database, settings: Settings) -> list[CheckResult]:

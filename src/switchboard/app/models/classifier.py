@@ -24,11 +24,11 @@ from switchboard.domain.llm import ModelAttempt, Report
 from switchboard.journey.ask import AskModels, ModelClassifier, RoutingTask
 from switchboard.llm.build import flaw
 from switchboard.llm.dispatch import Dispatcher, RequestTerms
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
 from switchboard.store.models import classification as store
 from switchboard.store.models import usage as model_usage
 from switchboard.store.models.classification import Reservation
-from switchboard.store.database import Database
-from switchboard.store.ids import new_uuid7
 
 ASKER: Final = "classification"
 """What models are asked for, in the rows of usage."""

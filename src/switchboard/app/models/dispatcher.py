@@ -25,11 +25,11 @@ from switchboard.llm.dispatch import Dispatcher, DispatchLimits
 from switchboard.llm.models import OpenModels
 from switchboard.llm.slots import NoSlot, SlotLease, SlotRequest
 from switchboard.llm.spending import Reserved
+from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
 from switchboard.store.models import classification as store
 from switchboard.store.models import usage as model_usage
 from switchboard.store.models.classification import Reservation
-from switchboard.store.database import Database
-from switchboard.store.ids import new_uuid7
 from switchboard.store.models.usage import SlotWanted
 
 log = structlog.get_logger(__name__)

@@ -55,13 +55,13 @@ from switchboard.llm.parallel import COUNTING, measured_slots, told_slots
 from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS, Calls
 from switchboard.llm.spending import DayBook, Spending
 from switchboard.llm.web import open_client
-from switchboard.store.models import classification
-from switchboard.store.models import usage as model_usage
 from switchboard.store.checkup import schema_facts
-from switchboard.store.models.classification import SESSION_PREFIX, NewSession
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import migrations
+from switchboard.store.models import classification
+from switchboard.store.models import usage as model_usage
+from switchboard.store.models.classification import SESSION_PREFIX, NewSession
 from switchboard.store.rules.teams import load_with_rules_of
 
 MEANT: Final = "System1/weather"

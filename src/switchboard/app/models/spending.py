@@ -17,8 +17,8 @@ from switchboard.app.models.process import butlers_of
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Member
-from switchboard.store.models import usage as store
 from switchboard.store.database import Database
+from switchboard.store.models import usage as store
 from switchboard.store.models.usage import (
     By,
     Cooldown,

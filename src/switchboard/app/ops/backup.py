@@ -28,7 +28,6 @@ from switchboard.app.dumps import (
 )
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError, Conflict, InvalidInput, NotFound
-from switchboard.store.models import facts
 from switchboard.store.checkup import (
     OpenWork,
     doubt_of_replies,
@@ -40,6 +39,7 @@ from switchboard.store.checkup import (
 )
 from switchboard.store.database import SCHEMA, Database
 from switchboard.store.migrate import Migration, migrate
+from switchboard.store.models import facts
 
 
 class RestoredDatabase(Struct, frozen=True):

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from switchboard.app.channels import is_full
-from switchboard.app.models.checks import check_models_in_use
 from switchboard.app.mcp_servers import check_servers
+from switchboard.app.models.checks import check_models_in_use
 from switchboard.app.notices import check_notify
 from switchboard.app.ops.engine_checks import check_engines
 from switchboard.app.ops.machine import check_data_dir, check_package, check_python, check_settings, check_token_file

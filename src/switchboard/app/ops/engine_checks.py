@@ -12,9 +12,9 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
 from switchboard.ports.checks import MOST, CheckResult, error, warning
 from switchboard.ports.engine import ChecksMachine
-from switchboard.store.work import processes
-from switchboard.store.rules import teams
 from switchboard.store.database import Database
+from switchboard.store.rules import teams
+from switchboard.store.work import processes
 
 
 async def check_engines(database: Database, settings: Settings) -> list[CheckResult]:

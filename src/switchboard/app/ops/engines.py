@@ -22,14 +22,14 @@ from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, Engin
 from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.tools import Toolset
-from switchboard.store.work.approvals import StoredApprovals
 from switchboard.store.database import Database
-from switchboard.store.models.facts import StoredFacts
 from switchboard.store.messages.files import StoredFiles
-from switchboard.store.work.history import StoredHistory, StoredReaders
+from switchboard.store.models.facts import StoredFacts
+from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.models.mcp_tools import StoredPins
 from switchboard.store.models.memos import StoredMemos
 from switchboard.store.rules.remote_agents import StoredRemoteAgents
+from switchboard.store.work.approvals import StoredApprovals
 from switchboard.store.work.surroundings import StoredSurroundings
 from switchboard.tools.mcp_servers import McpServers
 from switchboard.tools.searxng import Searxng

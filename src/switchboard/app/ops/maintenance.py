@@ -17,27 +17,21 @@ import structlog
 from switchboard.app.dead_letters.telling import DeadLetterWebhook
 from switchboard.app.settings import DeadLetterSettings
 from switchboard.core.channels.registry import CHANNELS, Channels
-from switchboard.core.envelope.originals import Original, whole_envelope
+from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.journey.reply import pool_of
 from switchboard.lanes.kinds import WORK_POOL
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
 from switchboard.lanes.worker import MaintenanceTask
 from switchboard.store import books, partitions
-from switchboard.store.connectors import accounts
-from switchboard.store.messages import blobs
-from switchboard.store.models import classification_log
-from switchboard.store.models import compaction
-from switchboard.store.messages import dead_letters
-from switchboard.store.work import deltas
-from switchboard.store.work import history
-from switchboard.store.models import usage as model_usage
-from switchboard.store.messages import outbox
-from switchboard.store.connectors import posted
-from switchboard.store.work import steps
-from switchboard.store.people import strangers
+from switchboard.store.connectors import accounts, posted
 from switchboard.store.database import Database
+from switchboard.store.messages import blobs, dead_letters, outbox
 from switchboard.store.messages.dead_letters import DeadLetterReport, UntoldMessage
+from switchboard.store.models import classification_log, compaction, history
+from switchboard.store.models import usage as model_usage
+from switchboard.store.people import strangers
+from switchboard.store.work import deltas, steps
 
 log = structlog.get_logger(__name__)
 

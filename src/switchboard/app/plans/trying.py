@@ -14,8 +14,8 @@ from typing import Final
 from switchboard.agents.trio.engine import TrioEngine
 from switchboard.agents.trio.planner import ModelPlanner
 from switchboard.agents.trio.port import Planned, PlanQuestion
-from switchboard.app.ops.engines import engine_context
 from switchboard.app.models.process import ProcessModels
+from switchboard.app.ops.engines import engine_context
 from switchboard.app.runtime import Runtime
 from switchboard.core.planning.ladder import PlanSource, SettledDecision
 from switchboard.core.planning.read import steps_of

@@ -18,8 +18,8 @@ from switchboard.core.text.words import offer
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Rule, Team
 from switchboard.ports.checks import MOST, CheckResult, count_of, error, ok, warning
-from switchboard.store.rules import teams
 from switchboard.store.database import Database
+from switchboard.store.rules import teams
 from switchboard.transport.plug_ins import plug_ins
 
 _UNHEARD: Final[Mapping[LintCode, tuple[str, str]]] = {

@@ -27,8 +27,8 @@ from switchboard.core.text.words import offer, or_list
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Rule, RuleChange, TeamId
-from switchboard.store.rules import versions as store
 from switchboard.store.ids import new_uuid7
+from switchboard.store.rules import versions as store
 from switchboard.store.rules.versions import MovedOn
 
 _T = TypeVar("_T")

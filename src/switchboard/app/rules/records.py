@@ -28,8 +28,8 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, SystemId, TeamId
 from switchboard.domain.shown import SopRules
 from switchboard.store.connectors import accounts
-from switchboard.store.work import processes
 from switchboard.store.rules import versions as store
+from switchboard.store.work import processes
 
 SHOWN_CHANGES: Final = 200
 """Changes that an answer shows; all are counted."""

@@ -26,12 +26,12 @@ from switchboard.core.routing.draft import Edit, draft_of, gist, new_rule
 from switchboard.core.routing.teamfile import DEFAULT_TEAM, TeamFile, parse_team_file
 from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
-from switchboard.store.people import audit
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.rules.versions import Authorship, list_rules
+from switchboard.store.people import audit
 from switchboard.store.rules.teams import Ownership, keep_ownership, make_room, rule_set_version, team_ids
 from switchboard.store.rules.teams import seed as enter_teams
+from switchboard.store.rules.versions import Authorship, list_rules
 from switchboard.transport.plug_ins import plug_ins
 
 log = structlog.get_logger(__name__)

@@ -24,8 +24,8 @@ from switchboard.cli.missing import MissingOption
 from switchboard.cli.output import errors, prompt_for
 from switchboard.connectors.kernel.accounts import Configured, Declared, hint_of, wrong_setting
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.text.problems import wrong
 from switchboard.core.people.strangers import Policy
+from switchboard.core.text.problems import wrong
 from switchboard.domain.errors import ConfigurationError, Conflict, Unavailable
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Account, Identity, Manifest, Secret

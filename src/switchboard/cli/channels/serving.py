@@ -1,7 +1,7 @@
 """The accounts beside a server: processes that import what they need while the server does, or tasks in this process.
 
-`running.py` opens them as early as possible. In: settings, and where the server is; out: a task, and an event that
-tells the accounts to begin. Next: `watching.py`, and `inside.py` for tasks.
+`processes/running.py` opens them as early as possible. In: settings, and where the server is; out: a task, and an event
+that tells the accounts to begin. Next: `watching.py`, and `inside.py` for tasks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import structlog
 from switchboard.app.settings import MOST_INSIDE, Settings
 from switchboard.app.supervisor import SupervisedProgram, supervise
 from switchboard.cli.channels.watching import is_there, supervise_accounts
-from switchboard.cli.processes.parts import MODULE
+from switchboard.cli.shape import MODULE
 from switchboard.tasks import first_of
 
 log = structlog.get_logger(__name__)

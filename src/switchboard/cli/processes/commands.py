@@ -1,8 +1,8 @@
 """`switchboard up`, `serve` and `work`: the commands that keep running.
 
-Called by `main.py`. In: settings; out: logs, and on stdout the server's address. This module imports little, to keep
-`--help` fast: it reads options and settings, then imports `running.py`, which does the work. SIGINT or SIGTERM shuts
-down cleanly, a second one at once.
+Called by `cli/main.py`. In: settings; out: logs, and on stdout the server's address. This module imports little, to
+keep `--help` fast: it reads options and settings, then imports `running.py`, which does the work. SIGINT or SIGTERM
+shuts down cleanly, a second one at once.
 """
 
 from __future__ import annotations

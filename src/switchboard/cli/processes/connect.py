@@ -1,7 +1,7 @@
-"""`switchboard connect`: serves one account of a channel in a process of its own. Called by `main.py`.
+"""`switchboard connect`: serves one account of a channel in a process of its own. Called by `cli/main.py`.
 
 In: the account's file; out: only logs. With access to the operator's token, it creates a token valid for this account
-alone, and keeps it in the data directory. Next: `channels/account.py`.
+alone, and keeps it in the data directory. Next: `cli/channels/account.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Event loop and garbage collector settings for long-running processes.
 
-Called by `running.py` and `working.py`, and by `bench.py` for code that normally runs in a worker.
+Called by `running.py` and `working.py`, and by `cli/bench.py` for code that normally runs in a worker.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The parts that one process runs: `run.py` reads them from the options, `running.py` runs them.
+"""The parts that one process runs: `cli/processes/commands.py` reads them from the options, `running.py` runs them.
 
 Also stops with stdin.
 """
@@ -8,13 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 from msgspec import Struct
 
-MODULE: Final = "switchboard.cli.main"
-"""What `python -m` runs in child processes."""
 WhileStdin = Annotated[
     bool,
     typer.Option(

@@ -1,8 +1,8 @@
 """A long-running process: its start, and its end.
 
-Called by `run.py`. In: settings and the wanted parts. The process works until a signal or a failed part ends it. This
-module imports little: the database is started as early as possible, and most modules that use it are imported
-meanwhile. Next: `app/checked.py`, then `working.py`.
+Called by `cli/processes/commands.py`. In: settings and the wanted parts. The process works until a signal or a failed
+part ends it. This module imports little: the database is started as early as possible, and most modules that use it are
+imported meanwhile. Next: `app/checked.py`, then `working.py`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from switchboard.app.logs import set_up_logs
 from switchboard.app.settings import Settings
 from switchboard.app.whereabouts import url_of
 from switchboard.cli.channels.serving import open_connectors
+from switchboard.cli.output import errors
 from switchboard.cli.processes.long_running import fast_loop, spare_the_collector
 from switchboard.cli.processes.opened import OpenedProcess
-from switchboard.cli.output import errors
 from switchboard.cli.processes.parts import ProcessParts, stop_with_stdin
 from switchboard.cli.processes.service_manager import ServiceManager, take_service_manager
 from switchboard.embedded import supervisor as embedded

@@ -24,11 +24,12 @@ from switchboard.app.settings_file import FILE_NAME
 from switchboard.app.supervisor import SupervisedProgram, supervise
 from switchboard.app.whereabouts import OPERATOR_FILE, url_of
 from switchboard.app.wiring import make_worker, open_switchboard, runtime_on
+from switchboard.cli.output import out, print_json, program, wants_json
 from switchboard.cli.processes.long_running import spare_the_collector
 from switchboard.cli.processes.opened import OpenedProcess
-from switchboard.cli.output import out, print_json, program, wants_json
-from switchboard.cli.processes.parts import MODULE, ProcessParts
+from switchboard.cli.processes.parts import ProcessParts
 from switchboard.cli.processes.service_manager import keep_informed
+from switchboard.cli.shape import MODULE
 from switchboard.lanes.worker import Worker
 
 RunServer = Callable[[Switchboard, socket.socket, asyncio.Event, Callable[[str, int], None]], Awaitable[None]]

@@ -23,8 +23,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from switchboard.connectors.kernel.intake import Handling
-from switchboard.core.text.problems import after, wrong
 from switchboard.core.people.strangers import Policy
+from switchboard.core.text.problems import after, wrong
 from switchboard.core.text.words import near, offer
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject

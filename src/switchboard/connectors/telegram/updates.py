@@ -19,8 +19,8 @@ from switchboard.connectors.telegram.content import files_of
 from switchboard.connectors.telegram.kinds import happened, names_in, unknown_kind
 from switchboard.connectors.telegram.passages import own_entities, passages_in
 from switchboard.core.channels.telegram import answered_by, is_forwarded, name_of, posted_in, time_of, update_key
-from switchboard.core.text.lenient import clean
 from switchboard.core.passages.own import has_others_words, joined
+from switchboard.core.text.lenient import clean
 from switchboard.domain.envelope import (
     Attachment,
     ChatType,

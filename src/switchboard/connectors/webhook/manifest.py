@@ -1,7 +1,7 @@
 """Webhooks as a channel: how an account verifies posted requests and turns them into messages.
 
-The entry point `webhook`. No connector runs: the server accepts the events (`app/connectors/hooks.py`), and replies wait
-in the outbox of the endpoint. Next: `signatures.py`, `mapping.py`.
+The entry point `webhook`. No connector runs: the server accepts the events (`app/connectors/hooks.py`), and replies
+wait in the outbox of the endpoint. Next: `signatures.py`, `mapping.py`.
 """
 
 from __future__ import annotations

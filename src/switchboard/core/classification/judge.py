@@ -17,8 +17,8 @@ from typing import Final
 from msgspec import structs
 
 from switchboard.core.classification.prompt import ROUTE_TOOL
-from switchboard.core.text.lenient import block_text, mapping, string, told
 from switchboard.core.replies import arguments_of, is_call_of
+from switchboard.core.text.lenient import block_text, mapping, string, told
 from switchboard.domain.classification import Candidate, Classification, FailedCall, RecordedCall, RoutedPart
 from switchboard.domain.llm import Reply, ToolCall
 

@@ -1,7 +1,7 @@
 """The parts of a message that must be equal in two submissions of the same event.
 
-Called by `store/messages/inbox.py` and `journey/submit.py`, which keep a keyed hash of it next to that of the event's key. In: a
-message; out: bytes. Next: `core/envelope/identity.py`, which says when two events are the same.
+Called by `store/messages/inbox.py` and `journey/submit.py`, which keep a keyed hash of it next to that of the event's
+key. In: a message; out: bytes. Next: `core/envelope/identity.py`, which says when two events are the same.
 """
 
 from __future__ import annotations

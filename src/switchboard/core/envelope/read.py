@@ -18,8 +18,8 @@ from msgspec.structs import astuple
 
 from switchboard.core.envelope.fast import fast_envelope
 from switchboard.core.envelope.strict import model_of, not_json, strict_envelope, too_deep
-from switchboard.core.text.json_size import check_containers
 from switchboard.core.published import published
+from switchboard.core.text.json_size import check_containers
 from switchboard.domain.envelope import SCHEMA_VERSION, Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject

@@ -2,8 +2,9 @@
 
 Its passages have the `length` of their texts in characters, because `payload.normalized_text` has the words.
 
-Called by `store/messages/inbox.py`, which writes it, by `store/work/lanes.py` and `journey/classify.py`, which read it, and by
-`agents/delivery.py`, which hands it to butlers. Only the types are validated again. Next: `store/messages/inbox.py`.
+Called by `store/messages/inbox.py`, which writes it, by `store/work/lanes.py` and `journey/classify.py`, which read it,
+and by `agents/delivery.py`, which hands it to butlers. Only the types are validated again. Next:
+`store/messages/inbox.py`.
 """
 
 from __future__ import annotations

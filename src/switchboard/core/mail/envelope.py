@@ -1,9 +1,10 @@
 """The envelope of a mail, made from its header fields; its payload is read elsewhere, or not at all.
 
 Called by `core/mail/parse.py`, and for a mail without its body by `transport/mail_reading.py` and
-`core/envelope/originals.py`. In: the fields as `core/mail/head.py` finds them; out: `Mail`, an envelope and, separately,
-the bytes; InvalidInput if there is nothing to read. Strangers write mails: a defect in a field affects only that field.
-Next: `core/mail/unusual.py` for what is unusual; `core/envelope/identity.py` names the event, `journey/accept.py` stores it.
+`core/originals.py`. In: the fields as `core/mail/head.py` finds them; out: `Mail`, an envelope and,
+separately, the bytes; InvalidInput if there is nothing to read. Strangers write mails: a defect in a field affects only
+that field. Next: `core/mail/unusual.py` for what is unusual; `core/envelope/identity.py` names the event,
+`journey/accept.py` stores it.
 """
 
 from __future__ import annotations

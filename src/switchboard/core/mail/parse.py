@@ -3,7 +3,8 @@
 Called by `transport/mail_process.py`. In: the mail as received, the account that received it, and the time. Out:
 `Mail`, an envelope and, separately, the bytes; InvalidInput if there is nothing to read. Strangers write mails: a
 defect in a part affects only that part, and no mail takes much time. `core/mail/mime.py` reads the parts,
-`core/mail/envelope.py` the header fields. Next: `core/envelope/identity.py` names the event, `journey/accept.py` stores it.
+`core/mail/envelope.py` the header fields. Next: `core/envelope/identity.py` names the event, `journey/accept.py` stores
+it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Which unmarked lines between quoted ones are certainly the sender's own. Pure.
 
 Programs wrap quoted lines, and leave the rest of a line without its mark; so what stands between quoted lines is not
-the sender's own just because it has no mark. It is if everything around it is a reply of ours, word for word, and it
-is no part of that itself. Called by `store/work/surroundings.py`. In: the passages of a mail, and the reply of ours that it
-answers; out: the passages.
-Next: `own.py`.
+the sender's own just because it has no mark. It is if everything around it is a reply of ours, word for word, and it is
+no part of that itself. Called by `store/work/surroundings.py`. In: the passages of a mail, and the reply of ours that
+it answers; out: the passages. Next: `own.py`.
 """
 
 from __future__ import annotations

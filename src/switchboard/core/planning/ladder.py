@@ -12,11 +12,11 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.core.text.model_json import FoundObject, NoObject, read_object
 from switchboard.core.planning.form import REVIEW, ROUTE_DECISION
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.read import Faulty, read_decision, read_review
+from switchboard.core.text.model_json import FoundObject, NoObject, read_object
 from switchboard.domain.llm import Reply
 from switchboard.domain.planning import Pipeline, PipelineStep, Review, RouteDecision
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from switchboard.core.text.cut import cut
-from switchboard.core.text.lenient import shown, string
 from switchboard.core.planning.machine import NO_TOKENS, HaltReason, Plan
 from switchboard.core.planning.plainly import plain_result, without_marks
 from switchboard.core.planning.views import fair_shares
+from switchboard.core.text.cut import cut
+from switchboard.core.text.lenient import shown, string
 from switchboard.core.text.visible import visible
 from switchboard.domain.planning import SPECIALISTS, PipelineStep
 from switchboard.ports.engine import StopReason

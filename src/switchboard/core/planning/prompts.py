@@ -14,8 +14,6 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from switchboard.core.text.cut import cut
-from switchboard.core.text.model_json import refuses_schema
 from switchboard.core.planning.form import (
     MOST_STEPS,
     REVIEW,
@@ -30,6 +28,8 @@ from switchboard.core.planning.machine import Plan
 from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
 from switchboard.core.planning.templates import MOST_TASK
 from switchboard.core.planning.views import fair_shares, review_view, router_view, rule_for, specialist_view
+from switchboard.core.text.cut import cut
+from switchboard.core.text.model_json import refuses_schema
 from switchboard.core.text.tokens import asked_tokens, estimate_tokens, fits
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.llm import ChatMessage, OfferedTool, Report, Request

@@ -13,7 +13,6 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct, structs
 
-from switchboard.core.text.lenient import count, items, mapping, string
 from switchboard.core.planning.check import step_faults, steps_faults
 from switchboard.core.planning.form import MOST_STEPS, NOTE, REVIEW, ROUTE_DECISION, decision_actions, step_actions
 from switchboard.core.planning.guard import is_read_only
@@ -21,6 +20,7 @@ from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.places import place_of
 from switchboard.core.replies import ARGUMENT_KEYS
+from switchboard.core.text.lenient import count, items, mapping, string
 from switchboard.domain.planning import (
     SPECIALISTS,
     PipelineAction,

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from switchboard.core.text.lenient import mapping, string
 from switchboard.core.planning.machine import HaltReason, Recorded, StepEnd, StepEnded
+from switchboard.core.text.lenient import mapping, string
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import PipelineStep, Review
 from switchboard.ports.engine import OnRecord

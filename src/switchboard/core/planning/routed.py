@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from switchboard.core.text.lenient import mapping
 from switchboard.core.planning.ladder import PlanSource
+from switchboard.core.text.lenient import mapping
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.planning import Pipeline, RouteAction
 

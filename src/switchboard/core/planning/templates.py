@@ -15,11 +15,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.text.cut import cut
 from switchboard.core.planning.check import step_faults, steps_faults
 from switchboard.core.planning.ladder import Templates
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
+from switchboard.core.text.cut import cut
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Pipeline, PipelineStep
 

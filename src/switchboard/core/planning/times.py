@@ -13,8 +13,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from switchboard.core.text.lenient import mapping, money
 from switchboard.core.planning.records import APPROVAL, GO_ON, PAUSE
+from switchboard.core.text.lenient import mapping, money
 
 
 class TimedRecord(Protocol):

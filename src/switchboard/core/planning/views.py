@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from switchboard.core.text.cut import cut
 from switchboard.core.planning.machine import Plan
+from switchboard.core.text.cut import cut
 from switchboard.core.text.visible import visible
 from switchboard.domain.planning import MAX_CHARS, SPECIALISTS, PipelineStep
 

@@ -1,6 +1,7 @@
 """How urgent a message is: the tier in which its lanes wait.
 
-`store/messages/inbox.py` asks when a message is stored, `journey/classify.py` when it is decided later. Next: `shares.py`.
+`store/messages/inbox.py` asks when a message is stored, `journey/classify.py` when it is decided later. Next:
+`shares.py`.
 """
 
 from __future__ import annotations

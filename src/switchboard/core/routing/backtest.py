@@ -1,7 +1,8 @@
 """The effect of a rule change: the same messages decided before and after.
 
-Called by `app/rules/replays.py` for the blast radius of an edit and for a backtest, chunk by chunk as `store/rules/replay.py`
-reads them. In: two indexes and the facts of stored messages; out: the messages that would be routed differently.
+Called by `app/rules/replays.py` for the blast radius of an edit and for a backtest, chunk by chunk as
+`store/rules/replay.py` reads them. In: two indexes and the facts of stored messages; out: the messages that would be
+routed differently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What stands around a message: which other messages those are, what is read of them, and how a model sees it. Pure.
 
-Called by `store/work/surroundings.py`, which finds them, and by the engines with a model, which freeze the result with the
-turn. In: messages of a conversation; out: a `Surrounding`, a text for the opening, or the turn as it is read. Next:
+Called by `store/work/surroundings.py`, which finds them, and by the engines with a model, which freeze the result with
+the turn. In: messages of a conversation; out: a `Surrounding`, a text for the opening, or the turn as it is read. Next:
 `render.py`.
 """
 

@@ -15,8 +15,8 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from switchboard.core.text.outside import outside_json
 from switchboard.core.routing.facts import facts
+from switchboard.core.text.outside import outside_json
 from switchboard.core.turns.command import command_text, has_command
 from switchboard.domain.envelope import Envelope, Passage
 from switchboard.domain.json_values import JsonMapping

@@ -17,8 +17,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from switchboard.core.routing.facts import facts
-from switchboard.core.turns.asking import ChatCommand, Verb, fits_chat, options_of, short
 from switchboard.core.text.visible import visible
+from switchboard.core.turns.asking import ChatCommand, Verb, fits_chat, options_of, short
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.ledger import MAX_CHOICES, ReplyChoice
 from switchboard.domain.shown import ShownApproval

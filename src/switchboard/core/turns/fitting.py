@@ -1,7 +1,7 @@
 """When a turn outgrows the context of its model: its oldest results become references to files. Pure.
 
-`agents/turns/talk.py` calls `fit` before each request, with the context of the first model, and `shorter` for each model
-it asks, with that model's own; it writes the files. Next: `loop.py`.
+`agents/turns/talk.py` calls `fit` before each request, with the context of the first model, and `shorter` for each
+model it asks, with that model's own; it writes the files. Next: `loop.py`.
 """
 
 from __future__ import annotations

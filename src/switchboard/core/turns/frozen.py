@@ -1,7 +1,7 @@
 """What a turn begins with, frozen as the step `start`, so that later changes do not affect the turn. Pure.
 
-`agents/turns/equipment.py` makes it once; engines read it back in every attempt. Next: `render.py`, which renders it for
-a model.
+`agents/turns/equipment.py` makes it once; engines read it back in every attempt. Next: `render.py`, which renders it
+for a model.
 """
 
 from __future__ import annotations

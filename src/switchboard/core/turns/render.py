@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
-from switchboard.core.text.lenient import json_value
 from switchboard.core.passages.names import speaker
+from switchboard.core.text.lenient import json_value
 from switchboard.core.text.tokens import estimate_tokens
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import ChatMessage, ToolCall, ToolResult

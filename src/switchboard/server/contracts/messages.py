@@ -15,11 +15,11 @@ from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from switchboard.app.access import Role, Token
 from switchboard.app.connectors.accounts import AccountLease
-from switchboard.app.messages.blobs import Uploaded
-from switchboard.app.connectors.work import LeasedReply
 from switchboard.app.connectors.drafts import WrittenSoFar
-from switchboard.app.messages.explain import Explanation
 from switchboard.app.connectors.quarantine import Put, Quarantined, QuarantinedDetail
+from switchboard.app.connectors.work import LeasedReply
+from switchboard.app.messages.blobs import Uploaded
+from switchboard.app.messages.explain import Explanation
 from switchboard.app.messages.views import AgentView, MessageDetail, MessageReplies, MessageView, TeamView
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, OutboxState, PartState

@@ -11,8 +11,8 @@ from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.connectors.accounts import AccountId
-from switchboard.app.connectors.work import OUTBOX
 from switchboard.app.connectors.drafts import DraftService
+from switchboard.app.messages.blobs import OUTBOX
 from switchboard.server.contracts.messages import (
     AccountBody,
     AccountLease,

@@ -13,8 +13,7 @@ from fastapi import Depends, Request, Response
 from starlette.responses import StreamingResponse
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.blobs import RAW, UPLOAD_BLOBS, Download
-from switchboard.app.connectors.work import OUTBOX
+from switchboard.app.messages.blobs import OUTBOX, RAW, UPLOAD_BLOBS, Download
 from switchboard.server.contracts.messages import Uploaded
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, needs, operation

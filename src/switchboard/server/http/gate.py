@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
 from switchboard.app.access import Access, AnyRole, Principal
-from switchboard.app.messages.intake import INGEST
 from switchboard.app.connectors.quarantine import MAX_RAW, QUARANTINE
+from switchboard.app.messages.intake import INGEST
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import TooLarge, Unauthenticated
 from switchboard.server.connections import Connections

@@ -13,12 +13,12 @@ from switchboard.app.connectors.work import (
     HEARTBEAT,
     INTERVAL_S,
     LEASE_S,
-    OUTBOX,
     Heartbeat,
     OutboxPart,
     PullRequest,
     Receipt,
 )
+from switchboard.app.messages.blobs import OUTBOX
 from switchboard.app.messages.views import REPLIES, ReplyDetail
 from switchboard.domain.ledger import OutboxState
 from switchboard.server.contracts.messages import (

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from fastapi import Response
 
-from switchboard.app.models.spending import MODELS
 from switchboard.app.messages.explain import EXPLAIN
 from switchboard.app.messages.planned import PlanService
+from switchboard.app.models.spending import MODELS
 from switchboard.app.plans.trying import PlanTrial, PlanTrials
 from switchboard.server.contracts.messages import Cursor, Limit
 from switchboard.server.contracts.plans import PlanPage, PlansOfMessage, TryPlanBody

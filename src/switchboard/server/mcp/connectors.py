@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from switchboard.app.connectors.work import HEARTBEAT, INTERVAL_S, OUTBOX
+from switchboard.app.connectors.work import HEARTBEAT, INTERVAL_S
+from switchboard.app.messages.blobs import OUTBOX
 from switchboard.app.messages.intake import INGEST, encode_batch, encode_envelope
 from switchboard.server.contracts.messages import HeartbeatBody, Id, OutboxNext, ReceiptBody
 from switchboard.server.http.outbox import beat, pull_request, receipt

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from switchboard.ports.checks import MOST, CheckResult, count_of, error, ok, warning
-from switchboard.store.work import lanes
 from switchboard.store.books import Balance, Books, DayBooks, audit_books, check_books, kept_books
 from switchboard.store.database import Database
+from switchboard.store.work import lanes
 
 Told = Callable[[str], None]
 """Hears a line about each day whose books were checked."""

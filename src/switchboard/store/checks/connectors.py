@@ -13,12 +13,12 @@ from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.shown import Connector
 from switchboard.ports.checks import MOST, CheckResult, error, warning
-from switchboard.store.connectors import heartbeats as connectors
-from switchboard.store.messages import outbox
-from switchboard.store.rules import remote_agents
 from switchboard.store.checks.work import replies_of
+from switchboard.store.connectors import heartbeats as connectors
 from switchboard.store.database import Database
+from switchboard.store.messages import outbox
 from switchboard.store.messages.outbox import WaitingReplies
+from switchboard.store.rules import remote_agents
 
 _BEHIND_S: Final = 600.0
 """A connector that is further behind its platform is reported, though it is well."""

@@ -9,13 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from switchboard.ports.checks import MOST, CheckResult, error, ok, warning
-from switchboard.store.work import approvals
-from switchboard.store.messages import dead_letters
-from switchboard.store.work import lanes
-from switchboard.store.messages import outbox
-from switchboard.store.work import processes
-from switchboard.store.work import schedule
 from switchboard.store.database import Database
+from switchboard.store.messages import dead_letters, outbox
+from switchboard.store.work import approvals, lanes, processes, schedule
 from switchboard.store.work.processes import RunningProcess
 
 _UNSENT: Final[Mapping[str, str]] = {

@@ -2,7 +2,8 @@
 
 Read by `app/dead_letters/service.py`, `app/messages/views.py` and `app/messages/explain.py`;
 `app/dead_letters/service.py` reroutes and handles them, `app/ops/maintenance.py` notifies of them and empties old ones.
-They are created by `write_dead_letters` in SQL. Each writing function is one transaction. Next: `store/connectors/heartbeats.py`.
+They are created by `write_dead_letters` in SQL. Each writing function is one transaction. Next:
+`store/connectors/heartbeats.py`.
 """
 
 from __future__ import annotations

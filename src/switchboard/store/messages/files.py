@@ -19,8 +19,8 @@ from switchboard.core.files.reply_files import reply_name, size_text
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import BlobQuota, TooLarge
 from switchboard.ports.engine import Turn
-from switchboard.store.messages.blobs import PieceStore, count_made, note_made, used
 from switchboard.store.database import Database
+from switchboard.store.messages.blobs import PieceStore, count_made, note_made, used
 from switchboard.store.messages.spool import Limit, Spooled, enter, spooled
 
 LINKS: Final = "/v1/files/"

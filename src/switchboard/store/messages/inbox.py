@@ -19,8 +19,8 @@ from isal import isal_zlib
 from msgspec import Struct
 
 from switchboard.core.envelope.content import compared_content
-from switchboard.core.envelope.stored import stored_json
 from switchboard.core.envelope.identity import event_key
+from switchboard.core.envelope.stored import stored_json
 from switchboard.core.policy.tiers import tier_of
 from switchboard.core.text.storable import storable_text
 from switchboard.core.uuid7 import first_uuid7

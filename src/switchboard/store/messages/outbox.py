@@ -1,6 +1,7 @@
 """Replies on their way: leases for connectors, receipts, resending, and what the interfaces show.
 
-Called by `journey/reply.py`; rows come from the turn's settlement (`store/work/lanes.py`). Next: `store/messages/dead_letters.py`.
+Called by `journey/reply.py`; rows come from the turn's settlement (`store/work/lanes.py`). Next:
+`store/messages/dead_letters.py`.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from msgspec import Struct
 from switchboard.core.files.blobs import HEAD_BYTES, Sniffed, StoredBlob, sniff
 from switchboard.domain.errors import BlobQuota, TooLarge
 from switchboard.ports.blobs import BlobStore
-from switchboard.store.messages.blobs import Noted, PieceStore, claim
 from switchboard.store.database import Database
+from switchboard.store.messages.blobs import Noted, PieceStore, claim
 
 PIECE_BYTES: Final = 262_144
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})

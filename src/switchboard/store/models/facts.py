@@ -1,7 +1,8 @@
 """Facts learned by butlers, guarded by one function: `visible` in `sql/functions/facts.sql`.
 
 `app/wiring.py` gives `StoredFacts` to engines; operators list, share and forget by the functions below. A statement
-that reads the table `fact` directly finds nothing: its rows are under forced row security. Next: `store/work/history.py`.
+that reads the table `fact` directly finds nothing: its rows are under forced row security. Next:
+`store/models/history.py`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from switchboard.domain.shown import FactSource, ShownFact
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import Database, query, row_as, rows_as
-from switchboard.store.work.history import HistoryAddition, StoredReaders
 from switchboard.store.ids import new_uuid7
+from switchboard.store.models.history import HistoryAddition, StoredReaders
 
 
 class StoredFacts(Struct, frozen=True):

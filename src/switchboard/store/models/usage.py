@@ -1,8 +1,8 @@
 """What models cost, and which of them are in cooldown.
 
-Read by `app/models/spending.py` and `checks.py`, and by `app/metrics.py`; `app/models/classifier.py`
-records cooldowns, `app/ops/maintenance.py` removes what has expired. Spending is recorded by `store/models/classification.py`.
-Next: `queries/model_usage.sql`.
+Read by `app/models/spending.py` and `checks.py`, and by `app/metrics.py`; `app/models/classifier.py` records cooldowns,
+`app/ops/maintenance.py` removes what has expired. Spending is recorded by `store/models/classification.py`. Next:
+`queries/model_usage.sql`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from switchboard.core.policy.budget import SenderCaps
 from switchboard.core.text.storable import storable_text
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.ledger import Flow
-from switchboard.store.models.classification import Reservation
 from switchboard.store.database import Database, query, rows_as
+from switchboard.store.models.classification import Reservation
 
 By = Literal["day", "model", "butler", "team", "message", "asker"]
 _MOST_INT: Final = 2**31 - 1

@@ -14,15 +14,15 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.core.text.storable import storable_or_none, storable_text
 from switchboard.core.people.strangers import Contact
+from switchboard.core.text.storable import storable_or_none, storable_text
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import ContactState, ShownContact
 from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
-from switchboard.store.messages.inbox import Prepared, keys_of
 from switchboard.store.keys import Keys
+from switchboard.store.messages.inbox import Prepared, keys_of
 
 HELD_PER_SENDER = 20
 HELD_PER_ACCOUNT = 1000

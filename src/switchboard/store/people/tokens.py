@@ -1,6 +1,7 @@
 """Bearer tokens: only their sha256 is kept, with the rights that they give.
 
-Called by `app/access.py`, which makes, hashes and checks them. Next: `store/people/audit.py`, where refusals are written.
+Called by `app/access.py`, which makes, hashes and checks them. Next: `store/people/audit.py`, where refusals are
+written.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.remote_agents import Liveness, RemoteAgent
 from switchboard.domain.routing import Member, SystemId
 from switchboard.store.database import Database, Row, decoded, query, seconds
-from switchboard.store.rules.versions import RuleConnection
 from switchboard.store.rules.teams import member_of
+from switchboard.store.rules.versions import RuleConnection
 
 ANNOUNCED_EVERY_S: Final = 5.0
 """Minimum interval of changed announcements: every process that asks models reloads them, and they are audited."""

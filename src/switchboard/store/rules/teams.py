@@ -1,6 +1,7 @@
 """Teams and members, and the whole rule set as one version.
 
-`journey/rulebook.py` reads it all; `app/rules/seed.py` fills it from files. Next: `store/rules/versions.py`, which writes rules.
+`journey/rulebook.py` reads it all; `app/rules/seed.py` fills it from files. Next: `store/rules/versions.py`, which
+writes rules.
 """
 
 from __future__ import annotations

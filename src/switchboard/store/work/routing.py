@@ -1,7 +1,7 @@
 """Messages waiting to be classified: load one, and settle its decision.
 
-Called by `journey/classify.py` with a claimed item of a `route:` lane; `store/messages/inbox.py` has put it there. Each function
-is one transaction. Next: the deliveries it makes are items of `turn:` lanes, see `store/work/lanes.py`.
+Called by `journey/classify.py` with a claimed item of a `route:` lane; `store/messages/inbox.py` has put it there. Each
+function is one transaction. Next: the deliveries it makes are items of `turn:` lanes, see `store/work/lanes.py`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from switchboard.core.channels.registry import Channels
 from switchboard.core.envelope.stored import stored_envelope
 from switchboard.core.mail.headers import is_mailbox, mailbox_of
-from switchboard.core.envelope.originals import Original, whole_envelope
+from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.passages.own import passages_of
 from switchboard.core.passages.promotion import promoted
 from switchboard.core.passages.showing import shortened_text
@@ -39,8 +39,8 @@ from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.surroundings import MAX_HEARD, EditedText, RecordedText, SpokenText, Surrounding
 from switchboard.store.database import Database, Row, query
-from switchboard.store.work.history import StoredReaders
 from switchboard.store.messages.inbox import get_raw
+from switchboard.store.models.history import StoredReaders
 
 
 class _OnRecord(Struct, frozen=True):

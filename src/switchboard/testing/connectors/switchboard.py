@@ -19,8 +19,8 @@ from uuid import uuid4
 
 import httpx2
 
-from switchboard.core.files.blobs import HEAD_BYTES, PREFIX, sniff
 from switchboard.core.envelope.read import parse_envelope
+from switchboard.core.files.blobs import HEAD_BYTES, PREFIX, sniff
 from switchboard.core.passages.own import JOINT
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
