@@ -26,7 +26,7 @@ HUBS: Final = (
     "domain/shown.py",
     "server/app.py",
     "server/services.py",
-    "server/contracts/messages.py",
+    "server/contracts/connectors.py",
     "server/http/services.py",
     "server/http/schema_names.py",
 )

@@ -30,7 +30,7 @@ MODELS: Final = {
     "connectors/webhook/manifest.py",
     "connectors/webhook/mapping.py",
     "core/remote_agents.py",
-    "server/contracts/messages.py",
+    "server/contracts/base.py",
     "testing/connectors/platform.py",
 }
 """Where a model derives from `BaseModel` itself; those of `core/envelope/strict.py` are made from Structs."""

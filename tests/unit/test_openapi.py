@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
 from switchboard.server.app import PARTS, create_app
-from switchboard.server.contracts.messages import Body
+from switchboard.server.contracts.base import Body
 from switchboard.server.http.docs import docs_page
 from switchboard.server.http.parameters import only_known_parameters
 from switchboard.server.http.schema_names import TAGS

@@ -15,8 +15,9 @@ from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.connectors.telegram.settings import TelegramAccountSettings
 from switchboard.core.text.problems import after, path_of, shown, wrong
 from switchboard.server.app import PARTS
+from switchboard.server.contracts.base import Body, ResponseBody
+from switchboard.server.contracts.connectors import AccountLeaseBody, OutboxNext
 from switchboard.server.contracts.gateway import SendParams
-from switchboard.server.contracts.messages import AccountLeaseBody, Body, OutboxNext, ResponseBody
 
 assert PARTS  # with them all bodies are defined
 _THEIRS: Final = re.compile(

@@ -8,7 +8,7 @@ from pydantic import StringConstraints
 
 from switchboard.core.turns.asking import Verb
 from switchboard.domain.shown import ApprovalState, ShownApproval
-from switchboard.server.contracts.messages import Body, Cursor, Id, Limit, ResponseBody, Words
+from switchboard.server.contracts.base import Body, Cursor, Id, Limit, ResponseBody, Words
 
 Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4000, pattern=r"^[^\x00]*$")]
 

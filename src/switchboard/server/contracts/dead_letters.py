@@ -15,7 +15,7 @@ from switchboard.app.dead_letters.requests import BulkOutcome, DeadLetterDetail,
 from switchboard.core.routing.draft import MAX_FILTERS
 from switchboard.domain.routing import DeadLetterCategory
 from switchboard.domain.shown import ShownDeadLetter
-from switchboard.server.contracts.messages import Body, Cursor, Id, Line, ResponseBody, Word
+from switchboard.server.contracts.base import Body, Cursor, Id, Line, ResponseBody, Word
 from switchboard.server.contracts.rules import Filters, Priority, TargetBody
 
 __all__ = ["BulkOutcome", "DeadLetterDetail", "Handled", "Rerouted"]

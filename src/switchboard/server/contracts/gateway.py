@@ -26,7 +26,7 @@ from switchboard.domain.envelope import MAX_TEXT
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.shown import ApprovalState
 from switchboard.server.contracts.approvals import DecideApproval, ListApprovals
-from switchboard.server.contracts.messages import Body, Cursor, ErrorInfo, Id, Number, Word
+from switchboard.server.contracts.base import Body, Cursor, ErrorInfo, Id, Number, Word
 
 PROTOCOL: Final = "gateway.v1"
 SessionName = Annotated[

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from switchboard.domain.shown import ShownMcpServer, ShownMcpTool
-from switchboard.server.contracts.messages import Body, ResponseBody, Word
+from switchboard.server.contracts.base import Body, ResponseBody, Word
 
 
 class McpServers(ResponseBody):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from switchboard.domain.shown import FactSource, ShownFact, ShownSummary
-from switchboard.server.contracts.messages import ResponseBody
+from switchboard.server.contracts.base import ResponseBody
 
 
 class FactPage(ResponseBody):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from switchboard.domain.shown import Read
-from switchboard.server.contracts.messages import Body, Line, ResponseBody, Word
+from switchboard.server.contracts.base import Body, Line, ResponseBody, Word
 
 
 class CorrectionBody(Body):

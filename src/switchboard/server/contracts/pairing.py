@@ -7,7 +7,7 @@ from uuid import UUID
 
 from switchboard.app.connectors.pairing import PairingCode
 from switchboard.domain.shown import ShownContact
-from switchboard.server.contracts.messages import Body, ResponseBody, Word
+from switchboard.server.contracts.base import Body, ResponseBody, Word
 
 __all__ = ["PairingCode"]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 from switchboard.domain.shown import ShownPlan
-from switchboard.server.contracts.messages import Body, ResponseBody, Word
+from switchboard.server.contracts.base import Body, ResponseBody, Word
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=20_000, pattern=r"^[^\x00]*$")]
 

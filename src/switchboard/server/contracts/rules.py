@@ -23,7 +23,7 @@ from switchboard.core.routing.lint import Finding
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import RuleSetVersion
 from switchboard.domain.shown import AuditEntry, SopRules
-from switchboard.server.contracts.messages import Body, Id, Line, ResponseBody, SystemRef, TeamRef, Word
+from switchboard.server.contracts.base import Body, Id, Line, ResponseBody, SystemRef, TeamRef, Word
 
 __all__ = ["DiffView", "DryRun", "Linted", "VersionView", "WrittenRules"]
 

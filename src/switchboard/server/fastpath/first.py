@@ -19,7 +19,8 @@ from starlette.types import Receive
 from switchboard.app.access import Principal
 from switchboard.app.connectors.accounts import AccountId, Holder, LeaseQuery
 from switchboard.app.messages.blobs import OUTBOX
-from switchboard.server.contracts.messages import AccountLeaseBody, Body, PostedNext
+from switchboard.server.contracts.base import Body
+from switchboard.server.contracts.connectors import AccountLeaseBody, PostedNext
 from switchboard.server.fastpath.direct import Handler, whole_body
 from switchboard.server.services import Services
 

@@ -10,25 +10,23 @@ from typing import Annotated, Final
 from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.connectors.accounts import AccountId
+from switchboard.app.connectors.accounts import AccountId, AccountLease
 from switchboard.app.connectors.drafts import DraftService
 from switchboard.app.messages.blobs import OUTBOX
-from switchboard.server.contracts.messages import (
+from switchboard.server.contracts.base import Number, Word
+from switchboard.server.contracts.connectors import (
     AccountBody,
-    AccountLease,
     AccountLeaseBody,
     ConversationMoveBody,
     ConversationMoveKept,
     CursorBody,
     CursorKept,
-    Number,
     PostedNext,
     PostedRows,
     PostedSettled,
-    Released,
-    Word,
     WrittenTexts,
 )
+from switchboard.server.contracts.operations import Released
 from switchboard.server.fastpath import first
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation

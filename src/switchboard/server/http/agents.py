@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 
 from switchboard.app.access import Principal
 from switchboard.app.remote_agents import BEAT, EDIT_AGENTS, Standing
-from switchboard.server.contracts.messages import Body, Line, Word
+from switchboard.server.contracts.base import Body, Line, Word
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 from switchboard.store.rules.remote_agents import Announcement

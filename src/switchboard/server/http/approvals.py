@@ -11,7 +11,7 @@ from switchboard.app.access import Principal
 from switchboard.app.approvals.service import APPROVALS
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.server.contracts.approvals import AnswerBody, ApprovalPage, RefusalBody
-from switchboard.server.contracts.messages import Cursor, Limit
+from switchboard.server.contracts.base import Cursor, Limit
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 

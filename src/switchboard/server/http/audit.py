@@ -6,7 +6,7 @@ from fastapi import Response
 
 from switchboard.app.access import AUDIT
 from switchboard.app.cursors import uuid_cursor
-from switchboard.server.contracts.messages import Cursor, Limit, Word
+from switchboard.server.contracts.base import Cursor, Limit, Word
 from switchboard.server.contracts.rules import AuditList
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation

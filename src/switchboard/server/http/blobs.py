@@ -13,8 +13,7 @@ from fastapi import Depends, Request, Response
 from starlette.responses import StreamingResponse
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.blobs import OUTBOX, RAW, UPLOAD_BLOBS, Download
-from switchboard.server.contracts.messages import Uploaded
+from switchboard.app.messages.blobs import OUTBOX, RAW, UPLOAD_BLOBS, Download, Uploaded
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, needs, operation
 from switchboard.server.paths import BLOBS

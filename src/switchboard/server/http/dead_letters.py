@@ -11,6 +11,7 @@ from switchboard.app.access import Principal
 from switchboard.app.dead_letters.reach import DEAD_LETTERS
 from switchboard.app.dead_letters.requests import Bulk, Reroute, RuleWish
 from switchboard.domain.routing import DeadLetterCategory, Target
+from switchboard.server.contracts.base import Cursor, Limit, Word
 from switchboard.server.contracts.dead_letters import (
     BulkBody,
     BulkOutcome,
@@ -23,7 +24,6 @@ from switchboard.server.contracts.dead_letters import (
     RerouteBody,
     Rerouted,
 )
-from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.rules import TargetBody
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page

@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse
 from switchboard import __version__
 from switchboard.app.access import METRICS, Action
 from switchboard.domain.errors import Unavailable
-from switchboard.server.contracts.messages import Health
+from switchboard.server.contracts.operations import Health
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, operation
 

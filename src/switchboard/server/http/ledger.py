@@ -11,17 +11,9 @@ from switchboard.app.access import Principal
 from switchboard.app.messages.explain import EXPLAIN
 from switchboard.app.messages.views import BOOKS, DELIVERIES, LANES
 from switchboard.domain.shown import ShownState
-from switchboard.server.contracts.messages import (
-    BooksView,
-    Cursor,
-    DeliveryPage,
-    FoundIds,
-    LaneBody,
-    LaneList,
-    Limit,
-    Resumed,
-    Word,
-)
+from switchboard.server.contracts.base import Cursor, Limit, Word
+from switchboard.server.contracts.messages import FoundIds
+from switchboard.server.contracts.operations import BooksView, DeliveryPage, LaneBody, LaneList, Resumed
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 

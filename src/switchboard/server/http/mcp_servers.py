@@ -8,8 +8,8 @@ from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.mcp_servers import MCP_SERVERS, McpServerService
+from switchboard.server.contracts.base import Word
 from switchboard.server.contracts.mcp_servers import AcceptedMcpTools, McpAcceptance, McpServers, McpTools
-from switchboard.server.contracts.messages import Word
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 from switchboard.server.services import ServiceFactory

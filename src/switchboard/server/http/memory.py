@@ -9,6 +9,7 @@ from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.memory.service import MEMORY, FactFilter, MemoryService
+from switchboard.server.contracts.base import Cursor, Limit, Word
 from switchboard.server.contracts.memory import (
     FactDetail,
     FactPage,
@@ -17,7 +18,6 @@ from switchboard.server.contracts.memory import (
     SharedFact,
     SummaryPage,
 )
-from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 from switchboard.server.services import ServiceFactory

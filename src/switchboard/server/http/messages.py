@@ -13,18 +13,11 @@ from pydantic import Field
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.blobs import RAW
-from switchboard.app.messages.explain import EXPLAIN, explain
-from switchboard.app.messages.views import MESSAGES, Stopping
+from switchboard.app.messages.explain import EXPLAIN, Explanation, explain
+from switchboard.app.messages.views import MESSAGES, MessageDetail, MessageReplies, Stopping
 from switchboard.domain.shown import MessageState
-from switchboard.server.contracts.messages import (
-    Cursor,
-    Explanation,
-    Limit,
-    MessageDetail,
-    MessagePage,
-    MessageReplies,
-    Word,
-)
+from switchboard.server.contracts.base import Cursor, Limit, Word
+from switchboard.server.contracts.messages import MessagePage
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, needs, operation, page
 

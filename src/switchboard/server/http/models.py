@@ -14,8 +14,8 @@ from switchboard.app.access import Principal
 from switchboard.app.classification.corrections import CORRECT, CorrectionResult, CorrectionService, Wish
 from switchboard.app.classification.log import CLASSIFICATIONS, ClassificationFilter, ClassificationLog
 from switchboard.app.models.spending import MODELS, By, ModelsView, SpendingService, UsageView
+from switchboard.server.contracts.base import Cursor, Limit, Word
 from switchboard.server.contracts.dead_letters import Moment
-from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.contracts.models import CaseFile, ClassificationPage, CorrectionBody
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page

@@ -21,13 +21,12 @@ from switchboard.app.connectors.work import (
 from switchboard.app.messages.blobs import OUTBOX
 from switchboard.app.messages.views import REPLIES, ReplyDetail
 from switchboard.domain.ledger import OutboxState
-from switchboard.server.contracts.messages import (
+from switchboard.server.contracts.base import Cursor, Limit
+from switchboard.server.contracts.connectors import (
     ConnectorList,
-    Cursor,
     HeartbeatAnswer,
     HeartbeatBody,
     LeasedReplies,
-    Limit,
     OutboxNext,
     OutboxRows,
     PartBody,

@@ -11,7 +11,7 @@ from switchboard.app.access import Principal
 from switchboard.app.connectors.pairing import PAIRING, PairingService
 from switchboard.core.people.strangers import Contact
 from switchboard.domain.shown import ContactState
-from switchboard.server.contracts.messages import Cursor, Limit
+from switchboard.server.contracts.base import Cursor, Limit
 from switchboard.server.contracts.pairing import (
     AllowedContact,
     CodeBody,

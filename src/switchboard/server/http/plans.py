@@ -11,7 +11,7 @@ from switchboard.app.messages.explain import EXPLAIN
 from switchboard.app.messages.planned import PlanService
 from switchboard.app.models.spending import MODELS
 from switchboard.app.plans.trying import PlanTrial, PlanTrials
-from switchboard.server.contracts.messages import Cursor, Limit
+from switchboard.server.contracts.base import Cursor, Limit
 from switchboard.server.contracts.plans import PlanPage, PlansOfMessage, TryPlanBody
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, operation, page

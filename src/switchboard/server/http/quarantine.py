@@ -8,18 +8,16 @@ from uuid import UUID
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.connectors.quarantine import QUARANTINE, BadEvent, QuarantineFilter, decoded
-from switchboard.server.contracts.messages import (
-    Cursor,
-    Discarded,
-    Limit,
+from switchboard.app.connectors.quarantine import (
+    QUARANTINE,
+    BadEvent,
     Put,
-    QuarantineBody,
     QuarantinedDetail,
-    QuarantinePage,
-    Replayed,
-    Word,
+    QuarantineFilter,
+    decoded,
 )
+from switchboard.server.contracts.base import Cursor, Limit, Word
+from switchboard.server.contracts.connectors import Discarded, QuarantineBody, QuarantinePage, Replayed
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 

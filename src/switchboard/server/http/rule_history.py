@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import Query, Response
 
 from switchboard.app.rules.service import READ_RULES
-from switchboard.server.contracts.messages import Cursor, Limit, TeamRef
+from switchboard.server.contracts.base import Cursor, Limit, TeamRef
 from switchboard.server.contracts.rules import DiffAnswer, Linted, RuleFile, Version, VersionPage, VersionView
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Within, answer, needs, operation, page

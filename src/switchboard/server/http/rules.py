@@ -16,7 +16,7 @@ from switchboard.app.cursors import uuid_cursor
 from switchboard.app.reach import Reach
 from switchboard.app.rules.service import EDIT_RULES, READ_RULES, NewRule, Order, Patch, WrittenRule
 from switchboard.domain.json_values import JsonObject
-from switchboard.server.contracts.messages import Cursor, Limit, Line, TeamRef, Word
+from switchboard.server.contracts.base import Cursor, Limit, Line, TeamRef, Word
 from switchboard.server.contracts.rules import (
     ImportBody,
     NewRuleBody,

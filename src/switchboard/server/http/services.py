@@ -14,7 +14,7 @@ from fastapi import Depends, Request, Response
 from switchboard.app.access import Action, Principal
 from switchboard.app.reach import Reach
 from switchboard.domain.json_values import JsonObject
-from switchboard.server.contracts.messages import ErrorBody
+from switchboard.server.contracts.base import ErrorBody
 from switchboard.server.services import Services
 
 

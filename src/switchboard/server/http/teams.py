@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fastapi import Response
 
+from switchboard.app.messages.views import TeamView
 from switchboard.app.rules.service import TEAMS
-from switchboard.server.contracts.messages import AgentList, Cursor, Limit, TeamList, TeamView, Word
+from switchboard.server.contracts.base import Cursor, Limit, Word
+from switchboard.server.contracts.messages import AgentList, TeamList
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Within, answer, needs, operation, page
 

@@ -10,7 +10,8 @@ from fastapi import Depends, Response
 
 from switchboard.app.access import TOKENS, Principal
 from switchboard.app.cursors import uuid_cursor
-from switchboard.server.contracts.messages import Cursor, Limit, NewToken, Revoked, TokenIssued, TokenList, Word
+from switchboard.server.contracts.base import Cursor, Limit, Word
+from switchboard.server.contracts.operations import NewToken, Revoked, TokenIssued, TokenList
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 

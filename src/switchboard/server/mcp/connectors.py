@@ -9,7 +9,8 @@ from __future__ import annotations
 from switchboard.app.connectors.work import HEARTBEAT, INTERVAL_S
 from switchboard.app.messages.blobs import OUTBOX
 from switchboard.app.messages.intake import INGEST, encode_batch, encode_envelope
-from switchboard.server.contracts.messages import HeartbeatBody, Id, OutboxNext, ReceiptBody
+from switchboard.server.contracts.base import Id
+from switchboard.server.contracts.connectors import HeartbeatBody, OutboxNext, ReceiptBody
 from switchboard.server.http.outbox import beat, pull_request, receipt
 from switchboard.server.mcp.tool_spec import ENVELOPE, McpCall, McpToolSpec, make_tool, object_of, only, tool_of
 from switchboard.server.services import Services

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final
 
 from switchboard.app.dead_letters.reach import DEAD_LETTERS
+from switchboard.server.contracts.base import Body, Cursor, Id, Limit
 from switchboard.server.contracts.dead_letters import DeadLetterFilterBody, HandleBody, RerouteBody
-from switchboard.server.contracts.messages import Body, Cursor, Id, Limit
 from switchboard.server.http.dead_letters import filter_of, reroute_of
 from switchboard.server.http.services import page
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of

@@ -11,7 +11,7 @@ from typing import Final
 
 from switchboard.app.messages.blobs import RAW
 from switchboard.app.messages.views import MESSAGES
-from switchboard.server.contracts.messages import Body, Id
+from switchboard.server.contracts.base import Body, Id
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 from switchboard.server.services import Services
 

@@ -12,7 +12,7 @@ from typing import Final
 from switchboard.app.rules.replays import ReplayProgress, ReplaySpan
 from switchboard.app.rules.service import EDIT_RULES, READ_RULES, Order
 from switchboard.core.routing.backtest import NEWEST
-from switchboard.server.contracts.messages import Body, Cursor, Limit, Line, Word
+from switchboard.server.contracts.base import Body, Cursor, Limit, Line, Word
 from switchboard.server.contracts.rules import BacktestBody, RestoreBody, SopBody
 from switchboard.server.http.replays import proposal_of
 from switchboard.server.http.services import page

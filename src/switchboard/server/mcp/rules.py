@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from switchboard.app.cursors import uuid_cursor
 from switchboard.app.rules.service import EDIT_RULES, READ_RULES, Order
-from switchboard.server.contracts.messages import Body, Cursor, Id, Limit, Line, TeamRef, Word
+from switchboard.server.contracts.base import Body, Cursor, Id, Limit, Line, TeamRef, Word
 from switchboard.server.contracts.rules import DryRunBody, NewRuleBody, RulePatch, TestBody, Version
 from switchboard.server.http.replays import question
 from switchboard.server.http.rules import change_rule, new_rule, rule_detail

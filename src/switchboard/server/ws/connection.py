@@ -41,6 +41,7 @@ from switchboard.domain.errors import (
 )
 from switchboard.domain.shown import ReplyView
 from switchboard.server.contracts.approvals import DecideApproval, ListApprovals
+from switchboard.server.contracts.base import Body
 from switchboard.server.contracts.gateway import (
     METHODS,
     Aborted,
@@ -64,7 +65,6 @@ from switchboard.server.contracts.gateway import (
     Sent,
     Told,
 )
-from switchboard.server.contracts.messages import Body
 from switchboard.server.contracts.problems import first_problem
 from switchboard.server.services import Services
 from switchboard.server.ws.protocol import FRAME_BYTES
