@@ -83,7 +83,7 @@ class Hand:
 @asynccontextmanager
 async def a_hand(database: Database, *, ttl: float = 60.0, lock: bool = True) -> AsyncIterator[Hand]:
     """A hand that lives until the end of the block."""
-    connection = await database.dedicated()
+    connection = await database.dedicated_connection()
     try:
         worker = await lanes.register_worker(connection, NewProcess("worker", (), "test", 1, "0", ttl), lock=lock)
         yield Hand(database, worker, connection)

@@ -50,7 +50,7 @@ from switchboard.journey.ask import (
     RoutingTask,
     SessionOutcome,
     by_session,
-    concluded,
+    conclude_classification,
     error_text,
     history_of,
 )
@@ -223,7 +223,9 @@ class MessagePipeline:
 
     async def _ask_strategy(self, question: Question, context: RoutingContext, began: float) -> SessionOutcome:
         """The answer, which the log has as taking from `began`: with what was read for it, as in the route leg."""
-        return await concluded(self._database, question, await self._answer_question(question, context), began)
+        return await conclude_classification(
+            self._database, question, await self._answer_question(question, context), began
+        )
 
     async def _answer_question(self, question: Question, context: RoutingContext) -> SessionOutcome:
         if self._classify_fn is None or not question.candidates:

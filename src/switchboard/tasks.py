@@ -42,7 +42,7 @@ async def first_of(*work: Coroutine[Any, Any, object]) -> None:
             if task.done():
                 await task
     finally:
-        await cancelled(*tasks)
+        await cancel_tasks(*tasks)
 
 
 async def unless(ended: Coroutine[Any, Any, object], work: Coroutine[Any, Any, _T]) -> _T | None:
@@ -52,7 +52,7 @@ async def unless(ended: Coroutine[Any, Any, object], work: Coroutine[Any, Any, _
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return working.result() if working.done() else None
     finally:
-        await cancelled(*tasks)
+        await cancel_tasks(*tasks)
 
 
 async def refuse_exit(work: Callable[_P, Coroutine[Any, Any, _T]], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -66,7 +66,7 @@ async def refuse_exit(work: Callable[_P, Coroutine[Any, Any, _T]], *args: _P.arg
         raise RuntimeError(f"it wanted to end the process (SystemExit {error.code!r})") from error
 
 
-async def cancelled(*tasks: asyncio.Future[Any]) -> None:
+async def cancel_tasks(*tasks: asyncio.Future[Any]) -> None:
     """End the tasks, and wait until they have ended, whatever they were at."""
     for task in tasks:
         task.cancel()

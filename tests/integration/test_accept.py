@@ -255,7 +255,7 @@ async def test_lanes_and_conversations_that_went_away_are_made_again(database_ur
 
 async def test_places_in_a_lane_are_given_in_the_order_of_commits(database_url: str) -> None:
     async with lab(database_url) as parts:
-        fast, slow = await parts.database.dedicated(), await parts.database.dedicated()
+        fast, slow = await parts.database.dedicated_connection(), await parts.database.dedicated_connection()
         try:
             early, late = message("begun first", sender="x"), message("committed first", sender="x")
             transaction = slow.transaction()

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from switchboard.bench.connection import Connection
-from switchboard.bench.ingest import answered, batch_headers, batch_of, messages, single_headers
+from switchboard.bench.ingest import batch_headers, batch_of, count_new_messages, messages, single_headers
 from tests.servers import Opened
 
 
@@ -27,7 +27,7 @@ async def test_of_a_batch_what_is_new_and_good_is_counted(server: Opened) -> Non
     connection = await Connection.open(f"{server.url}/mcp", batch_headers(server.token))
     first, second = (message for message, _ in zip(messages("m"), range(2), strict=False))
     for _ in range(2):  # by the SDK, which has to be imported first, and by the short way
-        assert answered(await connection.post(batch_of([first, second, first, "{}", '"text"']))) == 2
+        assert count_new_messages(await connection.post(batch_of([first, second, first, "{}", '"text"']))) == 2
         first, second = (text.replace("m-", "n-") for text in (first, second))
     assert await stored(server) == 4
     connection.close()

@@ -20,7 +20,7 @@ from switchboard.app.settings import ModelSettings, Settings
 from switchboard.cli.models.views import print_models
 from switchboard.domain.llm import ModelAttempt, Report, Usage
 from switchboard.domain.shown import ClassificationRow
-from switchboard.journey.ask import _billed, _last_billed
+from switchboard.journey.ask import _add_usage, _last_billed
 from switchboard.llm.checks import check_models
 from switchboard.ports.checks import CheckResult
 from tests.commands import Cli, ask, envelope, served
@@ -244,7 +244,7 @@ def test_a_command_line_is_tried_at_the_endpoints_of_the_running_server(
 def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture[str]) -> None:
     row = ClassificationRow(uuid4(), "x", "root", ())
     tried = (ModelAttempt("a", "timeout", "late", Usage(10)), ModelAttempt("b", "cooldown", "paused for 26 s"))
-    assert [_billed(row, one).cost_usd for one in tried] == [None, None]
+    assert [_add_usage(row, one).cost_usd for one in tried] == [None, None]
     assert _last_billed(row, Report(None, tried)).cost_usd is None
     limits = {"tokens_per_message": 1, "sender_per_minute": 30, "sender_tokens_per_day": 0}
     refused = {"refused": 0, "senders_refused": 7}

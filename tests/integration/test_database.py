@@ -168,7 +168,7 @@ async def test_what_filters_is_planned_each_time_and_the_functions_that_it_calls
     filters = "select current_setting('plan_cache_mode') as mode where $1::integer > 0"
     database = await Database.connect(database_url, size=1)
     for _ in range(10):
-        [row] = await database.planned(filters, 1)
+        [row] = await database.rows_with_custom_plan(filters, 1)
         assert row["mode"] == "auto"
     kept = await database.rows("select from pg_prepared_statements where statement = $1", filters)
     assert not kept, "it would be given one plan for all arguments"

@@ -38,7 +38,7 @@ from switchboard.store.database import Database
 from switchboard.store.rules import teams
 from switchboard.store.work import embedded_turns
 from switchboard.store.work.processes import count_alive
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 from switchboard.testing import scripted_llm
 from switchboard.testing.scripted_llm import Hang, Reply, Request, ScriptedLlm, Status, Usage
 from switchboard.turns import (
@@ -573,7 +573,7 @@ async def test_a_program_that_ends_leaves_its_turns_to_the_workers(database_url:
         async with a_host(database_url, llm) as (_, context):
             call = asyncio.create_task(process_message(context, "s1", "api", "first", request_id="r1"))
             await llm.waiting("first")
-            await cancelled(call)
+            await cancel_tasks(call)
             assert await pools(parts) == []
         assert await pools(parts) == ["work"]
 
@@ -735,7 +735,7 @@ async def test_an_abandoned_turn_belongs_to_whoever_asks_for_it(database_url: st
     async with ScriptedLlm(waits_once) as llm, a_host(database_url, llm) as (parts, context):
         call = asyncio.create_task(process_message(context, "s1", "api", "first", request_id="r1"))
         await llm.waiting("first")
-        await cancelled(call)
+        await cancel_tasks(call)
         program = None if left == "by an older release" else -1
         await parts.database.run("update delivery set program = $1", program)
         await parts.database.run("delete from attempt")

@@ -95,7 +95,7 @@ class MemoLab:
 async def memo_lab(url: str) -> AsyncIterator[MemoLab]:
     database = await Database.connect(url, size=2)
     try:
-        connection = await database.dedicated()
+        connection = await database.dedicated_connection()
         try:
             worker = await lanes.register_worker(connection, NewProcess("worker", (), "test", 1, "0", 600), lock=True)
             yield MemoLab(database, worker)

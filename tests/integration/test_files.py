@@ -15,7 +15,7 @@ import pytest
 from msgspec import structs
 
 from switchboard.agents.command import CommandEngine
-from switchboard.agents.files import linked, upload_url
+from switchboard.agents.files import link_files, upload_url
 from switchboard.agents.http import HttpEngine
 from switchboard.agents.mcp import Carried, route_request
 from switchboard.core.uuid7 import first_uuid7
@@ -106,7 +106,7 @@ async def test_a_link_is_over_after_an_hour_and_its_time_cannot_be_changed(
 
 async def test_a_remote_butler_gets_links(server: Opened, files: StoredFiles) -> None:
     turn = turn_with(await stored(server, b"a,b", "a.csv"))
-    carried = Carried(await linked(files, turn), await upload_url(files, turn))
+    carried = Carried(await link_files(files, turn), await upload_url(files, turn))
     route = route_request(turn, turn.request_id, "t", carried).model_dump(mode="json", exclude_none=True)
     schema = (await server.http.get("/schemas/route.v1.json", headers=NOBODY)).json()
     Validator(schema).validate(route)

@@ -262,12 +262,12 @@ def test_who_shows_a_token_that_was_accepted_lately_is_no_stranger() -> None:
     connections, known, new = Connections(8), Caller(), Caller()
     bearer = [(b"host", b"x"), (b"authorization", b"Bearer sb_c_one")]
     assert connections.is_stranger(known, bearer)
-    connections.opened(known)
-    connections.admitted(known, operator=False, shown="Bearer sb_c_one")
+    connections.add_connection(known)
+    connections.admit_connection(known, operator=False, shown="Bearer sb_c_one")
     assert not connections.is_stranger(known, [])
     assert not connections.is_stranger(new, bearer)
     assert connections.is_stranger(new, [(b"authorization", b"Bearer sb_c_two")])
-    connections.refused("Bearer sb_c_one")
+    connections.forget_token("Bearer sb_c_one")
     assert connections.is_stranger(new, bearer)
 
 

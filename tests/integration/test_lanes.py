@@ -379,7 +379,7 @@ async def test_a_step_never_waits_for_changes_of_the_worker_registry(database_ur
         await fill(parts, 1)
         [item] = await hand.claim()
         await parts.database.run("update process set beat = beat - interval '0.5 s'")
-        other = await parts.database.dedicated()
+        other = await parts.database.dedicated_connection()
         try:
             # A rescue takes worker rows before lanes, a step the other way round: if it waited, both would, for ever.
             async with other.transaction():

@@ -76,9 +76,9 @@ async def test_a_notification_of_the_release_before_is_heard(database_url: str) 
             notifier.subscribe("work", lambda: heard.update(["work"])),
             notifier.subscribe("rules", lambda: heard.update(["rules"])),
         ):
-            notifier.heard("rules\nwork")
-            notifier.heard("work")
-            notifier.heard("@another\nrules")
+            notifier.handle_notification("rules\nwork")
+            notifier.handle_notification("work")
+            notifier.handle_notification("@another\nrules")
         assert heard == {"work": 2, "rules": 2}
     finally:
         await database.close()
@@ -90,9 +90,9 @@ async def test_many_topics_are_sent_in_parts_that_postgresql_takes(database_url:
         for database in (sending, hearing):
             stack.push_async_callback(database.close)
         notifier, heard = Notifier(hearing), Counter[str]()
-        connection = await hearing.dedicated()
+        connection = await hearing.dedicated_connection()
         stack.push_async_callback(connection.close)
-        await hearing.listen(connection, CHANNEL, notifier.heard)
+        await hearing.listen(connection, CHANNEL, notifier.handle_notification)
         topics = [f"settled:{'x' * 90}{n}" for n in range(300)]
         for topic in topics:
             stack.enter_context(notifier.subscribe(topic, lambda topic=topic: heard.update([topic])))  # type: ignore[misc]

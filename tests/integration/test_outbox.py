@@ -343,10 +343,10 @@ async def test_a_long_poll_wakes_when_another_process_rings(database_url: str, m
     monkeypatch.setattr("switchboard.journey.reply._LOOK_EVERY_S", 600.0)
     async with lab(database_url) as parts:
         mine = await Database.connect(database_url)
-        ears = await mine.dedicated()
+        ears = await mine.dedicated_connection()
         try:
             notifier = Notifier(mine)
-            await ears.add_listener(CHANNEL, lambda *args: notifier.heard(str(args[3])))
+            await ears.add_listener(CHANNEL, lambda *args: notifier.handle_notification(str(args[3])))
             service = ReplyService(mine, notifier)
             waiting = asyncio.create_task(service.pull(PullRequest("telegram", "bot:house", wait_s=600)))
             await answered(parts, "wake up")

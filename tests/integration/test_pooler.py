@@ -91,7 +91,7 @@ async def test_workers_lock_and_listen_past_the_pooler(
     pooled_url: str, empty_database_url: str, tmp_path: Path
 ) -> None:
     async with open_database(_settings(pooled_url, empty_database_url, tmp_path)) as database:
-        connection = await database.dedicated()
+        connection = await database.dedicated_connection()
         assert await is_direct(connection)
         await connection.close()
         async with database.connection() as through:
@@ -102,5 +102,5 @@ async def test_what_filters_is_asked_through_the_pooler_by_many_at_once(
     pooled_url: str, empty_database_url: str, tmp_path: Path
 ) -> None:
     async with open_database(_settings(pooled_url, empty_database_url, tmp_path)) as database:
-        asked = (database.planned("select $1::integer as n", n) for n in range(200))
+        asked = (database.rows_with_custom_plan("select $1::integer as n", n) for n in range(200))
         assert [rows[0]["n"] for rows in await asyncio.gather(*asked)] == list(range(200))

@@ -121,7 +121,7 @@ async def test_a_beat_waits_for_no_standby(database_url: str, role: str) -> None
 
 async def test_a_lock_is_only_for_workers(database_url: str) -> None:
     async with lab(database_url) as parts:
-        connection = await parts.database.dedicated()
+        connection = await parts.database.dedicated_connection()
         try:
             with pytest.raises(asyncpg.CheckViolationError):
                 await lanes.register_worker(connection, NewProcess("server", (), "h", 1, "0", 60), lock=True)

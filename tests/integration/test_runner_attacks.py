@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from switchboard.core.turns.asking import displayed
+from switchboard.core.turns.asking import render_arguments
 from switchboard.domain.llm import OfferedTool, ToolCall, ToolResult
 from switchboard.llm.tool_server import serving
 from switchboard.ports.engine import Answer, Decided, Effect, EngineFailure, Parked, Turn
@@ -164,14 +164,16 @@ async def test_what_is_shown_of_a_call_is_what_is_carried_out(tmp_path: Path, ar
         with pytest.raises(Parked):
             await engine.run(turn, first)
         [(path, ask)] = first.record.asks.items()
-        shown = json.loads("{" + ",".join(displayed(ask.arguments).splitlines()) + "}")
+        shown = json.loads("{" + ",".join(render_arguments(ask.arguments).splitlines()) + "}")
         first.record.ended = msgspec.json.decode(msgspec.json.encode(first.record.ended))
         first.record.ended[path] = Decided({"decision": "approved", "digest": ask.digest})
         result = await engine.run(turn, MemoryJournal(first.record))
     assert isinstance(result, Answer)
     [(_, carried_out)] = pay.calls
     assert carried_out == shown
-    assert displayed(ask.arguments).isprintable() or displayed(ask.arguments).count("\n") == len(shown) - 1
+    assert (
+        render_arguments(ask.arguments).isprintable() or render_arguments(ask.arguments).count("\n") == len(shown) - 1
+    )
 
 
 # The socket -----------------------------------------------------------------------------------------------------------

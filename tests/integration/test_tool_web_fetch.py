@@ -578,7 +578,7 @@ async def test_no_public_host_redirects_into_the_private_network(site: Site, tmp
     site.answers["/"] = answer("an inner page")
     scope = ToolScope(tmp_path, frozenset({site.url()}), frozenset(), KEY, TURN, frozenset({site.place}))
     with pytest.raises(PostError, match="not a public address"):
-        await tool(site).fetch._asked(site.url(), "http://public.example/", scope)
+        await tool(site).fetch._request_page(site.url(), "http://public.example/", scope)
     assert site.asked == []
 
 

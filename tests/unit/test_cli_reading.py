@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from switchboard.cli.reading import STDIN, read_document, read_object, rendered, write_document
+from switchboard.cli.reading import STDIN, read_document, read_object, render_document, write_document
 from switchboard.domain.errors import InvalidInput, NotFound
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -101,7 +101,7 @@ def test_without_a_suffix_it_is_what_it_looks_like(tmp_path: Path, monkeypatch: 
 def test_what_is_written_is_read_again(value: object) -> None:
     document = {"value": value}
     for as_yaml in (False, True):
-        text = rendered(document, as_yaml=as_yaml)
+        text = render_document(document, as_yaml=as_yaml)
         assert json.dumps(_read_text(text, as_yaml=as_yaml)) == json.dumps(document)
 
 

@@ -25,10 +25,10 @@ class Client:
 def shown(connections: Connections, client: Client, *, operator: bool) -> None:
     """A client shows a token, and hangs up if that does not help."""
     try:
-        connections.admitted(client, operator=operator)
+        connections.admit_connection(client, operator=operator)
     except Overloaded:
         client.open = False
-        connections.closed(client)
+        connections.remove_connection(client)
 
 
 STEPS = ("stranger", "connector", "operator", "close", "waits", "has_turn")
@@ -43,13 +43,13 @@ def test_there_are_never_too_many_and_operators_always_get_in(steps: list[tuple[
             if clients:
                 client = clients.pop(which % len(clients))
                 client.open = False
-                connections.closed(client)
+                connections.remove_connection(client)
         elif what in ("waits", "has_turn"):
             if clients:
                 getattr(connections, what)(clients[which % len(clients)])
         elif what != "operator" or sum(one.open for one in operators) < 2:
             clients.append(Client())
-            connections.opened(clients[-1])
+            connections.add_connection(clients[-1])
             if what != "stranger":
                 shown(connections, clients[-1], operator=what == "operator")
             if what == "operator":
@@ -62,23 +62,23 @@ def test_there_are_never_too_many_and_operators_always_get_in(steps: list[tuple[
 def test_a_flood_displaces_who_does_as_it_does() -> None:
     """Who waits for a turn is displaced by no connection that asks for nothing, and displaces half of them at most."""
     connections, waiting, quiet = Connections(8), Client(), Client()
-    connections.opened(waiting)
+    connections.add_connection(waiting)
     connections.waits(waiting)
     for _ in range(100):
-        connections.opened(Client())
+        connections.add_connection(Client())
     assert waiting.open
-    connections.opened(quiet)
+    connections.add_connection(quiet)
     for _ in range(3):
-        connections.opened(asking := Client())
+        connections.add_connection(asking := Client())
         connections.waits(asking)
     assert quiet.open
     asked = [Client() for _ in range(100)]
     for one in asked:
-        connections.opened(one)
+        connections.add_connection(one)
         connections.waits(one)
     assert (quiet.open, waiting.open, asked[-1].open) == (True, False, True)
     connections.has_turn(asked[-1])
-    connections.admitted(asked[-1], operator=False)
+    connections.admit_connection(asked[-1], operator=False)
     assert asked[-1].open
     assert len(connections) == connections.limit
 
@@ -86,12 +86,12 @@ def test_a_flood_displaces_who_does_as_it_does() -> None:
 def test_others_than_operators_leave_a_quarter_of_the_places() -> None:
     connections, clients = Connections(8), [Client() for _ in range(7)]
     for client in clients[:6]:
-        connections.opened(client)
-        connections.admitted(client, operator=False)
-    connections.opened(clients[6])
+        connections.add_connection(client)
+        connections.admit_connection(client, operator=False)
+    connections.add_connection(clients[6])
     with pytest.raises(Overloaded):
-        connections.admitted(clients[6], operator=False)
-    connections.admitted(clients[6], operator=True)
+        connections.admit_connection(clients[6], operator=False)
+    connections.admit_connection(clients[6], operator=True)
 
 
 async def test_large_bodies_are_worked_on_one_after_the_other_and_arrive_one_per_token() -> None:

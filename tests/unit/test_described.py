@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 
 from switchboard.server.app import PARTS
-from switchboard.server.fastpath.described import DescribedRoute, described
+from switchboard.server.fastpath.described import DescribedRoute, route_with_responses
 from switchboard.server.http import ingest
 
 
@@ -18,7 +18,7 @@ def test_a_route_is_described_as_fastapi_does() -> None:
     assert len(ours) > 100
     assert all(isinstance(route, DescribedRoute) for route in ours)
     standard = [whole for route in ours if isinstance(route, DescribedRoute) for whole in [_by_fastapi(route)]]
-    assert _document([described(route) for route in ours]) == _document(standard)
+    assert _document([route_with_responses(route) for route in ours]) == _document(standard)
     assert _document(ours) != _document(standard), "nothing would be left to describe"
 
 

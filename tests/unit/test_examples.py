@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from switchboard.agents.delivery import delivered
+from switchboard.agents.delivery import envelope_for_butler
 from switchboard.core.mail.parse import envelope_from_mail
 from tests.documents import HOME, blocks
 
@@ -31,7 +31,7 @@ def envelope_of(body: str, *headers: str) -> dict[str, Any]:
     """What a butler gets of a mail by Ann."""
     raw = "\r\n".join(("From: ann@example.org", "Message-ID: <2@example.org>", *headers, "", body)).encode()
     parsed = envelope_from_mail(raw, endpoint="desk@example.org", now=datetime(2026, 11, 28, tzinfo=UTC))
-    envelope: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(delivered(parsed.envelope)))
+    envelope: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(envelope_for_butler(parsed.envelope)))
     return envelope
 
 

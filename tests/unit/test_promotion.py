@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from switchboard.core.passages.own import joined, own_text
 from switchboard.core.passages.plain import passages_of_mail
-from switchboard.core.passages.promotion import promoted
+from switchboard.core.passages.promotion import promote_passages
 from switchboard.domain.envelope import Passage
 
 MAILBOX: Final = "desk@home.example"
@@ -95,7 +95,7 @@ CASES: Final[dict[str, tuple[str, str, str]]] = {
 def test_what_stands_between_quoted_lines_is_own_only_between_ours(case: tuple[str, str, str]) -> None:
     text, ours, expected = case
     passages = passages_of_mail(text)
-    found = promoted(passages, [ours] if ours else [], MAILBOX.__eq__)
+    found = promote_passages(passages, [ours] if ours else [], MAILBOX.__eq__)
     assert joined(found) == joined(passages)
     assert [one.text for one in found if one.kind == "own" and one not in passages] == (
         expected.split("\n\n") if expected else []
@@ -110,7 +110,7 @@ LINES: Final = ("> Which day?", "> How many?", "> x y", LONG, "Tuesday.", "", AT
 )
 def test_nothing_but_the_kind_of_passages_between_changes(lines: list[str], ours: list[str]) -> None:
     passages = passages_of_mail("\n".join(lines))
-    found = promoted(passages, ours, MAILBOX.__eq__)
+    found = promote_passages(passages, ours, MAILBOX.__eq__)
     assert [one.text for one in found] == [one.text for one in passages]
     changed = [(old.kind, new.kind) for old, new in zip(passages, found, strict=True) if old != new]
     assert set(changed) <= {("between", "own")}
@@ -119,7 +119,7 @@ def test_nothing_but_the_kind_of_passages_between_changes(lines: list[str], ours
 
 def test_without_replies_of_ours_own_words_stay_what_they_are() -> None:
     passages = (Passage(kind="own", text="a"), Passage(kind="quoted", text="> b"), Passage(kind="between", text="c"))
-    assert own_text(promoted(passages, (), MAILBOX.__eq__)) == "a"
+    assert own_text(promote_passages(passages, (), MAILBOX.__eq__)) == "a"
 
 
 def test_many_passages_take_little_time() -> None:
@@ -129,5 +129,5 @@ def test_many_passages_take_little_time() -> None:
     block = Passage(kind="quoted", text=f"{ATTRIBUTION}\n> Which day?")
     begin = process_time()
     for parts in (marks, [block, lines], [block, *[lines, Passage(kind="quoted", text="> day is")] * 90]):
-        promoted(parts, [reply], MAILBOX.__eq__)
+        promote_passages(parts, [reply], MAILBOX.__eq__)
     assert process_time() - begin < 1.0

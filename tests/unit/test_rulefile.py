@@ -24,10 +24,10 @@ from switchboard.core.routing.rulefile import (
     difference,
     parse_rule_file,
     render_rule_file,
-    restored,
     rule_file,
     rule_from_json,
     rule_json,
+    stamp_changes,
 )
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Rule, RuleChange, SystemId, Target, TeamId
@@ -198,7 +198,7 @@ def test_the_difference_leads_from_one_to_the_other(before: list[Rule], after: l
     assert without_traces([*applied(before, changes).values()]) == without_traces(after)
     assert all(changed_fields(change) for change in changes)
     assert difference(after, after) == []
-    assert [one.after and one.after.updated_by for one in restored(changes, edit())] == [
+    assert [one.after and one.after.updated_by for one in stamp_changes(changes, edit())] == [
         one.after and edit().author for one in changes
     ]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from switchboard.domain.llm import ChatMessage, OfferedTool, Reply, Request
 from switchboard.llm.answers import read_document
-from switchboard.llm.speech import Listener, SpeechRules, spoken
+from switchboard.llm.speech import Listener, SpeechRules, speech_of
 from switchboard.testing.scripted_llm import Call, TextForm
 from switchboard.testing.scripted_llm.spoil import as_text
 
@@ -81,7 +81,7 @@ def reply_to(text: str, finish: str = "stop", *, local: bool = True, request: Re
     ],
 )
 def test_only_what_is_meant_for_people_is_said(text: str, said: str) -> None:
-    assert spoken(text, LOCAL).text == said
+    assert speech_of(text, LOCAL).text == said
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def test_only_what_is_meant_for_people_is_said(text: str, said: str) -> None:
     ],
 )
 def test_an_end_without_a_beginning_ends_the_thinking_of_models_that_think(text: str, said: str) -> None:
-    assert spoken(text, THINKS).text == said
+    assert speech_of(text, THINKS).text == said
 
 
 def test_a_providers_words_are_not_cut() -> None:
-    assert spoken("Use <|im_end|> there.").text == "Use <|im_end|> there."
-    assert spoken("<think>Hm.</think>Sun.").text == "Sun."
+    assert speech_of("Use <|im_end|> there.").text == "Use <|im_end|> there."
+    assert speech_of("<think>Hm.</think>Sun.").text == "Sun."
 
 
 @given(texts, rules, st.data())
@@ -112,11 +112,11 @@ def test_pieces_say_what_the_whole_says(text: str, given_: SpeechRules, data: st
         part = listener.feed(rest[:at])
         told, rest = part.text if part.anew else told + part.text, rest[at:]
     last = listener.end()
-    assert (last.text if last.anew else told + last.text) == spoken(text, given_).text
+    assert (last.text if last.anew else told + last.text) == speech_of(text, given_).text
     assert (listener.thought, listener.called, listener.calls_at) == (
-        spoken(text, given_).thought,
-        spoken(text, given_).called,
-        spoken(text, given_).calls_at,
+        speech_of(text, given_).thought,
+        speech_of(text, given_).called,
+        speech_of(text, given_).calls_at,
     )
 
 
@@ -144,7 +144,7 @@ codes = st.lists(st.sampled_from(["<|im_end|>", "</think>", "<tool_call>", "x", 
 def test_code_in_an_answer_stays_as_it_is(code: str) -> None:
     text = f"So:\n````\n{code}\n````\nDone."
     assert reply_to(text).text == text
-    assert spoken(text, THINKS).text == text
+    assert speech_of(text, THINKS).text == text
 
 
 @pytest.mark.parametrize("form", READ)

@@ -24,7 +24,7 @@ from switchboard.tools.bash import IDLE_S, MOST_SESSIONS
 from switchboard.tools.calls import CallLimits
 from switchboard.tools.execute_command import MOST_SHOWN
 from switchboard.tools.mcp_spec import ServerSpec
-from switchboard.tools.registry import Grants, build_tools, granted, tool_definitions, withheld
+from switchboard.tools.registry import Grants, build_tools, granted_tools, tool_definitions, withheld_tools
 from switchboard.tools.results import MOST
 from switchboard.tools.search_spec import SearchPlace
 from switchboard.tools.searxng import Searxng
@@ -88,7 +88,7 @@ def test_the_table_of_tools_in_the_manual() -> None:
 
 def test_the_table_of_audiences_in_the_manual() -> None:
     told = {codes(name)[0]: default for name, _, default in rows(MANUAL, "audience")}
-    names = {name: [one.spec.name for one in granted(TOOLS, Grants(), name)] for name in get_args(Audience)}
+    names = {name: [one.spec.name for one in granted_tools(TOOLS, Grants(), name)] for name in get_args(Audience)}
     words = {"all tools": NAMES, "`remember` and `memory_search`": MEMORY, "none": []}
     assert {name: words[default] for name, default in told.items()} == names
 
@@ -140,25 +140,25 @@ def test_limits_and_defaults_in_the_manual() -> None:
     ],
 )
 def test_grants(grants: Grants, audience: Audience, names: list[str]) -> None:
-    assert [tool.spec.name for tool in granted(TOOLS, grants, audience)] == names
+    assert [tool.spec.name for tool in granted_tools(TOOLS, grants, audience)] == names
 
 
 def test_by_default_others_have_no_tool_that_reaches_more_than_their_own_words() -> None:
     reaching = [tool for tool in TOOLS if tool.spec.name not in MEMORY]
-    assert {audience for audience in get_args(Audience) if granted(reaching, Grants(), audience)} == {"owners"}
+    assert {audience for audience in get_args(Audience) if granted_tools(reaching, Grants(), audience)} == {"owners"}
 
 
 def test_a_tool_of_high_risk_is_granted_by_name_alone() -> None:
     tools: tuple[Tool, ...] = (*TOOLS[:1], Risky(), *TOOLS[1:])
     for audience in get_args(Audience):
         assert [
-            tool.spec.name for tool in granted(tools, Grants(owners=None, others=None, groups=None), audience)
+            tool.spec.name for tool in granted_tools(tools, Grants(owners=None, others=None, groups=None), audience)
         ] == NAMES
         named = Grants(**dict.fromkeys(get_args(Audience), frozenset({"risky"})))
-        assert [tool.spec.name for tool in granted(tools, named, audience)] == ["risky"]
-        assert withheld(tools, named, audience) == ()
-    assert [tool.spec.name for tool in withheld(tools, Grants(), "owners")] == ["risky"]
-    assert withheld(tools, Grants(), "others") == withheld(tools, Grants(), "groups") == ()
+        assert [tool.spec.name for tool in granted_tools(tools, named, audience)] == ["risky"]
+        assert withheld_tools(tools, named, audience) == ()
+    assert [tool.spec.name for tool in withheld_tools(tools, Grants(), "owners")] == ["risky"]
+    assert withheld_tools(tools, Grants(), "others") == withheld_tools(tools, Grants(), "groups") == ()
 
 
 # Arguments ----------------------------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping
         "attempt": turn.attempt,
         "idempotency_key": idempotency_key,
         "received_at": turn.received_at,
-        "envelope": delivered(turn.envelope),
+        "envelope": envelope_for_butler(turn.envelope),
     }
     if turn.dead_letter is not None:
         delivery["dead_letter"] = turn.dead_letter
@@ -135,7 +135,7 @@ def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping
     return msgspec.json.encode(delivery)
 
 
-def delivered(envelope: Envelope) -> Envelope:
+def envelope_for_butler(envelope: Envelope) -> Envelope:
     """The envelope for a butler: without what only the connector needs, and with whose words its parts are."""
     payload = replace(envelope.payload, raw=None, passages=told_apart(envelope))
     return replace(envelope, event=replace(envelope.event, reply_address=None), payload=payload)

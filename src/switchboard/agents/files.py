@@ -30,7 +30,7 @@ _MOST_LEFT: Final = 1000
 """How many names are looked at; a reply has far fewer files."""
 
 
-async def linked(files: Files | None, turn: Turn) -> Sequence[JsonObject]:
+async def link_files(files: Files | None, turn: Turn) -> Sequence[JsonObject]:
     """`files` of `delivery.v1` for a service: each with a `url` that opens it for an hour."""
     stored = _stored_attachments(turn) if files is not None else ()
     return [{**_describe_file(n, one), "url": await files.link(one)} for n, one in stored if files is not None]

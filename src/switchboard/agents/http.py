@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.agents.delivery import EngineOptions, delivery_json, parse_said, read_options, run_step, text_result
-from switchboard.agents.files import linked, upload_url
+from switchboard.agents.files import link_files, upload_url
 from switchboard.core.text.storable import storable_text
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.ledger import FailureClass
@@ -75,7 +75,7 @@ class HttpEngine:
         to = _destination_of(options)
 
         async def act(key: UUID) -> TurnResult:
-            body = delivery_json(turn, key, await linked(self._files, turn), await upload_url(self._files, turn))
+            body = delivery_json(turn, key, await link_files(self._files, turn), await upload_url(self._files, turn))
             return _result_of(await _post_turn(to, body, key))
 
         return await run_step(turn, journal, "http", act, options.effect)

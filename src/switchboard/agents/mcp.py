@@ -30,7 +30,7 @@ from switchboard.agents.delivery import (
     text_result,
     told_apart,
 )
-from switchboard.agents.files import linked, upload_url
+from switchboard.agents.files import link_files, upload_url
 from switchboard.core.remote_agents import (
     RouteContext,
     RouteDocument,
@@ -110,7 +110,7 @@ class McpEngine:
 
         async def act(key: UUID) -> TurnResult:
             to = await self._remote_of(turn.member, options)
-            carried = Carried(await linked(self._files, turn), await upload_url(self._files, turn))
+            carried = Carried(await link_files(self._files, turn), await upload_url(self._files, turn))
             route = route_request(turn, key, to.tool, carried)
             response = _response_of(await _call_route(to, route), turn)
             await self._remote_agents.seen(turn.member.system_id)

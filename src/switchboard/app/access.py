@@ -174,27 +174,27 @@ class Access:
     async def check(self, principal: Principal, action: Action) -> None:
         """Raise Forbidden unless the role may do this at all."""
         if principal.role not in action.roles:
-            await self.refused(principal, action, {})
+            await self.record_refusal(principal, action, {})
             raise Forbidden(f"a token with the role {principal.role} may not use {action.name}")
 
     async def check_endpoint(self, principal: Principal, action: Action, channel: str, endpoint: str) -> None:
         """Raise Forbidden if a connector acts for an endpoint other than its own."""
         if not owns_endpoint(principal, channel, endpoint):
-            await self.refused(principal, action, {"channel": channel, "endpoint": endpoint})
+            await self.record_refusal(principal, action, {"channel": channel, "endpoint": endpoint})
             raise foreign_endpoint(principal)
 
     async def check_system(self, principal: Principal, action: Action, system_id: str) -> None:
         """Raise Forbidden if an agent asks for data of another."""
         if principal.role == "agent" and system_id != principal.system_id:
-            await self.refused(principal, action, {"system_id": system_id})
+            await self.record_refusal(principal, action, {"system_id": system_id})
             raise Forbidden(f"this token is for {principal.system_id} only")
 
     async def hide(self, principal: Principal, action: Action, what: str) -> NotFound:
         """Audit a request for something out of scope, and return an error that does not reveal whether it exists."""
-        await self.refused(principal, action, {"asked_for": what})
+        await self.record_refusal(principal, action, {"asked_for": what})
         return NotFound(f"there is no {what}")
 
-    async def refused(self, principal: Principal, action: Action, detail: JsonMapping) -> None:
+    async def record_refusal(self, principal: Principal, action: Action, detail: JsonMapping) -> None:
         """Write a refusal to the audit trail. The refusal takes effect even if the trail cannot be written."""
         log.warning("refused", actor=principal.name, action=action.name)
         with contextlib.suppress(Unavailable):

@@ -111,7 +111,7 @@ async def looked_at(database: Database, spec: ServerSpec) -> McpServerCheck:
     try:
         listed = await tools_of(spec)
     except (ServerFailure, ConfigurationError) as failure:
-        written = spec.redacted(failure.errors)[-300:] if isinstance(failure, ServerFailure) else ""
+        written = spec.redact_output(failure.errors)[-300:] if isinstance(failure, ServerFailure) else ""
         return McpServerCheck(spec.name, f"{failure}: {written}" if written else f"{failure}")
     waiting = _to_accept(listed, await mcp_tools.list_tools(database, spec.name))
     wrong = left_out(spec, listed)

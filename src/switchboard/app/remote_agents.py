@@ -116,7 +116,7 @@ class RemoteAgentService:
             return known
         why = f"{system_id} is not a remote butler, which is an active member with the engine {ENGINE!r}"
         if caller.role != "operator":
-            await self._access.refused(caller, action, {"system_id": system_id})
+            await self._access.record_refusal(caller, action, {"system_id": system_id})
             raise Forbidden(why)
         if known is None:
             raise NotFound(f"there is no butler {system_id}")
@@ -132,7 +132,7 @@ class RemoteAgentService:
         if endpoint is None or endpoint == known.in_use or by_operator:
             return replace(said, endpoint=None)
         if member.options.get("announces_endpoint") is not True:
-            await self._access.refused(caller, BEAT, {"system_id": member.system_id, "endpoint": _host_of(endpoint)})
+            await self._access.record_refusal(caller, BEAT, {"system_id": member.system_id, "endpoint": _host_of(endpoint)})
             raise Forbidden(
                 f"{member.system_id} may not announce its endpoint: an operator may change its endpoint, or "
                 "its team file "

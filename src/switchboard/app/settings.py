@@ -542,7 +542,7 @@ def load_settings(path: Path | None = None) -> Settings:
     try:
         return Settings(**file.values)
     except ValidationError as error:
-        raise file.blamed(error, _message) from error
+        raise file.locate_errors(error, _message) from error
     except SettingsError as error:
         raise _not_json(error) from error
 
@@ -554,7 +554,7 @@ def _message(problem: ErrorDetails) -> str:
         if len(place) > 1 and place[-1] in Settings.model_fields:
             table = f"[[{place[0]}]]" if isinstance(place[1], int) else f"[{'.'.join(map(str, place[:-1]))}]"
             return f"is below {table}, so it counts as part of that table; move the line above the first table"
-        return "unknown setting" + (_meant_of_table(place) or _meant(".".join(map(str, place))))
+        return "unknown setting" + (_meant_of_table(place) or _suggest_setting(".".join(map(str, place))))
     if kind in {"tuple_type", "list_type"}:
         tables = len(place) == 1 and bool(_table_of(place))
         return f"must be a list of tables, each under [[{place[0]}]]" if tables else 'must be a list: ["…"]'
@@ -573,7 +573,7 @@ def _meant_of_table(place: tuple[int | str, ...]) -> str:
     return f"; did you mean {meant[0]}?" if meant else ""
 
 
-def _meant(name: str) -> str:
+def _suggest_setting(name: str) -> str:
     """The setting that a misspelt name may mean."""
     known = [
         f"{name}.{inner}" for name, field in Settings.model_fields.items() for inner in _fields_of(field.annotation)

@@ -49,7 +49,7 @@ class SettingsFile(Struct, frozen=True):
     text: str
     values: JsonObject
 
-    def blamed(self, error: ValidationError, said: Callable[[ErrorDetails], str] = wrong) -> ConfigurationError:
+    def locate_errors(self, error: ValidationError, said: Callable[[ErrorDetails], str] = wrong) -> ConfigurationError:
         """What is wrong with the settings, each with the variable or line that it comes from."""
         problems = []
         for problem in error.errors(include_url=False):
@@ -99,10 +99,10 @@ def _refuse_unknown_variables() -> None:
     known = {f"{PREFIX}{name.upper()}" for name in NAMES | _ELSEWHERE}
     for name in os.environ:
         if name.upper().startswith(PREFIX) and name.partition("__")[0] not in known:
-            raise ConfigurationError(f"environment variable {name}: {unknown(name.upper(), known)}")
+            raise ConfigurationError(f"environment variable {name}: {describe_unknown_setting(name.upper(), known)}")
 
 
-def unknown(name: str, known: Collection[str]) -> str:
+def describe_unknown_setting(name: str, known: Collection[str]) -> str:
     """The error for an unknown setting, with the one that was probably meant."""
     meant = get_close_matches(name, known, 1)
     return f"unknown setting; did you mean {meant[0]}?" if meant else "unknown setting"

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 from msgspec import Struct
 from pydantic import Field, ValidationError, create_model
 
-from switchboard.app.settings_file import NAMES, PREFIX, read_settings_file, unknown
+from switchboard.app.settings_file import NAMES, PREFIX, describe_unknown_setting, read_settings_file
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 
@@ -49,7 +49,9 @@ def find_whereabouts() -> Whereabouts:
     """Read from the settings. Raises ConfigurationError; of all other settings only the names are checked."""
     file = read_settings_file()
     if strange := next((name for name in file.values if name not in NAMES), None):
-        raise ConfigurationError(f"{file.place((strange,)) or file.path}: {strange}: {unknown(strange, NAMES)}")
+        raise ConfigurationError(
+            f"{file.place((strange,)) or file.path}: {strange}: {describe_unknown_setting(strange, NAMES)}"
+        )
     usual: JsonObject = {"host": HOST, "port": PORT, "data_dir": default_data_dir()}
     found = {name: os.environ.get(f"{PREFIX}{name.upper()}") or file.values.get(name, usual[name]) for name in usual}
     match found:
@@ -61,7 +63,7 @@ def find_whereabouts() -> Whereabouts:
     try:
         return Whereabouts(**checked.model_validate(found).model_dump())
     except ValidationError as error:
-        raise file.blamed(error) from error
+        raise file.locate_errors(error) from error
 
 
 def url_of(host: str, port: int) -> str:

@@ -113,7 +113,7 @@ class _Place(Struct, frozen=True):
         async with lab.switchboard(self.directory, "up", more=more) as running:
             yield running
 
-    async def routed(self, up: lab.ReadyProcess) -> float:
+    async def time_routing(self, up: lab.ReadyProcess) -> float:
         """Post a message; returns the milliseconds until its butler begins."""
         [message] = lab.messages(1, 1, token_urlsafe(8))
         message["event"]["external_thread_id"] = message["event"]["external_event_id"]
@@ -121,9 +121,9 @@ class _Place(Struct, frozen=True):
         async with self.http.post(f"{up.url}/v1/ingest", json=message, headers=up.headers) as response:
             response.raise_for_status()
             request_id = UUID((await response.json())["request_id"])
-        return (await self._started(request_id) - began) * 1000
+        return (await self._wait_for_start(request_id) - began) * 1000
 
-    async def _started(self, request_id: UUID) -> float:
+    async def _wait_for_start(self, request_id: UUID) -> float:
         ends = perf_counter() + _DEADLINE
         while perf_counter() < ends:
             if (started := await self.database.value(_STARTED, request_id)) is not None:
@@ -152,12 +152,12 @@ async def _by_api(place: _Place, kind: ApiKind, messages: int) -> ClassifyResult
     routed, bare = [], []
     async with place.up(place.spec(kind)) as up, sdk(kind, place.llm) as ask:
         for _ in range(_WARMING):
-            await place.routed(up)
+            await place.time_routing(up)
         body = await last_request(place.http, place.llm)
         for _ in range(_WARMING):
             await ask(body)
         for _ in range(messages):
-            routed.append(await place.routed(up))
+            routed.append(await place.time_routing(up))
             began = perf_counter()
             await ask(body)
             bare.append((perf_counter() - began) * 1000)
@@ -198,9 +198,9 @@ async def _by_cli(place: _Place, kind: CliKind, plan: ClassifyWorkload) -> Class
     spec = place.spec(kind, path)
     routed, bare, called = [], [], []
     async with place.up(spec) as up:
-        await place.routed(up)  # the first also starts our MCP server
+        await place.time_routing(up)  # the first also starts our MCP server
         for _ in range(plan.runs):
-            routed.append(await place.routed(up))
+            routed.append(await place.time_routing(up))
             bare.append(await _run(spec, await _request(place, up), offered=False))
             called.append(await _run(spec, await _request(place, up), offered=True))
     return ClassifyResult(kind, tuple(routed), tuple(bare), tuple(called))

@@ -99,7 +99,7 @@ async def _waits(
         count = round(_PLACES / TURN_S * (seconds + 3))
         await _submit(http, (flood(mark, n) for n in range(count)))
     await _quietly(http, mark, seconds)
-    await _settled(database)
+    await _wait_until_idle(database)
     return [row[0] for row in await database.rows(_WAITS, f"quiet-{mark}")]
 
 
@@ -117,7 +117,7 @@ async def _submit(http: aiohttp.ClientSession, messages: Iterable[JsonObject]) -
         await lab.post(http, "/v1/ingest/batch", {"envelopes": some})
 
 
-async def _settled(database: Database) -> None:
+async def _wait_until_idle(database: Database) -> None:
     while await database.value("select count(*) from lane where state <> 'idle'"):
         await asyncio.sleep(0.1)
 

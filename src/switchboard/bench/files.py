@@ -51,12 +51,12 @@ async def measure(size_mb: float) -> FileTransferResult:
             process = await _connector(server.url, tokens[0], size)
             try:
                 async with _client(server.url, tokens[1]) as butler:
-                    before = await _sent(process)
-                    await _taken(operator, butler, _SMALL, 1)
+                    before = await _send_next_file(process)
+                    await _check_received_file(operator, butler, _SMALL, 1)
                     server_before, began = lab.peak_mb(server.pid), perf_counter()
-                    after = await _sent(process)
+                    after = await _send_next_file(process)
                     in_s, server_in, began = perf_counter() - began, lab.peak_mb(server.pid), perf_counter()
-                    await _taken(operator, butler, size, 2)
+                    await _check_received_file(operator, butler, size, 2)
                     out_s, server_out = perf_counter() - began, lab.peak_mb(server.pid)
             finally:
                 if process.returncode is None:
@@ -86,7 +86,7 @@ async def _connector(url: str, token: str, size: int) -> Process:
     )
 
 
-async def _sent(process: Process) -> float:
+async def _send_next_file(process: Process) -> float:
     """Send the next file; returns the connector's peak memory after that."""
     if process.stdin is None or process.stdout is None:
         raise TypeError("the connector has pipes")
@@ -97,7 +97,7 @@ async def _sent(process: Process) -> float:
     return float(line)
 
 
-async def _taken(operator: httpx2.AsyncClient, butler: httpx2.AsyncClient, size: int, count: int) -> None:
+async def _check_received_file(operator: httpx2.AsyncClient, butler: httpx2.AsyncClient, size: int, count: int) -> None:
     """Let the butler read the file of the newest message, and check that it is what was sent."""
     found = (await operator.get("/v1/messages")).json()["messages"]
     message = (await operator.get(f"/v1/messages/{found[0]['request_id']}")).json()

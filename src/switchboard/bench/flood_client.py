@@ -97,11 +97,11 @@ def _nothing(_: str) -> tuple[bytes, ...]:
     return ()
 
 
-def _upgraded(_: str) -> tuple[bytes, ...]:
+def _handshake_only(_: str) -> tuple[bytes, ...]:
     return (_HANDSHAKE,)
 
 
-def _repeated(data: bytes) -> Callable[[int], bytes]:
+def _repeat_data(data: bytes) -> Callable[[int], bytes]:
     whole = data * (_CHUNK // len(data))
     return lambda _: whole
 
@@ -116,23 +116,23 @@ def _messages(number: int) -> bytes:
 
 
 FLOODS: Final[Mapping[str, Flood]] = {
-    "requests in a row": Flood(_STRANGERS, _nothing, _repeated(_REQUESTS)),
-    "requests in a row, answers unread": Flood(_STRANGERS, _nothing, _repeated(_REQUESTS), answered=False),
-    "requests in a row, then gone": Flood(_STRANGERS, _nothing, _repeated(_REQUESTS), answered=False, again=True),
+    "requests in a row": Flood(_STRANGERS, _nothing, _repeat_data(_REQUESTS)),
+    "requests in a row, answers unread": Flood(_STRANGERS, _nothing, _repeat_data(_REQUESTS), answered=False),
+    "requests in a row, then gone": Flood(_STRANGERS, _nothing, _repeat_data(_REQUESTS), answered=False, again=True),
     "requests, one at a time": Flood(_STRANGERS, _nothing, lambda _: _REQUEST, again=True),
     "no requests": Flood(_STRANGERS, _nothing, lambda _: b"\x16\x03\x01\x02\0", again=True),
-    "control frames before sign-in": Flood(_STRANGERS, _upgraded, _repeated(_PING + _PONG)),
-    "control frames before sign-in, unread": Flood(_STRANGERS, _upgraded, _repeated(_PING), answered=False),
-    "texts before sign-in": Flood(_STRANGERS, _upgraded, _repeated(_text({"hello": "there"}))),
+    "control frames before sign-in": Flood(_STRANGERS, _handshake_only, _repeat_data(_PING + _PONG)),
+    "control frames before sign-in, unread": Flood(_STRANGERS, _handshake_only, _repeat_data(_PING), answered=False),
+    "texts before sign-in": Flood(_STRANGERS, _handshake_only, _repeat_data(_text({"hello": "there"}))),
     "refused handshakes": Flood(
         _STRANGERS, _nothing, lambda _: _HANDSHAKE.replace(b"Version: 13", b"Version: 12"), again=True
     ),
     "bad handshakes": Flood(_STRANGERS, _nothing, lambda _: _HANDSHAKE.replace(b"AAAA==", b"="), again=True),
-    "bad frames": Flood(_STRANGERS, _upgraded, lambda _: b"\xf3\x80\0\0\0\0", again=True),
-    "texts that are none": Flood(_STRANGERS, _upgraded, lambda _: b"\x81\x81\0\0\0\0\xff", again=True),
-    "one token: control frames": Flood(_OF_ONE_TOKEN, _signed_in, _repeated(_PING + _PONG)),
-    "one token: pings": Flood(_OF_ONE_TOKEN, _signed_in, _repeated(_request("ping", {}))),
-    "one token: histories": Flood(_OF_ONE_TOKEN, _signed_in, _repeated(_request("chat.history", {"session": "s1"}))),
+    "bad frames": Flood(_STRANGERS, _handshake_only, lambda _: b"\xf3\x80\0\0\0\0", again=True),
+    "texts that are none": Flood(_STRANGERS, _handshake_only, lambda _: b"\x81\x81\0\0\0\0\xff", again=True),
+    "one token: control frames": Flood(_OF_ONE_TOKEN, _signed_in, _repeat_data(_PING + _PONG)),
+    "one token: pings": Flood(_OF_ONE_TOKEN, _signed_in, _repeat_data(_request("ping", {}))),
+    "one token: histories": Flood(_OF_ONE_TOKEN, _signed_in, _repeat_data(_request("chat.history", {"session": "s1"}))),
     "one token: messages": Flood(_OF_ONE_TOKEN, _signed_in, _messages),
 }
 TEXTS: Final = f"{_TEXTS} texts of {_TEXT_BYTES // 1000} KB for a model"
@@ -213,7 +213,7 @@ async def _post_texts(url: str, token: str, started: Callable[[], Awaitable[floa
     return sum(map(len, texts))
 
 
-async def _started() -> float:
+async def _wait_for_start() -> float:
     sys.stdout.write("connected\n")
     sys.stdout.flush()
     return float(await asyncio.to_thread(sys.stdin.readline))
@@ -223,10 +223,10 @@ async def _main(url: str, name: str) -> None:
     token = os.environ[TOKEN]
     os.nice(10)  # who measures, on the same core, comes first
     if name == TEXTS:
-        sent, opened = await _post_texts(url, token, _started), _TEXTS
+        sent, opened = await _post_texts(url, token, _wait_for_start), _TEXTS
     else:
         client = _Client(url, token, FLOODS[name])
-        await client.run(_started)
+        await client.run(_wait_for_start)
         sent, opened = client.sent, client.opened
     sys.stdout.write(json.dumps({"sent_mb": sent / 1e6, "opened": opened}) + "\n")
 

@@ -127,26 +127,26 @@ async def measure(plan: FloodPlan, say: Callable[[str], None]) -> list[FloodResu
     results = []
     for name in plan.floods or names():
         say(name)
-        results.append(await _measured(name, plan))
+        results.append(await _measure_flood(name, plan))
     return results
 
 
-async def _measured(name: str, plan: FloodPlan) -> FloodResult:
+async def _measure_flood(name: str, plan: FloodPlan) -> FloodResult:
     async with AsyncExitStack() as stack:
         place = stack.enter_context(lab.home(_TEAM))
         log = place / "log"
         up = await stack.enter_async_context(_house(place, log))
         stack.enter_context(_on_core(0))
-        prober = await stack.enter_async_context(_started("flood_prober", up, await _token(up, "prober")))
+        prober = await stack.enter_async_context(_run_module("flood_prober", up, await _token(up, "prober")))
         token = up.token if name == TEXTS else await _token(up, "flood")
-        client = await stack.enter_async_context(_started("flood_client", up, token, name))
-        await _probed(prober, 3.0)  # everything is warm from here on
-        idle = await _probed(prober, plan.seconds)
+        client = await stack.enter_async_context(_run_module("flood_client", up, token, name))
+        await _probe_server(prober, 3.0)  # everything is warm from here on
+        idle = await _probe_server(prober, plan.seconds)
         before, written = _memory_mb(up.pid), log.stat().st_size
         memory = asyncio.create_task(_most_and_settled(up.pid, plan.seconds))
         await _tell(client, plan.seconds)
-        during = await _probed(prober, plan.seconds)
-        after = await _probed(prober, max(plan.watch, 1.0))
+        during = await _probe_server(prober, plan.seconds)
+        after = await _probe_server(prober, max(plan.watch, 1.0))
         most, settled = await memory
         sent = json.loads(await _line(client))
         lines = _lines(log, written)
@@ -185,13 +185,13 @@ async def _token(up: lab.ReadyProcess, name: str) -> str:
 
 
 @asynccontextmanager
-async def _started(module: str, up: lab.ReadyProcess, token: str, *arguments: str) -> AsyncIterator[Process]:
+async def _run_module(module: str, up: lab.ReadyProcess, token: str, *arguments: str) -> AsyncIterator[Process]:
     command = ("-m", f"switchboard.bench.{module}", up.url, *arguments)
     async with lab.program({**os.environ, TOKEN: token}, *command) as (process, _, _):
         yield process
 
 
-async def _probed(prober: Process, seconds: float) -> Answers:
+async def _probe_server(prober: Process, seconds: float) -> Answers:
     await _tell(prober, seconds)
     return msgspec.json.decode(await _line(prober), type=Answers)
 

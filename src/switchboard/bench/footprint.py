@@ -116,10 +116,10 @@ async def count_statements(place: Path, counted_s: float) -> Mapping[str, int]:
         with log.open("rb") as file:
             file.seek(before)
             lines = file.read().decode(errors="replace").splitlines()
-    return Counter(text for line in lines if (text := _executed(line)) is not None)
+    return Counter(text for line in lines if (text := _executed_statement(line)) is not None)
 
 
-def _executed(line: str) -> str | None:
+def _executed_statement(line: str) -> str | None:
     """The statement, if the line says that one was executed and not only parsed or bound."""
     _, found, rest = line.partition(" ms  ")
     how, _, text = rest.partition(": ")

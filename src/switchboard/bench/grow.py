@@ -142,8 +142,8 @@ class Growing:
         claimed: list[float] = []
         worker = await processes.register(self._database, NewProcess("worker", tuple(KINDS), "bench", 0, "", 3600))
         for _ in range(_CLAIMS):
-            accepted.append(await timed(partial(self._accept, 1)))
-            claimed.append(await timed(partial(lanes.claim, self._database, worker, list(KINDS), _PLACES)))
+            accepted.append(await time_look_up(partial(self._accept, 1)))
+            claimed.append(await time_look_up(partial(lanes.claim, self._database, worker, list(KINDS), _PLACES)))
         await lanes.release_worker(self._database, worker)
         return {"accept one message": median(accepted), "claim": median(claimed)}
 
@@ -184,7 +184,7 @@ async def sizes(database: Database, messages: int) -> tuple[Size, ...]:
 async def look(runtime: Runtime, messages: int) -> dict[str, float]:
     """Milliseconds of every list and look-up, each the median of several."""
     middle = await runtime.database.value(_IN_THE_MIDDLE, messages // 2)
-    return {name: await repeated(act) for name, act in look_ups(runtime, middle).items()}
+    return {name: await median_time(act) for name, act in look_ups(runtime, middle).items()}
 
 
 def look_ups(runtime: Runtime, one: UUID) -> dict[str, LookUp]:
@@ -223,13 +223,13 @@ def look_ups(runtime: Runtime, one: UUID) -> dict[str, LookUp]:
     }
 
 
-async def repeated(act: LookUp) -> float:
+async def median_time(act: LookUp) -> float:
     """The median of several times in milliseconds; only the first time of a slow look-up."""
-    first = await timed(act)
-    return first if first > _SLOW_MS else median([await timed(act) for _ in range(_CLAIMS)])
+    first = await time_look_up(act)
+    return first if first > _SLOW_MS else median([await time_look_up(act) for _ in range(_CLAIMS)])
 
 
-async def timed(act: LookUp) -> float:
+async def time_look_up(act: LookUp) -> float:
     """Milliseconds. A look-up that is abandoned (a statement has 60 s) counts with the time until then."""
     began = perf_counter()
     with suppress(Unavailable):

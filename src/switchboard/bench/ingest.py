@@ -119,7 +119,7 @@ async def _batches(running: lab.ReadyProcess, mark: str, size: int, seconds: flo
     def caller(connection: Connection) -> Callable[[], Awaitable[int]]:
         async def submit() -> int:
             some = itertools.islice(endless, size)
-            return answered(await connection.post(batch_of(some)))
+            return count_new_messages(await connection.post(batch_of(some)))
 
         return submit
 
@@ -161,7 +161,7 @@ def batch_of(some: Iterable[str]) -> bytes:
     return _CALL.replace(_BATCH, ", ".join(some)).encode()
 
 
-def answered(body: bytes) -> int:
+def count_new_messages(body: bytes) -> int:
     """The number of newly stored messages according to the answer of `ingest_batch`."""
     return body.count(_TAKEN)
 

@@ -95,8 +95,8 @@ async def measure(messages: int) -> ModelTurnResult:
         ask = await stack.enter_async_context(sdk("openai", llm))
         tell = await stack.enter_async_context(sdk("openai", teller.url))
         acts: tuple[Callable[[], Awaitable[float]], ...] = (
-            lambda: _answered(http, up, "Good morning!"),
-            lambda: _answered(http, up, _WITH_A_TOOL),
+            lambda: _time_reply(http, up, "Good morning!"),
+            lambda: _time_reply(http, up, _WITH_A_TOOL),
             lambda: _bare(ask, http, llm),
             lambda: _first_delta(http, up, timed),
             lambda: _bare_delta(tell, teller, timed),
@@ -128,7 +128,7 @@ async def _first_delta(http: aiohttp.ClientSession, up: lab.ReadyProcess, timed:
     """Milliseconds until the first text of a reply arrives in its stream."""
     message = lab.message(token_urlsafe(8), token_urlsafe(8))
     message["sender"]["identity"] = "reader"
-    url, headers = f"{up.url}/v1/messages/{await _posted(http, up, message)}/stream", up.headers
+    url, headers = f"{up.url}/v1/messages/{await _post_message(http, up, message)}/stream", up.headers
     took: float | None = None
     async with asyncio.timeout(60), http.get(url, headers=headers) as response:
         response.raise_for_status()
@@ -160,18 +160,18 @@ async def _bare_delta(tell: BareAsk, teller: ScriptedLlm, timed: _Timed) -> floa
     return took
 
 
-async def _posted(http: aiohttp.ClientSession, up: lab.ReadyProcess, message: JsonObject) -> str:
+async def _post_message(http: aiohttp.ClientSession, up: lab.ReadyProcess, message: JsonObject) -> str:
     async with http.post(f"{up.url}/v1/ingest", json=message, headers=up.headers) as response:
         response.raise_for_status()
         return str((await response.json())["request_id"])
 
 
-async def _answered(http: aiohttp.ClientSession, up: lab.ReadyProcess, text: str) -> float:
+async def _time_reply(http: aiohttp.ClientSession, up: lab.ReadyProcess, text: str) -> float:
     """Milliseconds from a message, in a new conversation, to its reply."""
     message = lab.message(token_urlsafe(8), token_urlsafe(8))
     message["payload"]["normalized_text"] = text
     began = perf_counter()
-    request_id = await _posted(http, up, message)
+    request_id = await _post_message(http, up, message)
     url = f"{up.url}/v1/messages/{request_id}/replies?wait_s=30"
     async with asyncio.timeout(60), http.get(url, headers=up.headers) as response:
         response.raise_for_status()

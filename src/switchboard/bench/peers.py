@@ -39,7 +39,7 @@ def loader(name: PeerName) -> Callable[[Sequence[Rule]], First]:
     return partial(PEERS[name].use, import_module(PEERS[name].module))
 
 
-def _wanted(rule: Rule) -> Iterator[tuple[str, str]]:
+def _facts_of_rule(rule: Rule) -> Iterator[tuple[str, str]]:
     """Every fact that must be equal, including the channel."""
     if rule.channel != "*":
         yield "channel", rule.channel
@@ -50,7 +50,9 @@ def _wanted(rule: Rule) -> Iterator[tuple[str, str]]:
 def _rule_engine(module: Any, rules: Sequence[Rule]) -> First:
     """One compiled expression per rule, tried one after the other; the engine has no rule sets."""
     context = module.Context(default_value=None, resolver=module.resolve_item)
-    expressions = (" and ".join(f"{key} == {json.dumps(value)}" for key, value in _wanted(rule)) for rule in rules)
+    expressions = (
+        " and ".join(f"{key} == {json.dumps(value)}" for key, value in _facts_of_rule(rule)) for rule in rules
+    )
     compiled = [module.Rule(expression, context=context) for expression in expressions]
     named = [(one.matches, rule.name) for one, rule in zip(compiled, rules, strict=True)]
     return lambda facts: next((name for matches, name in named if matches(facts)), None)
@@ -89,7 +91,7 @@ def _table(rules: Sequence[Rule]) -> Mapping[str, object]:
 
 def _row(rule: Rule) -> Mapping[str, str]:
     """An empty cell matches anything."""
-    wanted = {key: json.dumps(value) for key, value in _wanted(rule)}
+    wanted = {key: json.dumps(value) for key, value in _facts_of_rule(rule)}
     return {"_id": str(rule.rule_id), "rule": json.dumps(rule.name), **dict.fromkeys(_FACTS, ""), **wanted}
 
 

@@ -125,7 +125,7 @@ def _write_teams(directory: Path) -> None:
         (directory / f"{team['team']['name']}.json").write_text(json.dumps(team), encoding="utf-8")
 
 
-def _edited(rule: Rule, n: int) -> Rule:
+def _edit_rule(rule: Rule, n: int) -> Rule:
     """The rule after the `n`-th edit, with a new name and a different target."""
     if rule.team_id in _SUB_TEAMS:
         target = Target(system_id=SystemId(f"System1/{rule.team_id}-{n // 2 % 2}"))
@@ -140,7 +140,7 @@ async def _edit(database: Database, plan: PropagationWorkload, log: _Log) -> Non
     began = perf_counter()
     for n in range(1, round(plan.seconds * plan.edits_per_s) + 1):
         await asyncio.sleep(max(0.0, began + n / plan.edits_per_s - perf_counter()))
-        edited = [_edited(rule, n) for rule in rules]
+        edited = [_edit_rule(rule, n) for rule in rules]
         changes = [RuleChange(*pair) for pair in zip(rules, edited, strict=True)]
         version, _ = await store.write(database, changes, by=_BY)
         log.committed[version] = perf_counter()

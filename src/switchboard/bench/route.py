@@ -178,7 +178,7 @@ def _edits(index: RoutingIndex, size: int, rounds: int) -> Mapping[Edit, list[in
         if place < size // 10 and place not in present:
             old = replace(old, targets=_TO_MIDDLE)
         fresh = _rule(3 * size + nth, size + 2 * nth, _ROOT, _TO_ROOT)
-        channel, filters = _wanted(size + 2 * nth + 1)
+        channel, filters = _condition_for(size + 2 * nth + 1)
         moved = replace(old, channel=channel, filters=filters, priority=old.priority + 1, targets=_TO_BOTH)
         edits: tuple[tuple[Edit, RuleChange], ...] = (
             ("create a rule", RuleChange(None, fresh)),
@@ -217,13 +217,13 @@ def rules(size: int) -> Iterator[Rule]:
 
 
 def _rule(number: int, person: int, team_id: TeamId, targets: tuple[Target, ...]) -> Rule:
-    channel, filters = _wanted(person)
+    channel, filters = _condition_for(person)
     created_at = _START + timedelta(seconds=number)
     name = f"rule {number}"
     return Rule(UUID(int=number), team_id, name, channel, filters, targets, created_at, priority=person % 5)
 
 
-def _wanted(person: int) -> tuple[str, dict[str, str]]:
+def _condition_for(person: int) -> tuple[str, dict[str, str]]:
     """Channel and filters of a person's rule, in six forms typical of a household."""
     number, mail = str(10**9 + person), f"p{person}@example.com"
     return (
@@ -238,7 +238,7 @@ def _wanted(person: int) -> tuple[str, dict[str, str]]:
 
 def message(person: int) -> MessageFacts:
     number, mail = str(10**9 + person), f"p{person}@example.com"
-    if _wanted(person)[0] == "email":
+    if _condition_for(person)[0] == "email":
         own = {"email_sender": mail, "email_domain": "example.com", "email_to": "me@example.com", "email_auth": "pass"}
         return {"channel": "email", "endpoint": "gmail:user:me@example.com", "sender": mail, **own}
     chat = {"telegram_chat_id": number, "telegram_user_id": number, "telegram_chat_type": "private"}

@@ -45,11 +45,11 @@ async def measure(rounds: int = 3) -> StartResult:
             async with lab.switchboard(place, "up") as second:
                 warm.append(second.ready_s)
                 memory.append(lab.resident_mb(second.pid) or 0.0)
-            polled.append(await _polled(place))
+            polled.append(await _time_first_poll(place))
     return StartResult(median(cold), median(warm), median(imports), median(memory) or None, median(polled))
 
 
-async def _polled(place: Path) -> float:
+async def _time_first_poll(place: Path) -> float:
     """With an account whose token was made by an earlier start."""
     more, took = {"SWITCHBOARD_CHANNELS_DIR": str(place / "channels.d")}, 0.0
     async with BotApi() as api:

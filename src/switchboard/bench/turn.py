@@ -66,12 +66,12 @@ async def _latencies(place: Path, n: int, seconds: float) -> list[float]:
         async with asyncio.TaskGroup() as posts:
             async for i in lab.steadily(len(messages), RATE):
                 posts.create_task(lab.post(http, "/v1/ingest", messages[i]))
-        await _settled(http)
+        await _wait_until_idle(http)
     async with lab.database(place, 1) as database:
         return [row[0] for row in await database.rows(_LATENCIES, f"t{n}-%")]
 
 
-async def _settled(http: aiohttp.ClientSession) -> None:
+async def _wait_until_idle(http: aiohttp.ClientSession) -> None:
     while True:
         async with http.get("/v1/books?now=true") as response:
             if (await response.json())["in_flight"] == 0:

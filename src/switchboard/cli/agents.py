@@ -33,10 +33,10 @@ def show_agent(system: System) -> None:
     """Show one agent."""
     agents = ask(lambda client: client.whole("/v1/agents", "agents"))["agents"]
     agent = one_of(agents, "system_id", butler(system), "agent")
-    show(agent, details(_told(agent)))
+    show(agent, details(_agent_details(agent)))
 
 
-def _told(agent: Json) -> Iterator[tuple[str, object]]:
+def _agent_details(agent: Json) -> Iterator[tuple[str, object]]:
     names = ("system_id", "team_id", "engine", "description", "capabilities", "active", "answered", "dead", "in_flight")
     for name in (*names, "liveness", "why", "endpoint"):
         value = agent.get(name)

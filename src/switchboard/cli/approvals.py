@@ -14,7 +14,7 @@ from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.output import Cursor, Json, clean, details, one_line, show, show_page, state, table, when
 from switchboard.core.text.outside import outside_json
-from switchboard.core.turns.asking import displayed
+from switchboard.core.turns.asking import render_arguments
 
 app = typer.Typer(
     help="What butlers ask people: list, show, approve or refuse calls of tools, answer questions.",
@@ -63,7 +63,7 @@ def list_approvals(
 def show_approval(approval_id: ApprovalId) -> None:
     """Show what is asked in full: the call with all of its arguments, or the question."""
     found = ask_about("approval", approval_id, lambda client, one: client.get(f"/v1/approvals/{one}"))
-    show(found, details(_rows(found)), f"\n{displayed(found['arguments'])}")
+    show(found, details(_rows(found)), f"\n{render_arguments(found['arguments'])}")
 
 
 @app.command("approve")
@@ -110,4 +110,4 @@ def _rows(a: Json) -> list[tuple[str, object]]:
 
 def _decide(approval_id: str, how: str, body: Mapping[str, str]) -> None:
     a = ask_about("approval", approval_id, lambda client, one: client.post(f"/v1/approvals/{one}/{how}", body))
-    show(a, f"{a['state']}: {clean(a['tool'])}\n{displayed(a['arguments'])}")
+    show(a, f"{a['state']}: {clean(a['tool'])}\n{render_arguments(a['arguments'])}")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 from msgspec.structs import asdict, replace
 
-from switchboard.cli.output import FAILED, OK, done, errors, out, print_json, table, wants_json
+from switchboard.cli.output import FAILED, OK, errors, exit_unless_ok, out, print_json, table, wants_json
 from switchboard.cli.processes.long_running import fast_loop, spare_the_collector
 from switchboard.distribution import install_command
 from switchboard.domain.errors import ConfigurationError
@@ -50,15 +50,15 @@ def ingest(*, rounds: Rounds = 5, seconds: Seconds = 2.0) -> None:
         ("pgbench, 64 clients, single-row inserts", result.rate(pgbench), None, None),
         ("FastAPI endpoint that stores nothing", result.rate(nothing), result.ratio(nothing, pgbench), 1.0),
         *(
-            (f"ingest_batch over MCP, {size} messages", *_rated(result, lambda r, size=size: r.batches[size]))
+            (f"ingest_batch over MCP, {size} messages", *_rate_and_ratios(result, lambda r, size=size: r.batches[size]))
             for size in module.BATCHES
         ),
-        ("single POSTs, 64 clients", *_rated(result, lambda r: r.single)),
+        ("single POSTs, 64 clients", *_rate_and_ratios(result, lambda r: r.single)),
     ]
     _show(("what", "per second", "x pgbench", "x empty endpoint"), rows)
 
 
-def _rated(result: Any, of: Any) -> tuple[float, float, float]:
+def _rate_and_ratios(result: Any, of: Any) -> tuple[float, float, float]:
     return result.rate(of), result.ratio(of, lambda r: r.pgbench), result.ratio(of, lambda r: r.nothing)
 
 
@@ -118,7 +118,7 @@ def fair(*, rounds: Rounds = 3, seconds: Seconds = 10.0) -> None:
         for name, ratio in ratios.items()
     ]
     _show(("while", "p50", "p99", "x p99 without a flood"), rows)
-    done(OK if max(ratios.values()) <= _FAIR else FAILED)
+    exit_unless_ok(OK if max(ratios.values()) <= _FAIR else FAILED)
 
 
 @app.command()
@@ -154,7 +154,7 @@ def floods(
     health = ("health p99 idle", "health during", "health after")
     chats = ("chat p50 idle", "chats during", "chats after", "chat p99 idle", "chat p99 during")
     _show(("flood", "MB", "MB 10 s after", *health, *chats, "log lines", "tracebacks", "sent MB"), rows)
-    done(OK if all(module.is_borne(one, (seconds + watch) / 60) for one in results) else FAILED)
+    exit_unless_ok(OK if all(module.is_borne(one, (seconds + watch) / 60) for one in results) else FAILED)
 
 
 @app.command()
@@ -229,7 +229,7 @@ def files(
     ]
     shown = [(what, f"{grew or 0:.1f} MB", (grew or 0) / megabytes, f"{took:.2f} s") for what, grew, took in rows]
     _show(("what", "memory", "x file", "took"), shown)
-    done(OK if all((grew or 0) < megabytes * _SHARE for _, grew, _ in rows) else FAILED)
+    exit_unless_ok(OK if all((grew or 0) < megabytes * _SHARE for _, grew, _ in rows) else FAILED)
 
 
 @app.command()
@@ -247,7 +247,7 @@ def propagation(*, seconds: Seconds = 10.0) -> None:
         rows.append((how, *waits, result.edits, result.messages, result.lost, result.torn))
         good &= not result.lost and not result.torn and result.percentile(99) <= _PROMISED_MS
     _show(("how", "p50", "p99", "most", "edits", "messages", "lost", "torn"), rows)
-    done(OK if good else FAILED)
+    exit_unless_ok(OK if good else FAILED)
 
 
 @app.command()
@@ -282,7 +282,7 @@ def classify(
         module.measure(module.ClassifyWorkload(messages, runs, {"claude-code": claude, "codex": codex}))
     )
     columns = ("kind", "what", "p50 ms", "p99 ms", "x bare p50", "x bare p99")
-    _show(columns, [row for result in results for row in _classified(result)])
+    _show(columns, [row for result in results for row in _classification_rows(result)])
 
 
 @app.command("model-turn")
@@ -369,7 +369,7 @@ def channels(
         *((f"start {name}, s", seconds, None, None) for name, seconds in result.ready_s.items()),
     ]
     _show(("what", "measured", "second", "x bare bot"), rows)
-    done(OK if flood.answered == flood.messages and not flood.out_of_order else FAILED)
+    exit_unless_ok(OK if flood.answered == flood.messages and not flood.out_of_order else FAILED)
 
 
 @app.command()
@@ -398,7 +398,7 @@ def grow(
     _show(tuple(times[0]), [tuple(row.values()) for row in times])
 
 
-def _classified(result: Any) -> list[tuple[object, ...]]:
+def _classification_rows(result: Any) -> list[tuple[object, ...]]:
     """One row for each way of asking the model, the bare client first."""
     if result.missing:
         return [(result.kind, result.missing, None, None, None, None)]

@@ -198,7 +198,7 @@ class Client:
     async def get(self, path: str, params: Mapping[str, object] | None = None, *, timeout: float = 30.0) -> Json:
         """GET; parameters that are None are left out."""
         given = {name: str(value) for name, value in (params or {}).items() if value is not None}
-        return _decoded(await self.ask("GET", path, params=given, timeout=timeout), self.place)
+        return _decode_json(await self.ask("GET", path, params=given, timeout=timeout), self.place)
 
     async def whole(self, path: str, rows: str, **filters: str) -> Json:
         """A list whose pages hold `rows`, with the rows of all of them."""
@@ -220,20 +220,20 @@ class Client:
     ) -> Json:
         """POST of a JSON body; bytes are of the `media_type`."""
         sent = {"content": body, "headers": {"content-type": media_type}} if isinstance(body, bytes) else {"json": body}
-        return _decoded(await self.ask("POST", path, params=params, timeout=timeout, **sent), self.place)
+        return _decode_json(await self.ask("POST", path, params=params, timeout=timeout, **sent), self.place)
 
     async def put(self, path: str, body: Mapping[str, object], *, timeout: float = 60.0) -> Json:
         """PUT of a JSON body."""
-        return _decoded(await self.ask("PUT", path, json=body, timeout=timeout), self.place)
+        return _decode_json(await self.ask("PUT", path, json=body, timeout=timeout), self.place)
 
     async def patch(self, path: str, body: Mapping[str, object], *, timeout: float = 60.0) -> Json:
         """PATCH with a JSON body."""
-        return _decoded(await self.ask("PATCH", path, json=body, timeout=timeout), self.place)
+        return _decode_json(await self.ask("PATCH", path, json=body, timeout=timeout), self.place)
 
     async def delete(self, path: str, params: Mapping[str, str] | None = None) -> Json:
         """DELETE; {} where the answer has no body."""
         response = await self.ask("DELETE", path, params=params)
-        return _decoded(response, self.place) if response.content else {}
+        return _decode_json(response, self.place) if response.content else {}
 
     async def lines(self, path: str, body: Mapping[str, object], *, timeout: float = 120.0) -> AsyncIterator[Json]:
         """POST whose answer comes as JSON line by line; `timeout` seconds may pass between two lines."""
@@ -277,19 +277,19 @@ class Client:
                 async for chunk in response.aiter_bytes():
                     yield chunk
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            raise self._failed(error) from error
+            raise self._connection_error(error) from error
 
     async def ask(self, method: str, path: str, **more: Any) -> httpx2.Response:
         """Any request; the response is a good one."""
         try:
             response = await self._http.request(method, path, **more)
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            raise self._failed(error) from error
+            raise self._connection_error(error) from error
         if not response.is_success:
             raise _refusal(response, self.place)
         return response
 
-    def _failed(self, error: Exception) -> SwitchboardError:
+    def _connection_error(self, error: Exception) -> SwitchboardError:
         """What it means that there is no answer."""
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
             return no_server(self.place)
@@ -316,7 +316,7 @@ async def ask_about_team(client: Client, path: str, params: Mapping[str, object]
     return page
 
 
-def _decoded(response: httpx2.Response, place: ServerPlace) -> Json:
+def _decode_json(response: httpx2.Response, place: ServerPlace) -> Json:
     try:
         value = response.json()
     except ValueError:

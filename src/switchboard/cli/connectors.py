@@ -24,7 +24,13 @@ def list_connectors() -> None:
     """List every process that serves an account or stands by, as it last reported itself."""
     found = ask(lambda client: client.whole("/v1/connectors", "connectors"))
     rows = (
-        (_account(c), state(c["liveness"]), state(c["state"]), when(c["last_seen_at"], short=True), _said(c))
+        (
+            _account(c),
+            state(c["liveness"]),
+            state(c["state"]),
+            when(c["last_seen_at"], short=True),
+            _version_and_error(c),
+        )
         for c in found["connectors"]
     )
     names = ("account", "connector", "reports", "last seen", "version, error")
@@ -50,5 +56,5 @@ def _account(connector: Json) -> str:
     return f"{connector['channel']}/{connector['endpoint']}"
 
 
-def _said(connector: Json) -> str:
+def _version_and_error(connector: Json) -> str:
     return one_line("  ".join(str(connector[name]) for name in ("version", "error_message") if connector[name]))

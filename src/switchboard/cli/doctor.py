@@ -12,7 +12,7 @@ from rich.text import Text
 from switchboard.app.ops.doctor import check_commands, check_database, check_machine
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import open_client
-from switchboard.cli.output import FAILED, OK, NoServer, clean, done, errors, out, print_json, wants_json
+from switchboard.cli.output import FAILED, OK, NoServer, clean, errors, exit_unless_ok, out, print_json, wants_json
 from switchboard.domain.errors import ConfigurationError, Forbidden, SwitchboardError, Unauthenticated
 from switchboard.ports.checks import CheckResult
 from switchboard.store.checks.books import Told
@@ -35,7 +35,7 @@ def doctor(*, full: Full = False, notify: Notify = False) -> None:
         for finding in findings:
             out().print(_line(finding), soft_wrap=True)
         out().print(summary(bad, sum(finding.status == "warning" for finding in findings)), style="bold")
-    done(FAILED if bad else OK)
+    exit_unless_ok(FAILED if bad else OK)
 
 
 def summary(errors: int, warnings: int) -> str:

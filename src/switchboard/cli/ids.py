@@ -75,7 +75,7 @@ def ask_about(kind: Kind, given: str, work: Callable[[Client, UUID], Awaitable[_
     check_id(given, kind)
 
     async def run(client: Client) -> _T:
-        found = await meant(client, kind, given)
+        found = await resolve_id(client, kind, given)
         try:
             return await work(client, found)
         except NotFound:
@@ -85,7 +85,7 @@ def ask_about(kind: Kind, given: str, work: Callable[[Client, UUID], Awaitable[_
     return ask(run)
 
 
-async def meant(client: Client, kind: Kind, given: str) -> UUID:
+async def resolve_id(client: Client, kind: Kind, given: str) -> UUID:
     """The complete id. Raises NotFound, or InvalidInput if several begin or end so."""
     try:
         return UUID(given)

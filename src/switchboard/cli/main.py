@@ -22,7 +22,7 @@ from typer.main import get_command
 from switchboard import __version__
 from switchboard.cli.output import INTERRUPTED, OK, report, report_usage
 from switchboard.cli.shape import name_values, offer_json
-from switchboard.cli.terminal import set_up_terminal, unwritten
+from switchboard.cli.terminal import handle_write_error, set_up_terminal
 from switchboard.domain.errors import SwitchboardError
 from switchboard.signals import drop_withheld
 
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     set_up_terminal()
     try:
         command = command_line(given)
-        if _wanted(given) not in _LISTENING and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        if _command_name(given) not in _LISTENING and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         code = command.main(args=given, prog_name="switchboard", standalone_mode=False)
         sys.stdout.flush()
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except typer.TyperException as error:
         sys.exit(report_usage(error, as_json=as_json))
     except OSError as error:
-        sys.exit(report(SwitchboardError(unwritten(error))))
+        sys.exit(report(SwitchboardError(handle_write_error(error))))
     except (typer.Abort, KeyboardInterrupt):  # Ctrl-C at a prompt, or before the command has begun
         sys.exit(INTERRUPTED)
     sys.exit(code or OK)
@@ -146,13 +146,13 @@ def build(arguments: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    wanted = _wanted(_words(arguments))
+    wanted = _command_name(_words(arguments))
     for entry in COMMANDS:
         _register(app, entry, in_full=entry.name == wanted)
     return app
 
 
-def _wanted(words: Sequence[str]) -> str | None:
+def _command_name(words: Sequence[str]) -> str | None:
     return next((word for word in words if not word.startswith("-")), None)
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import RenderableType
 
 from switchboard.cli.client import ask
-from switchboard.cli.output import FAILED, Json, clean, done, out, show, state, table, when
+from switchboard.cli.output import FAILED, Json, clean, exit_unless_ok, out, show, state, table, when
 
 app = typer.Typer(help="MCP servers: which tools they have; accept what changes.", no_args_is_help=True)
 
@@ -44,7 +44,7 @@ def show_server(server: Server) -> None:
     show(found, lambda _: _print(found["tools"]))
 
 
-def _chosen(server: str, tools: Sequence[str]) -> list[Json]:
+def _choose_tools(server: str, tools: Sequence[str]) -> list[Json]:
     """The waiting tools with these names, by default all. Raises BadParameter for any other."""
     waiting = {one["tool"]: one for one in _tools(server)["tools"] if one["state"] in _WAITING}
     if unknown := [name for name in tools if name not in waiting]:
@@ -63,7 +63,7 @@ def accept(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not show and ask.")] = False,
 ) -> None:
     """Accept tools that are new or have changed, as the server lists them now, so that they may be used."""
-    chosen = _chosen(server, tools or ())
+    chosen = _choose_tools(server, tools or ())
     if chosen and not yes:
         _confirm(chosen)
     marks = {one["tool"]: one["seen_mark"] for one in chosen}
@@ -79,7 +79,7 @@ def _confirm(chosen: list[Json]) -> None:
         )
     _print(chosen)
     if not typer.confirm("Accept?", err=True):
-        done(FAILED)
+        exit_unless_ok(FAILED)
 
 
 def _tools(server: str) -> Json:

@@ -89,11 +89,11 @@ def show_fact(fact_id: FactId) -> None:
     fact = found["fact"]
     rows: list[tuple[str, object]] = [(name, fact[name]) for name in ("fact_id", "system_id", "space", "author")]
     rows += [("about", fact["subject"]), ("text", fact["text"]), ("since", when(fact["created_at"]))]
-    rows += [("said", _said(one)) for one in found["sources"]]
+    rows += [("said", _source_line(one)) for one in found["sources"]]
     show(found, details(rows))
 
 
-def _said(source: Json) -> str:
+def _source_line(source: Json) -> str:
     if source["text"] is None:
         return "(erased)"
     return f"{when(source['created_at'])}  {one_line(source['text'])}"

@@ -12,7 +12,7 @@ from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.messages.talk import described
 from switchboard.cli.output import Cursor, Json, clean, details, one_line, show, show_page, state, table, when
-from switchboard.cli.saving import saved
+from switchboard.cli.saving import save_file
 from switchboard.core.files.reply_files import reply_name
 from switchboard.domain.ledger import OutboxState
 
@@ -85,7 +85,9 @@ def save(
 async def _save(client: Client, outbox_id: str, to: Path) -> list[Path]:
     reply = await client.get(f"/v1/outbox/{outbox_id}")
     names = [reply_name(one["filename"]) for one in reply.get("files", ())]
-    return [await saved(client.download(f"/v1/outbox/{outbox_id}/files/{n}"), to, name) for n, name in enumerate(names)]
+    return [
+        await save_file(client.download(f"/v1/outbox/{outbox_id}/files/{n}"), to, name) for n, name in enumerate(names)
+    ]
 
 
 @app.command("resend")

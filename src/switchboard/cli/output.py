@@ -364,15 +364,15 @@ class _Lines(Struct, frozen=True):
         return list(range(max(1, sum(end <= room for end in ends))))
 
     def _lines(self, row: Sequence[Text], first: Sequence[int], second: Sequence[int]) -> RenderResult:
-        line = self._joined(row, first)
+        line = self._join_cells(row, first)
         line.overflow = "fold"
         yield line
-        more = self._joined(row, second)
+        more = self._join_cells(row, second)
         if more.plain.strip():
             more.no_wrap, more.overflow = not self.wrap, "fold" if self.wrap else "ellipsis"
             yield Padding(more, (0, 0, 0, 2 * len(_GAP)), expand=False)
 
-    def _joined(self, row: Sequence[Text], columns: Sequence[int]) -> Text:
+    def _join_cells(self, row: Sequence[Text], columns: Sequence[int]) -> Text:
         line = Text()
         for at in columns:
             cell = row[at].copy()
@@ -416,7 +416,7 @@ def _cell(value: object, *, lines: bool = False) -> Text:
     return Text(text if lines else " ".join(text.split("\n")))
 
 
-def done(code: int) -> None:
+def exit_unless_ok(code: int) -> None:
     """End the command with this exit code."""
     if code != OK:
         raise typer.Exit(code)

@@ -52,9 +52,9 @@ def list_plans(
         (
             p["request_id"],
             state(p["state"]),
-            _done(p),
+            _step_progress(p),
             p["system_id"],
-            _spent(p),
+            _token_usage(p),
             "template" if p["source"] == "template" else "router",
             one_line(p["message"]),
         )
@@ -75,7 +75,7 @@ def show_plan(
     """Show the plans for a message: each step, what it needs, and how it ended."""
     found = _plans(request_id)
     if follow:
-        found = _followed(found, request_id)
+        found = _follow_plans(found, request_id)
     show(found, *(part for plan in found["plans"] for part in _plan(plan)))
 
 
@@ -93,7 +93,7 @@ def _plans(request_id: str) -> Json:
     return found
 
 
-def _followed(found: Json, request_id: str) -> Json:
+def _follow_plans(found: Json, request_id: str) -> Json:
     """The final state; until then, a line for each change of a step."""
     told: dict[tuple[str, str], str] = {}
     while True:
@@ -116,12 +116,12 @@ def _change(step: Json) -> Text:
 
 def _plan(plan: Json) -> Iterator[RenderableType]:
     head = Text(f"{clean(plan['system_id'])}: ", style="bold").append(clean(plan["action"]), style="cyan").append("  ")
-    done = f"{_done(plan)} done, " if plan["steps"] else ""
-    head.append(state(plan["state"])).append(f"  {done}{_spent(plan)} tokens{_worked(plan)}", style="not bold")
+    done = f"{_step_progress(plan)} done, " if plan["steps"] else ""
+    head.append(state(plan["state"])).append(f"  {done}{_token_usage(plan)} tokens{_work_time(plan)}", style="not bold")
     yield head.append(f"  ({_SOURCES[plan['source']]})", style="not bold dim")
     if plan["steps"]:
         rows = (
-            (*_begun(s), s["action"], s["target"], _came_of(s), _took(s, plan["began_at"]), _input(s))
+            (*_leading_cells(s), s["action"], s["target"], _came_of(s), _took(s, plan["began_at"]), _input(s))
             for s in plan["steps"]
         )
         columns = ("step", "state", "after", "action", "target", "result", "time", "input")
@@ -133,7 +133,7 @@ def _plan(plan: Json) -> Iterator[RenderableType]:
         yield Text(one_line(note, 400), style="dim")
 
 
-def _begun(step: Json) -> tuple[str, Text, str]:
+def _leading_cells(step: Json) -> tuple[str, Text, str]:
     return step["id"], state(step["state"]), ", ".join(step["needs"])
 
 
@@ -142,10 +142,10 @@ def _took(step: Json, began_at: str) -> str:
     if step["started_at"] is None:
         return ""
     since = datetime.fromisoformat(step["started_at"]) - datetime.fromisoformat(began_at)
-    return f"+{max(since.total_seconds(), 0.0):.1f} s{_worked(step)}"
+    return f"+{max(since.total_seconds(), 0.0):.1f} s{_work_time(step)}"
 
 
-def _worked(one: Json) -> str:
+def _work_time(one: Json) -> str:
     """How long a step, or a plan, has worked; waiting is told apart."""
     if one["seconds"] is None:
         return ""
@@ -159,11 +159,11 @@ def _came_of(step: Json) -> str:
     return ", ".join(filter(None, (size, f"{step['tokens']} tokens" if step["tokens"] else "")))
 
 
-def _done(plan: Json) -> str:
+def _step_progress(plan: Json) -> str:
     return f"{plan['done']}/{max(len(plan['steps']), plan['ended'])}" if plan["steps"] else str(plan["done"])
 
 
-def _spent(plan: Json) -> str:
+def _token_usage(plan: Json) -> str:
     return str(plan["tokens"]) if plan["token_budget"] is None else f"{plan['tokens']} of {plan['token_budget']}"
 
 

@@ -47,13 +47,13 @@ def write_document(path: Path, document: Mapping[str, object]) -> None:
     """Write YAML if the suffix says so, otherwise JSON; atomically."""
     aside = path.with_name(f".{path.name}.part")
     try:
-        aside.write_text(rendered(document, as_yaml=path.suffix.lower() in _YAML), encoding="utf-8")
+        aside.write_text(render_document(document, as_yaml=path.suffix.lower() in _YAML), encoding="utf-8")
         aside.replace(path)
     except OSError as error:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}") from error
 
 
-def rendered(document: Mapping[str, object], *, as_yaml: bool = False) -> str:
+def render_document(document: Mapping[str, object], *, as_yaml: bool = False) -> str:
     """The document as text for reading and editing; `read_document` restores it."""
     if as_yaml:
         return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
@@ -172,12 +172,12 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, object]:
     return found
 
 
-def _unknown(_: _Loader, node: yaml.Node) -> object:
+def _refuse_tag(_: _Loader, node: yaml.Node) -> object:
     raise yaml.constructor.ConstructorError(None, None, f"the tag {node.tag} is not supported here", node.start_mark)
 
 
 _Loader.add_constructor(f"{_TAG}map", _mapping)
-_Loader.add_constructor(None, _unknown)
+_Loader.add_constructor(None, _refuse_tag)
 for _kind_of, _pattern, _first in (
     ("null", r"~|null|", ["~", "n", ""]),
     ("bool", r"true|false", ["t", "f"]),

@@ -14,18 +14,18 @@ from typing import IO
 from switchboard.domain.errors import ConfigurationError
 
 
-async def saved(pieces: AsyncIterator[bytes], to: Path, name: str) -> Path:
+async def save_file(pieces: AsyncIterator[bytes], to: Path, name: str) -> Path:
     """Save the whole file under a free name; nothing of it if it is interrupted.
 
     The directory is created if missing. Raises ConfigurationError if nothing can be written there.
     """
     try:
-        return await _written(pieces, to, name)
+        return await _write_pieces(pieces, to, name)
     except OSError as error:
         raise ConfigurationError(f"{error.filename or to} cannot be written: {error.strerror or error}") from error
 
 
-async def _written(pieces: AsyncIterator[bytes], to: Path, name: str) -> Path:
+async def _write_pieces(pieces: AsyncIterator[bytes], to: Path, name: str) -> Path:
     path, file = _free(to, name)
     try:
         with file:

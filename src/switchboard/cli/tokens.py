@@ -61,7 +61,7 @@ def create(
 
     async def work(client: Client) -> tuple[Json, str | None]:
         token = await client.post("/v1/tokens", given)
-        return token, await _unknown(client, channel=channel, system=system)
+        return token, await _warning_if_unknown(client, channel=channel, system=system)
 
     made, warning = ask(work)
     if warning is not None:
@@ -71,7 +71,7 @@ def create(
     show(made, made["token"])
 
 
-async def _unknown(client: Client, *, channel: str | None, system: str | None) -> str | None:
+async def _warning_if_unknown(client: Client, *, channel: str | None, system: str | None) -> str | None:
     """A warning if the token is for something that does not exist (yet)."""
     if channel is not None:
         try:

@@ -16,7 +16,7 @@ from switchboard.app.logs import set_up_logs
 from switchboard.app.ops.upgrade_check import Trial, UpgradeCheck, check_upgrade
 from switchboard.app.settings import load_settings
 from switchboard.cli.db import migrate
-from switchboard.cli.output import FAILED, OK, done, show
+from switchboard.cli.output import FAILED, OK, exit_unless_ok, show
 from switchboard.cli.processes.parts import NoBackup
 from switchboard.cli.sizes import bytes_in_words
 
@@ -39,7 +39,7 @@ def upgrade(*, check: Check = False, no_backup: NoBackup = False) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that a copy of the database does not stay
     found = asyncio.run(check_upgrade(load_settings()))
     show({"good": found.good, **to_builtins(found)}, "\n".join(_lines_of(found)))
-    done(OK if found.good else FAILED)
+    exit_unless_ok(OK if found.good else FAILED)
 
 
 def _lines_of(found: UpgradeCheck) -> list[str]:

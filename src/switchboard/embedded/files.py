@@ -91,7 +91,7 @@ def is_last_user(users: int) -> bool:
 
 
 @asynccontextmanager
-async def locked(mutex: int) -> AsyncIterator[None]:
+async def hold_lock(mutex: int) -> AsyncIterator[None]:
     while True:  # polled, because a thread that blocks in flock could not be cancelled
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(mutex, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from switchboard.domain.errors import ConfigurationError
 from switchboard.embedded.binaries import account_for, require_open
-from switchboard.embedded.files import is_last_user, is_new, lock_files, locked
+from switchboard.embedded.files import hold_lock, is_last_user, is_new, lock_files
 from switchboard.embedded.launch import create_and_launch, remove_socket_dir
 from switchboard.embedded.postmaster import POLL, ClusterPlan, EmbeddedServer, live_postmaster, probe, stop
 
@@ -72,7 +72,7 @@ async def embedded_postgres(
     if is_new(place):
         await require_open(place, plan.account, "choose another data directory, such as /var/lib/switchboard")
     with lock_files(plan) as (mutex, users), _register_use(_Use(place, mutex, users)) as use:
-        async with locked(mutex):
+        async with hold_lock(mutex):
             alone = is_last_user(users)
             fcntl.flock(users, fcntl.LOCK_SH)
             server = await _attach_to_server(plan, alone=alone) or await create_and_launch(plan, mutex)
@@ -80,7 +80,7 @@ async def embedded_postgres(
         try:
             yield server
         finally:
-            async with locked(mutex):
+            async with hold_lock(mutex):
                 if is_last_user(users):
                     await stop(place)
                     remove_socket_dir(server)

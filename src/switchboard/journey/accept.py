@@ -162,7 +162,7 @@ class AcceptLeg:
             return [error for _ in submissions]
         ids = self._ids.next(len(submissions), now.timestamp())
         given = [self._ask(one, RequestId(new), now) for one, new in zip(submissions, ids, strict=True)]
-        left = await self._admitted(submissions, given)
+        left = await self._admit_asks(submissions, given)
         answers = iter(await self._batch.put_all([ask for ask in left if isinstance(ask, _Ask)]))
         outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in left]
         if any(isinstance(outcome, EventMismatch) for outcome in outcomes):
@@ -193,11 +193,11 @@ class AcceptLeg:
     ) -> list[Acceptance | SwitchboardError]:
         """What differs in its files alone is a duplicate, as links change, and so is what the first one stands for."""
         return [
-            await self._compared(one, outcome) if isinstance(outcome, EventMismatch) else outcome
+            await self._resolve_mismatch(one, outcome) if isinstance(outcome, EventMismatch) else outcome
             for one, outcome in zip(submissions, outcomes, strict=True)
         ]
 
-    async def _compared(self, one: Submission, refusal: EventMismatch) -> Acceptance | SwitchboardError:
+    async def _resolve_mismatch(self, one: Submission, refusal: EventMismatch) -> Acceptance | SwitchboardError:
         try:
             first = await store.get_message(self._database, refusal.first)
         except Unavailable as error:
@@ -249,18 +249,20 @@ class AcceptLeg:
         ready = None if answers or named or command or late else self._ready(message)
         return _Ask(message, answers, named, ready, None, command, stops, renews, late, forgets=forgets)
 
-    async def _admitted(
+    async def _admit_asks(
         self, submissions: Sequence[Submission], given: list[_Ask | SwitchboardError]
     ) -> Sequence[_Ask | Acceptance | SwitchboardError]:
         """The asks left for the next commit, after removing refused ones and holding those of strangers."""
         ready = all(map(_is_ready, given))
-        asks = given if ready else await self._placed(await self._with_room(given))
+        asks = given if ready else await self._assign_conversations(await self._with_room(given))
         if any(map(_is_pinned, submissions)):
             asks = await self._with_good_pins(submissions, asks)
         if any(map(_has_files, submissions)):
             asks = await self._with_known_blobs(submissions, asks)
         strangers = self._strangers
-        return await self._held(asks, strangers) if strangers is not None and (strangers or not ready) else asks
+        return (
+            await self._hold_messages(asks, strangers) if strangers is not None and (strangers or not ready) else asks
+        )
 
     async def _with_room(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
         """Refuse messages for which there is no space, except duplicates: their sender may have missed our response."""
@@ -274,7 +276,7 @@ class AcceptLeg:
         unknown = {n: why for (n, (_, why)), one in zip(refused.items(), known, strict=True) if not one}
         return _with_refusals(unknown, asks)
 
-    async def _placed(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
+    async def _assign_conversations(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
         """Where anyone can name any thread, a message joins a conversation only if its author is known there."""
         naming = {n: ask.named for n, ask in enumerate(asks) if isinstance(ask, _Ask) and ask.named}
         if not naming:
@@ -283,7 +285,10 @@ class AcceptLeg:
             found = dict(zip(naming, await store.find_places(self._database, list(naming.values())), strict=True))
         except Unavailable as error:
             return _with_refusals(dict.fromkeys(naming, error), asks)
-        return [_moved(ask, found[n]) if isinstance(ask, _Ask) and n in found else ask for n, ask in enumerate(asks)]
+        return [
+            _move_to_conversation(ask, found[n]) if isinstance(ask, _Ask) and n in found else ask
+            for n, ask in enumerate(asks)
+        ]
 
     async def _with_good_pins(
         self, submissions: Sequence[Submission], asks: list[_Ask | SwitchboardError]
@@ -302,7 +307,7 @@ class AcceptLeg:
             return _with_refusals(dict.fromkeys(pins, error), asks)
         return _with_refusals({n: _bad_pin(pin[1]) for n, pin in pins.items() if pin not in written}, asks)
 
-    async def _held(
+    async def _hold_messages(
         self, asks: list[_Ask | SwitchboardError], strangers: Strangers
     ) -> list[_Ask | Acceptance | SwitchboardError]:
         """Hold messages from strangers, and of the rest those that came too late."""
@@ -340,7 +345,7 @@ class AcceptLeg:
                 arrival = store.prepare(self._arrival(own, author, command=ask.command))
                 again = await strangers.hold(arrival, contact, ask.blobs)
                 taken = None if again is None else replace(again, same_id=not again.duplicate)
-            if taken and (own := await self._unheard(ask.message, taken)) is not None:
+            if taken and (own := await self._rekey_unheard_duplicate(ask.message, taken)) is not None:
                 arrival = store.prepare(self._arrival(own, author, command=ask.command))
                 taken = await strangers.hold(arrival, contact, ask.blobs)
         except Exception as error:
@@ -386,13 +391,13 @@ class AcceptLeg:
                 answers[n] = replace(answer, same_id=not answer.duplicate)
         for n, ask in enumerate(asks):
             first = answers[n].request_id
-            if (own := await self._unheard(ask.message, answers[n])) is not None:
+            if (own := await self._rekey_unheard_duplicate(ask.message, answers[n])) is not None:
                 [answers[n]] = await self._put([replace(ask, message=own, ready=None)], authors)
                 # The copy is not acknowledged yet: after a crash in between it comes again, and gets here again.
                 await forget_heard_elsewhere(self._database, first)
         return answers
 
-    async def _unheard(self, message: Message, answer: Acceptance) -> Message | None:
+    async def _rekey_unheard_duplicate(self, message: Message, answer: Acceptance) -> Message | None:
         """The message under a key of its own, if it is a duplicate of one that nobody got, in another conversation."""
         envelope = message.envelope
         if not answer.duplicate or not self._channels.of(envelope).comes_twice(envelope):
@@ -513,7 +518,7 @@ def _with_refusals(
     return [refused.get(n, ask) for n, ask in enumerate(asks)]
 
 
-def _moved(ask: _Ask, to: Conversation) -> _Ask:
+def _move_to_conversation(ask: _Ask, to: Conversation) -> _Ask:
     return replace(ask, message=replace(ask.message, conversation=to))
 
 

@@ -58,7 +58,7 @@ class Admission:
         """Count a message as accepted, or raise Overloaded or SenderOverRate."""
         waiting = self._backlog + self._since
         if waiting >= self._limits.backlog * self._room(envelope, by_operator=by_operator):
-            raise self._overloaded(f"{waiting} messages are waiting, the limit is {self._limits.backlog}")
+            raise self._overload_error(f"{waiting} messages are waiting, the limit is {self._limits.backlog}")
         if not by_operator:
             self._check_sender(envelope, now)
         self._since += 1
@@ -71,14 +71,16 @@ class Admission:
     def _check_sender(self, envelope: Envelope, now: float) -> None:
         flow = _flow(envelope)
         if flow[:2] in self._crowded:
-            raise self._overloaded(f"half of the {self._limits.backlog} messages that may wait are of this endpoint")
+            raise self._overload_error(
+                f"half of the {self._limits.backlog} messages that may wait are of this endpoint"
+            )
         if wait := self._rates.take(flow, now):
             raise SenderOverRate(self._limits.sender_per_minute, math.ceil(wait))
 
     def _room(self, envelope: Envelope, *, by_operator: bool) -> float:
         return _ROOM.get("operator" if by_operator else envelope.control.policy_tier, _ROOM_OF_OTHERS)
 
-    def _overloaded(self, why: str) -> Overloaded:
+    def _overload_error(self, why: str) -> Overloaded:
         return Overloaded(f"{why}; nothing was stored", retry_after=self._limits.retry_after)
 
     async def take(self, look: Look) -> None:

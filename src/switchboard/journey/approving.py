@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from switchboard.core.people.owners import decides_in_chat
 from switchboard.core.people.readers import directory_of, person_of
-from switchboard.core.turns.asking import ChatCommand, Verb, chosen, command_in, fits_chat, notice, short
+from switchboard.core.turns.asking import ChatCommand, Verb, command_in, fits_chat, notice, resolve_answer, short
 from switchboard.core.turns.choices import Press, mark_of, one_line, press_in, standing
 from switchboard.core.turns.command import answer_text, command_text
 from switchboard.domain.envelope import Envelope
@@ -114,10 +114,10 @@ class ChatDecisions:
             return Answer(await self._carry_out_press(turn, pressed))
         command = command_in(command_text(whole))
         if command is not None:
-            return Answer(await self._commanded(turn, command))
-        return await self._answered(turn, whole)
+            return Answer(await self._run_command(turn, command))
+        return await self._answer_question(turn, whole)
 
-    async def _answered(self, turn: Turn, whole: Envelope) -> TurnResult:
+    async def _answer_question(self, turn: Turn, whole: Envelope) -> TurnResult:
         """A reply to a message with one question answers it; Switchboard itself does not respond."""
         replied_to, said = self._conversations.replied_to(whole), answer_text(whole)
         asked = [] if replied_to is None else await store.asked_in(self._database, turn.conversation, replied_to)
@@ -133,35 +133,35 @@ class ChatDecisions:
         reader = await self._conversations.reader(turn)
         ids = pressed.approval_id, pressed.approval_id
         found = await store.of_readers(self._database, directory_of(reader, turn.request_id), ids, 1)
-        asked = _meant(found)
+        asked = _pick_request(found)
         if asked is None:
             return "Nothing here waits for that any more."
         command = pressed.command
         if pressed.recipient != mark_of(person_of(turn.envelope)):
             if command is not None:
-                await self._refused(turn, asked, command.verb)
+                await self._record_refusal(turn, asked, command.verb)
             return "Somebody else was asked that."
         if command is None:
             return f"{standing(asked, turn.envelope.sender.display_name or '')}."
-        what = one_line(chosen(asked, command.text)) if command.verb == "answer" else asked.tool
-        return await self._carried_out(turn, asked, command) or _done(asked, command.verb, what)
+        what = one_line(resolve_answer(asked, command.text)) if command.verb == "answer" else asked.tool
+        return await self._carried_out(turn, asked, command) or _confirmation_text(asked, command.verb, what)
 
-    async def _commanded(self, turn: Turn, command: ChatCommand) -> str:
+    async def _run_command(self, turn: Turn, command: ChatCommand) -> str:
         reader = await self._conversations.reader(turn)
         readers = directory_of(reader, turn.request_id)
-        asked = _meant(await store.of_readers(self._database, readers, command.ids, _FEW))
+        asked = _pick_request(await store.of_readers(self._database, readers, command.ids, _FEW))
         if asked is None:
             return f"Nothing here waits for {command.start}, or more than one thing does. Give more of its id."
-        return await self._carried_out(turn, asked, command) or _done(asked, command.verb, asked.tool)
+        return await self._carried_out(turn, asked, command) or _confirmation_text(asked, command.verb, asked.tool)
 
     async def _carried_out(self, turn: Turn, asked: ShownApproval, command: ChatCommand) -> str | None:
         """Why it cannot be carried out; None once it is done."""
         if why := _unfit(asked, command):
             return why
-        if why := self._forbidden(turn, await self._conversations.reader(turn), asked):
-            await self._refused(turn, asked, command.verb)
+        if why := self._denial_reason(turn, await self._conversations.reader(turn), asked):
+            await self._record_refusal(turn, asked, command.verb)
             return why
-        said = chosen(asked, command.text) if command.verb == "answer" else command.text
+        said = resolve_answer(asked, command.text) if command.verb == "answer" else command.text
         try:
             decision = ApprovalDecision(_STATES[command.verb], _sender(turn), said)
             await decide(self._database, self._notifier, asked, decision)
@@ -169,7 +169,7 @@ class ChatDecisions:
             return f"Nothing is changed: {error.message}."
         return None
 
-    def _forbidden(self, turn: Turn, reader: Reader, asked: ShownApproval) -> str | None:
+    def _denial_reason(self, turn: Turn, reader: Reader, asked: ShownApproval) -> str | None:
         """Why this person may not decide this here; None if they may."""
         if asked.kind == "question":
             mine = reader.authentic and (asked.channel, asked.endpoint, asked.sender) == _who(turn)
@@ -178,13 +178,13 @@ class ChatDecisions:
             return None
         return f"You may not decide that here. An operator can: switchboard approvals show {short(asked)}"
 
-    async def _refused(self, turn: Turn, asked: ShownApproval, command: str) -> None:
+    async def _record_refusal(self, turn: Turn, asked: ShownApproval, command: str) -> None:
         log.warning("refused", actor=_sender(turn), action="approvals")
         detail = {"approval_id": str(asked.approval_id), "command": command}
         await audit.append(self._database, _sender(turn), "refused:approvals", detail)
 
 
-def _done(asked: ShownApproval, verb: Verb, what: str) -> str:
+def _confirmation_text(asked: ShownApproval, verb: Verb, what: str) -> str:
     return f"{_STATES[verb].capitalize()}: {what} ({short(asked)})."
 
 
@@ -199,7 +199,7 @@ def _unfit(asked: ShownApproval, command: ChatCommand) -> str | None:
     return None
 
 
-def _meant(found: list[ShownApproval]) -> ShownApproval | None:
+def _pick_request(found: list[ShownApproval]) -> ShownApproval | None:
     """The one pending request, otherwise the only request."""
     pending = [one for one in found if one.state == "pending"] or found
     return pending[0] if len(pending) == 1 else None

@@ -2,7 +2,7 @@
 
 The route leg (`classify.py`) calls `ModelClassifier.ask` with a `Question` for each team in which no rule fired. It
 returns a `Classified` or fails, saying whether, and when, another attempt makes sense. `pipeline.py` does the same for
-embedders, through `by_session` and `concluded`.
+embedders, through `by_session` and `conclude_classification`.
 
     Question → RoutingTask (prompt, tool, token) → Report of the models → Classification → Classified
 
@@ -198,20 +198,22 @@ async def by_session(
     if not question.candidates:
         return SessionOutcome(Classification(error=_NO_CANDIDATE))
     secret = store.SESSION_PREFIX + token_urlsafe(32)
-    session = await _opened(database, question, secret)
+    session = await _open_session(database, question, secret)
     q, tool = question, route_tool(question.candidates)
     prompt = routing_prompt(q.candidates, q.message, said, q.attachments, q.team_id)
     task = RoutingTask(prompt, tool, str(q.request_id), q.candidates, secret, lambda: _has_taken(database, session))
     try:
-        report = await _asked(ask, task)
+        report = await _run_session(ask, task)
         if report.reply is not None and not report.reply.by_program:
             report = structs.replace(report, reply=await _carried_out(database, session, report.reply))
     finally:
         await store.end_session(database, session.session_id)
-    return await _judged(database, session, report)
+    return await _evaluate_report(database, session, report)
 
 
-async def concluded(database: Database, question: Question, answer: SessionOutcome, began: float) -> SessionOutcome:
+async def conclude_classification(
+    database: Database, question: Question, answer: SessionOutcome, began: float
+) -> SessionOutcome:
     """The answer, with segments in the message's own words, and a log row per attempt. `began`: perf_counter."""
     answer = structs.replace(answer, classification=word_by_word(answer.classification, question.text))
     ms = round((perf_counter() - began) * 1000)
@@ -222,7 +224,7 @@ async def concluded(database: Database, question: Question, answer: SessionOutco
     for tried in answer.report.tried:
         why = f"{tried.outcome}: {tried.message}"[:1000]
         await store.log_attempt(
-            database, replace(_billed(row, tried), model=tried.name, duration_ms=tried.ms, error=why)
+            database, replace(_add_usage(row, tried), model=tried.name, duration_ms=tried.ms, error=why)
         )
         ms -= tried.ms
     last = replace(
@@ -232,11 +234,11 @@ async def concluded(database: Database, question: Question, answer: SessionOutco
     return answer
 
 
-def classified(question: Question, answer: SessionOutcome) -> Classified:
+def classified_from_outcome(question: Question, answer: SessionOutcome) -> Classified:
     """The answer in the form that the decision needs; failed if nobody was chosen."""
     if not answer.classification.chosen:
         return Classified(failed=answer.classification.error or "no answer")
-    return _classified(question, _record(question, answer))
+    return _classified_from_record(question, _record(question, answer))
 
 
 class ModelClassifier:
@@ -252,19 +254,19 @@ class ModelClassifier:
         """Return the chosen candidates; after a crash, from the journal, not paid twice. Raises ClassifierFailure."""
 
         async def act(_: UUID) -> object:
-            return await self._found(question)
+            return await self._classify_question(question)
 
         # Nothing should be paid for twice, so the answer is recorded before it takes effect; without a record, the
         # model is asked again.
         found = await journal.step(_step(question), act, effect="queryable", ask=_not_known)
-        return _classified(question, found)
+        return _classified_from_record(question, found)
 
-    async def _found(self, question: Question) -> JsonObject:
+    async def _classify_question(self, question: Question) -> JsonObject:
         """The classification in the form kept by the journal."""
         began = perf_counter()
         history = await history_of(self._database, question, self._channels[question.message.channel].history)
         answer = await by_session(self._database, question, history, self._ask)
-        answer = await concluded(self._database, question, answer, began)
+        answer = await conclude_classification(self._database, question, answer, began)
         found = answer.classification
         if found.error is not None and (not found.chosen or question.attempt < self._attempts):
             raise _failure(answer)
@@ -274,7 +276,7 @@ class ModelClassifier:
 # One session ---------------------------------------------------------------------------------------------------------
 
 
-async def _opened(database: Database, question: Question, secret: str) -> ClassificationSession:
+async def _open_session(database: Database, question: Question, secret: str) -> ClassificationSession:
     q = question
     new = NewSession(q.conversation, q.request_id, q.team_id, q.candidates, SESSION_LIFETIME)
     session_id = await store.open_session(database, new, sha256(secret.encode()).digest())
@@ -287,7 +289,7 @@ async def _has_taken(database: Database, session: ClassificationSession) -> bool
     return any(one.ok for one in recorded)
 
 
-async def _asked(ask: AskModels, task: RoutingTask) -> Report:
+async def _run_session(ask: AskModels, task: RoutingTask) -> Report:
     """Run one session to the end, whatever the result: a session that was cut short may have made calls before."""
     try:
         return await ask(task)
@@ -320,7 +322,7 @@ async def _carried_out(database: Database, session: ClassificationSession, reply
     return replace(reply, calls=tuple(calls))
 
 
-async def _judged(database: Database, session: ClassificationSession, report: Report) -> SessionOutcome:
+async def _evaluate_report(database: Database, session: ClassificationSession, report: Report) -> SessionOutcome:
     failure = report.failure
     reply = report.reply or Reply(errors=() if failure is None else (failure.message,), by_program=True)
     found = parse_calls(reply, session.candidates)
@@ -338,7 +340,7 @@ async def _judged(database: Database, session: ClassificationSession, report: Re
 # What is recorded --------------------------------------------------------------------------------------------------
 
 
-def _billed(row: ClassificationRow, attempt: ModelAttempt) -> ClassificationRow:
+def _add_usage(row: ClassificationRow, attempt: ModelAttempt) -> ClassificationRow:
     # Nothing was spent, or no price was reported: unknown is not free.
     used, cost = attempt.usage, attempt.micros / 1_000_000 or None
     return replace(row, tokens_in=used.input_tokens, tokens_out=used.output_tokens, cost_usd=cost)
@@ -346,7 +348,7 @@ def _billed(row: ClassificationRow, attempt: ModelAttempt) -> ClassificationRow:
 
 def _last_billed(row: ClassificationRow, report: Report) -> ClassificationRow:
     if report.reply is None:
-        return row if report.last is None else _billed(row, report.last)
+        return row if report.last is None else _add_usage(row, report.last)
     used = report.reply.usage
     return replace(row, tokens_in=used.input_tokens, tokens_out=used.output_tokens, cost_usd=used.cost_usd)
 
@@ -386,7 +388,7 @@ def _record(question: Question, answer: SessionOutcome) -> JsonObject:
     return {"parts": list(parts.items()), "detail": "".join(notes)[:2000]}
 
 
-def _classified(question: Question, found: JsonMapping) -> Classified:
+def _classified_from_record(question: Question, found: JsonMapping) -> Classified:
     """The recorded answer. Fails if a butler is no longer a candidate, as its part would be lost."""
     targets = {one.name: target for one, target in zip(question.candidates, question.targets, strict=True)}
     if gone := [name for name, _ in found["parts"] if name not in targets]:

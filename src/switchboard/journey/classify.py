@@ -184,13 +184,13 @@ class RouteLeg:
             async with asyncio.timeout(self._limits.timeout):
                 return await self._classifier.ask(question, journal)
         except TimeoutError:
-            return self._failed(case, ClassifierFailure("it took too long to classify"))
+            return self._handle_failure(case, ClassifierFailure("it took too long to classify"))
         except OutcomeUnknown as error:
             return Classified(failed=storable_text(str(error)))
         except ClassifierFailure as error:
-            return self._failed(case, error)
+            return self._handle_failure(case, error)
 
-    def _failed(self, case: _Case, error: ClassifierFailure) -> Classified:
+    def _handle_failure(self, case: _Case, error: ClassifierFailure) -> Classified:
         """The failure as an answer if another attempt would be pointless. Raises _NotYetError otherwise."""
         reason, limits, attempts = storable_text(str(error))[:_MAX_REASON], self._limits, case.item.attempts
         left = limits.patience - (datetime.now(UTC) - case.waiting.received_at).total_seconds()
@@ -209,7 +209,7 @@ class RouteLeg:
         envelope = stored_envelope(waiting.envelope)
         sender, targets = envelope.sender, rules.index.candidates(asked.team_id)
         message = AskedMessage(
-            _shown(envelope) if asked.segment is None else asked.segment,
+            _text_for_model(envelope) if asked.segment is None else asked.segment,
             envelope.source.channel,
             sender.identity,
             sender.display_name,
@@ -237,7 +237,7 @@ class RouteLeg:
         log.info("not classified", request_id=str(case.waiting.request_id), **why)
 
 
-def _shown(envelope: Envelope) -> str:
+def _text_for_model(envelope: Envelope) -> str:
     """The text for a model that classifies, which need not read the history of a reply."""
     passages = passages_of(envelope)
     shown = folded(passages, answers_something(passages))

@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from switchboard.core.turns.compaction import Compacted, compacted, merged, parts_of, request_for
+from switchboard.core.turns.compaction import Compacted, merge_parts, parse_compaction, parts_of, request_for
 from switchboard.core.turns.window import WINDOW
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import LaneKey
@@ -26,7 +26,7 @@ from switchboard.ports.models import Asking, Models
 from switchboard.store.database import Database
 from switchboard.store.models import compaction as store
 from switchboard.store.models.compaction import CompactionStanding, Range
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +72,7 @@ class Compactor:
 
     async def aclose(self) -> None:
         """Stop running work, which then has no effect."""
-        await cancelled(*self._running)
+        await cancel_tasks(*self._running)
 
     async def compact(self, lane: LaneKey) -> str | None:
         """Compact the oldest entries of a lane; returns why it was not, or None. Raises `Unavailable`."""
@@ -80,7 +80,7 @@ class Compactor:
         if read is None:
             return _TOO_FEW
         point("before_summary")
-        made = await self._asked(read)
+        made = await self._compact_range(read)
         if isinstance(made, str):
             return made
         point("before_compaction")
@@ -100,7 +100,7 @@ class Compactor:
             log.warning("compaction came to nothing", lane=str(lane), reason=problem)
         return problem
 
-    async def _asked(self, read: Range) -> Compacted | str:
+    async def _compact_range(self, read: Range) -> Compacted | str:
         made: list[Compacted] = []
         ends = self._clock() + _DEADLINE_S
         for part in parts_of(read.lines, read.summary, read.before):
@@ -111,11 +111,11 @@ class Compactor:
             report = await self._models.ask(request, Asking(self._names, ASKER, butler=read.system_id))
             if report.reply is None:
                 return str(report.failure)
-            one = compacted(report.reply.text, part.own)
+            one = parse_compaction(report.reply.text, part.own)
             if isinstance(one, str):
                 return one
             made.append(one)
-        return merged(made)
+        return merge_parts(made)
 
 
 def _why_not(one: CompactionStanding) -> str:

@@ -25,7 +25,7 @@ from switchboard.store.database import Database
 from switchboard.store.work import deltas as store
 from switchboard.store.work.deltas import Writer
 from switchboard.store.work.lanes import Work
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 log = structlog.get_logger(__name__)
 
@@ -66,7 +66,7 @@ class Deltas:
         """Store the remaining pieces, as far as that is quickly possible."""
         if self._writing is not None:
             await asyncio.wait((self._writing,), timeout=_CLOSE_S)
-            await cancelled(self._writing)
+            await cancel_tasks(self._writing)
 
     def _hear(self, writer: Writer, delta: Delta) -> None:
         told = self._told.setdefault(writer, [])

@@ -1,6 +1,6 @@
 """A butler hands its message on, to a butler or a team below its own team, and to nobody else.
 
-`turn.py` tells engines the possible recipients (`below`), and obtains the further decision (`decided`). In: the rules
+`turn.py` tells engines the possible recipients (`below`), and obtains the further decision (`decide_next_receiver`). In: the rules
 in force and the name chosen by the butler; out: names, and a `Decision` with its trail. Next: `core/routing/decide.py`.
 """
 
@@ -45,7 +45,7 @@ def below(rules: Rules, remote_agents: Mapping[SystemId, RemoteAgent], team_id: 
     return dict(list(found.items())[:MOST])
 
 
-def decided(rules: Rules, by: Member, to: str, reason: str, facts: Mapping[str, str]) -> Decision | None:
+def decide_next_receiver(rules: Rules, by: Member, to: str, reason: str, facts: Mapping[str, str]) -> Decision | None:
     """Who receives the message next, by the rules of the team if one is named; None if the name is not below."""
     under, index = subtree(rules.teams, by.team_id) - {by.team_id}, rules.index
     detail = f"by {by.system_id}: {reason}" if reason else f"by {by.system_id}"

@@ -43,7 +43,7 @@ def judge(session: ClassificationSession, arguments: Mapping[str, object]) -> Se
         own = str(getattr(session, name))
         if name in arguments and str(arguments[name]) != own:
             return SessionCall(
-                _named(arguments), ok=False, why=f"this session is bound to the {name} {own}, and to no other"
+                _butler_argument(arguments), ok=False, why=f"this session is bound to the {name} {own}, and to no other"
             )
     done = ToolCall(ROUTE_TOOL, arguments, _ACCEPTED, ok=True)
     found = parse_calls(Reply(calls=(done,)), session.candidates)
@@ -56,6 +56,6 @@ def judge(session: ClassificationSession, arguments: Mapping[str, object]) -> Se
     return SessionCall(part.butler, ok=True, segment=part.segment, reason=part.reason)
 
 
-def _named(arguments: Mapping[str, object]) -> str:
+def _butler_argument(arguments: Mapping[str, object]) -> str:
     named = arguments.get("butler")
     return named[:200] if isinstance(named, str) else ""

@@ -33,7 +33,7 @@ from switchboard.store.rules import remote_agents
 from switchboard.store.rules import versions as store
 from switchboard.store.rules.teams import open_rules
 from switchboard.store.work.routing import any_waiting
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 log = structlog.get_logger(__name__)
 
@@ -194,7 +194,7 @@ class RuleBook:
                 except Unavailable as error:
                     log.warning("rules not refreshed", reason=error.message)
         finally:
-            await cancelled(told)
+            await cancel_tasks(told)
 
     async def _follow_notifications(self) -> None:
         changed = asyncio.Event()

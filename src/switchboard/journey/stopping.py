@@ -27,7 +27,7 @@ from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.store.database import Database
 from switchboard.store.models.history import begin_anew
 from switchboard.store.work import stopping as store
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 STOP: Final = "stop"
 """The engine of Switchboard itself."""
@@ -88,7 +88,9 @@ class StopEngine:
 
 
 @asynccontextmanager
-async def watched(database: Database, notifier: Notifier, item: Item, *, stopped: bool) -> AsyncIterator[asyncio.Event]:
+async def watch_for_stop(
+    database: Database, notifier: Notifier, item: Item, *, stopped: bool
+) -> AsyncIterator[asyncio.Event]:
     """An event that is set as soon as the item must end; set at once if it was already `stopped`."""
     wanted = asyncio.Event()
     if stopped:
@@ -98,7 +100,7 @@ async def watched(database: Database, notifier: Notifier, item: Item, *, stopped
         try:
             yield wanted
         finally:
-            await cancelled(looking)
+            await cancel_tasks(looking)
 
 
 def _topic(lane: object, seq: int) -> str:

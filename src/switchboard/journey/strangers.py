@@ -95,7 +95,7 @@ class Strangers:
         Raises Forbidden if too much is held already.
         """
         envelope = prepared.arrival.message.envelope
-        named, code = self._named(envelope, contact), self._code(envelope, contact)
+        named, code = self._name_contact(envelope, contact), self._code(envelope, contact)
         if code is None and self._admits(envelope, contact) and await self._admit(prepared, named):
             return None
         pairs = self._pairs(envelope, contact)
@@ -116,7 +116,7 @@ class Strangers:
             self._notifier.notify(RULES)
         return _acceptance(held)
 
-    def _named(self, envelope: Envelope, contact: Contact) -> NamedContact:
+    def _name_contact(self, envelope: Envelope, contact: Contact) -> NamedContact:
         title = self._channels[contact.channel].title(envelope) if contact.scope == "group" else None
         return NamedContact(contact, title if contact.scope == "group" else envelope.sender.display_name)
 

@@ -27,7 +27,7 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Classified, Decision, Target, TeamId, Undecided
-from switchboard.journey.ask import Question, SessionOutcome, classified
+from switchboard.journey.ask import Question, SessionOutcome, classified_from_outcome
 from switchboard.journey.candidates import Live, read_live
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.store.database import Database
@@ -116,7 +116,7 @@ class SubmitLeg:
     async def with_candidates(self, question: Question) -> Question:
         """The question about the live candidates of its team."""
         live = await read_live(self._snapshots, TeamId(question.team_id))
-        return _asked(live, live.start, question)
+        return _question_for_team(live, live.start, question)
 
     async def deliver(self, given: DecidedSubmission, answers: Answers) -> RoutingResult:
         """Store the message with its deliveries, if any; chosen teams decide further, and may ask again."""
@@ -130,27 +130,31 @@ class SubmitLeg:
             return _result(given, outcomes)
         if teams := [target.team_id for target in targets.values() if target.team_id is not None]:
             live = await read_live(self._snapshots, start, teams)
-        decision = await _decided(given, live, targets, answers)
+        decision = await _decide_submission(given, live, targets, answers)
         accepted = await inbox.accept_split(self._database, Arrival(given.message, decision), self._wake)
         if accepted.duplicate:
             return _duplicate(accepted.request_id)
         if accepted.waits:
             return _result(given, outcomes, "waiting")
-        return _result(given, outcomes | {name: _lost(target, decision, live) for name, target in targets.items()})
+        return _result(
+            given, outcomes | {name: _loss_reason(target, decision, live) for name, target in targets.items()}
+        )
 
     def _wake(self) -> None:
         self._notifier.notify(WORK)
 
 
-async def _decided(given: DecidedSubmission, live: Live, targets: Mapping[str, Target], answers: Answers) -> Decision:
+async def _decide_submission(
+    given: DecidedSubmission, live: Live, targets: Mapping[str, Target], answers: Answers
+) -> Decision:
     """Walk down the tree from the team that was asked about: by the rules, and by the model where no rule matches."""
     envelope = given.message.envelope
     # An embedder has no settings, so there are no schedules here, and no channels but ours; docs/models.md says so.
     known = facts(envelope, CHANNELS[envelope.source.channel])
     found_so_far = {Undecided(live.start): _first(given, targets)}
     while isinstance(found := decide_with(live.index, known, found_so_far, start=live.start), Undecided):
-        question = _asked(live, found.team_id, _part(given.question, found.segment))
-        found_so_far[found] = classified(question, await answers(question))
+        question = _question_for_team(live, found.team_id, _part(given.question, found.segment))
+        found_so_far[found] = classified_from_outcome(question, await answers(question))
     return found
 
 
@@ -160,14 +164,14 @@ def _first(given: DecidedSubmission, targets: Mapping[str, Target]) -> Classifie
     routed = tuple(part for part in found.routed if part.butler in targets)
     candidates = tuple(Candidate(name) for name in targets)
     question = replace(given.question, candidates=candidates, targets=tuple(targets.values()))
-    return classified(question, replace(given.answer, classification=replace(found, routed=routed)))
+    return classified_from_outcome(question, replace(given.answer, classification=replace(found, routed=routed)))
 
 
 def _part(question: Question, segment: str | None) -> Question:
     return question if segment is None else replace(question, message=replace(question.message, text=segment))
 
 
-def _asked(live: Live, team_id: TeamId, question: Question) -> Question:
+def _question_for_team(live: Live, team_id: TeamId, question: Question) -> Question:
     candidates, targets = live.candidates(team_id), live.targets(team_id)
     return replace(question, team_id=team_id, candidates=candidates, targets=targets)
 
@@ -185,7 +189,7 @@ def _targets(parts: Iterable[RoutedPart], live: Live) -> tuple[dict[str, Target]
     return targets, unknown
 
 
-def _lost(target: Target, decision: Decision, live: Live) -> str | None:
+def _loss_reason(target: Target, decision: Decision, live: Live) -> str | None:
     """Why the part of a target reached no butler; None if it was delivered."""
     if target.team_id is None:
         teams = frozenset({live.start})

@@ -32,9 +32,9 @@ from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import DeadLetterCategory, Member, SystemId
 from switchboard.journey.approving import ChatDecisions, Conversations, tell
 from switchboard.journey.deltas import Deltas
-from switchboard.journey.handing_on import below, decided
+from switchboard.journey.handing_on import below, decide_next_receiver
 from switchboard.journey.rulebook import RuleBook
-from switchboard.journey.stopping import STOP, StopEngine, built_in, watched
+from switchboard.journey.stopping import STOP, StopEngine, built_in, watch_for_stop
 from switchboard.lanes.batch import BatchWriter
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StoredJournal
@@ -165,13 +165,13 @@ class TurnLeg:
     async def _save(self, settlement: Settlement, claim: Claim) -> Item | None:
         """Write the end of a turn; returns the next item of the lane if this worker keeps the lane."""
         point("before_complete")
-        settled = await self._settled(replace(settlement, hand_on=claim.keeps()), claim.worker)
+        settled = await self._store_settlement(replace(settlement, hand_on=claim.keeps()), claim.worker)
         point("after_complete")
         if not settled.ok:
             raise Fenced
         return None if settled.next_seq is None else replace(settlement.item, seq=settled.next_seq, attempts=1)
 
-    async def _settled(self, settlement: Settlement, worker: int) -> store.SettlementOutcome:
+    async def _store_settlement(self, settlement: Settlement, worker: int) -> store.SettlementOutcome:
         if settlement.handed_on is not None:
             return await store.hand_on(self._database, worker, settlement, settlement.handed_on)
         return await self._settle_batch(worker).put(settlement)
@@ -208,7 +208,7 @@ class TurnLeg:
         if member is None or engine is None or barred:
             return self._dead_letter(draft, work, "target_unavailable", _nobody(work, member, remote_agent))
         result = await self._run(draft, work, member, engine, claim)
-        return result if isinstance(result, Settlement) else await self._finished(draft, work, member, result)
+        return result if isinstance(result, Settlement) else await self._settle_result(draft, work, member, result)
 
     async def _run(
         self, draft: Settlement, work: Work, member: Member, engine: Engine, claim: Claim
@@ -227,19 +227,19 @@ class TurnLeg:
             return self._dead_letter(replace(draft, outcome="unknown"), work, "outcome_unknown", str(error))
         except TimeoutError:
             slow = EngineFailure("the turn took too long", error_class="timeout")
-            return self._failed(_counted(draft, journal), work, slow)
+            return self._settle_failure(_reset_attempts(draft, journal), work, slow)
         except Outage as error:
-            return await self._away(_counted(draft, journal), work, error, claim)
+            return await self._away(_reset_attempts(draft, journal), work, error, claim)
         except Parked:
             await self._tell_what_waits(item, work, member, claim)
             raise
         except EngineFailure as error:
-            return self._failed(_counted(draft, journal), work, error)
+            return self._settle_failure(_reset_attempts(draft, journal), work, error)
 
     async def _ran(self, item: Item, work: Work, turn: Turn, engine: Engine, journal: StoredJournal) -> TurnResult:
         """Some engines can be stopped midway; for the others, the next attempt is skipped."""
         if self._can_be_stopped(turn.member):
-            async with watched(self._database, self._notifier, item, stopped=work.stopped) as stop:
+            async with watch_for_stop(self._database, self._notifier, item, stopped=work.stopped) as stop:
                 with self._deltas.publishing(item, work) as on_delta:
                     return await engine.run(dataclasses.replace(turn, stop=stop, on_delta=on_delta), journal)
         if work.stopped and (item.attempts > 1 or work.resumed):
@@ -265,9 +265,9 @@ class TurnLeg:
             return engine.patience(member)
         return own + 5.0 if isinstance(own, (int, float)) and own > 0 else self._limits.timeout
 
-    async def _finished(self, begun: Settlement, work: Work, member: Member, result: TurnResult) -> Settlement:
+    async def _settle_result(self, begun: Settlement, work: Work, member: Member, result: TurnResult) -> Settlement:
         turn = turn_of(work, member, 1)
-        said = await self._said(turn, result.entries, result.remembered) if result.entries else None
+        said = await self._history_addition(turn, result.entries, result.remembered) if result.entries else None
         warning = storable_text(result.warning)[:2000] or None
         draft = replace(begun, stop_reason=result.stop_reason, usage=result.usage, said=said, error=warning)
         if isinstance(result, Refusal):
@@ -296,7 +296,7 @@ class TurnLeg:
         if work.dead_letter is not None:
             return replace(draft, outcome="refused", error="a dead letter is sent on by rerouting it")
         known = await store.facts_of(self._database, draft.item)
-        found = decided(self._rule_book.rules, member, to, storable_text(result.reason)[:1000], known)
+        found = decide_next_receiver(self._rule_book.rules, member, to, storable_text(result.reason)[:1000], known)
         if found is None:
             reason = f"{to} is not a butler or team below {member.team_id}, so the message cannot be handed on"
             return self._dead_letter(draft, work, "target_unavailable", reason)
@@ -312,7 +312,7 @@ class TurnLeg:
         stored = await sendable(self._database, blobs, work.request_id, work.system_id) if blobs else {}
         return chosen(answer.attachments, stored, self._limits.files)
 
-    async def _said(
+    async def _history_addition(
         self, turn: Turn, entries: tuple[Entry, ...], remembered: tuple[OwnWords, ...] = ()
     ) -> HistoryAddition | None:
         """The record kept of the turn; a notice is not a conversation."""
@@ -328,7 +328,7 @@ class TurnLeg:
         if member.engine not in self._remembering:
             return ended
         turn = turn_of(work, member, 1)
-        return replace(ended, said=await self._said(turn, (entry_of(turn, ()),)))
+        return replace(ended, said=await self._history_addition(turn, (entry_of(turn, ()),)))
 
     async def _away(self, draft: Settlement, work: Work, error: Outage, claim: Claim) -> Settlement:
         """The lane waits, to keep its order; a shared outage does not count as an attempt of this message."""
@@ -358,7 +358,7 @@ class TurnLeg:
         if await tell(self._database, claim.worker, item, pool, decides=decides):
             self._announce_reply(pool)
 
-    def _failed(self, draft: Settlement, work: Work, error: EngineFailure) -> Settlement:
+    def _settle_failure(self, draft: Settlement, work: Work, error: EngineFailure) -> Settlement:
         failed = replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])
         if not error.retryable:
             return self._dead_letter(failed, work, "target_unavailable", str(error))
@@ -412,7 +412,7 @@ class TurnLeg:
             self._notifier.notify(WORK if pool == WORK_POOL.name else outbox_topic(pool))
 
 
-def _counted(draft: Settlement, journal: StoredJournal) -> Settlement:
+def _reset_attempts(draft: Settlement, journal: StoredJournal) -> Settlement:
     """After progress, the next failure counts as the first again, since the next attempt starts further on."""
     return replace(draft, item=replace(draft.item, attempts=1)) if journal.progressed else draft
 

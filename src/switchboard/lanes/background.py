@@ -12,14 +12,14 @@ from typing import Any
 
 import structlog
 
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 log = structlog.get_logger(__name__)
 
 
 async def run_in_background(stack: AsyncExitStack, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run `work` until the stack is closed."""
-    stack.push_async_callback(cancelled, asyncio.create_task(keep_at(work)))
+    stack.push_async_callback(cancel_tasks, asyncio.create_task(keep_at(work)))
 
 
 async def keep_at(work: Callable[[], Coroutine[Any, Any, None]], pause: float = 1.0) -> None:

@@ -227,7 +227,7 @@ class StoredJournal:
         await self.expect(path, within=within)
         known = self._known[path]
         if known.state != "started":
-            return decided(known.result)
+            return decided_from_result(known.result)
         raise Parked(self._undecided_keys())
 
     def check(self) -> None:
@@ -345,7 +345,7 @@ def _raise_fault(outcomes: Sequence[bool | BaseException]) -> None:
             raise Fenced
 
 
-def decided(result: JsonMapping) -> Decided:
+def decided_from_result(result: JsonMapping) -> Decided:
     """The result of a step that waited."""
     return Decided(result.get("value"), "expired" in result)
 

@@ -69,7 +69,7 @@ class Notifier:
         if self._sender is None or self._sender.done():
             self._sender = asyncio.create_task(self._send())
 
-    def heard(self, payload: str) -> None:
+    def handle_notification(self, payload: str) -> None:
         """Another process, or this one, has notified (called by the listener of the dedicated connection)."""
         origin, *topics = payload.split("\n")
         if origin == self._origin:
@@ -92,17 +92,17 @@ class Notifier:
 
     async def _listen_once(self) -> None:
         over = asyncio.Event()
-        connection = await self._database.dedicated()
+        connection = await self._database.dedicated_connection()
         try:
             connection.add_termination_listener(lambda _: over.set())
-            await self._database.listen(connection, CHANNEL, self.heard)
+            await self._database.listen(connection, CHANNEL, self.handle_notification)
             await first_of(over.wait(), self._accompanied.wait())
         finally:
             connection.terminate()
 
     @contextlib.contextmanager
     def heard_by_a_worker(self) -> Iterator[None]:
-        """While this is open, `heard` is called over a worker's connection, and ours is closed."""
+        """While this is open, `handle_notification` is called over a worker's connection, and ours is closed."""
         self._listeners += 1
         self._alone.clear()
         self._accompanied.set()

@@ -58,7 +58,7 @@ class Turns:
         if len(served) > _REMEMBERED:
             del served[next(iter(served))]
 
-    def served(self, quota: Quota) -> Iterator[tuple[str, int, Flow]]:
+    def served_flows(self, quota: Quota) -> Iterator[tuple[str, int, Flow]]:
         """Pool, tier and flow for the next claims, the most recent last."""
         for (pool, tier), flows in self._served.items():
             if pool in quota:

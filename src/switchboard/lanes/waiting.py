@@ -11,7 +11,7 @@ from uuid import UUID
 
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.lanes.faults import point
-from switchboard.lanes.journal import decided
+from switchboard.lanes.journal import decided_from_result
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.engine import Decided
 from switchboard.store.database import Database
@@ -30,4 +30,4 @@ async def resume(database: Database, notifier: Notifier, key: UUID, value: objec
         raise Conflict(f"what waited for {key} has ended")
     point("after_resume")
     notifier.notify(WORK)
-    return decided(event.result)
+    return decided_from_result(event.result)

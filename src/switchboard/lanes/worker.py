@@ -38,7 +38,7 @@ from switchboard.store.work import lanes as store
 from switchboard.store.work import schedule
 from switchboard.store.work.lanes import Look, Looker
 from switchboard.store.work.processes import NewProcess
-from switchboard.tasks import cancelled, first_of, wait_at_most
+from switchboard.tasks import cancel_tasks, first_of, wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -172,7 +172,7 @@ class _Session:
             loops = [claiming, *(asyncio.create_task(loop()) for loop in (self._beat_loop, self._look_loop))]
             if self._maintenance:
                 loops.append(asyncio.create_task(self._maintenance_loop()))
-            stack.push_async_callback(cancelled, *loops)
+            stack.push_async_callback(cancel_tasks, *loops)
             log.info("worker ready", worker=self._worker)
             registered(self._worker)
             await self._until_over(loops)
@@ -182,13 +182,13 @@ class _Session:
                 raise Unavailable("the session was lost")
 
     async def _register_process(self, stack: AsyncExitStack) -> None:
-        connection = await self._database.dedicated()
+        connection = await self._database.dedicated_connection()
         stack.push_async_callback(_close_connection, connection)
         try:
             lock = self._settings.use_lock and await self._can_lock(connection)
             self._worker = await store.register_worker(connection, self._describe_process(), lock=lock)
             self._steps = StepLog(self._database, self._worker, self._is_alive)
-            await self._database.listen(connection, CHANNEL, self._notifier.heard)
+            await self._database.listen(connection, CHANNEL, self._notifier.handle_notification)
             stack.enter_context(self._notifier.heard_by_a_worker())
         except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
             raise Unavailable(f"the worker could not register: {error}") from error
@@ -215,7 +215,7 @@ class _Session:
         try:
             done, _ = await asyncio.wait([*loops, *ends], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await cancelled(*ends)
+            await cancel_tasks(*ends)
         for task in done:
             if task in loops and (error := task.exception()) is not None:
                 self._lost.set()
@@ -233,13 +233,13 @@ class _Session:
             await first_of(asyncio.wait(running, timeout=self._settings.drain), self._lost.wait())
         if self._lost.is_set():
             return  # the others notice by the lock or the heartbeat
-        await cancelled(claiming)
+        await cancel_tasks(claiming)
         await self._cancel_running()
         await store.release_worker(self._database, self._worker)
         self._notifier.notify(WORK)
 
     async def _cancel_running(self) -> None:
-        await cancelled(*self._running)
+        await cancel_tasks(*self._running)
 
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
@@ -267,7 +267,7 @@ class _Session:
     async def _claim_items(self, quota: Quota) -> list[Item]:
         if not quota:
             return []
-        served = list(self._turns.served(quota))
+        served = list(self._turns.served_flows(quota))
         items = await store.claim(
             self._database, self._worker, tuple(self._kinds), quota, served, catch_up=self._settings.catch_up
         )

@@ -17,10 +17,10 @@ from msgspec import structs
 from switchboard.core.replies import call_of
 from switchboard.core.text.lenient import block_text, clean, count, items, json_value, mapping, shown, string
 from switchboard.domain.llm import ModelFailure, Reply, Request, ToolCall, Usage
-from switchboard.llm.call_form import unwrapped
-from switchboard.llm.json_form import described
+from switchboard.llm.call_form import unwrap_reply
+from switchboard.llm.json_form import calls_described
 from switchboard.llm.port import ApiKind
-from switchboard.llm.speech import Speech, SpeechRules, spoken
+from switchboard.llm.speech import Speech, SpeechRules, speech_of
 from switchboard.llm.text_calls import TextCalls, read_calls
 from switchboard.llm.web import status_failure
 
@@ -81,9 +81,9 @@ def read_document(
         raise told_in_the_body(document, json.dumps(document))
     reply, refusal = _READERS[kind](document)
     if formed:
-        reply = unwrapped(reply, thinks=thinks)
-    said = spoken(reply.text, rules_of(request, local=local, thinks=thinks))
-    calls = reply.calls or (described(said.text, request) if local else ())
+        reply = unwrap_reply(reply, thinks=thinks)
+    said = speech_of(reply.text, rules_of(request, local=local, thinks=thinks))
+    calls = reply.calls or (calls_described(said.text, request) if local else ())
     reply = replace(reply, text=said.text, thought=reply.thought or said.thought, calls=calls)
     reply = replace(reply, stop_reason=_STOPS.get(reply.stop_reason or "", reply.stop_reason))
     if not reply.calls and not request.force:
@@ -95,7 +95,7 @@ def read_document(
         return replace(reply, calls=(), blocks=(), unmade="cut_off")
     if reply.calls and request.no_calls:
         return replace(reply, calls=(), blocks=())
-    return _identified(replace(reply, calls=tuple(_untried(call, request) for call in reply.calls)), request)
+    return _assign_call_ids(replace(reply, calls=tuple(_reset_call(call, request) for call in reply.calls)), request)
 
 
 def rules_of(request: Request, *, local: bool, thinks: bool) -> SpeechRules:
@@ -124,7 +124,7 @@ def told_in_the_body(document: Document, body: str) -> ModelFailure:
     return status_failure(code, {}, body)
 
 
-def _identified(reply: Reply, request: Request) -> Reply:
+def _assign_call_ids(reply: Reply, request: Request) -> Reply:
     """Give every call an id, always the same for this request and reply: some servers send none."""
     calls: list[ToolCall] = []
     given = {call.id for call in reply.calls}
@@ -149,7 +149,7 @@ def _check_end(reply: Reply, refusal: str, *, whole: bool) -> None:
         raise ModelFailure("refused", shown(refusal) or "the provider's filter ended the answer", reply=reply)
 
 
-def _untried(call: ToolCall, request: Request) -> ToolCall:
+def _reset_call(call: ToolCall, request: Request) -> ToolCall:
     """A pending call, whatever status the provider reports, with the name under which its tool was offered."""
     name = call.name.strip() or call.name
     if name not in (tool.name for tool in request.tools):
@@ -168,7 +168,8 @@ def _chat(document: Document) -> tuple[Reply, str]:
         usage=_openai_usage(mapping(document.get("usage")), "prompt", "completion"),
         model=string(document.get("model")) or None,
         stop_reason=string(choice.get("finish_reason")) or None,
-        thought=bool(message.get("reasoning_content") or message.get("reasoning")) or _reasoned(document, "completion"),
+        thought=bool(message.get("reasoning_content") or message.get("reasoning"))
+        or _has_reasoning_tokens(document, "completion"),
     )
     return reply, string(message.get("refusal"))
 
@@ -190,13 +191,13 @@ def _responses(document: Document) -> tuple[Reply, str]:
         usage=_openai_usage(mapping(document.get("usage")), "input", "output"),
         model=string(document.get("model")) or None,
         stop_reason=why or string(document.get("status")) or None,
-        thought=bool(_of_type(output, "reasoning")) or _reasoned(document, "output"),
+        thought=bool(_of_type(output, "reasoning")) or _has_reasoning_tokens(document, "output"),
         blocks=tuple(output),
     )
     return reply, "".join(string(block.get("refusal")) for block in blocks)
 
 
-def _reasoned(document: Document, said: str) -> bool:
+def _has_reasoning_tokens(document: Document, said: str) -> bool:
     """Whether tokens of reasoning are reported."""
     details = mapping(mapping(document.get("usage")).get(f"{said}_tokens_details"))
     return count(details.get("reasoning_tokens")) > 0

@@ -68,7 +68,7 @@ class ApiSession:
         heard = _Heard(self.kind, on_delta, rules, formed=formed)
         try:
             async with asyncio.timeout(request.deadline):
-                reply = await self._asked(request, heard)
+                reply = await self._send_with_retry(request, heard)
         except TimeoutError as error:
             failure = ModelFailure("timeout", f"no answer within {request.deadline:g} s")
             raise _with_cost(failure, request, heard) from error
@@ -78,13 +78,13 @@ class ApiSession:
         heard.finish(reply)
         return reply
 
-    async def _asked(self, request: Request, heard: _Heard) -> Reply:
+    async def _send_with_retry(self, request: Request, heard: _Heard) -> Reply:
         try:
-            return await self._sent(self._body_of(request, heard), request, heard)
+            return await self._send_request(self._body_of(request, heard), request, heard)
         except ModelFailure as failure:
             if not self._learns(failure, request):
                 raise
-        return await self._sent(self._body_of(request, heard), request, heard)
+        return await self._send_request(self._body_of(request, heard), request, heard)
 
     def _body_of(self, request: Request, heard: _Heard) -> bodies.Body:
         body = self._body(request, self._spec)
@@ -103,11 +103,11 @@ class ApiSession:
             return True
         return False
 
-    async def _sent(self, body: bodies.Body, request: Request, heard: _Heard) -> Reply:
+    async def _send_request(self, body: bodies.Body, request: Request, heard: _Heard) -> Reply:
         local, thinks, formed = self._local, self._spec.thinks, bodies.in_form(request, self._spec)
         async with self._open(body) as response:
             chunks = response.aiter_bytes()
-            kind, begun = await _begun(chunks)
+            kind, begun = await _sniff_body_kind(chunks)
             if kind == "events" or (kind != "document" and _says_stream(response)):
                 await heard.listen(begun, chunks, request.idle)
                 return read_document(self.kind, heard.fold.document, request, local=local, thinks=thinks, formed=formed)
@@ -116,7 +116,7 @@ class ApiSession:
             return read_answer(self.kind, text, request, local=local, thinks=thinks, formed=formed)
 
 
-async def _begun(chunks: AsyncIterator[bytes]) -> tuple[BodyKind | None, bytes]:
+async def _sniff_body_kind(chunks: AsyncIterator[bytes]) -> tuple[BodyKind | None, bytes]:
     """What a body is, known from its beginning, and this beginning. Before it, a model may think."""
     begun = b""
     while (kind := body_kind(begun)) is None:

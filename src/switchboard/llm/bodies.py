@@ -211,7 +211,7 @@ def messages(request: Request, spec: ModelSpec) -> Body:
     message.
     """
     said = [{"role": one.role, "content": _content(one, spec)} for one in in_turn(request.messages)]
-    tools = [*map(_message_tool, request.tools or _bygone(request))]
+    tools = [*map(_message_tool, request.tools or _placeholder_tools(request))]
     if request.tools and not request.force:
         _mark(said[-1]["content"] if said else [])
     if not request.system:
@@ -231,7 +231,7 @@ def _mark(blocks: object) -> None:
         blocks[-1] = {**blocks[-1], **_CACHED}
 
 
-def _bygone(request: Request) -> list[OfferedTool]:
+def _placeholder_tools(request: Request) -> list[OfferedTool]:
     """Every called tool must be defined; these definitions replace tools that no longer exist."""
     names = dict.fromkeys(call.name for message in request.messages for call in message.calls)
     return [OfferedTool(name, "Not available any more.", {"type": "object"}) for name in names]

@@ -3,7 +3,7 @@
 `bodies.py` calls `asked_in_form` for the request: the tools are named in the system prompt, and the answer is one JSON
 object, `{"text": …}` or `{"calls": [{"name": …, "arguments": …}]}`, for which a JSON Schema is sent as well if the
 server accepts one. Earlier calls and their results are written in the same form. `api.py` streams the text of such an
-answer through a `FormListener`; `answers.py` calls `unwrapped` for the whole. An answer in no such form stays as it is:
+answer through a `FormListener`; `answers.py` calls `unwrap_reply` for the whole. An answer in no such form stays as it is:
 `text_calls.py` reads what else models write. A forced tool has the form of `json_form.py`.
 """
 
@@ -24,7 +24,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import ChatMessage, ModelFailure, OfferedTool, Reply, Request, ToolCall, ToolResult, Unmade
 from switchboard.llm.control_words import without_control_words
 from switchboard.llm.json_form import for_grammars
-from switchboard.llm.speech import Listener, SpeechRules, SpokenPart, spoken
+from switchboard.llm.speech import Listener, SpeechRules, SpokenPart, speech_of
 
 MOST_CALLS: Final = 5
 """Calls of one answer that the schema permits."""
@@ -60,14 +60,14 @@ def asked_in_form(request: Request) -> tuple[Request, JsonObject]:
     Within a turn, only the end of the request changes: servers keep what they have read.
     """
     callable_tools = () if request.no_calls else request.tools
-    messages = tuple(_written(request.messages))
+    messages = tuple(_messages_as_text(request.messages))
     if request.no_calls and messages:
-        messages = (*messages[:-1], replace(messages[-1], text=_joined(messages[-1].text, _NO_CALLS)))
-    system = _joined(request.system, _form_of(request.tools))
+        messages = (*messages[:-1], replace(messages[-1], text=_join_paragraphs(messages[-1].text, _NO_CALLS)))
+    system = _join_paragraphs(request.system, _form_of(request.tools))
     return replace(request, system=system, messages=messages, tools=(), no_calls=False), _schema(callable_tools)
 
 
-def _joined(*texts: str) -> str:
+def _join_paragraphs(*texts: str) -> str:
     return "\n\n".join(filter(None, texts))
 
 
@@ -75,10 +75,10 @@ def _form_of(tools: Sequence[OfferedTool]) -> str:
     """The form in words. Descriptions of tools may come from other servers."""
     if not tools:
         return _TEXT_FORM
-    return _FORM.format(tool=tools[0].name) + without_control_words("\n".join(map(_described, tools)))
+    return _FORM.format(tool=tools[0].name) + without_control_words("\n".join(map(_tool_lines, tools)))
 
 
-def _described(tool: OfferedTool) -> str:
+def _tool_lines(tool: OfferedTool) -> str:
     """A tool in a line, and a line for each argument that is described."""
     known = _properties(tool.parameters)
     told = [
@@ -158,28 +158,28 @@ _RESULT_LINE: Final = re.compile(r"^(?=\[(?:result|failure|end) of )", re.MULTIL
 _END: Final = "[end of results]"
 
 
-def _written(messages: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
+def _messages_as_text(messages: Sequence[ChatMessage]) -> Iterator[ChatMessage]:
     """The messages with calls and results as text."""
     names: dict[str, str] = {}
     for message in messages:
         names |= {call.id or "": call.name for call in message.calls}
-        text = _said(message) if message.role == "assistant" else _heard(message, names)
+        text = _answer_as_json(message) if message.role == "assistant" else _results_as_text(message, names)
         yield replace(message, text=text, calls=(), results=(), blocks=())
 
 
-def _said(message: ChatMessage) -> str:
+def _answer_as_json(message: ChatMessage) -> str:
     """What the model has answered. A model with native calls may have said something with them."""
     calls = [{"name": call.name, "arguments": call.malformed or dict(call.arguments)} for call in message.calls]
     said = {"text": message.text} if message.text or not calls else {}
     return json.dumps({**said, **({"calls": calls} if calls else {})}, ensure_ascii=False)
 
 
-def _heard(message: ChatMessage, names: Mapping[str, str]) -> str:
+def _results_as_text(message: ChatMessage, names: Mapping[str, str]) -> str:
     """Results, each below a line that names its call, and what a person said. No result can imitate such a line."""
     if not message.results:
         return message.text
     told = (f"[{_outcome(one, names)}]\n{_RESULT_LINE.sub(' ', one.text)}" for one in message.results)
-    return _joined(*told, _END, message.text)
+    return _join_paragraphs(*told, _END, message.text)
 
 
 def _outcome(result: ToolResult, names: Mapping[str, str]) -> str:
@@ -227,15 +227,15 @@ class TextReader:
         match self._state:
             case "open":
                 self._held += piece
-                return self._opened()
+                return self._read_opening()
             case "text":
-                return self._decoded(piece)
+                return self._decode_piece(piece)
             case "plain":
                 return piece
             case "over":
                 return ""
 
-    def _opened(self) -> str:
+    def _read_opening(self) -> str:
         found = _OPENING.match(self._held, 0, _MOST_OPENING)
         if found is None:
             if len(self._held) < _MOST_OPENING and _BEGUN.match(self._held):
@@ -248,11 +248,11 @@ class TextReader:
         self._held = ""
         if found[1] == "text" and behind[0] == '"':
             self._state = "text"
-            return self._decoded(behind[1:])
+            return self._decode_piece(behind[1:])
         self._state = "over"
         return ""
 
-    def _decoded(self, piece: str) -> str:
+    def _decode_piece(self, piece: str) -> str:
         """The decoded part of a JSON string; an escape that is not complete is held back."""
         text, at, said = self._held + piece, 0, list[str]()
         self._held = ""
@@ -340,12 +340,12 @@ class FormedAnswer(Struct, frozen=True):
     unmade: Unmade = ""
 
 
-def unwrapped(reply: Reply, *, thinks: bool) -> Reply:
+def unwrap_reply(reply: Reply, *, thinks: bool) -> Reply:
     """The reply with what the object in its text says and calls; if it has no such form, as it is.
 
     Raises ModelFailure `garbage` for calls without names.
     """
-    said = spoken(reply.text, _head_rules(thinks=thinks))
+    said = speech_of(reply.text, _head_rules(thinks=thinks))
     found = read_form(said.text, cut=reply.stop_reason == "length")
     if found is None:
         return reply
@@ -368,7 +368,7 @@ def read_form(text: str, *, cut: bool = False) -> FormedAnswer | None:
     try:
         value = mapping(clean(_DECODER.raw_decode(text, text.index("{"))[0]))
     except (ValueError, RecursionError):
-        return _broken(text, opening, cut=cut)
+        return _read_broken_form(text, opening, cut=cut)
     raw = value.get("calls")
     calls = tuple(filter(None, map(call_of, items(raw if isinstance(raw, list) else [raw]))))
     return FormedAnswer(_text(value.get("text")), calls, "as_text" if raw and not calls else "")
@@ -380,7 +380,7 @@ def _text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _broken(text: str, opening: re.Match[str], *, cut: bool) -> FormedAnswer:
+def _read_broken_form(text: str, opening: re.Match[str], *, cut: bool) -> FormedAnswer:
     reader = TextReader()
     said = reader.feed(text)
     if opening[1] == "text" and not _CALLS.match(reader.rest):

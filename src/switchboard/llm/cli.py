@@ -77,11 +77,11 @@ class CliSession:
 
         Raises ModelFailure, with the output so far.
         """
-        with self.unsaid():
+        with self.redact_failures():
             return await self._run(request, on_delta)
 
     @contextlib.contextmanager
-    def unsaid(self) -> Iterator[None]:
+    def redact_failures(self) -> Iterator[None]:
         """A failure for use outside, without any of the secrets that the program was given."""
         try:
             yield
@@ -97,13 +97,13 @@ class CliSession:
 
     async def _run(self, request: Request, on_delta: OnDelta | None) -> Reply:
         began = asyncio.get_running_loop().time()
-        server = await self._offered(request)
+        server = await self._check_tool_server(request)
         async with scratch("session") as place:
             command = command_for(self.kind, request, server, Way(self.spec, self.api_key, place, self.login))
             lay_out(place, command)
             left = max(0.0, request.deadline - (asyncio.get_running_loop().time() - began))
             ended = await self._execute(place, command, left, urlsplit(server.url).hostname)
-        reply = judged(self.kind, request, ended)
+        reply = reply_of_exit(self.kind, request, ended)
         tell(reply, on_delta)
         return reply
 
@@ -121,7 +121,7 @@ class CliSession:
         except OSError as error:  # not executable, argument too long, or no memory or processes
             raise ModelFailure("defect", f"{program} could not be started: {error}") from error
 
-    async def _offered(self, request: Request) -> ToolServer:
+    async def _check_tool_server(self, request: Request) -> ToolServer:
         """The MCP server for the request. Raises ModelFailure unless it offers the tools under the session's token."""
         server = request.server
         if server is None:
@@ -138,7 +138,7 @@ class CliSession:
             raise ModelFailure(
                 "unavailable", f"Switchboard's MCP server cannot be reached: {why}", alive=True
             ) from error
-        missing = {tool.name for tool in request.tools} - _listed(response)
+        missing = {tool.name for tool in request.tools} - _listed_names(response)
         if missing or response.status_code != 200:
             why = (
                 f"status {response.status_code}" if response.status_code != 200 else f"no {', '.join(sorted(missing))}"
@@ -152,7 +152,7 @@ def program_of(spec: ModelSpec) -> str:
     return spec.program or next((name for kind, name in PROGRAMS.items() if kind == spec.kind), spec.kind)
 
 
-def _listed(response: httpx2.Response) -> set[object]:
+def _listed_names(response: httpx2.Response) -> set[object]:
     """The names in an answer to tools/list, sent as JSON or as one event."""
     text = response.text.rpartition("data: ")[2]
     return {tool.get("name") for tool in items(mapping(mapping(json_value(text)).get("result")).get("tools"))}
@@ -186,7 +186,7 @@ def passed_on(names: Sequence[str], mcp_host: str | None) -> dict[str, str]:
     return given
 
 
-def judged(kind: CliKind, request: Request, ended: ProgramExit) -> Reply:
+def reply_of_exit(kind: CliKind, request: Request, ended: ProgramExit) -> Reply:
     """The reply in a program's output, or the corresponding ModelFailure.
 
     A call with a good result counts, whatever follows it. Without one, the cause is determined: the program was killed,

@@ -157,11 +157,11 @@ class Contexts:
             return None
         since, told = self._known.get(spec.origin, (0.0, None))
         if spec.origin not in self._known or self._clock() - since > REMEMBERED_S:
-            told = await self._told(spec.base_url, spec.model)
+            told = await self._find_context(spec.base_url, spec.model)
             self._known[spec.origin] = (self._clock(), told)
         return told
 
-    async def _told(self, base_url: str, model: str) -> int | None:
+    async def _find_context(self, base_url: str, model: str) -> int | None:
         answers = await asyncio.gather(
             *(self._ask(way, server_root(base_url) + path, model) for way, path, _ in _ASKED)
         )

@@ -188,7 +188,7 @@ class _Run:
         """Whether there is no model after the current one."""
         return not self.behind
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds until the deadline."""
         return self.ends - self.clock()
 
@@ -280,7 +280,7 @@ class Dispatcher:
         names = list(self._models) if terms.models is None else terms.models
         pauses = iter(self._limits.pauses)
         over = await self._asked_all(run, names)
-        while not over and await self._waited(run, pauses):
+        while not over and await self._wait_for_retry(run, pauses):
             again = _passing(run.attempts)
             over = await self._asked_all(run, [name for name in names if name in again])
         return Report(run.best, tuple(run.attempts))
@@ -290,26 +290,26 @@ class Dispatcher:
         began, run.shortest = len(run.attempts), False
         for behind, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
             run.behind = behind
-            if run.left() <= 0 or await self._done(run, self._models[name]):
+            if run.seconds_left() <= 0 or await self._try_model(run, self._models[name]):
                 return True
         run.behind, run.shortest = 0, True
         for model in [self._models[name] for name in names]:
             if not model.blame.is_at_fault(run.terms.name):
                 continue
-            if run.left() <= 0 or await self._done(run, model):
+            if run.seconds_left() <= 0 or await self._try_model(run, model):
                 return True
             if model.blame.is_given_up(run.terms.name):
                 _at_fault(run, model)
         return not _are_away(run.attempts[began:])
 
-    async def _waited(self, run: _Run, pauses: Iterator[float]) -> bool:
+    async def _wait_for_retry(self, run: _Run, pauses: Iterator[float]) -> bool:
         """Whether all models are to be asked again, after the next pause at whose end one of them may be asked."""
         if run.terms.again is None:
             return False
         again = _passing(run.attempts)
         soonest = min(max(self._wait(self._models[name]), one.retry_after or 0.0) for name, one in again.items())
         pause = next((one for one in pauses if one >= soonest), None)
-        if pause is None or pause >= run.left():
+        if pause is None or pause >= run.seconds_left():
             return False
         return await run.terms.again(Report(run.best, tuple(run.attempts)), pause)
 
@@ -319,16 +319,16 @@ class Dispatcher:
         amounts = [_estimate(asked, request, self._models[name]) for name in models]
         return Amount(max((one.tokens for one in amounts), default=0), max((one.micros for one in amounts), default=0))
 
-    async def _done(self, run: _Run, model: _Model) -> bool:
+    async def _try_model(self, run: _Run, model: _Model) -> bool:
         """Whether to stop after this model."""
         before = len(run.attempts)
         if model.blame.is_at_fault(run.terms.name) and not self._may_try_shortest(run, model):
             return False
-        patience = run.left() if run.last else min(run.left(), self._limits.patience)
+        patience = run.seconds_left() if run.last else min(run.seconds_left(), self._limits.patience)
         if self._in_cooldown(run, model):
             return False
         async with held_slot(model.spec, model.line, self._slots, (rank_of(run.terms.asker), patience)) as taken:
-            if taken is not None or run.left() <= 0:
+            if taken is not None or run.seconds_left() <= 0:
                 _no_slot(run, model, taken or NoSlot())
                 return False
             if not self._in_cooldown(run, model):
@@ -346,7 +346,7 @@ class Dispatcher:
         await run.ready()
         while request is not None:
             before = len(run.attempts)
-            await self._asked(run, model, request)
+            await self._ask_within_budget(run, model, request)
             too_long = any(one.outcome == "context_too_long" for one in run.attempts[before:])
             request = await self._after_refusal(run, model, request) if too_long else None
 
@@ -356,7 +356,7 @@ class Dispatcher:
         Those behind it are asked as well, and the last model is asked for the shortest form in any case.
         """
         none_left = run.refused + run.behind >= _MOST_REFUSED and not run.last
-        if none_left or run.left() <= 0 or await run.taken():
+        if none_left or run.seconds_left() <= 0 or await run.taken():
             return None
         fitting = await self._fitting(run, model)
         step = min(asked_tokens(fitting), int(_STEP * asked_tokens(refused)))
@@ -398,7 +398,7 @@ class Dispatcher:
         now = self._clock()
         return max(wait_left(model.breaker, now), model.pause_ends - now)
 
-    async def _asked(self, run: _Run, model: _Model, request: Request) -> None:
+    async def _ask_within_budget(self, run: _Run, model: _Model, request: Request) -> None:
         wanted = _estimate(asked_tokens(request), request, model)
         account = reserve(run.account, wanted, run.terms.cap)
         if isinstance(account, BudgetRefusal):  # the budget returns tomorrow, but this task has used its share
@@ -410,7 +410,7 @@ class Dispatcher:
             return
         run.account, bill = account, None
         try:
-            bill = await self._admitted(run, model, request)
+            bill = await self._ask_through_breaker(run, model, request)
         except asyncio.CancelledError:
             # Its cost beyond the part reported so far will never be known; the request was certainly sent.
             bill = _bill(run, model, run.used if run.used.tokens else Usage(asked_tokens(request), estimated=True))
@@ -442,7 +442,7 @@ class Dispatcher:
             told = f"{last.outcome}: {last.message}"
             await self._slots.pause(model.spec.name, wait, told, for_all=self._asked_for_it(model))
 
-    async def _admitted(self, run: _Run, model: _Model, request: Request) -> Bill | None:
+    async def _ask_through_breaker(self, run: _Run, model: _Model, request: Request) -> Bill | None:
         """Ask if the breaker still permits it, and book the cost."""
         ticket = await self._ticket(run, model)
         if ticket is None:
@@ -455,7 +455,7 @@ class Dispatcher:
         try:
             attempt = await self._attempt(run, model, request, ticket)
         except asyncio.CancelledError:
-            model.breaker = _withdrawn(model.breaker, ticket, self._clock())
+            model.breaker = _withdraw_ticket(model.breaker, ticket, self._clock())
             raise
         finally:
             if probing:
@@ -468,7 +468,7 @@ class Dispatcher:
         model.breaker, ticket = admit(model.breaker, self._clock(), self._policy)
         while ticket is None and _awaits_probe(run, model):
             try:
-                async with asyncio.timeout(max(0.0, run.left())):
+                async with asyncio.timeout(max(0.0, run.seconds_left())):
                     await model.probed.wait()
             except TimeoutError:
                 return None
@@ -478,7 +478,9 @@ class Dispatcher:
     async def _attempt(self, run: _Run, model: _Model, request: Request, ticket: Ticket) -> ModelAttempt:
         # In a whole turn, the timeout limits how long a program may be silent.
         began = self._clock()
-        limit = run.left() if request.carrying else min(model.pace.limit(asked_tokens(request)), run.left())
+        limit = (
+            run.seconds_left() if request.carrying else min(model.pace.limit(asked_tokens(request)), run.seconds_left())
+        )
         run.take_back()
         run.tell_reading(model.pace.reading(request))
         run.used = NO_USAGE
@@ -490,25 +492,25 @@ class Dispatcher:
         except ModelFailure as failure:
             run.take_back()
             if failure.kind == "timeout" and limit < _FAIR * min(model.spec.timeout, run.request.deadline):
-                model.breaker = _withdrawn(model.breaker, ticket, self._clock())  # earlier models took its time
+                model.breaker = _withdraw_ticket(model.breaker, ticket, self._clock())  # earlier models took its time
             else:
-                self._settled(run, model, ticket, ok=failure.alive)
+                self._settle_call(run, model, ticket, ok=failure.alive)
                 if run.shortest or (failure.kind in _PERHAPS_ITS_FAULT and not failure.overloaded):
                     model.blame.failed(run.terms.name, shortest=run.shortest)
             if failure.kind == "context_too_long":
                 run.refused += 1
-                await self._learn(model, _learned(failure, model, asked_tokens(request), run.room))
+                await self._learn(model, _learned_limit(failure, model, asked_tokens(request), run.room))
             if failure.retry_after is not None:
                 model.pause_ends = max(model.pause_ends, self._clock() + failure.retry_after)
-            attempt = _priced(model, failure.reply.usage, failure.kind, failure.message)
+            attempt = _attempt_with_cost(model, failure.reply.usage, failure.kind, failure.message)
             return structs.replace(attempt, retryable=failure.retryable, retry_after=failure.retry_after)
-        self._settled(run, model, ticket, ok=True)
+        self._settle_call(run, model, ticket, ok=True)
         model.blame.answered(run.terms.name)
         model.pace.note(request, reply, self._clock() - began)
         wrong = await run.wrong(reply)
-        return _priced(model, reply.usage, "answered" if wrong is None else "unfit", wrong or "")
+        return _attempt_with_cost(model, reply.usage, "answered" if wrong is None else "unfit", wrong or "")
 
-    def _settled(self, run: _Run, model: _Model, ticket: Ticket, *, ok: bool) -> None:
+    def _settle_call(self, run: _Run, model: _Model, ticket: Ticket, *, ok: bool) -> None:
         end = CallEnd(ok, self._clock(), run.request.key, run.last)
         model.breaker = settle_breaker(model.breaker, ticket, end, self._policy)
 
@@ -539,7 +541,7 @@ def _may_pass(attempt: ModelAttempt) -> bool:
     return attempt.retryable and (attempt.outcome != "cooldown" or attempt.retry_after is not None)
 
 
-def _learned(failure: ModelFailure, model: _Model, asked: int, room: int | None) -> int:
+def _learned_limit(failure: ModelFailure, model: _Model, asked: int, room: int | None) -> int:
     """How much a model can read, after it has refused so many tokens; 0: that does not tell.
 
     It is the number that it names, and otherwise a guess, which must not lower what the settings say.
@@ -602,7 +604,7 @@ def _awaits_probe(run: _Run, model: _Model) -> bool:
     return run.last and model.breaker.state == "half_open" and not model.probed.is_set()
 
 
-def _withdrawn(breaker: Breaker, ticket: Ticket, now: float) -> Breaker:
+def _withdraw_ticket(breaker: Breaker, ticket: Ticket, now: float) -> Breaker:
     """The breaker after a call that says nothing about the model; after a probe, another may be sent."""
     if breaker.state == "half_open" and breaker.generation == ticket:
         return structs.replace(breaker, until=now)
@@ -629,7 +631,7 @@ def _micros(model: _Model, usage: Usage) -> int:
     return amount(usage.input_tokens, usage.output_tokens, model.spec.price).micros
 
 
-def _priced(model: _Model, usage: Usage, outcome: Outcome, message: str) -> ModelAttempt:
+def _attempt_with_cost(model: _Model, usage: Usage, outcome: Outcome, message: str) -> ModelAttempt:
     return ModelAttempt(model.spec.name, outcome, message, usage, _micros(model, usage))
 
 

@@ -1,7 +1,7 @@
 """A forced tool for models that call tools unreliably: asks for its arguments as JSON, which stands for the call.
 
 A tool that is called once is asked for as the object that it takes, any other as a list of calls. `bodies.py` calls
-`json_form` for the request to a model with `profile = "local"`; `answers.py` calls `described` for the calls in its
+`json_form` for the request to a model with `profile = "local"`; `answers.py` calls `calls_described` for the calls in its
 text. Pure. With both a grammar and tools in a request, small models call nothing, so the tool is omitted.
 """
 
@@ -86,7 +86,7 @@ def _list_of_calls(tool: OfferedTool) -> JsonObject:
     }
 
 
-def described(text: str, request: Request) -> tuple[ToolCall, ...]:
+def calls_described(text: str, request: Request) -> tuple[ToolCall, ...]:
     """The calls described in a text as JSON: `{"calls": [arguments, …]}`, one object of arguments, a list, or a call.
 
     Thinking, fences and prose around it are ignored. Nothing is repaired: broken JSON is not an answer.
@@ -97,10 +97,10 @@ def described(text: str, request: Request) -> tuple[ToolCall, ...]:
     value = _json_in(after_thinking(text[:_MOST_JSON]) or "")
     listed = mapping(value).get("calls", value)
     found = items(listed if isinstance(listed, list) else [listed])
-    return tuple(call for one in found if (call := _described(dict(one), tool)) is not None)
+    return tuple(call for one in found if (call := _call_of_value(dict(one), tool)) is not None)
 
 
-def _described(value: dict[str, object], tool: OfferedTool) -> ToolCall | None:
+def _call_of_value(value: dict[str, object], tool: OfferedTool) -> ToolCall | None:
     if value and all(name in value for name in tool.parameters.get("required", ())):
         return ToolCall(tool.name, value)
     call = call_of(value)

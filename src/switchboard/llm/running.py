@@ -23,7 +23,7 @@ from switchboard.llm.commands import CliCommand, Way, run_command_for
 from switchboard.llm.outputs import Transcript
 from switchboard.llm.port import CliKind, tell, with_usage
 from switchboard.llm.tool_server import ToolServing, relay_to, serving
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 from switchboard.transport.kept import KeptProgram, LongProgram, start
 from switchboard.transport.programs import ProgramExit
 from switchboard.transport.scratch import scratch
@@ -50,7 +50,7 @@ class RunnerSession(Struct, frozen=True):
         """Run the program once. Raises ModelFailure with the output so far, and the errors of `carrying`."""
         if request.carrying is None:
             return await self.asked.run(request, on_delta)
-        with self.asked.unsaid():
+        with self.asked.redact_failures():
             return await self._alone(request, request.carrying(), on_delta)
 
     async def _alone(self, request: Request, carry_out: CarryOut, on_delta: OnDelta | None) -> Reply:
@@ -63,26 +63,28 @@ class RunnerSession(Struct, frozen=True):
             self.kind, request, relay_to(place), Way(asked.spec, asked.api_key, place, asked.login)
         )
         lay_out(place, command)
-        run = _Run(self.kind, self._started(place, command), tools, (on_delta, request.on_usage), asked.spec.timeout)
+        run = _Run(
+            self.kind, self._start_program(place, command), tools, (on_delta, request.on_usage), asked.spec.timeout
+        )
         try:
             async with asyncio.timeout(request.deadline):
                 await run.follow(command.given)
         except TimeoutError:
             failure = ModelFailure("timeout", f"{self.kind} was not done in time, and was killed")
-            raise run.blamed(failure, request) from None
+            raise run.add_output_so_far(failure, request) from None
         except ModelFailure as failure:
-            raise run.blamed(failure, request) from failure
+            raise run.add_output_so_far(failure, request) from failure
         finally:
             tools.shut()  # it has a moment to end, and may use it for a call
             await run.end()
-        reply = run.judged(request)
+        reply = run.reply_at_exit(request)
         if asked.login is not None:  # the program reports a hypothetical cost; a login has a subscription
             reply = replace(reply, usage=structs.replace(reply.usage, cost_usd=None))
         run.tell(reply.text)
         tell(reply, on_delta, text=False)
         return reply
 
-    def _started(self, place: Path, command: CliCommand) -> KeptProgram:
+    def _start_program(self, place: Path, command: CliCommand) -> KeptProgram:
         program = program_of(self.asked.spec)
         path = shutil.which(program)
         if path is None:
@@ -128,7 +130,7 @@ class _Run:
             reading.result()
             self._over = True
         finally:
-            await cancelled(feeding, reading)
+            await cancel_tasks(feeding, reading)
 
     async def end(self) -> None:
         """End the program without leaving anything behind."""
@@ -144,12 +146,12 @@ class _Run:
         self._on_delta(ModelDelta(text[len(self._told) :]))
         self._told = text
 
-    def blamed(self, failure: ModelFailure, request: Request) -> ModelFailure:
+    def add_output_so_far(self, failure: ModelFailure, request: Request) -> ModelFailure:
         """The failure with its output and cost so far."""
         failure.reply = with_usage(replace(self._transcript.reply(), calls=()), request)
         return failure
 
-    def judged(self, request: Request) -> Reply:
+    def reply_at_exit(self, request: Request) -> Reply:
         """The reply, once the program has ended. Raises ModelFailure."""
         reply = replace(with_usage(self._transcript.reply(), request), calls=())
         errors = self._program.errors
@@ -159,14 +161,14 @@ class _Run:
             raise ModelFailure("unavailable", told, alive=True, reply=reply)
         end = _ENDS.get(reply.stop_reason or "")
         if end is None and broke_off(self._kind, reply):
-            failure = cause(self._kind, reply, self._ended())
+            failure = cause(self._kind, reply, self._program_exit())
             failure.reply = reply
             raise failure
         if end == "refused":
             raise ModelFailure("refused", f"the model refused: {shortened(reply.text)}", reply=reply)
         return replace(reply, stop_reason=end or "end")
 
-    def _ended(self) -> ProgramExit:
+    def _program_exit(self) -> ProgramExit:
         status = self._program.status or 0
         return ProgramExit(
             self._transcript.odd.encode(), self._program.errors, status if status < 128 else 128 - status

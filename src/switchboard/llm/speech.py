@@ -91,7 +91,7 @@ class Speech(Struct, frozen=True):
     calls_at: int = -1
 
 
-def spoken(text: str, rules: SpeechRules = PLAIN) -> Speech:
+def speech_of(text: str, rules: SpeechRules = PLAIN) -> Speech:
     """What a whole text says."""
     listener = Listener(rules)
     first, last = listener.feed(text), listener.end()
@@ -110,15 +110,15 @@ class Listener:
     def feed(self, text: str) -> SpokenPart:
         """The new part of what is certainly speech by now."""
         rest = self._head.feed(text)
-        return self._heard(rest) if rest else SpokenPart("")
+        return self._feed_body(rest) if rest else SpokenPart("")
 
     def end(self) -> SpokenPart:
         """All that was held back, without thinking that never ended."""
-        first = self._heard(self._head.end())
+        first = self._feed_body(self._head.end())
         last = SpokenPart("") if self._body is None else self._body.end()
         return last if last.anew else SpokenPart(first.text + last.text, anew=first.anew)
 
-    def _heard(self, text: str) -> SpokenPart:
+    def _feed_body(self, text: str) -> SpokenPart:
         if self._body is None:
             self._body = _Body(self._rules, self._head)
         return self._body.feed(text)
@@ -156,7 +156,7 @@ class _Head:
         if self._is_over():
             return text
         self._held += text
-        while self._advanced():
+        while self._advance_state():
             pass
         if not self._is_over():
             return ""
@@ -172,19 +172,19 @@ class _Head:
         self._held = ""
         return rest.lstrip() if self._removed else rest
 
-    def _advanced(self) -> bool:
+    def _advance_state(self) -> bool:
         """Whether the state has changed, so that what is held is to be looked at again."""
         match self._state:
             case "open":
-                return self._opened()
+                return self._read_open_state()
             case "thinking":
-                return self._closed()
+                return self._read_thinking()
             case "channels":
-                return self._finalised()
+                return self._read_channels()
             case "over":
                 return False
 
-    def _opened(self) -> bool:
+    def _read_open_state(self) -> bool:
         body = self._held.lstrip()
         if (found := None if self.thought else _OPENING.match(body)) is not None:
             self._state, self._held = "thinking", body[found.end() :]
@@ -202,7 +202,7 @@ class _Head:
             return False
         return not body or (not self.thought and any(head.startswith(body.lower()) for head in _HEADS))
 
-    def _closed(self) -> bool:
+    def _read_thinking(self) -> bool:
         found = self._closing.search(self._held)
         end = max(len(self._held) - _LONGEST_CLOSING, 0) if found is None else found.start()
         self.thought = self.thought or bool(self._held[:end].strip())
@@ -212,7 +212,7 @@ class _Head:
         self._state, self._removed = "open", True  # one that was empty may be followed by another
         return True
 
-    def _finalised(self) -> bool:
+    def _read_channels(self) -> bool:
         self.called = self.called or _ADDRESSED.search(self._held) is not None
         found = _FINAL.search(self._held)
         if found is None:
@@ -271,7 +271,7 @@ class _Body:
     def feed(self, text: str) -> SpokenPart:
         """More of what is said."""
         self._read(self._held + text, last=False)
-        return self._told(self._certain_parts())
+        return self._take_parts(self._certain_parts())
 
     def end(self) -> SpokenPart:
         """The rest."""
@@ -279,7 +279,7 @@ class _Body:
         if self._doubt is not None:
             self._settle(is_code=False)
             self._read("", last=True)
-        return self._told(len(self._out))
+        return self._take_parts(len(self._out))
 
     def _certain_parts(self) -> int:
         """How much of `_out` may be told before the end."""
@@ -292,7 +292,7 @@ class _Body:
         places = (self._call_at, None if self._doubt is None else self._doubt[1])
         return min((place for place in places if place is not None), default=len(self._out))
 
-    def _told(self, parts: int) -> SpokenPart:
+    def _take_parts(self, parts: int) -> SpokenPart:
         text = "".join(self._out[:parts])
         if parts:
             self._out = self._out[parts:]

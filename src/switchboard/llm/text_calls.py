@@ -125,7 +125,7 @@ def read_calls(text: str, tools: Sequence[OfferedTool], calls_at: int = -1) -> T
     prose = "\n\n".join(filter(None, (before, behind)))
     if calls_at < 0:
         return TextCalls(_calls(found, offered), written)
-    if not (offered and found and not prose) and not _all_offered(found or _begun(written, offered), offered):
+    if not (offered and found and not prose) and not _all_offered(found or _guess_calls(written, offered), offered):
         return None
     bare = _TEMPLATE.sub("", written[:end]).strip()
     kept = _OUTSIDE.sub(lambda one: one[1] or "", behind)
@@ -136,7 +136,7 @@ def read_calls(text: str, tools: Sequence[OfferedTool], calls_at: int = -1) -> T
 def _read(written: str, offered: Mapping[str, OfferedTool], *, marked: bool) -> tuple[Sequence[JsonMapping], int]:
     """The calls with which a text begins, none if they cannot be read, and where they end; -1: there are none."""
     try:
-        return _beginning(written) if marked else ([*_unmarked(written, offered)], len(written))
+        return _beginning(written) if marked else ([*_read_unmarked_calls(written, offered)], len(written))
     except _NoCall:
         return [], -1
     except (_Unreadable, ValueError, RecursionError):
@@ -147,7 +147,7 @@ def _all_offered(found: Sequence[JsonMapping], offered: Mapping[str, OfferedTool
     return bool(found) and all(string(one["name"]) in offered for one in found)
 
 
-def _begun(written: str, offered: Mapping[str, OfferedTool]) -> Sequence[JsonMapping]:
+def _guess_calls(written: str, offered: Mapping[str, OfferedTool]) -> Sequence[JsonMapping]:
     """What a call that cannot be read seems to call."""
     if written.startswith(_OTHERS):
         words = (found.group() for found in _WORD.finditer(written, 0, _HEAD))
@@ -176,7 +176,7 @@ def _calls(found: Sequence[JsonMapping], offered: Mapping[str, OfferedTool]) -> 
 def _fitting(one: JsonMapping, tool: OfferedTool) -> JsonMapping | None:
     """The arguments of a call, if they are valid."""
     if "written" in one:
-        arguments: JsonMapping = _typed(one["written"], tool)
+        arguments: JsonMapping = _parse_arguments(one["written"], tool)
     else:
         arguments = arguments_of(one)
         given = next((one[key] for key in ARGUMENT_KEYS if key in one), None)
@@ -185,7 +185,7 @@ def _fitting(one: JsonMapping, tool: OfferedTool) -> JsonMapping | None:
     return None if complaint(arguments, tool.parameters) else arguments
 
 
-def _typed(written: Mapping[str, str], tool: OfferedTool) -> JsonObject:
+def _parse_arguments(written: Mapping[str, str], tool: OfferedTool) -> JsonObject:
     """Arguments that were written as text between tags: JSON where the schema wants no text."""
     known = mapping(tool.parameters.get("properties"))
     return {
@@ -202,7 +202,7 @@ def _value(text: str) -> object:
 # The forms of templates -----------------------------------------------------------------------------------------------
 
 
-def _marked(text: str) -> Sequence[JsonMapping]:
+def _read_marked_calls(text: str) -> Sequence[JsonMapping]:
     """The calls with marks of which a text consists. Raises `_NoCall` if something else follows."""
     found, end = _beginning(text)
     if end < len(text):
@@ -247,7 +247,11 @@ def _inside(text: str) -> Iterator[JsonMapping]:
     """The calls between two tags. Raises `_Unreadable`."""
     inner = text.strip()
     try:
-        yield from _marked(inner) if inner.startswith(_FUNCTION) else map(_named, _values(_without_fence(inner)))
+        yield from (
+            _read_marked_calls(inner)
+            if inner.startswith(_FUNCTION)
+            else map(_normalize_name, _values(_without_fence(inner)))
+        )
     except _NoCall as error:
         raise _Unreadable from error
 
@@ -293,7 +297,7 @@ def _only(text: str) -> JsonMapping:
     return value
 
 
-def _named(value: JsonMapping) -> JsonMapping:
+def _normalize_name(value: JsonMapping) -> JsonMapping:
     """A call with its name under `name`. Raises `_Unreadable` if it has none, or its arguments are anywhere else."""
     inner = {**mapping(value.get("function")), **value}
     name = next((found for key in _NAMES if (found := string(inner.get(key)))), "")
@@ -305,13 +309,13 @@ def _named(value: JsonMapping) -> JsonMapping:
 # JSON, and what looks like a program ----------------------------------------------------------------------------------
 
 
-def _unmarked(text: str, offered: Mapping[str, OfferedTool]) -> Iterator[JsonMapping]:
+def _read_unmarked_calls(text: str, offered: Mapping[str, OfferedTool]) -> Iterator[JsonMapping]:
     """The calls of offered tools of which a text consists. Raises `_NoCall`."""
     for part in _parts(text):
         if part.startswith(tuple(MARKS)):
-            yield from _known(_marked(part), offered)
+            yield from _check_offered(_read_marked_calls(part), offered)
         elif part.startswith(("{", "[")) and _PYTHONIC.match(part) is None:
-            yield from _known(_shaped(part, offered), offered)
+            yield from _check_offered(_read_call_objects(part, offered), offered)
         elif (found := _PYTHONIC.match(part)) is not None and found[1] in offered:
             raise _Unreadable
         else:
@@ -335,14 +339,14 @@ def _parts(text: str) -> Iterator[str]:
         yield inner.strip()
 
 
-def _known(found: Iterable[JsonMapping], offered: Mapping[str, OfferedTool]) -> Iterator[JsonMapping]:
+def _check_offered(found: Iterable[JsonMapping], offered: Mapping[str, OfferedTool]) -> Iterator[JsonMapping]:
     for one in found:
         if one["name"] not in offered:
             raise _NoCall
         yield one
 
 
-def _shaped(text: str, offered: Mapping[str, OfferedTool]) -> Iterator[JsonMapping]:
+def _read_call_objects(text: str, offered: Mapping[str, OfferedTool]) -> Iterator[JsonMapping]:
     """The objects in a text that say nothing but whom to call with what. Raises `_NoCall`."""
     try:
         values = _values(text)
@@ -356,7 +360,7 @@ def _shaped(text: str, offered: Mapping[str, OfferedTool]) -> Iterator[JsonMappi
         if len(keys.intersection(ARGUMENT_KEYS)) != 1 or keys - {*ARGUMENT_KEYS, *_NAMES, *_BESIDES}:
             raise _NoCall
         try:
-            yield _named(value)
+            yield _normalize_name(value)
         except _Unreadable as error:
             raise _NoCall from error
 

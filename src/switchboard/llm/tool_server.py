@@ -21,7 +21,7 @@ from switchboard import __version__
 from switchboard.core.text.lenient import json_value, mapping, string
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import CarryOut, OfferedTool, ToolCall, ToolResult
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 from switchboard.transport import relay
 
 _SOCKET: Final = "mcp"
@@ -107,7 +107,7 @@ class ToolServing:
     async def aclose(self) -> None:
         """Stop answering."""
         self.shut()
-        await cancelled(*self._tasks)
+        await cancel_tasks(*self._tasks)
         for writer, left in tuple(self._connections.items()):
             writer.transport.abort()
             await left.wait()
@@ -130,19 +130,19 @@ class ToolServing:
                 return
             task = asyncio.create_task(self._answer_call(message.get("id"), params, writer))
             self._tasks.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._forget_task)
         else:
-            await _answer(writer, message.get("id"), self._told(method, params))
+            await _answer(writer, message.get("id"), self._result_of_method(method, params))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._room.release()
 
     async def _answer_call(self, call_id: object, params: JsonMapping, writer: asyncio.StreamWriter) -> None:
-        if (told := await self._called(params)) is not None:
+        if (told := await self._call_tool(params)) is not None:
             await _answer(writer, call_id, told)
 
-    def _told(self, method: str, params: JsonMapping) -> JsonObject:
+    def _result_of_method(self, method: str, params: JsonMapping) -> JsonObject:
         match method:
             case "initialize":
                 asked = params.get("protocolVersion")
@@ -151,12 +151,12 @@ class ToolServing:
                 return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": us}}
             case "tools/list":
                 self.listed = True
-                return {"result": {"tools": [_listed(tool) for tool in self._tools.values()]}}
+                return {"result": {"tools": [_tool_entry(tool) for tool in self._tools.values()]}}
             case "ping":
                 return {"result": {}}
         return _error(_NO_METHOD, f"there is no method {method}")
 
-    async def _called(self, params: JsonMapping) -> JsonObject | None:
+    async def _call_tool(self, params: JsonMapping) -> JsonObject | None:
         name = string(params.get("name"))
         if name not in self._tools:
             return _error(_BAD_PARAMS, f"there is no tool {name[:100]}")
@@ -170,7 +170,7 @@ class ToolServing:
         finally:
             self._calls -= 1
             self._active_at = self._loop.time()
-        return {"result": _said(result)}
+        return {"result": _result_content(result)}
 
 
 async def _answer(writer: asyncio.StreamWriter, to: object, told: JsonObject) -> None:
@@ -180,11 +180,11 @@ async def _answer(writer: asyncio.StreamWriter, to: object, told: JsonObject) ->
             await writer.drain()
 
 
-def _listed(tool: OfferedTool) -> JsonObject:
+def _tool_entry(tool: OfferedTool) -> JsonObject:
     return {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.parameters)}
 
 
-def _said(result: ToolResult) -> JsonObject:
+def _result_content(result: ToolResult) -> JsonObject:
     return {"content": [{"type": "text", "text": result.text}], "isError": not result.ok}
 
 

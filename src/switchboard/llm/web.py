@@ -101,7 +101,7 @@ class _Bounded(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-async def _bound(response: httpx2.Response) -> None:
+async def _limit_response(response: httpx2.Response) -> None:
     if response.headers.get("content-encoding", "identity") != "identity":
         raise _TooMuch("the answer is compressed, which was not asked for")
     if isinstance(response.stream, httpx2.AsyncByteStream):
@@ -120,14 +120,14 @@ def open_client() -> httpx2.AsyncClient:
         timeout=httpx2.Timeout(None, connect=_CONNECT_S),
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         headers={"Accept-Encoding": "identity"},
-        event_hooks={"response": [_bound]},
+        event_hooks={"response": [_limit_response]},
         mounts=dict.fromkeys(_LOOPBACK),
     )
 
 
 def status_failure(status: int, headers: Mapping[str, str], body: str) -> ModelFailure:
     """The failure for a status other than 200. `body` is quoted only in part, never with our key."""
-    said = _said(body)
+    said = _error_in_body(body)
     message = f"status {status}: {said}" if said else f"status {status}"
     wait = retry_after(headers.get("retry-after"), time.time())
     document = json_value(body)
@@ -185,7 +185,7 @@ def _messages(told: object, depth: int = 0) -> Iterator[str]:
     yield from (string(document.get(name)) for name in ("code", "type"))
 
 
-def _said(body: str) -> str:
+def _error_in_body(body: str) -> str:
     """The error in a body, with its code, whatever the provider's format."""
     document = json_value(body)
     error = mapping(document).get("error", document)

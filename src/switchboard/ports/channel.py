@@ -125,7 +125,7 @@ def _nothing(_: Envelope) -> str | None:
     return None
 
 
-def _unanswered(_: Envelope) -> Replied | None:
+def _no_reply(_: Envelope) -> Replied | None:
     return None
 
 
@@ -165,7 +165,7 @@ class Channel(Struct, frozen=True, kw_only=True):
     """Who may write in a thread, where anyone can name any thread; None: whoever names one belongs to it."""
     replied_to: Callable[[Envelope], str | None] = _nothing
     """The platform's id of the message that this one replies to."""
-    replied: Callable[[Envelope], Replied | None] = _unanswered
+    replied: Callable[[Envelope], Replied | None] = _no_reply
     """The message that this one replies to, where the platform repeats it in `payload.raw`."""
     facts: Callable[[Envelope], Found] = _no_facts
     """What rules can match on besides the common facts; its keys are among `keys` and the common ones.
@@ -202,7 +202,7 @@ class Channel(Struct, frozen=True, kw_only=True):
     @property
     def tells_replied(self) -> bool:
         """Whether the channel defines `replied`, which needs the `payload.raw` of a message."""
-        return self.replied is not _unanswered
+        return self.replied is not _no_reply
 
     @property
     def tells_automatic(self) -> bool:

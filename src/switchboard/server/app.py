@@ -21,7 +21,7 @@ from switchboard import __version__
 from switchboard.app.runtime import Switchboard
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.connections import Connections, connection_limit
-from switchboard.server.fastpath.described import described
+from switchboard.server.fastpath.described import route_with_responses
 from switchboard.server.fastpath.direct import Direct, Handler
 from switchboard.server.http import (
     accounts,
@@ -54,7 +54,7 @@ from switchboard.server.http.errors import response_to
 from switchboard.server.http.framework_errors import install_errors
 from switchboard.server.http.gate import RequestGate, limits_of
 from switchboard.server.http.hosts import Hosts, names_of
-from switchboard.server.http.openapi import completed
+from switchboard.server.http.openapi import complete_document
 from switchboard.server.http.pages import page_routes
 from switchboard.server.mcp.server import McpEndpoint
 from switchboard.server.services import Services
@@ -107,9 +107,9 @@ class SwitchboardApi(FastAPI):
                 title=self.title,
                 version=self.version,
                 description=self.description,
-                routes=[*map(described, self.routes)],
+                routes=[*map(route_with_responses, self.routes)],
             )
-            self.openapi_schema = completed(document)
+            self.openapi_schema = complete_document(document)
         return self.openapi_schema
 
 

@@ -49,7 +49,7 @@ class Connections:
     def __len__(self) -> int:
         return len(self._strangers) + len(self._waiting) + len(self._known)
 
-    def opened(self, connection: OpenConnection) -> None:
+    def add_connection(self, connection: OpenConnection) -> None:
         """Count a new one; if there are too many, the oldest without a token is closed, which may be this one."""
         self._strangers[connection] = None
         if len(self) <= self.limit:
@@ -72,21 +72,21 @@ class Connections:
             del self._waiting[connection]
             self._strangers[connection] = None
 
-    def admitted(self, connection: OpenConnection, *, operator: bool, shown: str | None = None) -> None:
+    def admit_connection(self, connection: OpenConnection, *, operator: bool, shown: str | None = None) -> None:
         """The connection has shown a token, in this Authorization header. Raises Overloaded if too many others have."""
         if not (connection in self._strangers or connection in self._waiting):  # admitted before, or just closed
             return
         if not operator and sum(not own for own in self._known.values()) >= self.limit * 3 // 4:
             self._log_refusals()
             raise Overloaded(f"there are too many connections, the limit is {self.limit}", retry_after=5.0)
-        self.closed(connection)
+        self.remove_connection(connection)
         self._known[connection] = operator
         if shown is not None:
             if len(self._shown) >= _SHOWN_MOST:
                 self._shown.clear()
             self._shown.add(hash(shown))
 
-    def refused(self, shown: str | None) -> None:
+    def forget_token(self, shown: str | None) -> None:
         """What this Authorization header shows is no token any more."""
         self._shown.discard(hash(shown))
 
@@ -98,7 +98,7 @@ class Connections:
             name == b"authorization" and hash(value.decode("latin-1")) in self._shown for name, value in headers
         )
 
-    def closed(self, connection: OpenConnection) -> None:
+    def remove_connection(self, connection: OpenConnection) -> None:
         """The connection is closed."""
         self._strangers.pop(connection, None)
         self._waiting.pop(connection, None)

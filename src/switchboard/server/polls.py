@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive
 
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 
 class Polls:
@@ -38,7 +38,7 @@ class Polls:
             yield gone
         finally:
             self._open.discard(gone)
-            await cancelled(watcher)
+            await cancel_tasks(watcher)
 
     def stop(self) -> None:
         """End every long poll, and reject new ones."""

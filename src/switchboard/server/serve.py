@@ -21,7 +21,7 @@ from switchboard.server.entrance import Entrance
 from switchboard.server.fastpath.heads import BoundedHttp
 from switchboard.server.listener import BACKLOG
 from switchboard.server.ws.protocol import HEARTBEAT_S, GatewaySocket
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 log = structlog.get_logger(__name__)
 
@@ -75,7 +75,7 @@ async def run_server(
             await serving
         finally:
             server.should_exit = True
-            await cancelled(stopping, opening)
+            await cancel_tasks(stopping, opening)
             await asyncio.wait([serving])
 
 

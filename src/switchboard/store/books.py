@@ -238,7 +238,7 @@ async def _books_of(database: Database, span: _Range, *, audit: bool) -> Books:
     async with database.snapshot() as connection:
         [messages] = rows_as(Balance, await connection.fetch(query("books.messages"), span.lowest, span.highest))
         [targets] = rows_as(Balance, await connection.fetch(query("books.targets"), span.lowest, span.highest))
-        problems = await _found(connection, _OF_A_DAY if audit else (), span.lowest, span.highest)
+        problems = await _find_problems(connection, _OF_A_DAY if audit else (), span.lowest, span.highest)
         return Books(messages, targets, problems)
 
 
@@ -249,10 +249,12 @@ async def _open_problems(database: Database, patience_s: float) -> tuple[str, ..
 
 async def _problems(database: Database, names: tuple[str, ...], *args: object) -> tuple[str, ...]:
     async with database.snapshot() as connection:
-        return await _found(connection, names, *args)
+        return await _find_problems(connection, names, *args)
 
 
-async def _found(connection: PoolConnectionProxy[Row], names: tuple[str, ...], *args: object) -> tuple[str, ...]:
+async def _find_problems(
+    connection: PoolConnectionProxy[Row], names: tuple[str, ...], *args: object
+) -> tuple[str, ...]:
     found: list[str] = []
     for name in names:
         found += [row["problem"] for row in await connection.fetch(query(f"books.problem_{name}"), *args)]

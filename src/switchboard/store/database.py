@@ -62,12 +62,12 @@ T = TypeVar("T")
 
 def rows_as(kind: type[T], rows: Iterable[Row | Mapping[str, object]]) -> list[T]:
     """Each row as a `kind`. Raises `TypeError` unless the columns are its fields, in whatever order."""
-    return [_made(kind, row) for row in rows]
+    return [_build_record(kind, row) for row in rows]
 
 
 def row_as(kind: type[T], row: Row | Mapping[str, object] | None) -> T | None:
     """The same for one row, or none."""
-    return None if row is None else _made(kind, row)
+    return None if row is None else _build_record(kind, row)
 
 
 def part_as(kind: type[T], row: Row | Mapping[str, Any]) -> T:
@@ -76,7 +76,7 @@ def part_as(kind: type[T], row: Row | Mapping[str, Any]) -> T:
     return make(**{name: row[name] for name in _fields(make)})
 
 
-def _made(kind: type[T], row: Row | Mapping[str, object]) -> T:
+def _build_record(kind: type[T], row: Row | Mapping[str, object]) -> T:
     make: Callable[..., T] = kind
     _check(make, tuple(row.keys()))
     return make(**row)
@@ -95,7 +95,7 @@ def _fields(kind: Callable[..., object]) -> frozenset[str]:
 
 def each_as(kind: type[T], value: object) -> tuple[T, ...]:
     """The objects of a JSON list of a row as values of `kind`; null is an empty one."""
-    return tuple(msgspec.convert(one, kind) for one in decoded(value) or ())
+    return tuple(msgspec.convert(one, kind) for one in decode_json(value) or ())
 
 
 def to_json(value: object) -> str:
@@ -108,7 +108,7 @@ def from_json(text: str) -> Any:
     return msgspec.json.decode(text)
 
 
-def decoded(value: Any) -> Any:
+def decode_json(value: Any) -> Any:
     """The object or array of a json or jsonb column, even if it comes as text: a `ForeignDatabase` has no codecs."""
     return from_json(value) if isinstance(value, str) else value
 
@@ -397,7 +397,7 @@ class Database:
         async with self.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
             yield connection
 
-    async def dedicated(self) -> asyncpg.Connection:
+    async def dedicated_connection(self) -> asyncpg.Connection:
         """A separate connection, outside the pool (for LISTEN and advisory locks). The caller closes it."""
         try:
             return await asyncpg.connect(
@@ -428,7 +428,7 @@ class Database:
         async with self.connection() as connection:
             return await connection.fetch(sql, *args)
 
-    async def planned(self, sql: str, *args: object) -> Sequence[Row]:
+    async def rows_with_custom_plan(self, sql: str, *args: object) -> Sequence[Row]:
         """The rows of a query with filters: a single plan for all filters would read the whole table for each.
 
         A new statement is planned for its arguments. Setting `plan_cache_mode` would have the same effect, but would
@@ -454,7 +454,7 @@ class Database:
         async with self.connection() as connection:
             return await connection.execute(sql, *args)
 
-    async def changed(self, sql: str, *args: object) -> int:
+    async def change_rows(self, sql: str, *args: object) -> int:
         """Execute without rows; returns the number of rows inserted, updated or deleted."""
         return int((await self.run(sql, *args)).rpartition(" ")[2])
 
@@ -475,8 +475,8 @@ class _OneConnection(Database):
 class ForeignDatabase(Database):
     """The same over another program's pool, whose settings and codecs stay unchanged.
 
-    Each use of a connection is one transaction with our search path. JSON may come as text, see `decoded`. Connections
-    outside the pool (`dedicated`) are not available.
+    Each use of a connection is one transaction with our search path. JSON may come as text, see `decode_json`. Connections
+    outside the pool (`dedicated_connection`) are not available.
     """
 
     def __init__(self, pool: asyncpg.Pool, isolation: Literal["read_committed", "repeatable_read"]) -> None:

@@ -46,11 +46,11 @@ class Keys:
 
     def of(self, kind: Kind, content: bytes) -> str:
         """The hash of a text of this kind; equal texts of different kinds have different hashes."""
-        return self._ended(self._inner[kind], content)
+        return self._finish_hash(self._inner[kind], content)
 
     def event(self, channel: str, endpoint: str, key: str) -> str:
         """The hash of an event's own key, which is unique within its channel and endpoint."""
-        return self._ended(self._events_of(channel, endpoint), key.encode())
+        return self._finish_hash(self._events_of(channel, endpoint), key.encode())
 
     def fact(self, system_id: str, author: str, text: str) -> str:
         """The hash of a learned fact: the same for the same words of one author, whatever their spacing and case."""
@@ -62,7 +62,7 @@ class Keys:
         start.update(f"{len(channel)},{len(endpoint)}:{channel}{endpoint}".encode())
         return start
 
-    def _ended(self, start: _Hash, rest: bytes) -> str:
+    def _finish_hash(self, start: _Hash, rest: bytes) -> str:
         inner, outer = start.copy(), self._outer.copy()
         inner.update(rest)
         outer.update(inner.digest())

@@ -160,7 +160,7 @@ async def _migrate(
     if await connection.fetchval("select to_regnamespace($1) is null", SCHEMA):
         # Not `if not exists`, which requires the right to create even if there is nothing to create.
         await connection.execute(f"create schema {SCHEMA}")
-    done = await _done(connection)
+    done = await _last_migration(connection)
     require_known(done)
     missing = tuple(m for m in known if m.number > done)
     if done and missing and alone:
@@ -217,7 +217,7 @@ async def _set_on_role(connection: PoolConnectionProxy[Row]) -> None:
         await connection.execute(row[0])
 
 
-async def _done(connection: PoolConnectionProxy[Row]) -> int:
+async def _last_migration(connection: PoolConnectionProxy[Row]) -> int:
     if not await connection.fetchval("select to_regclass('migration') is not null"):
         return 0
     return int(

@@ -39,10 +39,10 @@ class ConnectionQueue:
     async def take(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[asyncpg.Record]]:
         """A connection of the pool. Raises as the pool does, TimeoutError if there is none within `within_s`."""
         until = asyncio.get_running_loop().time() + self._within_s
-        while self._is_worth_waiting() and self._left(until) > 0:
-            if not await self._called() and not self._opening:
+        while self._is_worth_waiting() and self._seconds_left(until) > 0:
+            if not await self._wait_for_connection() and not self._opening:
                 break
-        connection = await self._acquire(self._left(until))
+        connection = await self._acquire(self._seconds_left(until))
         try:
             yield connection
         finally:
@@ -51,7 +51,7 @@ class ConnectionQueue:
             finally:
                 self._call_next()
 
-    def _left(self, until: float) -> float:
+    def _seconds_left(self, until: float) -> float:
         return max(until - asyncio.get_running_loop().time(), 0.0)
 
     async def _acquire(self, within_s: float) -> asyncpg.pool.PoolConnectionProxy[asyncpg.Record]:
@@ -71,7 +71,7 @@ class ConnectionQueue:
         """Whether others have connections, none is free, and a further one would have to be opened."""
         return 0 < self._pool.get_size() < self._pool.get_max_size() and not self._is_one_free()
 
-    async def _called(self) -> bool:
+    async def _wait_for_connection(self) -> bool:
         """Wait a moment; returns whether a connection has become free."""
         loop = asyncio.get_running_loop()
         called: asyncio.Future[bool] = loop.create_future()

@@ -51,7 +51,7 @@ from switchboard.ports.engine import (
     Turn,
     TurnResult,
 )
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 Options = JsonMapping
 _Failure = TypeVar("_Failure", bound=Exception)
@@ -455,7 +455,7 @@ async def _until_acting(run: asyncio.Task[TurnResult], journal: MemoryJournal, t
     """Wait until a step has begun, or the turn has ended without one; then for `ticks` rounds of the event loop."""
     acting = asyncio.create_task(journal.acting.wait())
     await asyncio.wait([run, acting], timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-    await cancelled(acting)
+    await cancel_tasks(acting)
     for _ in range(ticks):
         await asyncio.sleep(0)
 

@@ -145,7 +145,7 @@ class Bash(NamedTool):
             await self._close(kept)
         kept.unsaid = ""
         left = too_deep(await session.new_excess())
-        return _told(said, begun + left, ok=not late and not left, too_much=late)
+        return _outcome_of(said, begun + left, ok=not late and not left, too_much=late)
 
     async def _keeps(self, kept: _Kept, scope: ToolScope) -> bool:
         """Ask for the next turns to come here. If there was a shell elsewhere since, ours is out of date, and ends."""
@@ -208,7 +208,7 @@ def _last_line(output: bytes) -> str:
     return f": {line}" if line else ""
 
 
-def _told(said: ShellAnswer, begun: str, *, ok: bool, too_much: bool) -> ToolOutcome:
+def _outcome_of(said: ShellAnswer, begun: str, *, ok: bool, too_much: bool) -> ToolOutcome:
     report = said.report
     if report is None:
         head = f"the session has ended{': ' + said.why if said.why else ''}; the next command begins a new one"

@@ -76,7 +76,7 @@ async def call_tool(
     """
     if wrong := complaint(arguments, tool.spec.parameters):
         return ToolOutcome(f"{tool.spec.name} was not called: {wrong}", ok=False)
-    outcome = await _bounded(tool, arguments, scope, limits or CallLimits())
+    outcome = await _call_with_limits(tool, arguments, scope, limits or CallLimits())
     text = storable_text(outcome.text[:MOST_WRITTEN])
     name, most = tool.spec.name, tool.spec.most
     if len(text) <= most:
@@ -84,13 +84,13 @@ async def call_tool(
     return replace(outcome, text=await in_thread(lambda stop: shorten(text, scope, name, stop, most)))
 
 
-async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, limits: CallLimits) -> ToolOutcome:
+async def _call_with_limits(tool: Tool, arguments: JsonMapping, scope: ToolScope, limits: CallLimits) -> ToolOutcome:
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
 
     async def act() -> ToolOutcome:
         try:
-            return await _called(tool, arguments, scope, limits.begin)
+            return await _run_tool(tool, arguments, scope, limits.begin)
         finally:
             _wake(over)
 
@@ -103,10 +103,10 @@ async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, limits:
     finally:
         limits.leave(over)
         if late:
-            await _cancelled(running, tool.spec.name, grace)
+            await _cancel_task(running, tool.spec.name, grace)
     if late or running.cancelled():
         when = f" after {limits.timeout:g} s" if late else ""
-        return ToolOutcome(_stopped(tool.spec, when) + _so_far(running), ok=False, passing=late)
+        return ToolOutcome(_stop_message(tool.spec, when) + _so_far(running), ok=False, passing=late)
     return running.result()
 
 
@@ -115,14 +115,14 @@ def _wake(over: asyncio.Future[None]) -> None:
         over.set_result(None)
 
 
-async def _cancelled(running: asyncio.Task[ToolOutcome], name: str, grace: float) -> None:
+async def _cancel_task(running: asyncio.Task[ToolOutcome], name: str, grace: float) -> None:
     running.cancel()
     await asyncio.wait((running,), timeout=grace)
     if not running.done():
         _log.error("a tool does not stop", tool=name)
 
 
-async def _called(
+async def _run_tool(
     tool: Tool, arguments: JsonMapping, scope: ToolScope, begin: Callable[[], None] | None
 ) -> ToolOutcome:
     if begin is not None:
@@ -144,6 +144,6 @@ def _so_far(running: asyncio.Task[ToolOutcome]) -> str:
     return f"\n{outcome.text}" if outcome.unfinished else ""
 
 
-def _stopped(spec: ToolSpec, when: str) -> str:
+def _stop_message(spec: ToolSpec, when: str) -> str:
     doubt = "; whether it had an effect is not known" if spec.effect != "idempotent" else ""
     return f"{spec.name} was stopped{when}: it had not ended{doubt}"

@@ -72,7 +72,7 @@ class ExecuteCommand(NamedTool):
             return ToolOutcome(f"the command was not run: {none}", ok=False)
         except OSError as error:
             return ToolOutcome(f"the command could not be started: {error.strerror}", ok=False)
-        return _told(done)
+        return _outcome_of(done)
 
 
 def so_far(output: bytes, note: str = "") -> ToolOutcome:
@@ -90,7 +90,7 @@ def sayable(command: str) -> bool:
         return False
 
 
-def _told(done: CommandExit) -> ToolOutcome:
+def _outcome_of(done: CommandExit) -> ToolOutcome:
     head = f"the command was killed: {done.killed}" if done.killed else f"exit code {done.status}"
     left = too_deep(done.left)
     text = escaped(f"{left}{head}\n{done.output.decode('utf-8', 'replace')}".rstrip("\n"))

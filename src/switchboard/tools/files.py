@@ -219,13 +219,13 @@ def _list_files(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) -> s
     parts = parts_of(str(arguments.get("path", "")))
     shown, more = ResultLines(), 0
     for entry in entries(root_of(scope, parts), parts, stop, deep=bool(arguments.get("recursive"))):
-        if not entry.name.startswith(TEMPORARY) and (more or not shown.add(_described(entry))):
+        if not entry.name.startswith(TEMPORARY) and (more or not shown.add(_describe_entry(entry))):
             more += 1
     empty = "" if more or len(shown) else "no files"
     return shown.text(empty, f"{more} more entries: list a directory of it" if more else "")
 
 
-def _described(entry: DirectoryEntry) -> str:
+def _describe_entry(entry: DirectoryEntry) -> str:
     name = shown_name(entry.path)
     if entry.is_directory:
         return f"{name}/"

@@ -22,7 +22,7 @@ from switchboard.core.mcp_tools import pinned
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool, PinnedTool, Pins
-from switchboard.tasks import cancelled, wait_at_most
+from switchboard.tasks import cancel_tasks, wait_at_most
 from switchboard.tools.mcp_spec import ServerSpec
 from switchboard.transport.kept import LongProgram
 from switchboard.transport.mcp_call import McpToolResult, ServerFailure
@@ -112,8 +112,8 @@ class McpServer:
     async def aclose(self) -> None:
         """End its process. Nothing may be called after this."""
         async with self._changing:
-            await self._left()
-        await cancelled(*self._doubts)
+            await self._end_process()
+        await cancel_tasks(*self._doubts)
 
     @asynccontextmanager
     async def _ready(self) -> AsyncIterator[_Running]:
@@ -121,34 +121,34 @@ class McpServer:
         async with self._changing:
             running = self._running
             if running is None or not running.usable:
-                running = await self._started()
+                running = await self._start_server()
             running.calls += 1
         try:
             async with self._changing:
                 if running.stale:
-                    await self._listed(running)
+                    await self._list_tools(running)
             yield running
         finally:
             running.calls -= 1
             running.used = monotonic()
 
-    async def _started(self) -> _Running:
+    async def _start_server(self) -> _Running:
         if (left := self._away_until - monotonic()) > 0:
             raise ServerFailure(f"{self._why}; it will be tried again in {left:.0f} s", reached=False)
-        await self._left()
+        await self._end_process()
         running = self._running = _Running()
-        running.task = asyncio.create_task(self._kept(running), name=f"mcp server {self.spec.name}")
+        running.task = asyncio.create_task(self._run_process(running), name=f"mcp server {self.spec.name}")
         try:
             await running.session
         except ServerFailure as failure:
-            await self._failed(failure)
+            await self._note_failure(failure)
             raise
         except asyncio.CancelledError:
             running.task.cancel()
             raise
         return running
 
-    async def _left(self) -> None:
+    async def _end_process(self) -> None:
         """End the process, if there is one, and wait until nothing of it runs."""
         running, self._running = self._running, None
         if running is not None and running.task is not None:
@@ -159,10 +159,10 @@ class McpServer:
                 running.task.cancel()
             await asyncio.wait((running.task,))
 
-    async def _kept(self, running: _Running) -> None:
+    async def _run_process(self, running: _Running) -> None:
         """Run the process until it ends by itself, is abandoned, or has been idle for too long."""
         try:
-            opened = await asyncio.to_thread(_imported)
+            opened = await asyncio.to_thread(_import_open_server)
             async with opened(self.spec.program(), self.spec.start_timeout) as session:
                 running.session.set_result(session)
                 await self._until_over(running, session.over)
@@ -186,7 +186,7 @@ class McpServer:
                 return
             running.leaving = not running.calls and monotonic() - running.used >= self.spec.idle
 
-    async def _listed(self, running: _Running) -> None:
+    async def _list_tools(self, running: _Running) -> None:
         """List its tools, to compare them with the accepted ones. Raises `ServerFailure`, `Unavailable`."""
         session = running.session.result()
         try:
@@ -196,10 +196,10 @@ class McpServer:
             if running.calls == 1:  # otherwise it may be busy with other calls
                 session.give_up("the server does not answer")
             failure = ServerFailure(f"it did not list its tools in {self.spec.start_timeout:g} s", reached=False)
-            await self._failed(failure)
+            await self._note_failure(failure)
             raise failure from error
         except ServerFailure as failure:
-            await self._failed(failure)
+            await self._note_failure(failure)
             raise
         names = Counter(tool.name for tool in tools)
         found = [pinned(tool) for tool in tools if names[tool.name] == 1]  # a duplicate name would be ambiguous
@@ -207,12 +207,12 @@ class McpServer:
         running.marks, running.listed = {one.tool.name: one.mark for one in found}, monotonic()
         self._failures = 0
 
-    async def _failed(self, failure: ServerFailure) -> None:
+    async def _note_failure(self, failure: ServerFailure) -> None:
         """Leave it alone for a while, longer each time, and note why."""
         self._failures += 1
         self._away_until = monotonic() + min(_LONGEST_AWAY_S, 2.0**self._failures)
         self._why = f"the server {self.spec.name} cannot be used: {failure}"
-        written = self.spec.redacted(failure.errors)[-_ERRORS_SHOWN:]
+        written = self.spec.redact_output(failure.errors)[-_ERRORS_SHOWN:]
         _log.warning("an MCP server cannot be used", server=self.spec.name, why=str(failure), errors=written)
         with contextlib.suppress(Unavailable):
             await self._pins.failed(self.spec.name, f"{failure}: {written}" if written else f"{failure}")
@@ -222,27 +222,27 @@ class McpServer:
 
         `answers`: if the call timed out, the number of answers that the process had given when the call began.
         """
-        doubt = asyncio.create_task(_doubted(running, self.spec.timeout, answers))
+        doubt = asyncio.create_task(_give_up_if_silent(running, self.spec.timeout, answers))
         self._doubts.add(doubt)
         doubt.add_done_callback(self._doubts.discard)
 
 
-async def _doubted(running: _Running, seconds: float, answers: int | None) -> None:
+async def _give_up_if_silent(running: _Running, seconds: float, answers: int | None) -> None:
     """Give up a session that does not answer. It may be busy with another call, unless it has answered none since."""
     session = running.session.result()
     if not await session.alive(seconds) and (not running.calls or session.answers == answers):
         session.give_up("the server does not answer")
 
 
-def _imported() -> Callable[[LongProgram, float], AbstractAsyncContextManager[StdioServer]]:
-    from switchboard.transport.stdio_mcp import opened
+def _import_open_server() -> Callable[[LongProgram, float], AbstractAsyncContextManager[StdioServer]]:
+    from switchboard.transport.stdio_mcp import open_server
 
-    return opened
+    return open_server
 
 
 async def tools_of(spec: ServerSpec) -> list[ListedTool]:
     """Start a server just to list its tools. Raises `ServerFailure`, ConfigurationError."""
-    opened = await asyncio.to_thread(_imported)
+    opened = await asyncio.to_thread(_import_open_server)
     async with opened(spec.program(), spec.start_timeout) as session:
         try:
             async with asyncio.timeout(spec.start_timeout):

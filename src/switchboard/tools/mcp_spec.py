@@ -84,7 +84,7 @@ class ServerSpec:
         read = {name: _content(file) for name, file in self.secret_files.items()}
         return {name: os.environ[name] for name in self.pass_env} | read
 
-    def redacted(self, text: str) -> str:
+    def redact_output(self, text: str) -> str:
         """Output of the program without the secrets that it was given."""
         try:
             values = [*self.secrets().values(), *self.env.values()]

@@ -68,12 +68,12 @@ def tool_definitions(tools: Iterable[Tool]) -> tuple[llm.OfferedTool, ...]:
     return tuple(llm.OfferedTool(tool.spec.name, tool.spec.description, tool.spec.parameters) for tool in tools)
 
 
-def granted(tools: Sequence[Tool], grants: Grants, audience: Audience) -> tuple[Tool, ...]:
+def granted_tools(tools: Sequence[Tool], grants: Grants, audience: Audience) -> tuple[Tool, ...]:
     """The tools that this audience may use, in their order."""
     named = grants.of(audience)
     return tuple(tool for tool in tools if (tool.spec.risk != "high" if named is None else tool.spec.name in named))
 
 
-def withheld(tools: Sequence[Tool], grants: Grants, audience: Audience) -> tuple[Tool, ...]:
+def withheld_tools(tools: Sequence[Tool], grants: Grants, audience: Audience) -> tuple[Tool, ...]:
     """The tools that are withheld from this audience only because of their high risk."""
     return tuple(tool for tool in tools if grants.of(audience) is None and tool.spec.risk == "high")

@@ -112,7 +112,7 @@ def _search_files(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) ->
     return tally.lines.text(nothing, more, large)
 
 
-def _searched(found: Iterable[DirectoryEntry], tally: _Tally) -> Iterator[DirectoryEntry]:
+def _files_to_search(found: Iterable[DirectoryEntry], tally: _Tally) -> Iterator[DirectoryEntry]:
     """The files to search: regular ones that are not too large."""
     for entry in found:
         if entry.is_regular and not entry.name.startswith(TEMPORARY):
@@ -126,7 +126,7 @@ def _searched(found: Iterable[DirectoryEntry], tally: _Tally) -> Iterator[Direct
 
 
 def _without_rg(found: Iterable[DirectoryEntry], pattern: _Pattern, tally: _Tally, stop: StopSignal) -> None:
-    for entry in _searched(found, tally):
+    for entry in _files_to_search(found, tally):
         stop.check()
         with suppress(OSError, ToolRefusal), regular_file(entry.at, entry.name) as opened:
             tally.add(entry, _lines_with(_text(opened), pattern))
@@ -158,10 +158,10 @@ def _with_rg(found: Iterable[DirectoryEntry], pattern: _Pattern, tally: _Tally, 
     rg = shutil.which("rg")
     if rg is None:
         raise ToolRefusal("regular expressions need ripgrep (rg), which this machine does not have; search for a text")
-    files = _searched(found, tally)
+    files = _files_to_search(found, tally)
     while not tally.full:
         with ExitStack() as stack:
-            batch = dict(islice(_opened(files, stack), _AT_ONCE))
+            batch = dict(islice(_open_text_files(files, stack), _AT_ONCE))
             if not batch:
                 return
             numbers = _numbers(rg, pattern, tuple(batch), stop)
@@ -169,7 +169,7 @@ def _with_rg(found: Iterable[DirectoryEntry], pattern: _Pattern, tally: _Tally, 
                 tally.add(entry, _lines_at(opened, numbers.get(opened, ())))
 
 
-def _opened(files: Iterable[DirectoryEntry], stack: ExitStack) -> Iterator[tuple[int, DirectoryEntry]]:
+def _open_text_files(files: Iterable[DirectoryEntry], stack: ExitStack) -> Iterator[tuple[int, DirectoryEntry]]:
     """The open descriptors of text files; `stack` closes them."""
     for entry in files:
         with suppress(OSError, ToolRefusal), ExitStack() as own:

@@ -62,7 +62,7 @@ class Searxng:
 
     async def search(self, query: str, n: int) -> Sequence[FoundPage]:
         """As in the port."""
-        document = await self._asked(query)
+        document = await self._query_server(query)
         found: dict[str, FoundPage] = {}
         for page in map(_page, items(document.get("results"))):
             if page is not None:
@@ -71,7 +71,7 @@ class Searxng:
             raise SearchFailure(f"no search engine has answered: {'; '.join(silent)[:_MOST_WHY]}", passing=True)
         return tuple(found.values())[:n]
 
-    async def _asked(self, query: str) -> JsonMapping:
+    async def _query_server(self, query: str) -> JsonMapping:
         seconds = self._place.seconds
         try:
             async with asyncio.timeout(seconds):

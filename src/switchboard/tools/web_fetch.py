@@ -91,8 +91,8 @@ class WebFetch(NamedTool):
             scope = replace(scope, hosts=scope.hosts | {place_of(url)})
         try:
             async with asyncio.timeout(self._seconds):
-                page = await self._fetched(str(arguments["url"]), scope)
-            told = await _told(page, await text_of(page), scope)
+                page = await self._fetch_page(str(arguments["url"]), scope)
+            told = await _page_as_data(page, await text_of(page), scope)
         except (ToolRefusal, PostError, TimeoutError, OSError, httpx2.HTTPError) as error:
             why = self._why(error)
             return ToolOutcome(f"the page was not fetched: {why}", ok=False, why=why, passing=_is_passing(error))
@@ -103,7 +103,7 @@ class WebFetch(NamedTool):
     def asks_first(self, arguments: JsonMapping, scope: ToolScope) -> str | None:
         """Why an address that only the model chose needs an approval; None if none. Raises `ConfigurationError`."""
         url, scope = canonical(str(arguments["url"])), _read(scope)
-        if url is None or _permitted(url, scope) or not _open(url, scope):
+        if url is None or _is_permitted_url(url, scope) or not _open(url, scope):
             return None
         return "the person has not written this address, and the settings do not name its host"
 
@@ -117,23 +117,23 @@ class WebFetch(NamedTool):
             return f"the server took too long; all of it may take {self._seconds:g} s"
         return "the server cannot be reached, or its answer broke off"
 
-    async def _fetched(self, wanted: str, scope: ToolScope) -> Page:
+    async def _fetch_page(self, wanted: str, scope: ToolScope) -> Page:
         url = canonical(wanted)
         if url is None:
             raise ToolRefusal("that is not an address that begins with http:// or https://, without a password")
-        if not _permitted(url, scope):
+        if not _is_permitted_url(url, scope):
             raise ToolRefusal(_only(scope))
         free, came_from = url in scope.urls, url
         for _ in range(MOST_REDIRECTS + 1):
-            answer = await self._asked(url, came_from, scope)
+            answer = await self._request_page(url, came_from, scope)
             if isinstance(answer, Page):
                 return answer
             url, came_from = answer, url
-            if not free and not _permitted(url, scope):
+            if not free and not _is_permitted_url(url, scope):
                 raise ToolRefusal("it redirects to an address that may not be fetched; the person can send that one")
         raise ToolRefusal(f"it redirects more than {MOST_REDIRECTS} times")
 
-    async def _asked(self, url: str, came_from: str, scope: ToolScope) -> Page | str:
+    async def _request_page(self, url: str, came_from: str, scope: ToolScope) -> Page | str:
         """The answer of one server: a page, or the URL to continue with."""
         place, private = place_of(url), scope.private_hosts
         if not _open(url, scope):
@@ -165,7 +165,7 @@ def _open(url: str, scope: ToolScope) -> bool:
     return port in _OPEN_PORTS or port >= 1024 or place_of(url) in scope.hosts | scope.private_hosts
 
 
-def _permitted(url: str, scope: ToolScope) -> bool:
+def _is_permitted_url(url: str, scope: ToolScope) -> bool:
     return url in scope.urls or place_of(url) in scope.hosts
 
 
@@ -200,7 +200,7 @@ async def _page(url: str, response: httpx2.Response) -> Page:
     return Page(url, response.status_code, media_type, charset, body, not cut)
 
 
-async def _told(page: Page, text: str, scope: ToolScope) -> str:
+async def _page_as_data(page: Page, text: str, scope: ToolScope) -> str:
     about: dict[str, object] = {"url": page.url, "status": page.status, "content_type": page.media_type}
     if not page.whole:
         about["note"] = f"only the first {MOST_BODY} bytes were read"

@@ -90,7 +90,7 @@ def _listed_tool(tool: object) -> ListedTool:
 
 
 class StdioServer:
-    """A running server. Made by `opened`; `over` is set when it has ended or is abandoned."""
+    """A running server. Made by `open_server`; `over` is set when it has ended or is abandoned."""
 
     def __init__(self, client: ClientSession, lines: _Lines) -> None:
         self._client = client
@@ -153,7 +153,7 @@ class StdioServer:
 
 
 @asynccontextmanager
-async def opened(program: LongProgram, seconds: float) -> AsyncIterator[StdioServer]:
+async def open_server(program: LongProgram, seconds: float) -> AsyncIterator[StdioServer]:
     """Start a server and open a session within `seconds`; at the end nothing of it runs. Raises `ServerFailure`.
 
     Enter and leave it in the same task.

@@ -41,7 +41,7 @@ from switchboard.store.database import Database
 from switchboard.store.work import embedded_turns as store
 from switchboard.store.work import lanes
 from switchboard.store.work.lanes import Settlement
-from switchboard.tasks import cancelled, wait_at_most
+from switchboard.tasks import cancel_tasks, wait_at_most
 from switchboard.tools.inbox import keep_image
 from switchboard.tools.workspace import ToolRefusal
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage, ProviderError
@@ -127,7 +127,7 @@ class ButlerAgent:
         """Wait up to `within` seconds for running compactions; one that is not finished then changes nothing."""
         if self._compacting:
             _, late = await asyncio.wait(self._compacting, timeout=within)
-            await cancelled(*late)
+            await cancel_tasks(*late)
 
     def require_butler(self) -> None:
         """Raises NotFound if there is no such butler, and ConfigurationError if it has another engine."""

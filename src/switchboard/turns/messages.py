@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 from switchboard.domain.llm import Image
 from switchboard.ports.engine import Delta
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 from switchboard.turns.context import CompactedSession, MessageContext, NewMessage, ProcessedMessage
 
 
@@ -71,7 +71,7 @@ async def stream_message(  # noqa: PLR0913 - as above
             yield Delta(0, answer.content)
         yield answer
     finally:
-        await cancelled(call)
+        await cancel_tasks(call)
 
 
 async def compact_session_if_needed(ctx: MessageContext, session_key: str) -> CompactedSession:

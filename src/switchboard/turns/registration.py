@@ -24,7 +24,7 @@ from switchboard.store.database import Database
 from switchboard.store.work import embedded_turns as store
 from switchboard.store.work import lanes, processes
 from switchboard.store.work.processes import NewProcess
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 from switchboard.turns.engine import Calls
 
 log = structlog.get_logger(__name__)
@@ -54,7 +54,7 @@ class Registration:
         try:
             yield registration
         finally:
-            await cancelled(beating)
+            await cancel_tasks(beating)
             with contextlib.suppress(Unavailable):
                 for worker in (*registration._former, registration.claim.worker):
                     await lanes.release_worker(database, worker)

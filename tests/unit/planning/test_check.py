@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from switchboard.core.planning.check import pipeline_faults, steps_faults
-from switchboard.core.planning.form import MOST_TOOLS, NOTE, offered, reduced_schema, review_tool, route_tool
+from switchboard.core.planning.form import MOST_TOOLS, NOTE, offered_tools, reduced_schema, review_tool, route_tool
 from switchboard.core.planning.guard import guard_of
 from switchboard.core.planning.limits import Clock, PlanLimits
 from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
@@ -132,7 +132,7 @@ def test_the_form_is_made_for_the_message() -> None:
     schema = route_tool(MENU).parameters
     kinds = schema["properties"]["steps"]["items"]["anyOf"]
     names = [kind["properties"]["target"]["enum"] for kind in kinds]
-    tools = [[one.name] for one, _ in offered(MENU)]
+    tools = [[one.name] for one, _ in offered_tools(MENU)]
     assert names == [*tools, list(SPECIALIST_TASKS), ["review"]]
     [fetch] = [kind for kind in kinds if kind["properties"]["target"]["enum"] == ["web_fetch"]]
     assert fetch["properties"]["args"] == {
@@ -145,10 +145,10 @@ def test_the_form_is_made_for_the_message() -> None:
 
 def test_what_cannot_be_used_is_not_offered() -> None:
     bare = Menu((FETCH, SEARCH, NOW))
-    assert [one.name for one, _ in offered(bare)] == ["web_search", "now"]
-    assert dict(offered(bare)[1][1]) == {"type": "object", "properties": {NOTE: {"type": "string"}}}
+    assert [one.name for one, _ in offered_tools(bare)] == ["web_search", "now"]
+    assert dict(offered_tools(bare)[1][1]) == {"type": "object", "properties": {NOTE: {"type": "string"}}}
     many = Menu(tuple(tool(f"t{n}", {}) for n in range(20)))
-    assert len(offered(many)) == MOST_TOOLS
+    assert len(offered_tools(many)) == MOST_TOOLS
     assert "subagent" not in json.dumps(route_tool(bare).parameters)
     assert "tool" not in route_tool(Menu()).parameters["properties"]["action"]["enum"]
 
@@ -224,7 +224,7 @@ def test_forms_fit_our_own_tools() -> None:
     menu = Menu(
         tuple(FrozenTool(s.name, s.description, s.parameters, s.effect, s.ordered) for s in specs), urls=(ARXIV,)
     )
-    names = [one.name for one, _ in offered(menu)]
+    names = [one.name for one, _ in offered_tools(menu)]
     assert names == [
         "web_fetch",
         "list_files",
@@ -281,13 +281,13 @@ def test_waiting_for_people_moves_the_deadline() -> None:
     start = datetime(2026, 11, 24, 12, tzinfo=UTC)
     minute = timedelta(minutes=1)
     clock = Clock(start + 10 * minute)
-    assert clock.left(start + 4 * minute) == 6 * minute
+    assert clock.remaining_time(start + 4 * minute) == 6 * minute
     clock = clock.wait(start + 4 * minute)
     assert clock.wait(start + 5 * minute) == clock
-    assert clock.left(start + 400 * minute) == 6 * minute
+    assert clock.remaining_time(start + 400 * minute) == 6 * minute
     clock = clock.go_on(start + 400 * minute)
-    assert (clock.left(start + 403 * minute), clock.waited) == (3 * minute, 396 * minute)
-    assert clock.left(start + 900 * minute) == timedelta(0)
+    assert (clock.remaining_time(start + 403 * minute), clock.waited) == (3 * minute, 396 * minute)
+    assert clock.remaining_time(start + 900 * minute) == timedelta(0)
     assert clock.wait(start).go_on(start - minute).waited == 396 * minute
 
 

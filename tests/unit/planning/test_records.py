@@ -14,7 +14,7 @@ from switchboard.core.planning.routed import RoutedPlan, read_routed
 from switchboard.core.planning.start import Roles, Start, cast, read_start
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.frozen import Frozen, FrozenTool
-from switchboard.core.turns.limits import LoopLimits, TurnUsage, may_generate, reached
+from switchboard.core.turns.limits import LoopLimits, TurnUsage, find_reached_limit, may_generate
 from switchboard.domain.planning import Pipeline, PipelineStep
 from switchboard.ports.engine import OnRecord
 from switchboard.ports.history import Entry, EntryCall
@@ -122,7 +122,10 @@ def test_of_the_tokens_that_may_be_generated_a_request_gets_half_and_the_last_on
     assert may_generate(limits, TurnUsage(generated=1_000), 4_096, last=False) == 1_500
     assert may_generate(limits, TurnUsage(generated=1_000), 4_096, last=True) == 3_000
     assert may_generate(limits, TurnUsage(generated=9_000), 4_096, last=True) == 1
-    assert (reached(limits, TurnUsage(generated=3_600), ()), reached(limits, TurnUsage(generated=3_601), ())) == (
+    assert (
+        find_reached_limit(limits, TurnUsage(generated=3_600), ()),
+        find_reached_limit(limits, TurnUsage(generated=3_601), ()),
+    ) == (
         None,
         "limit:tokens",
     )

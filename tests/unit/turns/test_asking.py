@@ -17,11 +17,11 @@ from switchboard.core.turns.asking import (
     ChatCommand,
     command_in,
     digest_of,
-    displayed,
     fits_chat,
     line_behind,
     notice,
     pending_note,
+    render_arguments,
 )
 from switchboard.domain.envelope import Passage
 from switchboard.domain.json_values import JsonObject
@@ -57,7 +57,7 @@ def asked(**arguments: object) -> ShownApproval:
 
 @given(st.dictionaries(TEXTS, st.recursive(TEXTS | st.integers() | st.none(), st.lists, max_leaves=4), max_size=4))
 def test_arguments_are_shown_whole_one_a_line_and_nothing_of_them_is_hidden(arguments: dict[str, object]) -> None:
-    shown = displayed(arguments)
+    shown = render_arguments(arguments)
     lines = shown.split("\n") if arguments else []
     assert json.loads("{" + ",".join(lines) + "}") == arguments
     hidden = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}

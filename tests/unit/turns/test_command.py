@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.strangers import code_in
-from switchboard.core.turns.asking import ChatCommand, chosen, command_in, is_command
+from switchboard.core.turns.asking import ChatCommand, command_in, is_command, resolve_answer
 from switchboard.core.turns.command import answer_text, command_text
 from switchboard.core.turns.stop import is_stop
 from switchboard.domain.envelope import Envelope, Passage, PassageKind
@@ -216,7 +216,7 @@ def test_in_a_chat_all_of_a_persons_words_are_the_command(command: str) -> None:
 )
 def test_an_answer_is_in_the_senders_own_words(message: Envelope, said: str) -> None:
     question = asked(question="Which?", options=["red", "blue"])
-    assert chosen(question, answer_text(message)) == said
+    assert resolve_answer(question, answer_text(message)) == said
 
 
 def test_an_answer_of_several_paragraphs_is_whole() -> None:

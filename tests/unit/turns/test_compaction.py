@@ -14,8 +14,8 @@ from switchboard.core.turns.compaction import (
     MAX_FACTS,
     Compacted,
     CompactionEntry,
-    compacted,
-    merged,
+    merge_parts,
+    parse_compaction,
     parts_of,
 )
 
@@ -46,7 +46,7 @@ def fact(text: str, entry: object, value: object, subject: object = "self") -> d
 
 
 def learned(*facts: object, summary: object = "short") -> Compacted:
-    made = compacted(json.dumps({"summary": summary, "facts": facts}), SAID)
+    made = parse_compaction(json.dumps({"summary": summary, "facts": facts}), SAID)
     assert isinstance(made, Compacted)
     return made
 
@@ -125,7 +125,7 @@ OWED = (
 )
 def test_a_model_that_obeys_somebody_puts_no_words_into_a_persons_mouth(bad: object) -> None:
     good = fact("The person sells oil", 1, "sell", "self")
-    made = compacted(json.dumps({"summary": "short", "facts": [bad, good]}), OWED)
+    made = parse_compaction(json.dumps({"summary": "short", "facts": [bad, good]}), OWED)
     assert isinstance(made, Compacted)
     assert [one.text for one in made.facts] == ["The person sells oil"]
 
@@ -137,7 +137,7 @@ def test_of_a_thousand_facts_with_forged_authors_those_stand_that_were_said_and_
         for n in range(1, 21)
         for m in range(1, 51)
     ]
-    made = compacted(json.dumps({"summary": "short", "facts": forged}), said)
+    made = parse_compaction(json.dumps({"summary": "short", "facts": forged}), said)
     assert isinstance(made, Compacted)
     assert [(one.position, one.author, one.private) for one in made.facts] == [
         (n, (ANN, BOB)[n % 2], True) for n in range(1, MAX_FACTS + 1)
@@ -148,16 +148,16 @@ def test_of_a_thousand_facts_with_forged_authors_those_stand_that_were_said_and_
 @pytest.mark.parametrize(("before", "kept"), [(999, 1), (1000, 0)])
 def test_of_an_answer_with_countless_facts_the_first_thousand_are_looked_at(before: int, kept: int) -> None:
     facts: list[dict[str, object]] = [{}] * before + [fact("Child 1 is called Kid1n", 1, "Kid1n")]
-    made = compacted(json.dumps({"summary": "short", "facts": facts}), (line(1, "Child 1 is called Kid1n"),))
+    made = parse_compaction(json.dumps({"summary": "short", "facts": facts}), (line(1, "Child 1 is called Kid1n"),))
     assert isinstance(made, Compacted)
     assert len(made.facts) == kept
 
 
 def test_a_summary_has_no_sentence_about_a_secret() -> None:
     told = "They met. Her password is hunter2. The key is Xk29fjQ02mmZ81x! Then they left."
-    made = compacted(json.dumps({"summary": told}), SAID)
+    made = parse_compaction(json.dumps({"summary": told}), SAID)
     assert made == Compacted("They met. Then they left.", ())
-    assert compacted(json.dumps({"summary": "PIN 1234"}), SAID) == Compacted("…", ())
+    assert parse_compaction(json.dumps({"summary": "PIN 1234"}), SAID) == Compacted("…", ())
 
 
 ANNS, BOBS = line(1, "I keep herons"), line(2, "I keep newts", person=BOB)
@@ -191,18 +191,18 @@ def test_a_model_reads_together_only_what_the_same_people_may_hear(
 
 def test_what_stands_of_all_parts() -> None:
     answers = [
-        compacted(
+        parse_compaction(
             json.dumps({"summary": f"of {one.position}", "facts": [fact(one.text, one.position, one.text)]}), [one]
         )
         for one in (OPEN, ANNS)
     ]
-    made = merged([one for one in answers if isinstance(one, Compacted)])
+    made = merge_parts([one for one in answers if isinstance(one, Compacted)])
     assert made.summary == "of 1"
     assert [(one.text, one.author, one.private) for one in made.facts] == [
         ("I keep otters", BOB, False),
         ("I keep herons", ANN, True),
     ]
-    assert len(merged([made] * 9).facts) == MAX_FACTS
+    assert len(merge_parts([made] * 9).facts) == MAX_FACTS
 
 
 def test_the_wanted_model_compacts_else_the_cheapest_that_has_an_api() -> None:

@@ -10,7 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from switchboard.core.turns.images import EXTENSIONS, FrozenImage, images_among, marked, reference, unmarked
+from switchboard.core.turns.images import (
+    EXTENSIONS,
+    FrozenImage,
+    add_attachment_marks,
+    images_among,
+    reference,
+    strip_attachment_marks,
+)
 from switchboard.core.turns.render import messages
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.llm import ChatMessage, Image
@@ -49,15 +56,15 @@ def test_what_only_looks_like_a_reference_is_none(given: dict[str, str | None]) 
 
 
 def test_each_attachment_has_a_line() -> None:
-    text = marked("look", [reference(CAT), BILL])
+    text = add_attachment_marks("look", [reference(CAT), BILL])
     assert text.splitlines() == [
         "look",
         f"[image {reference(CAT).filename}]",
         "[attachment bill (image x).pdf, application/pdf, 12 bytes; its content is not available]",
     ]
-    assert marked("", [replace(BILL, unavailable="too\nlarge")]).endswith("is not available: too large]")
-    assert marked("look", ()) == "look"
-    assert marked("", [BILL]).startswith("[attachment bill")
+    assert add_attachment_marks("", [replace(BILL, unavailable="too\nlarge")]).endswith("is not available: too large]")
+    assert add_attachment_marks("look", ()) == "look"
+    assert add_attachment_marks("", [BILL]).startswith("[attachment bill")
 
 
 @pytest.mark.parametrize(
@@ -73,18 +80,18 @@ def test_each_attachment_has_a_line() -> None:
     ],
 )
 def test_a_media_type_is_told_only_if_it_is_one(media_type: str, told: str) -> None:
-    text = marked("see the file", [Attachment(media_type=media_type, size_bytes=1)])
+    text = add_attachment_marks("see the file", [Attachment(media_type=media_type, size_bytes=1)])
     assert text.splitlines() == ["see the file", f"[attachment {told}, 1 bytes; its content is not available]"]
-    assert unmarked(text).strip() == "see the file"
+    assert strip_attachment_marks(text).strip() == "see the file"
 
 
 @given(st.text(max_size=120) | st.text("[]()\n\r\x85\u2028, ;x", max_size=120), st.text("[]\n x", max_size=20))
 @example(WORDS, "")
 def test_nothing_that_a_file_is_called_ends_its_line_or_mark(name: str, why: str) -> None:
-    told = marked("look", [replace(BILL, filename=name, unavailable=why or None)])
+    told = add_attachment_marks("look", [replace(BILL, filename=name, unavailable=why or None)])
     [first, mark] = told.splitlines()
     assert (first, mark[0], mark[-1], mark.count("["), mark.count("]")) == ("look", "[", "]", 1, 1)
-    assert unmarked(told).strip() == "look"
+    assert strip_attachment_marks(told).strip() == "look"
 
 
 def test_an_image_stays_with_a_message_that_is_joined_to_the_one_before() -> None:

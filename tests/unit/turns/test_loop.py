@@ -21,10 +21,10 @@ from switchboard.core.turns.loop import (
     Run,
     SendRequest,
     TurnEnd,
-    answered,
+    apply_reply,
     begin,
     carried_out,
-    failed,
+    end_after_failure,
     next_step,
 )
 from switchboard.domain.llm import ChatMessage, Reply, ToolCall, ToolResult, Usage
@@ -52,7 +52,7 @@ def play(
         match next_step(progress, limits):
             case SendRequest() as ask:
                 course.asked.append(ask)
-                progress = answered(progress, next(given_, Reply("done")), limits)
+                progress = apply_reply(progress, next(given_, Reply("done")), limits)
             case Run(calls):
                 course.run += calls
                 progress = carried_out(progress, [ToolResult(c.made.id or "", result(c)) for c in calls])
@@ -121,17 +121,17 @@ def test_an_empty_answer_after_calls_that_worked_says_what_was_done() -> None:
     reply = Reply(
         calls=(ToolCall("write_file", {"path": "a.txt", "text": "x\n" * 200}, id="1"), ToolCall("look", id="2"))
     )
-    progress = answered(begin("hello"), reply, LIMITS)
+    progress = apply_reply(begin("hello"), reply, LIMITS)
     progress = carried_out(progress, [ToolResult("1", "written"), ToolResult("2", "no", ok=False)])
-    ended = next_step(answered(answered(progress, Reply(), LIMITS), Reply(), LIMITS), LIMITS)
+    ended = next_step(apply_reply(apply_reply(progress, Reply(), LIMITS), Reply(), LIMITS), LIMITS)
     assert isinstance(ended, TurnEnd)
     assert ended.stop_reason == "error"
     assert "ask again" not in ended.text
     lines = ended.text.splitlines()
     assert lines[1].startswith("- write file (path: a.txt, text: x x x")
     assert lines[2:] == ["- look (this failed)"]
-    failed_only = carried_out(answered(begin("hello"), calls("a"), LIMITS), [ToolResult("id0", "no", ok=False)])
-    assert next_step(answered(answered(failed_only, Reply(), LIMITS), Reply(), LIMITS), LIMITS) == TurnEnd(
+    failed_only = carried_out(apply_reply(begin("hello"), calls("a"), LIMITS), [ToolResult("id0", "no", ok=False)])
+    assert next_step(apply_reply(apply_reply(failed_only, Reply(), LIMITS), Reply(), LIMITS), LIMITS) == TurnEnd(
         EMPTY, "error"
     )
 
@@ -155,11 +155,11 @@ def test_at_a_limit_there_is_one_last_request_without_tools() -> None:
 
 def test_the_last_request_may_fail() -> None:
     limits = replace(LIMITS, requests=1)
-    ended = failed(begin("hello"), limits)
+    ended = end_after_failure(begin("hello"), limits)
     assert ended is not None
     assert isinstance(end := next_step(ended, limits), TurnEnd)
     assert end.stop_reason == "limit:requests"
-    assert failed(begin("hello"), LIMITS) is None
+    assert end_after_failure(begin("hello"), LIMITS) is None
 
 
 def test_calls_beyond_the_limit_are_answered_but_not_run() -> None:
@@ -178,10 +178,10 @@ def test_tokens_and_time_and_money_are_limits() -> None:
         (replace(LIMITS, micros=5), 0.0, 5, "limit:money"),
     )
     for limits, seconds, micros, reason in cases:
-        progress = answered(begin("hello"), reply, limits, seconds=seconds, micros=micros)
+        progress = apply_reply(begin("hello"), reply, limits, seconds=seconds, micros=micros)
         progress = carried_out(progress, [ToolResult("id0", "x")])
         assert next_step(progress, limits) == SendRequest(2, progress.messages, tools=False)
-        assert next_step(answered(progress, Reply("So far."), limits), limits) == TurnEnd("So far.", reason)
+        assert next_step(apply_reply(progress, Reply("So far."), limits), limits) == TurnEnd("So far.", reason)
 
 
 def test_the_same_call_with_the_same_result_three_times_is_a_loop() -> None:

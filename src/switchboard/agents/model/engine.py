@@ -75,7 +75,7 @@ class ModelEngine:
             models, prompt = tuple(await self.models_for(turn)), await self.prompt_for(turn)
             own = (*OURS, *options.own)
             terms = TurnTerms(models, prompt, options.limits.limits, options.max_tokens, own)
-            return (await self._equipment.frozen(turn, options, terms, tools)).record()
+            return (await self._equipment.freeze_turn(turn, options, terms, tools)).record()
 
         frozen = read_frozen(await journal.step("start", start))
         if frozen.around.is_read:

@@ -140,7 +140,7 @@ class TrioEngine:
 
         own = (*OURS, *options.own)
         terms = TurnTerms((roles.main,), prompt_of(turn.member, options), LoopLimits(), _ANSWER, own)
-        frozen = await self._equipment.frozen(turn, options, terms, tools)
+        frozen = await self._equipment.freeze_turn(turn, options, terms, tools)
         turn = as_read(turn, frozen.around)
         models, plan = self._equipment.models(turn.member, ()), options.plan
         said, written = frozen.said or entry_of(turn, frozen.history), own_words_of(turn.envelope)

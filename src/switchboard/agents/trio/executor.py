@@ -37,7 +37,7 @@ from switchboard.core.planning.records import recorded_of, tokens_of
 from switchboard.core.turns.asking import not_approved
 from switchboard.domain.planning import Pipeline, PipelineStep
 from switchboard.ports.engine import Decided, Outage, Parked, Stop
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Executor:
                 await self._take(advance(self._plan, *await self._next(over)))
             return self._plan
         finally:
-            await cancelled(*self._running.values(), over)
+            await cancel_tasks(*self._running.values(), over)
 
     async def _over(self) -> HaltReason:
         """Why the plan must end now: a person wants it, or its time is up."""
@@ -95,7 +95,7 @@ class Executor:
         finally:
             self._woken.set()
 
-    async def _carried(self, step: PipelineStep, tokens: int) -> StepEnded:
+    async def _carry_out_step(self, step: PipelineStep, tokens: int) -> StepEnded:
         try:
             return await self.carrier(self._plan, step, tokens)
         finally:
@@ -112,7 +112,7 @@ class Executor:
             case StartStep(step, tokens):
                 self._before[step.id] = tokens_of(self.carrier.journal.on_record(), step)
                 self._since[step.id] = monotonic()
-                self._running[step.id] = asyncio.create_task(self._carried(step, tokens))
+                self._running[step.id] = asyncio.create_task(self._carry_out_step(step, tokens))
             case AskApproval(step):
                 await self._ask(step)
             case Record(end):
@@ -135,7 +135,7 @@ class Executor:
         """End running steps now. What they did is unknown unless their end is on record."""
         step = self._plan.step(step_id)
         if step_id in self._running:
-            await cancelled(self._running.pop(step_id))
+            await cancel_tasks(self._running.pop(step_id))
         self._held.pop(step_id, None)
         took = monotonic() - self._since[step_id]
         doubt = "; whether it took effect is not known" if self._plan.guard.acts(step) else ""
@@ -143,7 +143,7 @@ class Executor:
             await self.carrier.journal.end(step_id, "cancelled", {"why": f"stopped{doubt}", "seconds": took})
         else:
             await self.carrier.journal.end(step_id, "failed", {"why": f"the time was up{doubt}", "seconds": took})
-        self._events.append(self.carrier.ended(step, self._before[step_id]))
+        self._events.append(self.carrier.end_of_step(step, self._before[step_id]))
 
     async def _next(self, over: asyncio.Task[HaltReason]) -> Sequence[PlanEvent]:
         """Wait for the next event. Raises `Parked` or `Outage` if there can be none."""
@@ -153,7 +153,7 @@ class Executor:
             await self._woken.wait()
             self._woken.clear()
             while self._ended:
-                self._finished(self._ended.popleft())
+                self._collect_result(self._ended.popleft())
             if over.done() and not self._over_told:
                 self._over_told = True
                 await self._end(over.result())
@@ -169,7 +169,7 @@ class Executor:
         for step_id in list(self._running):
             await self._stop(step_id, reason)
 
-    def _finished(self, step_id: str) -> None:
+    def _collect_result(self, step_id: str) -> None:
         if (task := self._running.pop(step_id, None)) is None:
             return  # it was stopped
         try:

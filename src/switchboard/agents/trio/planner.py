@@ -87,7 +87,7 @@ class ModelPlanner:
         def read(answers: Sequence[Reply]) -> SettledDecision | Retry:
             return settle(answers, question.menu, question.limits, question.templates)
 
-        found = await self._settled(climb, read)
+        found = await self._settle_decision(climb, read)
         if isinstance(found, Retry):
             found = SettledDecision(question.templates.best, "template", len(climb.answers), faults=found.faults)
         return Planned(found, climb.use.usage, tuple(climb.notes))
@@ -99,34 +99,34 @@ class ModelPlanner:
             return settle_review(answers, question.menu, question.limits, plan.steps)
 
         climb = await self._climb(question, partial(review_request, plan, question.text, texts, question.menu))
-        found = await self._settled(climb, read)
+        found = await self._settle_decision(climb, read)
         return Reviewed(Review("complete") if isinstance(found, Retry) else found, climb.use.usage, tuple(climb.notes))
 
     async def _climb(self, question: PlanQuestion, make: Make) -> _Climb:
         ends = asyncio.get_running_loop().time() + question.seconds
         return _Climb(question, make, await self._models.context(question.models[0], UNKNOWN_CONTEXT), ends)
 
-    async def _settled(self, climb: _Climb, read: Callable[[Sequence[Reply]], T | Retry]) -> T | Retry:
+    async def _settle_decision(self, climb: _Climb, read: Callable[[Sequence[Reply]], T | Retry]) -> T | Retry:
         """The decision that follows from the answers; `Retry` if none does and asking again is not possible.
 
         Raises ModelFailure.
         """
-        asked = self._sized(climb.make, climb)
+        asked = self._fit_request(climb.make, climb)
         climb.notes += _notes_of(asked)
         climb.answers.append(await self._reply(asked.request, climb.make, climb))
         found = read(climb.answers)
         if not isinstance(found, Retry) or climb.tokens < climb.question.limits.least:
             return found
-        make = partial(asked_again, climb.make, _said(climb.answers[0]), found.text)
+        make = partial(asked_again, climb.make, _text_of_reply(climb.answers[0]), found.text)
         try:
-            reply = await self._reply(self._sized(make, climb).request, make, climb)
+            reply = await self._reply(self._fit_request(make, climb).request, make, climb)
         except ModelFailure as failure:
             climb.notes.append(f"the router was not asked again: {failure.message}")
             return found
         climb.answers.append(reply)
         return read(climb.answers)
 
-    def _sized(self, make: Make, climb: _Climb, window: int | None = None) -> FittedRequest:
+    def _fit_request(self, make: Make, climb: _Climb, window: int | None = None) -> FittedRequest:
         """A request with room for its answer: at most what the context leaves."""
         limits, thinks = climb.question.limits, self._habits(climb.question.models[0]).thinks
         wanted = min(limits.thinking_tokens if thinks else limits.router_tokens, climb.tokens)
@@ -136,25 +136,25 @@ class ModelPlanner:
         """The answer to a request. A model that rejects schemas is asked again, and from then on, without one."""
         if not self._habits(climb.question.models[0]).schemas:
             request = without_schema(request)
-        report = await self._asked(request, make, climb)
+        report = await self._ask_models(request, make, climb)
         refused = refused_schema(report)
         if report.reply is None and request.tools and refused:
             self._learned |= {name: structs.replace(self._habits(name), schemas=False) for name in refused}
             climb.notes.append(f"{', '.join(sorted(refused))} takes no schema, and was asked without")
-            report = await self._asked(without_schema(request), make, climb)
+            report = await self._ask_models(without_schema(request), make, climb)
         if report.reply is None:
-            raise _failed(report, climb)
+            raise _failure_with_usage(report, climb)
         name = report.reply.model
         if report.reply.stop_reason == "length" and name:
             self._learned[name] = structs.replace(self._habits(name), thinks=True)
         return report.reply
 
-    async def _asked(self, request: Request, make: Make, climb: _Climb) -> Report:
+    async def _ask_models(self, request: Request, make: Make, climb: _Climb) -> Report:
         def shorter(whole: Request, tokens: int) -> Request:
             """A shorter request for a model with a smaller context than the first."""
             if fits(whole, tokens):
                 return whole
-            smaller = self._sized(make, climb, tokens + whole.max_tokens).request
+            smaller = self._fit_request(make, climb, tokens + whole.max_tokens).request
             return smaller if whole.tools else without_schema(smaller)
 
         question = climb.question
@@ -176,12 +176,12 @@ class ModelPlanner:
         return report
 
 
-def _said(reply: Reply) -> str:
+def _text_of_reply(reply: Reply) -> str:
     """An answer as text."""
     return reply.text or "\n".join(one.malformed or json.dumps(dict(one.arguments)) for one in reply.calls)
 
 
-def _failed(report: Report, climb: _Climb) -> ModelFailure:
+def _failure_with_usage(report: Report, climb: _Climb) -> ModelFailure:
     """Why no model answered, with all usage until then."""
     failure = report.failure or ModelFailure("unavailable", "there is no model")
     used = climb.use.usage

@@ -93,18 +93,18 @@ class PlannedTurn:
 
     async def _through(self) -> TurnResult:
         carrier = await self._carrier()
-        routed = await self._until_stopped(self._routed(carrier))
+        routed = await self._until_stopped(self._decide_route(carrier))
         if routed is None:
             return self._result(STOPPED, "aborted")
         match routed.action:
             case "respond":
-                return await self._answered()
+                return await self._answer_directly()
             case "ask_user":
                 return self._result(str(routed.args.get("question", "")), "end", warning=routed.warning)
             case "subagent":
                 return self._handed_on(routed)
             case _:
-                return await self._planned(routed, carrier)
+                return await self._run_plan(routed, carrier)
 
     async def _carrier(self) -> Carrier:
         clock = await self._clock()
@@ -140,7 +140,7 @@ class PlannedTurn:
 
     # The decision -----------------------------------------------------------------------------------------------------
 
-    async def _routed(self, carrier: Carrier) -> RoutedPlan:
+    async def _decide_route(self, carrier: Carrier) -> RoutedPlan:
         start, spent = self._start, all_tokens(self._journal.on_record())
         tokens = min(2 * start.limits.thinking_tokens, start.token_budget - spent - start.limits.smallest_budget)
 
@@ -149,10 +149,10 @@ class PlannedTurn:
             if tokens < start.limits.least:
                 planned = Planned(self._template(), notes=("the router was not asked: no tokens were left for it",))
             else:
-                planned = await self._asked(carrier, tokens)
+                planned = await self._ask_router(carrier, tokens)
             # A template's budget is for its steps; tokens spent on finding that it is needed come on top.
             planning = spent + sum(one.output_tokens for one in planned.usage)
-            routed = _decided(planned, start).with_more(planning, start.token_budget)
+            routed = _routed_plan_of(planned, start).with_more(planning, start.token_budget)
             if routed.pipeline is not None and (faults := pipeline_faults(routed.pipeline, start.menu, start.limits)):
                 raise EngineFailure(f"the plan is not valid: {'; '.join(faults)}", retryable=False)
             return costed_for(routed.record(), planned.usage)
@@ -160,7 +160,7 @@ class PlannedTurn:
         record: JsonMapping = await self._journal.step(ROUTE, act, reserve=max(tokens, 0))
         return read_routed(record)
 
-    async def _asked(self, carrier: Carrier, tokens: int) -> Planned:
+    async def _ask_router(self, carrier: Carrier, tokens: int) -> Planned:
         """The router's decision. While the router is unavailable, a template replaces it if that uses another model."""
         start = self._start
         try:
@@ -179,7 +179,7 @@ class PlannedTurn:
 
     # Without a plan ---------------------------------------------------------------------------------------------------
 
-    async def _answered(self) -> TurnResult:
+    async def _answer_directly(self) -> TurnResult:
         """Let the main model answer from what is known."""
         start = self._start
         left = start.token_budget - all_tokens(self._journal.on_record())
@@ -192,7 +192,7 @@ class PlannedTurn:
 
     # A plan -----------------------------------------------------------------------------------------------------------
 
-    async def _planned(self, routed: RoutedPlan, carrier: Carrier) -> TurnResult:
+    async def _run_plan(self, routed: RoutedPlan, carrier: Carrier) -> TurnResult:
         if routed.pipeline is None:
             raise EngineFailure("the plan is not on record", retryable=False)
         if routed.pipeline.deadline is not None:
@@ -200,12 +200,12 @@ class PlannedTurn:
             carrier = replace(carrier, clock=clock)
 
         def seconds() -> float:
-            return carrier.clock.left(self._now()).total_seconds()
+            return carrier.clock.remaining_time(self._now()).total_seconds()
 
         halted: HaltReason | None = "attempts" if self._turn.attempt >= self._attempts else None
         executor = Executor(carrier, seconds, self._turn.stop)
         plan = await executor.run(routed.pipeline, self._start.guard(routed.source), halted)
-        return await self._presented(plan, routed, carrier)
+        return await self._present_plan(plan, routed, carrier)
 
     def _not_fetched(self, routed: RoutedPlan) -> str:
         urls = left_out(self._start.menu, self._start.limits) if routed.source == "template" else ()
@@ -215,7 +215,7 @@ class PlannedTurn:
             else ""
         )
 
-    async def _presented(self, plan: Plan, routed: RoutedPlan, carrier: Carrier) -> TurnResult:
+    async def _present_plan(self, plan: Plan, routed: RoutedPlan, carrier: Carrier) -> TurnResult:
         final, missing, reason = final_step(plan), not_done(plan), stop_reason(plan)
         if final is None and plan.halted != "cancelled":
             raise EngineFailure(f"nothing of the plan was done. {missing}", retryable=False)
@@ -262,7 +262,7 @@ class PlannedTurn:
             entries=entries,
             warning=warning,
             attachments=tuple(self._files().values()),
-            remembered=self._remembered(),
+            remembered=self._remembered_words(),
         )
 
     def _usage(self) -> tuple[ModelUsage, ...]:
@@ -287,7 +287,7 @@ class PlannedTurn:
                     found[one.filename or ""] = one
         return found
 
-    def _remembered(self) -> tuple[OwnWords, ...]:
+    def _remembered_words(self) -> tuple[OwnWords, ...]:
         """Words of the person that steps have kept, each once."""
         results = [mapping(one.result) for one in self._journal.on_record().values() if one.state == "done"]
         kept = (msgspec.convert(result.get("remembered", ()), tuple[OwnWords, ...]) for result in results)
@@ -307,7 +307,7 @@ class PlannedTurn:
         return found
 
 
-def _decided(planned: Planned, start: Start) -> RoutedPlan:
+def _routed_plan_of(planned: Planned, start: Start) -> RoutedPlan:
     """The decision in the form kept by the journal."""
     settled = planned.settled
     notes = (*planned.notes, *(f"an answer of the router was not taken: {fault}" for fault in settled.faults))

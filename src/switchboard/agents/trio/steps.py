@@ -23,7 +23,7 @@ from switchboard.agents.trio.port import Planner, PlanQuestion
 from switchboard.agents.turns.again import request_name, wait_for_models
 from switchboard.agents.turns.asking import People, event_of
 from switchboard.agents.turns.calls import MOST_FOUND, ToolCaller, record_of, urls_of_record
-from switchboard.agents.turns.requests import failure_of, recorded
+from switchboard.agents.turns.requests import failure_of, record_of_request
 from switchboard.agents.turns.talk import Talk
 from switchboard.core.planning.form import MOST_TOOLS
 from switchboard.core.planning.ladder import Templates
@@ -90,9 +90,9 @@ class Carrier(Struct, frozen=True):
             raise
         except EngineFailure as failure:
             await self.journal.end(step.id, "failed", {"why": _short(str(failure))})
-        return self.ended(step, before)
+        return self.end_of_step(step, before)
 
-    def ended(self, step: PipelineStep, before: int) -> StepEnded:
+    def end_of_step(self, step: PipelineStep, before: int) -> StepEnded:
         """The end of a recorded step; `before`: the tokens that it had used when it was started."""
         records = self.journal.on_record()
         return ended_of(step.id, records, tokens_of(records, step) - before)
@@ -111,7 +111,7 @@ class Carrier(Struct, frozen=True):
     @property
     def _seconds(self) -> float:
         """How long the plan may still work; always at least a moment, for work in progress."""
-        return max(self.clock.left(self._now()).total_seconds(), _LAST_S)
+        return max(self.clock.remaining_time(self._now()).total_seconds(), _LAST_S)
 
     def _now(self) -> datetime:
         return self.caller.around.clock()
@@ -127,14 +127,14 @@ class Carrier(Struct, frozen=True):
         tool = self.menu.tool(step.target)
         if tool is None:
             raise EngineFailure(f"there is no tool {step.target}")
-        decided, wary = self._decided(step), plan.read_outside or plan.guard.told
-        self.caller.learn(self._found(plan))
+        decided, wary = self._decision_on(step), plan.read_outside or plan.guard.told
+        self.caller.learn(self._urls_from_searches(plan))
 
         async def act(key: UUID) -> JsonObject:
-            if decided is not None and (why := await self.people.changed(tool, call_of(step), decided)) is not None:
+            if decided is not None and (why := await self.people.check_approval(tool, call_of(step), decided)) is not None:
                 raise StepFailed({"why": why})
             began = monotonic()
-            outcome = await self._tried(tool, step, key, approved=decided is not None)
+            outcome = await self._call_with_retries(tool, step, key, approved=decided is not None)
             if not outcome.ok:
                 raise StepFailed({"why": _short(outcome.why or outcome.text), "seconds": monotonic() - began})
             return record_of(outcome, began, wary=wary)
@@ -142,7 +142,9 @@ class Carrier(Struct, frozen=True):
         # `ask` calls the tool again with the same key, which `queryable` allows.
         await self.journal.step(step.id, act, effect=tool.effect, ask=act)
 
-    async def _tried(self, tool: FrozenTool, step: PipelineStep, key: UUID, *, approved: bool) -> ToolOutcome:
+    async def _call_with_retries(
+        self, tool: FrozenTool, step: PipelineStep, key: UUID, *, approved: bool
+    ) -> ToolOutcome:
         """Make a call; try a few times if it may be repeated and might succeed."""
         tries = self.start.tries if tool.effect == "idempotent" else 1
         outcome = await self.caller.call(tool, step.args, key, approved=approved)
@@ -153,7 +155,7 @@ class Carrier(Struct, frozen=True):
             outcome = await self.caller.call(tool, step.args, key, approved=approved)
         return outcome
 
-    def _decided(self, step: PipelineStep) -> Decided | None:
+    def _decision_on(self, step: PipelineStep) -> Decided | None:
         """Somebody's decision about a step; None if nobody was asked."""
         path, records = event_of(step.id), self.journal.on_record()
         value = mapping(records[path].result).get("value") if path in records else None
@@ -167,7 +169,7 @@ class Carrier(Struct, frozen=True):
         asked = specialist_request(plan, with_message(step, self.start.text), self._texts(step.needs), around)
 
         async def act(_: UUID) -> Costed:
-            costed = await self._asked(name, asked.request, step.id)
+            costed = await self._ask_model(name, asked.request, step.id)
             text = costed.result["reply"]["text"].strip()
             if not text:
                 raise StepFailed(structs.replace(costed, result={**costed.result, "why": "the model wrote nothing"}))
@@ -175,7 +177,7 @@ class Carrier(Struct, frozen=True):
 
         await self.journal.step(step.id, act, reserve=tokens)
 
-    async def _asked(self, name: str, request: Request, path: str) -> Costed:
+    async def _ask_model(self, name: str, request: Request, path: str) -> Costed:
         """A request to one model. Raises `StepFailed` if it does not answer, `Outage` while it is unavailable."""
         models, began = self.caller.around.models, monotonic()
         if name not in models.names:
@@ -183,7 +185,7 @@ class Carrier(Struct, frozen=True):
         sent = replace(request, deadline=self._seconds, whole=False, key=str(self.caller.turn.request_id))
         report = await models.ask(sent, self._asking(name, path))
         try:
-            costed = recorded(report, monotonic() - began, last=True, reserved=request.max_tokens)
+            costed = record_of_request(report, monotonic() - began, last=True, reserved=request.max_tokens)
         except ModelFailure as failure:
             if failure.kind != "timeout":
                 raise await failure_of(failure, self.journal, f"outage:{path}", self._now) from failure
@@ -211,7 +213,7 @@ class Carrier(Struct, frozen=True):
         branch = Branch(self.journal, step.id)
         spent = sum(one.tokens for one in branch.on_record().values() if one.state != "started")
         turn = replace(self.caller.turn, stop=None, on_delta=None)
-        frozen, asked = self._talked(plan, step, spent + tokens)
+        frozen, asked = self._prepare_loop(plan, step, spent + tokens)
         around = structs.replace(self.caller.around, asker=ASKER, step=step.id)
         result = await Talk(turn, branch, frozen, around).run()
 
@@ -225,7 +227,7 @@ class Carrier(Struct, frozen=True):
 
         await self.journal.step(step.id, act)
 
-    def _talked(self, plan: Plan, step: PipelineStep, generated: int) -> tuple[Frozen, FittedRequest]:
+    def _prepare_loop(self, plan: Plan, step: PipelineStep, generated: int) -> tuple[Frozen, FittedRequest]:
         """The start of a loop: the task and the tools; only read-only ones once outside content was read."""
         start, outside = self.start, plan.read_outside
         name = start.roles.specialist
@@ -255,10 +257,10 @@ class Carrier(Struct, frozen=True):
     def _menu(self, plan: Plan) -> Menu:
         """What a step may use now: with the pages that searches of the plan have found, like those of the message."""
         menu = self.menu.after_outside() if plan.read_outside else self.menu
-        found = self._found(plan)
+        found = self._urls_from_searches(plan)
         return structs.replace(menu, urls=tuple(dict.fromkeys((*menu.urls, *found)))) if found else menu
 
-    def _found(self, plan: Plan) -> list[str]:
+    def _urls_from_searches(self, plan: Plan) -> list[str]:
         """The pages that searches of the plan have found, and that may be fetched, in the order of its steps."""
         searches = {tool.name for tool in self.menu.tools if tool.reach == "query"}
         if not searches:
@@ -305,7 +307,7 @@ class Carrier(Struct, frozen=True):
 
         async def act(_: UUID) -> Costed:
             try:
-                costed = await self._asked(start.roles.main, asked.request, LEAD)
+                costed = await self._ask_model(start.roles.main, asked.request, LEAD)
             except StepFailed as failed:
                 spent = failed.result.tokens_out if isinstance(failed.result, Costed) else 0
                 return Costed({"text": ""}, tokens_out=spent)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from switchboard.agents.turns.requests import generated
+from switchboard.agents.turns.requests import generated_tokens
 from switchboard.domain.llm import Report
 from switchboard.ports.engine import Turn
 from switchboard.tasks import wait_at_most
@@ -23,7 +23,7 @@ def wait_for_models(turn: Turn, *, reserved: bool = False) -> Callable[[Report, 
     """
 
     async def again(report: Report, seconds: float) -> bool:
-        if reserved and generated(report, 1):
+        if reserved and generated_tokens(report, 1):
             return False
         ends = [one for one in (turn.stop, turn.drain) if one is not None]
         await wait_at_most(seconds, *ends)

@@ -72,13 +72,15 @@ class People(Struct, frozen=True):
         new = [call for call in calls if not self._made_unasked(call)]
         found = {call.path: found for call in new if (found := self._ask(call, wary=wary)) is not None}
         withheld = {
-            path: _unasked(ask.why, _IN_GROUP) for path, (ask, reason) in found.items() if self._withholds(reason)
+            path: _unasked_decision(ask.why, _IN_GROUP)
+            for path, (ask, reason) in found.items()
+            if self._withholds(reason)
         }
         asked = {path: ask for path, (ask, _) in found.items() if path not in withheld}
         if not asked:
             return withheld
         if why := await self._nobody(str(n), len(asked)):
-            return withheld | {path: _unasked(ask.why, why) for path, ask in asked.items()}
+            return withheld | {path: _unasked_decision(ask.why, why) for path, ask in asked.items()}
         for path, ask in asked.items():
             await self.journal.expect(event_of(path), within=self.hours * _HOUR_S, ask=ask)
         return withheld | {path: await self.journal.wait(event_of(path)) for path in asked}
@@ -109,14 +111,14 @@ class People(Struct, frozen=True):
             "call", tool.name, made.arguments, reason.why, self._digest(tool.parameters, call), self.frozen.readers
         )
         if nobody := _IN_GROUP if self._withholds(reason) else await self._nobody(call.path, 1):
-            return _unasked(reason.why, nobody)
+            return _unasked_decision(reason.why, nobody)
         await self.journal.expect(event_of(call.path), within=self.hours * _HOUR_S, ask=ask)
         try:
             return await self.journal.wait(event_of(call.path))
         except Parked:
             return None
 
-    async def changed(self, tool: FrozenTool, call: PlannedCall, decided: Decided) -> str | None:
+    async def check_approval(self, tool: FrozenTool, call: PlannedCall, decided: Decided) -> str | None:
         """Why an approved call is not made after all; None if it is."""
         present = self.present.get(tool.name)
         if present is None or self._digest(present.spec.parameters, call) != decided.value.get("digest"):
@@ -190,7 +192,7 @@ class People(Struct, frozen=True):
         return digest_of(call.made.name, schema, call.made.arguments, turn)
 
 
-def _unasked(why: str, text: str) -> Decided:
+def _unasked_decision(why: str, text: str) -> Decided:
     return Decided({"decision": "unasked", "why": why, "text": text})
 
 

@@ -21,13 +21,13 @@ import msgspec
 from msgspec.structs import replace
 
 from switchboard.agents.turns.asking import event_of
-from switchboard.agents.turns.calls import Around, told, urls_of_record
-from switchboard.agents.turns.requests import recorded
+from switchboard.agents.turns.calls import Around, record_of_text, urls_of_record
+from switchboard.agents.turns.requests import record_of_request
 from switchboard.agents.turns.talk import Talk
 from switchboard.core.planning.guard import is_read_only
 from switchboard.core.turns.frozen import Frozen
-from switchboard.core.turns.limits import CompletedCall, TurnUsage, reached
-from switchboard.core.turns.loop import DAY_SPENT, PlannedCall, begin, empty_answer, ended_at, written
+from switchboard.core.turns.limits import CompletedCall, TurnUsage, find_reached_limit
+from switchboard.core.turns.loop import DAY_SPENT, PlannedCall, begin, canonical_arguments, empty_answer, ended_at
 from switchboard.core.turns.render import as_text, made_before, messages
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import (
@@ -45,7 +45,7 @@ from switchboard.domain.llm import (
 from switchboard.ports.engine import Answer, Costed, Journal, OnRecord, Parked, Refusal, StopReason, Turn, TurnResult
 from switchboard.ports.history import EntryCall
 from switchboard.ports.models import Asking
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 _PENDING: Final = (
     "pending: end now. A person must decide about this first, and is being asked. Do nothing else, and write no "
@@ -90,12 +90,12 @@ class ProgramTalk(Talk):
         while result is None:
             n += 1
             await self._recall()
-            if n > 1 and (stop := reached(self._frozen.limits, self._used, self._finished)):
-                return self._ended(stop)
-            result = self._concluded(await self._ran(n))
+            if n > 1 and (stop := find_reached_limit(self._frozen.limits, self._used, self._finished)):
+                return self._answer_at_stop(stop)
+            result = self._conclude_run(await self._ran(n))
         return result
 
-    def _ended(self, stop: StopReason, text: str = "") -> Answer:
+    def _answer_at_stop(self, stop: StopReason, text: str = "") -> Answer:
         end = ended_at(stop, text)
         return self._result(Answer(end.text, stop_reason=end.stop_reason))
 
@@ -119,7 +119,7 @@ class ProgramTalk(Talk):
                 # The program may have died before a call ended; and errors that end the attempt are raised here.
                 await asyncio.gather(*self._tasks.values())
             finally:
-                await cancelled(*self._tasks.values())
+                await cancel_tasks(*self._tasks.values())
                 self._tasks.clear()
             return self._record_of(report, monotonic() - self._began)
 
@@ -132,7 +132,7 @@ class ProgramTalk(Talk):
     async def _whole(self) -> Request:
         """The whole turn as one request."""
         frozen = self._frozen
-        said = messages(frozen.history, (await self._begun()).messages, frozen.zone)
+        said = messages(frozen.history, (await self._begin_progress()).messages, frozen.zone)
         before = [(call.made, self._records[call.path]) for call in self._made if call.path in self._records]
         text = "\n\n".join(filter(None, (as_text(said), made_before(before))))
         return Request(
@@ -167,7 +167,7 @@ class ProgramTalk(Talk):
         limit = self._limit or ("limit:time" if late else None)
         if report.reply is None and (limit or self._waiting):
             report = replace(report, reply=self._cut(report))
-        kept = recorded(report, seconds, last=False)
+        kept = record_of_request(report, seconds, last=False)
         rounds = "limit:requests" if report.reply and report.reply.stop_reason == "rounds" else None
         return replace(kept, result={**kept.result, "limit": limit or rounds, "waits": bool(self._waiting)})
 
@@ -176,7 +176,7 @@ class ProgramTalk(Talk):
         usage = sum((one.usage for one in report.attempts), NO_USAGE)
         return Reply(self._so_far, usage=usage, model=report.attempts[-1].name, stop_reason="end")
 
-    def _concluded(self, record: JsonMapping) -> TurnResult | None:
+    def _conclude_run(self, record: JsonMapping) -> TurnResult | None:
         """The result of the turn after a run; None if it continues with another run."""
         if "refused" in record:
             usage = self._use.usage
@@ -189,7 +189,7 @@ class ProgramTalk(Talk):
             return None
         self._written = reply.text or self._written
         if record["limit"]:
-            return self._ended(record["limit"], reply.text)
+            return self._answer_at_stop(record["limit"], reply.text)
         if not reply.text.strip():
             return self._result(Answer(empty_answer(self._finished), stop_reason="error"))
         ended: StopReason = "length" if reply.stop_reason == "length" else "end"
@@ -242,7 +242,7 @@ class ProgramTalk(Talk):
         seen = Counter[str]()
 
         async def carry_out(made: ToolCall) -> ToolResult:
-            digest = sha256(written(made).encode()).hexdigest()[:_SHORT]
+            digest = sha256(canonical_arguments(made).encode()).hexdigest()[:_SHORT]
             head = f"tool:{made.name[:_MOST_NAME]}:{digest}"
             if any(path.startswith(head) for path in self._waiting):
                 return self._end_now(_PENDING)  # nobody is asked twice about the same call
@@ -279,13 +279,13 @@ class ProgramTalk(Talk):
         tool = self._tools.get(made.name)
         free = tool is not None and is_read_only(tool)
         async with nullcontext() if free else self._in_order:
-            n, call = await self._intended(path, made)
+            n, call = await self._record_intent(path, made)
             try:
                 async with self._asking_people:
                     self._decisions |= await self._people.decisions([call], n, self._read())
             except Parked:
                 self._waiting.add(path)
-                return told(_PENDING)
+                return record_of_text(_PENDING)
             record = await self._call(call)
             self._keep_record(call, record)
             return record
@@ -293,9 +293,11 @@ class ProgramTalk(Talk):
     def _read(self) -> list[EntryCall]:
         """The calls whose results the program has, or may have by now."""
         done = [(one.made, self._records[one.path]) for one in self._made if one.path in self._records]
-        return [self._kept(made, ToolResult(made.id or "", record["text"], record["ok"])) for made, record in done]
+        return [
+            self._entry_call_of(made, ToolResult(made.id or "", record["text"], record["ok"])) for made, record in done
+        ]
 
-    async def _intended(self, path: str, made: ToolCall) -> tuple[int, PlannedCall]:
+    async def _record_intent(self, path: str, made: ToolCall) -> tuple[int, PlannedCall]:
         """The number of a call, and the call itself, recorded before anything is done."""
         for n, call in enumerate(self._made, 1):
             if call.path == path:
@@ -316,14 +318,14 @@ class ProgramTalk(Talk):
         others = {*(call.path for call in self._made), *self._tasks} - {path}
         seconds = self._used.seconds + monotonic() - self._began
         used = replace(self._used, requests=0, tool_calls=len(others), seconds=seconds)
-        self._limit = self._limit or reached(self._frozen.limits, used, self._finished)
+        self._limit = self._limit or find_reached_limit(self._frozen.limits, used, self._finished)
         return self._limit is not None
 
     def _keep_record(self, call: PlannedCall, record: JsonMapping) -> None:
         self._records[call.path] = record
         self._caller.learn(urls_of_record(record))
         result, ok = f"{record['ok']} {record['text']}", record["ok"]
-        self._finished.append(CompletedCall(call.made.name, written(call.made), result, ok=ok))
+        self._finished.append(CompletedCall(call.made.name, canonical_arguments(call.made), result, ok=ok))
 
     def _close(self) -> None:
         """Add the calls to the history, and their files to the answer."""

@@ -118,7 +118,7 @@ def record_of(outcome: ToolOutcome, began: float, *, wary: bool) -> JsonObject:
     `wary`: others' words were read before, so what it found is not allowed to be fetched. A resumed turn knows the
     others from here.
     """
-    record = told(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
+    record = record_of_text(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
     found = () if wary else outcome.urls
     made = {"files": outcome.attachments, "remembered": outcome.remembered, "urls": found}
     return record | {name: msgspec.to_builtins(value) for name, value in made.items() if value}
@@ -130,6 +130,6 @@ def urls_of_record(record: JsonMapping) -> list[str]:
     return [one for one in urls if isinstance(one, str)] if isinstance(urls, list | tuple) else []
 
 
-def told(text: str, *, ok: bool = False, seconds: float = 0.0) -> JsonObject:
+def record_of_text(text: str, *, ok: bool = False, seconds: float = 0.0) -> JsonObject:
     """The record of a call with this text as its result."""
     return {"text": storable_text(text), "ok": ok, "seconds": seconds}

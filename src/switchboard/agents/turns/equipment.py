@@ -137,7 +137,9 @@ class Equipment:
 
     # A turn -----------------------------------------------------------------------------------------------------------
 
-    async def frozen(self, turn: Turn, options: TurnOptions, terms: TurnTerms, tools: Mapping[str, Tool]) -> Frozen:
+    async def freeze_turn(
+        self, turn: Turn, options: TurnOptions, terms: TurnTerms, tools: Mapping[str, Tool]
+    ) -> Frozen:
         """The data that a turn begins with. Files of the message are copied to the directory of its readers."""
         from switchboard.agents.turns.toolbox import granted_to, urls_of
 
@@ -197,12 +199,12 @@ class Equipment:
         places = self._workspace(member, options), self.kept_for(member, frozen.readers)
         return Around(
             *(models, tools, *places, self.clock, options, self._context.approvals),
-            granted=lambda: self._granted(turn, options),
+            granted=lambda: self._granted_tools(turn, options),
             keep=self._keeper(turn),
             facts=self._context.facts,
         )
 
-    async def _granted(self, turn: Turn, options: TurnOptions) -> frozenset[str]:
+    async def _granted_tools(self, turn: Turn, options: TurnOptions) -> frozenset[str]:
         """The tools that the sender may have the butler use now, which may have changed since the turn began."""
         from switchboard.agents.turns.toolbox import granted_to
 

@@ -20,13 +20,20 @@ from msgspec import structs
 
 from switchboard.agents.turns.again import request_name, wait_for_models
 from switchboard.agents.turns.asking import people_of
-from switchboard.agents.turns.calls import Around, ToolCaller, record_of, told, urls_of_record
-from switchboard.agents.turns.requests import ModelUse, failure_of, generated, joined, may_be_its_fault, recorded
+from switchboard.agents.turns.calls import Around, ToolCaller, record_of, record_of_text, urls_of_record
+from switchboard.agents.turns.requests import (
+    ModelUse,
+    failure_of,
+    generated_tokens,
+    joined,
+    may_be_its_fault,
+    record_of_request,
+)
 from switchboard.agents.turns.telling import Telling
 from switchboard.core.planning.guard import is_read_only
 from switchboard.core.text.outside import outside_json
 from switchboard.core.text.storable import storable_text
-from switchboard.core.turns.asking import ASK_USER, answer_of, not_called, unanswered
+from switchboard.core.turns.asking import ASK_USER, answer_of, explain_no_answer, not_called
 from switchboard.core.turns.entries import entry_call, exchange_of
 from switchboard.core.turns.fitting import Moved, Said, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool
@@ -38,11 +45,11 @@ from switchboard.core.turns.loop import (
     Run,
     SendRequest,
     TurnEnd,
-    answered,
+    apply_reply,
     begin,
     carried_out,
     day_spent,
-    failed,
+    end_after_failure,
     next_step,
 )
 from switchboard.core.turns.render import messages, without_unanswered
@@ -65,7 +72,7 @@ from switchboard.ports.engine import (
 from switchboard.ports.facts import OwnWords
 from switchboard.ports.history import Entry, EntryCall
 from switchboard.ports.models import Asking
-from switchboard.tasks import cancelled, unless
+from switchboard.tasks import cancel_tasks, unless
 from switchboard.tools.inbox import read_image
 from switchboard.tools.results import QUOTA
 from switchboard.tools.threads import StopSignal
@@ -126,7 +133,7 @@ class Talk:
         """Run from the first unrecorded request to the end, or until stopped."""
         result = await self._unless_stopped()
         if result is None:
-            return self._result(Answer(await self._stopped(), stop_reason="aborted"))
+            return self._result(Answer(await self._record_stop(), stop_reason="aborted"))
         return result
 
     async def _unless_stopped(self) -> TurnResult | None:
@@ -147,12 +154,12 @@ class Talk:
         if self._turn.stop is not None and self._turn.stop.is_set():
             raise _HaltError
 
-    async def _stopped(self) -> str:
+    async def _record_stop(self) -> str:
         """The text written until the stop, taken from the record, since a crash may follow."""
         for made, record in self._open.values():
             if record is None and self._tools[made.name].effect == "effectful":
                 self._unknown.append(f"{made.name} was stopped, outcome unknown")
-            self._remember(made, record or told("stopped, outcome unknown"))
+            self._remember(made, record or record_of_text("stopped, outcome unknown"))
         self._open.clear()
 
         async def said(_: UUID) -> str:
@@ -162,18 +169,18 @@ class Talk:
         return text
 
     async def _through(self) -> TurnResult:
-        progress: LoopProgress | TurnResult = await self._begun()
+        progress: LoopProgress | TurnResult = await self._begin_progress()
         while isinstance(progress, LoopProgress):
             match next_step(progress, self._frozen.limits):
                 case SendRequest() as ask:
-                    progress = await self._asked(progress, ask)
+                    progress = await self._ask_model(progress, ask)
                 case Run(calls):
                     progress = await self._carried_out(progress, calls)
                 case TurnEnd(text, stop_reason):
                     progress = self._result(Answer(text, stop_reason=stop_reason))
         return progress
 
-    async def _begun(self) -> LoopProgress:
+    async def _begin_progress(self) -> LoopProgress:
         """The progress at the start, with images except those removed since."""
         frozen = self._frozen
         found = await images_in(self._around.results, frozen.images)
@@ -196,8 +203,8 @@ class Talk:
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
-    async def _asked(self, progress: LoopProgress, ask: SendRequest) -> LoopProgress | TurnResult:
-        progress = await self._fitted(progress)
+    async def _ask_model(self, progress: LoopProgress, ask: SendRequest) -> LoopProgress | TurnResult:
+        progress = await self._fit_progress(progress)
         request, left = self._request(progress, ask), self._frozen.limits.seconds - progress.used.seconds
         request = replace(request, deadline=max(left, _LAST_S))
         reserved = 0 if self._frozen.limits.generated is None else request.max_tokens
@@ -210,19 +217,19 @@ class Talk:
             self._refused += sum(one.outcome == "context_too_long" for one in report.attempts)
             await self._keep(moved)
             try:
-                return recorded(report, monotonic() - began, last=not ask.tools, reserved=reserved)
+                return record_of_request(report, monotonic() - began, last=not ask.tools, reserved=reserved)
             except ModelFailure as failure:
                 raise await self._failure(failure, ask.n) from failure
 
         record = await self._journal.step(f"request:{ask.n}", act, reserve=reserved)
-        return self._answered(progress, record)
+        return self._apply_reply(progress, record)
 
     async def _report(self, progress: LoopProgress, ask: SendRequest, request: Request, moved: list[Moved]) -> Report:
         """Ask, and if that fails, once without what was asked before and never answered: that may be the reason."""
         began = monotonic()
         report = await self._around.models.ask(request, self._asking(progress, ask.n, moved))
         history = without_unanswered(self._history)
-        reserved = self._frozen.limits.generated is not None and generated(report, 1)
+        reserved = self._frozen.limits.generated is not None and generated_tokens(report, 1)
         if reserved or not may_be_its_fault(report) or history == self._history:
             return report
         before, self._history = self._history, history
@@ -234,7 +241,7 @@ class Talk:
             self._history = before
         return joined(report, found)
 
-    def _answered(self, progress: LoopProgress, record: JsonMapping) -> LoopProgress | TurnResult:
+    def _apply_reply(self, progress: LoopProgress, record: JsonMapping) -> LoopProgress | TurnResult:
         limits = self._frozen.limits
         if "refused" in record:
             usage = self._use.usage
@@ -242,12 +249,12 @@ class Talk:
         if "spent" in record:
             return day_spent(progress)
         if "failed" in record:
-            return failed(progress, limits) or progress
+            return end_after_failure(progress, limits) or progress
         reply = msgspec.convert(record["reply"], Reply)
         self._written = reply.text or self._written
         self._use.book(reply)
         micros = round((reply.usage.cost_usd or 0.0) * 1_000_000)
-        return answered(progress, reply, limits, seconds=record["seconds"], micros=micros)
+        return apply_reply(progress, reply, limits, seconds=record["seconds"], micros=micros)
 
     def _request(self, progress: LoopProgress, ask: SendRequest) -> Request:
         frozen = self._frozen
@@ -285,7 +292,7 @@ class Talk:
             refused=self._refused,
         )
 
-    async def _fitted(self, progress: LoopProgress) -> LoopProgress:
+    async def _fit_progress(self, progress: LoopProgress) -> LoopProgress:
         """The progress, its oldest results replaced by references to files if the context is too small."""
         request = self._request(progress, SendRequest(0, ()))
         fitted, moved = fit(request, progress.messages, self._frozen.window, self._folder)
@@ -308,7 +315,7 @@ class Talk:
     # Calls ------------------------------------------------------------------------------------------------------------
 
     async def _carried_out(self, progress: LoopProgress, calls: Sequence[PlannedCall]) -> LoopProgress:
-        self._decisions = await self._decided(calls, progress.used.requests)
+        self._decisions = await self._await_decisions(calls, progress.used.requests)
         records: dict[str, JsonMapping] = {}
         seconds = 0.0
         for group in self._groups(calls):
@@ -316,14 +323,14 @@ class Talk:
             records |= {call.path: record for call, record in zip(group, done, strict=True)}
             seconds += max(record["seconds"] for record in done)
         results = [ToolResult(c.made.id or "", records[c.path]["text"], records[c.path]["ok"]) for c in calls]
-        self._calls += [self._kept(call.made, result) for call, result in zip(calls, results, strict=True)]
+        self._calls += [self._entry_call_of(call.made, result) for call, result in zip(calls, results, strict=True)]
         for call in calls:
             self._attach(records[call.path])
             self._caller.learn(urls_of_record(records[call.path]))
         self._open.clear()
         return carried_out(progress, results, seconds=seconds)
 
-    async def _decided(self, calls: Sequence[PlannedCall], n: int) -> dict[str, Decided]:
+    async def _await_decisions(self, calls: Sequence[PlannedCall], n: int) -> dict[str, Decided]:
         """The decisions; a turn that must end does not wait for them. Raises `Parked`, `_HaltError`."""
         try:
             return await self._people.decisions(calls, n, self._read())
@@ -335,7 +342,7 @@ class Talk:
         """The calls whose results the model has read."""
         return self._calls
 
-    def _kept(self, made: ToolCall, result: ToolResult) -> EntryCall:
+    def _entry_call_of(self, made: ToolCall, result: ToolResult) -> EntryCall:
         return entry_call(made, result, self._frozen.own or ())
 
     def _groups(self, calls: Sequence[PlannedCall]) -> list[list[PlannedCall]]:
@@ -362,11 +369,11 @@ class Talk:
         """The present or future journal record of a call."""
         tool = self._tools.get(call.made.name)
         if tool is None and call.made.name in self._frozen.withheld:
-            return told(_HIGH_RISK.format(name=call.made.name))
+            return record_of_text(_HIGH_RISK.format(name=call.made.name))
         if tool is None:
-            return told(f"there is no tool {call.made.name!r}; there are: {', '.join(self._tools) or 'none'}")
+            return record_of_text(f"there is no tool {call.made.name!r}; there are: {', '.join(self._tools) or 'none'}")
         if call.made.malformed:
-            return told(f"the arguments are not a JSON object: {call.made.malformed[:200]!r}")
+            return record_of_text(f"the arguments are not a JSON object: {call.made.malformed[:200]!r}")
 
         decided = self._decisions.get(call.path)
         if decided is not None and (ended := _instead(tool.name, decided)) is not None:
@@ -374,10 +381,10 @@ class Talk:
 
         async def act(key: UUID) -> JsonObject:
             self._go_on()
-            if decided is not None and (why := await self._people.changed(tool, call, decided)) is not None:
-                return told(why)
+            if decided is not None and (why := await self._people.check_approval(tool, call, decided)) is not None:
+                return record_of_text(why)
             self._open[call.path] = call.made, None
-            return await self._done(tool, call, key)
+            return await self._carry_out_call(tool, call, key)
 
         try:
             # `ask` calls the tool again with the same key, which `queryable` allows.
@@ -385,10 +392,10 @@ class Talk:
         except OutcomeUnknown:
             self._unknown.append(f"{call.made.name} was interrupted, outcome unknown ({call.path})")
             log.warning("outcome of a tool unknown", request_id=str(self._turn.request_id), tool=tool.name)
-            return told(_UNKNOWN)
+            return record_of_text(_UNKNOWN)
         return record
 
-    async def _done(self, tool: FrozenTool, call: PlannedCall, key: UUID) -> JsonObject:
+    async def _carry_out_call(self, tool: FrozenTool, call: PlannedCall, key: UUID) -> JsonObject:
         """Carry out a call and return its result for the model."""
         began = monotonic()
         self._telling.call(tool.name, call.made.arguments)
@@ -400,7 +407,7 @@ class Talk:
     def _remember(self, made: ToolCall, record: JsonMapping) -> None:
         """Add a call and its result to the history."""
         self._attach(record)
-        self._calls.append(self._kept(made, ToolResult(made.id or "", record["text"], record["ok"])))
+        self._calls.append(self._entry_call_of(made, ToolResult(made.id or "", record["text"], record["ok"])))
 
     def _attach(self, record: JsonMapping) -> None:
         """Add what a call has made to the result: files for the answer, and what is to be remembered."""
@@ -433,9 +440,13 @@ def _instead(tool: str, decided: Decided) -> JsonObject | None:
     """The result of a question, or of a call that people did not approve; None if the call is made."""
     if tool != ASK_USER:
         why = not_called(tool, decided)
-        return None if why is None else told(why)
+        return None if why is None else record_of_text(why)
     said = answer_of(decided)
-    return told(unanswered(decided)) if said is None else told(outside_json({"answer": said}), ok=True)
+    return (
+        record_of_text(explain_no_answer(decided))
+        if said is None
+        else record_of_text(outside_json({"answer": said}), ok=True)
+    )
 
 
 async def _together(acts: Sequence[Awaitable[Any]]) -> list[Any]:
@@ -450,4 +461,4 @@ async def _together(acts: Sequence[Awaitable[Any]]) -> list[Any]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        await cancelled(*tasks)
+        await cancel_tasks(*tasks)

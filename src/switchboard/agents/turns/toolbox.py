@@ -24,7 +24,7 @@ from switchboard.ports.history import Entry
 from switchboard.ports.tools import Audience, Tool
 from switchboard.tools.memory import OF_MEMORY
 from switchboard.tools.original import MESSAGE_ORIGINAL
-from switchboard.tools.registry import Grants, build_tools, granted, usable, withheld
+from switchboard.tools.registry import Grants, build_tools, granted_tools, usable, withheld_tools
 from switchboard.tools.urls import hosts_of, urls_in, written_urls
 
 __all__ = [
@@ -67,12 +67,12 @@ def _that_fit(offered: Sequence[Tool]) -> Sequence[Tool]:
 async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
     """The grants for a message's sender. Raises `Unavailable`."""
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
-    there, grants = _useful(await _offered(options, tools), turn, reader), _grants(options)
+    there, grants = _useful(await _offered_tools(options, tools), turn, reader), _grants(options)
     owns = is_owner(turn.member, options.owners, turn.envelope) and reader.authentic
     audience = _audience(private=reader.private, owns=owns)
     return Granted(
-        tuple(_frozen(tool, options) for tool in _that_fit(granted(there, grants, audience))),
-        tuple(tool.spec.name for tool in withheld(there, grants, audience)),
+        tuple(_freeze_tool(tool, options) for tool in _that_fit(granted_tools(there, grants, audience))),
+        tuple(tool.spec.name for tool in withheld_tools(there, grants, audience)),
         directory_of(reader, turn.request_id),
         owns,
         reader.private,
@@ -81,8 +81,8 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
 
 async def granted_to_owners(options: TurnOptions, tools: Mapping[str, Tool]) -> tuple[FrozenTool, ...]:
     """The tools that owners may use in a private conversation with the butler. Raises `Unavailable`."""
-    there = await _offered(options, tools)
-    return tuple(_frozen(tool, options) for tool in granted(there, _grants(options), "owners"))
+    there = await _offered_tools(options, tools)
+    return tuple(_freeze_tool(tool, options) for tool in granted_tools(there, _grants(options), "owners"))
 
 
 def _useful(offered: Sequence[Tool], turn: Turn, reader: Reader) -> Sequence[Tool]:
@@ -95,7 +95,7 @@ def _useful(offered: Sequence[Tool], turn: Turn, reader: Reader) -> Sequence[Too
     return [tool for tool in offered if tool.spec.name not in useless]
 
 
-async def _offered(options: TurnOptions, tools: Mapping[str, Tool]) -> Sequence[Tool]:
+async def _offered_tools(options: TurnOptions, tools: Mapping[str, Tool]) -> Sequence[Tool]:
     wanted = tools if options.tools is None else options.tools
     return await usable(tools[name] for name in wanted if name in tools)
 
@@ -104,7 +104,7 @@ def _grants(options: TurnOptions) -> Grants:
     return Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
 
 
-def _frozen(tool: Tool, options: TurnOptions) -> FrozenTool:
+def _freeze_tool(tool: Tool, options: TurnOptions) -> FrozenTool:
     spec = tool.spec
     why = "the settings want each call approved" if spec.name in options.approve else ""
     why = "a tool of high risk" if spec.risk == "high" else why

@@ -16,7 +16,7 @@ import msgspec
 from switchboard.app.access import APPROVER, Action, Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
-from switchboard.core.turns.asking import Verb, chosen
+from switchboard.core.turns.asking import Verb, resolve_answer
 from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.journey.approving import ApprovalDecision, decide
@@ -107,7 +107,7 @@ class ApprovalService:
         if asked.kind == "call":
             raise Conflict("this is not a question: approve or refuse it")
         return await self._decide_approval(
-            asked, ApprovalDecision("answered", caller.name, chosen(asked, text.strip()))
+            asked, ApprovalDecision("answered", caller.name, resolve_answer(asked, text.strip()))
         )
 
     async def _decide_approval(self, asked: ShownApproval, wanted: ApprovalDecision) -> ShownApproval:

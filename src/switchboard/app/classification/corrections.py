@@ -136,7 +136,7 @@ class CorrectionService:
                 raise
             raise NotFound(error.message) from error
         if teams is not None and team_id not in teams:
-            await self._access.refused(caller, CORRECT, {"request_id": str(request_id), "to": to})
+            await self._access.record_refusal(caller, CORRECT, {"request_id": str(request_id), "to": to})
             raise Forbidden(f"{caller.system_id} may only use its own team and those below as targets", field="to")
         return target
 

@@ -84,7 +84,7 @@ class ClassificationLog:
         dead_letters_of = handled_by(rules.teams, rules.members, system_id)
         own: frozenset[TeamId] = dead_letters_of | editable(rules.teams, rules.members, system_id)
         if not own or not own.issuperset(wanted.teams or ()):
-            await self._access.refused(caller, CLASSIFICATIONS, {"team_id": list(wanted.teams or ())})
+            await self._access.record_refusal(caller, CLASSIFICATIONS, {"team_id": list(wanted.teams or ())})
             raise Forbidden("the classifications of a team are visible to its System3 and System4, and those above")
         member = rules.members.get(system_id)
         team = "" if member is None else member.team_id

@@ -67,7 +67,7 @@ class DraftService:
         for writer, piece in await store.new_pieces(self._database, {writer: one.n for writer, one in read.items()}):
             read[writer] = _Read(piece.n, piece.upon(read[writer].text)[:_MOST])
         self._keep(account, read)
-        return [_shown(turn, read[turn.writer].text) for turn in turns if read[turn.writer].text]
+        return [_draft_of_turn(turn, read[turn.writer].text) for turn in turns if read[turn.writer].text]
 
     def _keep(self, account: AccountId, read: Mapping[Writer, _Read]) -> None:
         """Keep what was read for the next call; of accounts that have not asked for long, nothing."""
@@ -76,7 +76,7 @@ class DraftService:
             del self._read[next(iter(self._read))]
 
 
-def _shown(turn: WritingTurn, text: str) -> WrittenSoFar:
+def _draft_of_turn(turn: WritingTurn, text: str) -> WrittenSoFar:
     mark = sha256(f"{turn.request_id} {turn.system_id}".encode()).digest()
     number = int.from_bytes(mark[:4]) % (2**31 - 1) + 1
     return WrittenSoFar(turn.conversation, number, text, turn.address)

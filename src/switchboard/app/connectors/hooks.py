@@ -109,7 +109,7 @@ class HookService:
         except TimeoutError:
             raise HookBusy("the body did not arrive in time", retry_after=_AGAIN_S) from None
         end = asyncio.get_running_loop().time() + ANSWER_S
-        plain = await self._verified(account, posted, peer, end)
+        plain = await self._verify_body(account, posted, peer, end)
         if account.hook.read is None:
             return await self._in_time(self._keep(account, plain), end)
         return await self._in_time(self._settle(account, plain, account.configured.handling), end)
@@ -136,9 +136,13 @@ class HookService:
         if settled.status != "quarantined":
             await self._quarantine.discard(caller, quarantine_id)
 
-    async def _verified(self, account: HookAccount, posted: Posted, peer: str, end: float) -> Posted:
+    async def _verify_body(self, account: HookAccount, posted: Posted, peer: str, end: float) -> Posted:
         """The posted body, decompressed without making others wait, since anybody may post."""
-        plain, why = await self._unpacked(account, posted, end) if is_packed(posted) else _tried(account, posted)
+        plain, why = (
+            await self._verify_in_thread(account, posted, end)
+            if is_packed(posted)
+            else _unpack_and_verify(account, posted)
+        )
         if why is not None:
             client = client_of(peer, posted.headers.get("x-forwarded-for", ""), self._trusted)
             if (untold := self._refusals.turn(asyncio.get_running_loop().time())) is not None:
@@ -146,15 +150,15 @@ class HookService:
             raise NotVerified(f"this webhook cannot be verified: {why}")
         return plain
 
-    async def _unpacked(self, account: HookAccount, posted: Posted, end: float) -> tuple[Posted, str | None]:
-        """As `_tried`, a few at a time. Raises HookBusy."""
+    async def _verify_in_thread(self, account: HookAccount, posted: Posted, end: float) -> tuple[Posted, str | None]:
+        """As `_unpack_and_verify`, a few at a time. Raises HookBusy."""
         try:
             async with asyncio.timeout_at(end):
                 await self._unpacking.acquire()
         except TimeoutError:
             raise HookBusy("too many packed webhooks wait", retry_after=_AGAIN_S) from None
         try:
-            return await asyncio.to_thread(_tried, account, posted)
+            return await asyncio.to_thread(_unpack_and_verify, account, posted)
         finally:
             self._unpacking.release()
 
@@ -178,14 +182,14 @@ class HookService:
             return HookResult("ignored")
         try:
             id_for = None if read.id_for_s is None else timedelta(seconds=read.id_for_s)
-            accepted = await self._submitted(account.caller, envelope, Terms("event", id_for))
+            accepted = await self._submit_message(account.caller, envelope, Terms("event", id_for))
         except (InvalidInput, TooLarge) as error:
             return await self._set_aside(account, posted, envelope.event.external_event_id, error.message)
         except Overloaded as error:
             raise HookBusy(error.message, retry_after=error.retry_after) from error
         return HookResult("duplicate" if accepted.duplicate else "accepted", accepted.request_id)
 
-    async def _submitted(self, caller: Principal, envelope: Envelope, terms: Terms) -> Accepted:
+    async def _submit_message(self, caller: Principal, envelope: Envelope, terms: Terms) -> Accepted:
         """The submitted message, without original JSON that is too large or too deep for it."""
         whole = msgspec.json.encode(envelope)
         if len(whole) <= self._message_bytes:
@@ -228,7 +232,7 @@ async def _read(account: HookAccount, posted: Posted) -> Inbound | Unreadable:
     return await asyncio.to_thread(read, account.configured.account, posted, now)
 
 
-def _tried(account: HookAccount, posted: Posted) -> tuple[Posted, str | None]:
+def _unpack_and_verify(account: HookAccount, posted: Posted) -> tuple[Posted, str | None]:
     """The decompressed body, and why it is not verified: signatures are made before or after compression."""
     plain, now = unpacked(posted, MAX_RAW), datetime.now(UTC)
     why = account.hook.verify(account.configured.account, posted, now)

@@ -18,7 +18,7 @@ from switchboard.lanes.notifier import Notifier, posted_topic
 from switchboard.store.connectors import posted as store
 from switchboard.store.connectors.posted import PostedEvent
 from switchboard.store.database import Database
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 __all__ = ["MOST_WAITING", "PostedEvent", "PostedService"]
 
@@ -79,4 +79,4 @@ async def _either(one: asyncio.Event, other: asyncio.Event, seconds: float) -> N
     try:
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await cancelled(*waiting)
+        await cancel_tasks(*waiting)

@@ -29,7 +29,7 @@ __all__ = [
     "QuarantineService",
     "Quarantined",
     "QuarantinedDetail",
-    "decoded",
+    "decode_event",
 ]
 
 MAX_RAW: Final = 25 * 1024 * 1024
@@ -109,7 +109,7 @@ class QuarantineService:
             raise await self._access.hide(caller, QUARANTINE, f"event {quarantine_id} in quarantine")
 
 
-def decoded(raw: str) -> bytes:
+def decode_event(raw: str) -> bytes:
     """The bytes of an event from base64. Raises InvalidInput, TooLarge."""
     try:
         event = b64decode(raw, validate=True)

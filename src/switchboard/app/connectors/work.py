@@ -87,7 +87,7 @@ class ConnectorService:
             await self._replies.give_back(replies)
             return []
         choices = await self._replies.choices(replies)
-        return [_leased(reply, choices.get(reply.outbox_id)) for reply in replies]
+        return [_reply_from_row(reply, choices.get(reply.outbox_id)) for reply in replies]
 
     async def receive(self, caller: Principal, outbox_id: UUID, lease: int, receipt: Receipt) -> OutboxState:
         """Record the platform's answer. Raises NotFound (also for another endpoint's reply), Conflict."""
@@ -116,7 +116,7 @@ class ConnectorService:
         await connectors.heartbeat(self._database, beat)
 
 
-def _leased(row: LeasedRow, choices: Sequence[ReplyChoice] | None) -> LeasedReply:
+def _reply_from_row(row: LeasedRow, choices: Sequence[ReplyChoice] | None) -> LeasedReply:
     # A reply that is sent twice has the same key: its own id.
     return LeasedReply(
         *(row.outbox_id, row.lease, row.conversation, row.thread, row.recipient, row.reply_to, row.text, row.files),

@@ -43,7 +43,7 @@ class HandlerReach:
             return wanted
         own = self.own_teams(caller)
         if not own or not own.issuperset(wanted.teams or ()):
-            await self._access.refused(caller, DEAD_LETTERS, {"team_id": list(wanted.teams or ())})
+            await self._access.record_refusal(caller, DEAD_LETTERS, {"team_id": list(wanted.teams or ())})
             raise Forbidden(
                 "an agent may read the dead letters of its team as its System4, and of those below, too, as its System3"
             )

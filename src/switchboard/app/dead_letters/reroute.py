@@ -127,12 +127,14 @@ class Rerouter:
         """
         shown = await self._reach.shown(caller, case)
         if n is None:
-            raise Conflict(closed(shown), code="already_handled")
+            raise Conflict(describe_outcome(shown), code="already_handled")
         ordered = await store.rerouted_to(self._database, case.request_id, n)
         if wanted.to is not None and ordered != (wanted.to,):
-            raise Conflict(closed(shown, ordered), code="already_rerouted", field="to")
+            raise Conflict(describe_outcome(shown, ordered), code="already_rerouted", field="to")
         if wanted.rule and wanted.to and not await self._was_made(case, wanted.rule, wanted.to):
-            raise Conflict(f"{closed(shown, ordered)} (without this rule)", code="already_rerouted", field="rule")
+            raise Conflict(
+                f"{describe_outcome(shown, ordered)} (without this rule)", code="already_rerouted", field="rule"
+            )
         return Rerouted(shown, n, await self.rerouted_to(case.request_id, n), already=True)
 
     async def _was_made(self, case: DeadLetterCase, wish: RuleWish, to: Target) -> bool:
@@ -275,7 +277,7 @@ def _rule_id(case: DeadLetterCase) -> UUID:
     return uuid5(case.dead_letter_id, "rule")
 
 
-def closed(shown: ShownDeadLetter, ordered: Sequence[Target] | None = None) -> str:
+def describe_outcome(shown: ShownDeadLetter, ordered: Sequence[Target] | None = None) -> str:
     """How a dead letter was settled; for a reroute, also where it was `ordered` to, if known."""
     how = "closed" if shown.rerouted_n is None else f"rerouted (decision {shown.rerouted_n})"
     if ordered is not None:

@@ -27,7 +27,7 @@ from switchboard.app.dead_letters.requests import (
     Rerouted,
     Simulated,
 )
-from switchboard.app.dead_letters.reroute import BeyondReach, Rerouter, author, closed
+from switchboard.app.dead_letters.reroute import BeyondReach, Rerouter, author, describe_outcome
 from switchboard.app.rules.service import RuleService
 from switchboard.app.runtime import Runtime
 from switchboard.core.envelope.stored import with_texts
@@ -176,13 +176,13 @@ class DeadLetterService:
         done = await store.handle(self._database, dead_letter_id, DeadLetterHandling(author(caller), resolution))
         shown = await self._reach.shown(caller, case)
         if not done and shown.rerouted_n is not None:
-            raise Conflict(closed(shown), code="already_rerouted")
+            raise Conflict(describe_outcome(shown), code="already_rerouted")
         return Handled(shown, already=not done)
 
     async def _refuse(self, caller: Principal, to: Target | None, which: JsonMapping) -> None:
         """Record an attempt to send dead letters beyond the caller's reach."""
         named = None if to is None else to.system_id or to.team_id
-        await self._access.refused(caller, DEAD_LETTERS, {**which, "to": named})
+        await self._access.record_refusal(caller, DEAD_LETTERS, {**which, "to": named})
 
     async def _record_in_audit(self, caller: Principal, action: str, detail: JsonObject) -> None:
         await audit.append(self._database, caller.name, action, detail)

@@ -26,7 +26,7 @@ from switchboard.store.messages import blobs as store
 from switchboard.store.messages import outbox
 from switchboard.store.messages.blobs import BlobUsage, PieceStore
 from switchboard.store.messages.files import Maker, all_may_take, blob_of_link, enter_made, maker_of_link
-from switchboard.store.messages.spool import Limit, Spooled, enter, spooled
+from switchboard.store.messages.spool import Limit, Spooled, enter, spool_file
 
 RAW: Final = Action("raw", CONNECTOR | AGENT)
 OUTBOX: Final = Action("outbox", CONNECTOR)  # fetching replies and reporting on them; `replies` is to see all
@@ -81,7 +81,7 @@ class BlobService:
         """
         self._limit.check(announced or 0)
         await self._check_quota(caller, announced or 0)
-        async with self._place(_owner(caller)), spooled(body, claimed, self._limit, self._directory) as given:
+        async with self._place(_owner(caller)), spool_file(body, claimed, self._limit, self._directory) as given:
             return await self._store(caller, given)
 
     @asynccontextmanager
@@ -93,7 +93,7 @@ class BlobService:
 
     async def room(self, caller: Principal) -> int:
         """The maximum size in bytes of this caller's next file."""
-        used = await store.used(self._database, *_owner(caller))
+        used = await store.blob_usage(self._database, *_owner(caller))
         rooms = [self._limits.file_bytes]
         rooms += [most - taken for most, taken, _ in self._quotas(caller, used)]
         return max(0, min(rooms))
@@ -115,7 +115,7 @@ class BlobService:
         if making is None or await store.is_answered(self._database, *making):
             raise NotFound("there is no such link, or it has expired")
         place = self._place(("", making.system_id))
-        async with place, spooled(body, claimed, self._reply_limit, self._directory) as given:
+        async with place, spool_file(body, claimed, self._reply_limit, self._directory) as given:
             return await self._store_made(making, given)
 
     async def _store_made(self, making: Maker, given: Spooled) -> Uploaded:
@@ -165,7 +165,7 @@ class BlobService:
         return await store.find_of_endpoint(self._database, blob, *_owner(caller))
 
     async def _check_quota(self, caller: Principal, size: int, database: Database | None = None) -> None:
-        used = await store.used(database or self._database, *_owner(caller))
+        used = await store.blob_usage(database or self._database, *_owner(caller))
         for most, taken, why in self._quotas(caller, used):
             if most < taken + size:
                 raise BlobQuota(why)

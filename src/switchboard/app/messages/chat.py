@@ -139,7 +139,7 @@ class ChatService:
             await self._access.check_endpoint(caller, CHAT, CHANNEL, name)
             return Speaker(CHANNEL, name, name)
         if caller.role != "operator":
-            await self._access.refused(caller, CHAT, {"channel": wanted.channel, "endpoint": wanted.endpoint})
+            await self._access.record_refusal(caller, CHAT, {"channel": wanted.channel, "endpoint": wanted.endpoint})
             raise Forbidden("only an operator's connection speaks for others: leave it out", field="speaker")
         channel = self._runtime.channels.known(wanted.channel, "speaker.channel")
         if channel.replies != "interface":

@@ -25,7 +25,7 @@ from switchboard.core.envelope.identity import EMBEDDED, named_in
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.explain import Considered, Survey, TieBreak
 from switchboard.core.routing.facts import facts, shown_fact, shown_facts
-from switchboard.core.routing.index import retired
+from switchboard.core.routing.index import has_only_inactive_butlers
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -184,7 +184,7 @@ async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
     """Everything about the message `request_id`. Raises NotFound."""
     message = await inbox.get_message(runtime.database, request_id)
     if message is None:
-        return await _saved(runtime.database, request_id)
+        return await _explain_saved_message(runtime.database, request_id)
     return Explanation(
         message=message_view(message),
         waiting=await _waiting(runtime.database, request_id),
@@ -200,7 +200,7 @@ async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
     )
 
 
-async def _saved(database: Database, saved_id: UUID) -> Explanation:
+async def _explain_saved_message(database: Database, saved_id: UUID) -> Explanation:
     """What a program has saved outside of turns. Raises NotFound."""
     saved = await history.saved(database, saved_id)
     if saved is None:
@@ -224,7 +224,7 @@ async def _saved(database: Database, saved_id: UUID) -> Explanation:
     return Explanation(view, None, (), (), (), (), notes=(note,))
 
 
-async def _held(database: Database, request_id: UUID) -> list[str]:
+async def _notes_on_hold(database: Database, request_id: UUID) -> list[str]:
     held = await strangers.held_by(database, request_id)
     if held is None:
         return []
@@ -248,7 +248,9 @@ async def _late(database: Database, request_id: UUID) -> list[str]:
 
 
 async def _notes(runtime: Runtime, message: StoredMessage) -> tuple[str, ...]:
-    notes = await _held(runtime.database, message.request_id) + await _late(runtime.database, message.request_id)
+    notes = await _notes_on_hold(runtime.database, message.request_id) + await _late(
+        runtime.database, message.request_id
+    )
     envelope = await _whole(runtime, message)
     if envelope is None:
         return tuple(notes)
@@ -278,7 +280,7 @@ async def _decisions(runtime: Runtime, message: StoredMessage) -> tuple[Explaine
 async def _decision(runtime: Runtime, message: StoredMessage, decision: ShownDecision) -> ExplainedDecision:
     # Decisions of an earlier release did not keep their facts; most can be derived from the bytes.
     known = await _facts(runtime, message) if decision.facts is None else decision.facts
-    trail = await _explained(runtime, decision.version, decision.trail, known)
+    trail = await _explain_steps(runtime, decision.version, decision.trail, known)
     shown = None if known is None else shown_facts(known)
     return ExplainedDecision(decision.n, decision.version, decision.branches, decision.decided_at, trail, shown)
 
@@ -286,10 +288,10 @@ async def _decision(runtime: Runtime, message: StoredMessage, decision: ShownDec
 async def explained_trail(runtime: Runtime, decision: Decision) -> tuple[ExplainedStep, ...]:
     """The trail of a decision, with the rules evaluated in each team."""
     trail = [msgspec.to_builtins(step) for step in decision.trail]
-    return await _explained(runtime, decision.version, trail, decision.facts)
+    return await _explain_steps(runtime, decision.version, trail, decision.facts)
 
 
-async def _explained(
+async def _explain_steps(
     runtime: Runtime, version: int, trail: Sequence[JsonMapping], known: Mapping[str, str] | None
 ) -> tuple[ExplainedStep, ...]:
     """Each step by the rules of that version. Parts that a rule could not serve follow as a step of the same team."""
@@ -320,7 +322,7 @@ class _Then(Struct, frozen=True):
     fired: Collection[str]
 
     def counts(self, rule: Rule, members: Mapping[SystemId, Member]) -> bool:
-        return str(rule.rule_id) in self.fired or not retired(rule.targets, members)
+        return str(rule.rule_id) in self.fired or not has_only_inactive_butlers(rule.targets, members)
 
 
 class _Surveys:

@@ -86,7 +86,7 @@ class IntakeRefused(msgspec.Struct, frozen=True):
     error: ErrorDetail
 
 
-def refused(error: SwitchboardError) -> IntakeRefused:
+def refusal_from_error(error: SwitchboardError) -> IntakeRefused:
     """An error in its wire format."""
     return IntakeRefused(ErrorDetail(error.code, error.message, error.field, error.details))
 
@@ -181,7 +181,7 @@ class Intake:
         parsed = await _parse_all(caller, items, now)
         foreign = sum(isinstance(p, SwitchboardError) and p.code == "forbidden" for p in parsed)
         if foreign:
-            await self._access.refused(caller, INGEST, {"foreign_envelopes": foreign})
+            await self._access.record_refusal(caller, INGEST, {"foreign_envelopes": foreign})
         good = [p for p in parsed if isinstance(p, Submission)]
         taken = iter(await self._accept.accept_all(good))
         outcomes = [next(taken) if isinstance(p, Submission) else p for p in parsed]
@@ -190,7 +190,7 @@ class Intake:
             raise turned_away
         self._count(parsed, outcomes)
         self._metrics.seconds.observe(time.perf_counter() - started)
-        return [_accepted(o) if isinstance(o, Acceptance) else refused(o) for o in outcomes]
+        return [_answer_for_acceptance(o) if isinstance(o, Acceptance) else refusal_from_error(o) for o in outcomes]
 
     async def _take(self, caller: Principal, submission: Submission, started: float) -> Accepted:
         source = submission.envelope.source
@@ -203,7 +203,7 @@ class Intake:
             self._metrics.accepted_from(source.channel).inc()
         if acceptance.same_id:
             self._metrics.same_ids.inc()
-        return _accepted(acceptance)
+        return _answer_for_acceptance(acceptance)
 
     def _count(
         self, given: Sequence[Submission | SwitchboardError], outcomes: Sequence[Acceptance | SwitchboardError]
@@ -319,17 +319,17 @@ def _checked_key(key: str) -> str:
     return filled
 
 
-def _accepted(acceptance: Acceptance) -> Accepted:
+def _answer_for_acceptance(acceptance: Acceptance) -> Accepted:
     if acceptance.held:
         return Accepted(acceptance.request_id, duplicate=False, triage_decision="held")
     if acceptance.waits:
         return Accepted(acceptance.request_id, duplicate=False, triage_decision="pending")
     if acceptance.decision is None:
         return Accepted(acceptance.request_id, acceptance.duplicate)
-    return _triaged(acceptance.request_id, acceptance.decision)
+    return _answer_for_decision(acceptance.request_id, acceptance.decision)
 
 
-def _triaged(request_id: UUID, decision: Decision) -> Accepted:
+def _answer_for_decision(request_id: UUID, decision: Decision) -> Accepted:
     if decision.chosen:
         return Accepted(
             request_id,

@@ -40,7 +40,7 @@ class PlanService:
         below = key_of(cursor, tuple[UUID, UUID])
         rows = await store.list_plans(self._database, below, running=running, limit=limit)
         following = cursor_after(rows[-1].request_id, rows[-1].lane) if len(rows) == limit else None
-        return [_shown(row) for row in rows], following
+        return [_plan_from_row(row) for row in rows], following
 
     async def of_message(self, request_id: UUID) -> Sequence[ShownPlan]:
         """The plans of butlers for a message. Raises NotFound."""
@@ -58,8 +58,8 @@ async def plans_of(database: Database, request_id: UUID) -> list[ShownPlan]:
     return [_whole(row, [one for one in steps if (one.lane, one.seq) == (row.lane, row.seq)]) for row in rows]
 
 
-def _shown(row: PlanRow) -> ShownPlan:
-    routed = _routed(row)
+def _plan_from_row(row: PlanRow) -> ShownPlan:
+    routed = _read_decision(row)
     return ShownPlan(
         request_id=row.request_id,
         system_id=row.system_id,
@@ -78,7 +78,7 @@ def _shown(row: PlanRow) -> ShownPlan:
     )
 
 
-def _routed(row: PlanRow) -> RoutedPlan:
+def _read_decision(row: PlanRow) -> RoutedPlan:
     """The decision; if another release made it, only that it cannot be read."""
     try:
         return read_routed(row.routed)
@@ -91,11 +91,11 @@ def _unreadable(error: msgspec.ValidationError) -> str:
 
 
 def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
-    shown, by_path = _shown(row), {one.path: one for one in steps}
+    shown, by_path = _plan_from_row(row), {one.path: one for one in steps}
     records = {path: OnRecord(one.state, one.result, one.tokens) for path, one in by_path.items()}
     try:
         start = read_start(by_path[START].result)
-        routed = _routed(row)
+        routed = _read_decision(row)
         if routed.pipeline is None:
             return shown
         # As a worker would resume it, with the steps added by reviews.

@@ -20,7 +20,7 @@ def team_of_receiver(rules: Rules, to: Target) -> TeamId:
     team_id = _team_of(rules.index, to)
     if team_id is None:
         named = to.system_id or f"team {to.team_id}"
-        meant = _meant(to, rules)
+        meant = _suggest_receivers(to, rules)
         hint = f"did you mean {or_list(meant)}?" if meant else "name an active System1 or a team"
         raise InvalidInput(f"{named} does not exist or cannot be reached; {hint}", code="unknown_target", field="to")
     return team_id
@@ -33,7 +33,7 @@ def _team_of(index: RoutingIndex, to: Target) -> TeamId | None:
     return None if chosen is None else chosen.team_id
 
 
-def _meant(to: Target, rules: Rules) -> Sequence[str]:
+def _suggest_receivers(to: Target, rules: Rules) -> Sequence[str]:
     """The receivers that a wrong name may mean: `diary` is System1/diary."""
     butlers = [str(one.system_id) for one in rules.members.values() if one.number == 1 and one.active]
     named = to.system_id or to.team_id or ""

@@ -184,9 +184,9 @@ class Stream:
         with self._listening() as signals:
             while True:
                 over = gone.is_set() or now() >= end_at
-                if (looking := signals.settled() or now() >= look_at) and not await allowed():
+                if (looking := signals.has_newly_settled() or now() >= look_at) and not await allowed():
                     return
-                events = await self._happened(looking=looking)
+                events = await self._collect_events(looking=looking)
                 if looking or events:
                     pause = pause_after(pause, quiet=not events)
                     look_at = now() + pause
@@ -199,11 +199,11 @@ class Stream:
                     return
                 await signals.wait(min(look_at, end_at) - now())
 
-    async def _happened(self, *, looking: bool) -> list[StreamEvent]:
+    async def _collect_events(self, *, looking: bool) -> list[StreamEvent]:
         # The state is read first, so that everything settled by then has its replies.
         progress = await store.look(self._runtime.database, self._request_id) if looking else None
         events = [event for one in await self._read() for event in self._piece(one)]
-        return events if progress is None else events + await self._looked(progress)
+        return events if progress is None else events + await self._apply_progress(progress)
 
     async def _read(self) -> list[ReplyPiece]:
         positions = {system_id: told.position for system_id, told in self._told.items()}
@@ -226,7 +226,7 @@ class Stream:
             events.append(StreamEvent("tool", ToolUse(*of, one.doing, one.text if self.tells_arguments else "")))
         elif fits and (one.text or one.kept):
             events.append(StreamEvent("delta", self._delta(*of, one.kept, text)))
-        return self._marked(events)
+        return self._add_cursor(events)
 
     def _delta(self, system_id: str, attempt: int, step: int, offset: int, text: str) -> TextDelta:
         """The delta that extends the reader's first `offset` characters to `text`, if the rest is certain."""
@@ -234,7 +234,7 @@ class Stream:
         self._unsure.discard(system_id)
         return TextDelta(system_id, attempt, step, kept, text[kept:])
 
-    async def _looked(self, progress: MessageStanding) -> list[StreamEvent]:
+    async def _apply_progress(self, progress: MessageStanding) -> list[StreamEvent]:
         newly_waiting = progress.waiting.items() - self._waiting.items()
         events = [event for one in sorted(newly_waiting) for event in self._waits(Waiting(one[0], *one[1]))]
         self._waiting = progress.waiting
@@ -254,10 +254,10 @@ class Stream:
         events = [event for one in new for event in self._reply(one)]
         if not settled:
             return events
-        voided = self._voided({one.system_id for one in replies})
-        return events + self._marked([*voided, StreamEvent("done", MessageReplies(settled, state, replies))])
+        voided = self._reset_events({one.system_id for one in replies})
+        return events + self._add_cursor([*voided, StreamEvent("done", MessageReplies(settled, state, replies))])
 
-    def _voided(self, replied: set[str]) -> list[StreamEvent]:
+    def _reset_events(self, replied: set[str]) -> list[StreamEvent]:
         """Resets for butlers that have written text and do not reply."""
         told = {system_id for system_id, known in self._told.items() if known.text} | self._resumed
         return [_reset(system_id, self._told[system_id]) for system_id in sorted(told - replied)]
@@ -267,7 +267,7 @@ class Stream:
         system_id = waiting.system_id
         known = self._told.get(system_id, _Told())
         self._told[system_id] = replace(known, text="")
-        return self._marked([_reset(system_id, known)] * bool(known.text) + [StreamEvent("waiting", waiting)])
+        return self._add_cursor([_reset(system_id, known)] * bool(known.text) + [StreamEvent("waiting", waiting)])
 
     def _reply(self, reply: ReplyView) -> list[StreamEvent]:
         known = self._told.get(reply.system_id, _Told())
@@ -275,12 +275,12 @@ class Stream:
         self._replied.add(reply.outbox_id)
         told = known.text == reply.text and reply.system_id not in self._unsure
         if told:
-            return self._marked([StreamEvent("reply", reply)])
+            return self._add_cursor([StreamEvent("reply", reply)])
         of = (reply.system_id, known.position.epoch, known.step)
         rest = self._delta(*of, _same(known.text, reply.text), reply.text)
-        return self._marked([StreamEvent("delta", rest), StreamEvent("reply", reply)])
+        return self._add_cursor([StreamEvent("delta", rest), StreamEvent("reply", reply)])
 
-    def _marked(self, events: list[StreamEvent]) -> list[StreamEvent]:
+    def _add_cursor(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """A client cannot resume between events that belong together."""
         if not events:
             return []
@@ -311,7 +311,7 @@ class _Signals:
         self._settled = True
         self._given.set()
 
-    def settled(self) -> bool:
+    def has_newly_settled(self) -> bool:
         """Whether something was settled since the last time."""
         settled, self._settled = self._settled, False
         return settled

@@ -27,7 +27,7 @@ from switchboard.ports.traces import SpanSink, SpansRefused, TraceSpan
 from switchboard.store import traces as store
 from switchboard.store.database import Database
 from switchboard.store.traces import Claimed, Exported
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +87,7 @@ class TraceExport:
     async def aclose(self) -> None:
         """Stop. What was not recorded is sent again."""
         if self._running is not None:
-            await cancelled(self._running)
+            await cancel_tasks(self._running)
 
     async def export_due(self) -> int:
         """Send what is due, and record it; returns how many spans. Raises SpansRefused, Unavailable."""

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.check import Problem, check_rule
 from switchboard.core.routing.draft import Edit, apply_patch, draft_of, new_rule, parse_draft
-from switchboard.core.routing.rulefile import changes_for, difference, parse_rule_file, restored
+from switchboard.core.routing.rulefile import changes_for, difference, parse_rule_file, stamp_changes
 from switchboard.core.text.words import offer, or_list
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -56,7 +56,7 @@ class Proposed(Struct, frozen=True):
     changes: Sequence[RuleChange]
 
 
-async def settled(attempt: Callable[[], Awaitable[_T]]) -> _T:
+async def retry_if_moved(attempt: Callable[[], Awaitable[_T]]) -> _T:
     """Recompute it if rules were written between reading and using them. Raises MovedOn if that keeps happening."""
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(MovedOn):
@@ -102,7 +102,7 @@ def new_one(team_id: TeamId, fields: JsonMapping, edit: Edit) -> RuleChange:
     return RuleChange(None, new_rule(parse_draft(dict(fields)), team_id, edit))
 
 
-def patched(rule: Rule, fields: JsonMapping, edit: Edit) -> list[RuleChange]:
+def patch_rule(rule: Rule, fields: JsonMapping, edit: Edit) -> list[RuleChange]:
     """The rule with the named parts changed; no change if they are already so."""
     after = apply_patch(rule, dict(fields))
     return [] if draft_of(after) == draft_of(rule) else [RuleChange(rule, edit.stamp(after))]
@@ -113,7 +113,7 @@ async def from_wanted(runtime: Runtime, wanted: Iterable[ProposedRule], edit: Ed
     version, changes = runtime.rule_book.rules.version, list[RuleChange]()
     for one in wanted:
         if one.rule_id is not None:
-            changes += patched(await existing(runtime, one.rule_id), one.fields, edit)
+            changes += patch_rule(await existing(runtime, one.rule_id), one.fields, edit)
         else:
             changes.append(new_one(one.team_id or TeamId(""), one.fields, edit))
     return Proposed(version, changes)
@@ -138,7 +138,7 @@ async def back_to(runtime: Runtime, version: int, team_id: TeamId | None, edit: 
     refuse_unknown_teams(runtime, teams or ())
     then = await store.rules_at(runtime.database, version, teams)
     present, now = await store.list_rules(runtime.database, team_id)
-    return Proposed(present, restored(difference(now, then), edit))
+    return Proposed(present, stamp_changes(difference(now, then), edit))
 
 
 async def existing(runtime: Runtime, rule_id: UUID) -> Rule:

@@ -25,7 +25,7 @@ from switchboard.app.rules.proposals import (
     from_document,
     from_wanted,
     refuse_wrong,
-    settled,
+    retry_if_moved,
 )
 from switchboard.app.runtime import Runtime
 from switchboard.core.envelope import read as wire
@@ -178,7 +178,7 @@ class Replays:
         if document is None:
             rules = self._runtime.rule_book.rules
             return await self._run(rules.index.copy(team.team_id for team in rules.teams), parsed, reach)
-        return await self._run(await settled(lambda: self._of_document(document)), parsed, reach)
+        return await self._run(await retry_if_moved(lambda: self._of_document(document)), parsed, reach)
 
     async def _run(self, index: RoutingIndex, cases: Sequence[RouteCase], reach: Reach) -> TestRun:
         """Run in pieces, one run at a time, so that requests are served meanwhile."""
@@ -253,7 +253,7 @@ class Replays:
 
         InvalidInput is raised only before the first value.
         """
-        tally = await settled(lambda: self._make_tally(proposal))
+        tally = await retry_if_moved(lambda: self._make_tally(proposal))
         of = await count_cases(self._runtime.database, since=_begin_of(span), last=span.last)
         yield ReplayProgress(0, of)
         async for looked_at in self._replay_messages(tally, span):

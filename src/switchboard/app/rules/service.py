@@ -26,9 +26,9 @@ from switchboard.app.rules.proposals import (
     existing,
     from_document,
     new_one,
-    patched,
+    patch_rule,
     refuse_wrong,
-    settled,
+    retry_if_moved,
 )
 from switchboard.app.rules.records import ChangeView, RuleRecords, first_changes
 from switchboard.app.rules.replays import Replays
@@ -144,7 +144,7 @@ class RuleService:
         # A team that does not exist is in nobody's scope; for an operator, the check of the rules reports it.
         if caller.role == "operator" or (allowed and not outside):
             return
-        await self._access.refused(caller, EDIT_RULES, {"system_id": caller.system_id, "teams": outside[:20]})
+        await self._access.record_refusal(caller, EDIT_RULES, {"system_id": caller.system_id, "teams": outside[:20]})
         if not allowed:
             raise Forbidden("only operators and the active System3 of a team may edit rules")
         raise Forbidden(
@@ -197,7 +197,7 @@ class RuleService:
                 f"rule {rule.name!r} belongs to the SOP {rule.source.removeprefix(PREFIX)!r}: change its file and load "
                 "it again; here it can only be disabled and enabled (active)"
             )
-        changes = patched(rule, patch.fields, edit_by(author_of(caller)))
+        changes = patch_rule(rule, patch.fields, edit_by(author_of(caller)))
         if not changes:
             return WrittenRule(rule_json(rule), self._runtime.rule_book.rules.version, (), None, fresh=False)
         return await self._write_one(caller, changes, order)
@@ -289,7 +289,7 @@ class RuleService:
                 raise MovedOn(proposed.version, order.expected_version)
             return await self._write(caller, proposed.changes, replace(order, expected_version=proposed.version))
 
-        return await (settled(attempt) if order.expected_version is None else attempt())
+        return await (retry_if_moved(attempt) if order.expected_version is None else attempt())
 
     async def _write_one(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> WrittenRule:
         written = await self._write(caller, changes, order)

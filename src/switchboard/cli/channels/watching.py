@@ -43,7 +43,7 @@ async def supervise_accounts(directory: Path, start: Start, stop: asyncio.Event,
         await wait_at_most(LOOK_S, stop)
     for one in accounts.values():
         one.end()
-    await asyncio.gather(*(one.ended() for one in accounts.values()))
+    await asyncio.gather(*(one.wait_for_end() for one in accounts.values()))
 
 
 class _Served:
@@ -85,7 +85,7 @@ class _Served:
         """Tell its process to end."""
         self._stop.set()
 
-    def gone(self) -> None:
+    def disconnect_account(self) -> None:
         """Its file no longer exists, or it is paused."""
         if self.runs():
             log.info("account disconnected", account=self._name)
@@ -100,7 +100,7 @@ class _Served:
         """Whether anything of it still runs, although it may have been told to end."""
         return self._task is not None and not self._task.done()
 
-    async def ended(self) -> None:
+    async def wait_for_end(self) -> None:
         """Wait for the end of its process."""
         if self._task is not None:
             await self._task
@@ -124,7 +124,7 @@ def is_there(file: Path) -> bool:
 def _look_for_changes(directory: Path, accounts: dict[str, _Served], start: Start, most: int | None) -> None:
     there = {file.stem: file for file in sorted(directory.glob("*.toml")) if is_there(file)}
     for name in accounts.keys() - there.keys():
-        accounts[name].gone()
+        accounts[name].disconnect_account()
     for name, file in there.items():
         one = accounts.setdefault(name, _Served(name, start))
         full = most is not None and sum(other.has_not_ended() for other in accounts.values()) >= most

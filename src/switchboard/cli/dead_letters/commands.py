@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from switchboard.cli.client import Client, ask, ask_about_team
 from switchboard.cli.dead_letters.views import dead_letter_table, print_dead_letter, print_outcome, print_rerouted
-from switchboard.cli.ids import ask_about, check_id, meant
+from switchboard.cli.ids import ask_about, check_id, resolve_id
 from switchboard.cli.names import butler, targets
-from switchboard.cli.output import FAILED, OK, Cursor, Json, done, show, show_page
+from switchboard.cli.output import FAILED, OK, Cursor, Json, exit_unless_ok, show, show_page
 from switchboard.cli.rules.options import moment, pairs, reason_for, said_or_asked
 from switchboard.cli.rules.views import counted
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -190,7 +190,7 @@ def _full_ids(ids: Sequence[str]) -> list[str]:
         check_id(given, "dead_letter")
 
     async def look(client: Client) -> list[str]:
-        return [str(await meant(client, "dead_letter", given)) for given in ids]
+        return [str(await resolve_id(client, "dead_letter", given)) for given in ids]
 
     return ask(look)
 
@@ -254,7 +254,7 @@ def _settle_many(work: _Many) -> None:
         _confirm_bulk(work)
     outcome = ask(lambda client: _all_pages(client, {**work.body, "dry_run": work.dry_run, "limit": _AT_ONCE}))
     show(outcome, lambda _: print_outcome(outcome, work.done))
-    done(FAILED if outcome["failed"] else OK)
+    exit_unless_ok(FAILED if outcome["failed"] else OK)
 
 
 def _confirm_bulk(work: _Many) -> None:

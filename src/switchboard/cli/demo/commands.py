@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from switchboard.cli.demo.demonstration import run_demo
-from switchboard.cli.output import done, errors, out, print_json, wants_json
+from switchboard.cli.output import errors, exit_unless_ok, out, print_json, wants_json
 
 
 def demo(
@@ -32,4 +32,4 @@ def demo(
     code = run_demo(directory, keep=keep, console=errors() if wants_json() else out(), scripted=scripted)
     if wants_json():
         print_json({"exit_code": code})
-    done(code)
+    exit_unless_ok(code)

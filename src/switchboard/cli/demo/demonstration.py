@@ -39,7 +39,7 @@ from switchboard.core.text.outside import outside_json
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import SWITCHBOARD
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 _ENDPOINTS: Final = (("telegram", "telegram:bot:@house_switchboard_bot"), ("email", "house@home.example"))
 _PATIENCE: Final = 50.0
@@ -156,7 +156,7 @@ def _open_home(directory: Path | None) -> Path:
 
 async def _with_pages(listening: socket.socket, pages: Pages, demo: Coroutine[Any, Any, int]) -> int:
     """The demo, together with the pages that it fetches."""
-    async with pages.served(listening):
+    async with pages.serve_on(listening):
         return await demo
 
 
@@ -252,7 +252,7 @@ async def _play_act(
         show.tell("everything is done, every reply has its receipt")
         return took
     finally:
-        await cancelled(*tasks)
+        await cancel_tasks(*tasks)
 
 
 def _show_epilogue(show: Show, outcome: DemoOutcome) -> int:

@@ -46,7 +46,7 @@ class Pages:
         return f"Write a short report on RLM from {' and '.join(self.urls)}"
 
     @asynccontextmanager
-    async def served(self, listening: socket.socket) -> AsyncIterator[None]:
+    async def serve_on(self, listening: socket.socket) -> AsyncIterator[None]:
         """Serve them within this block."""
         async with await asyncio.start_server(self._answer_request, sock=listening):
             yield

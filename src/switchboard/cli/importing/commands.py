@@ -30,7 +30,7 @@ from switchboard.cli.client import Client, ask
 from switchboard.cli.importing.large import submit_by_parts
 from switchboard.cli.importing.sources import SourceFile, SourceItem, SourceKind, find_sources, read_items, thread_of
 from switchboard.cli.missing import MissingOption
-from switchboard.cli.output import FAILED, OK, Json, NoServer, clean, done, errors, one_line, out, show, table
+from switchboard.cli.output import FAILED, OK, Json, NoServer, clean, errors, exit_unless_ok, one_line, out, show, table
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.files.imports import MAX_ENTRY
 from switchboard.domain.errors import InvalidInput, Overloaded, SenderOverRate, SwitchboardError, TooLarge, Unavailable
@@ -119,7 +119,7 @@ def import_files(
             errors().print(_counts_table(tally))
         raise
     show(_summary_of(tally), lambda _: _show_tally(tally))
-    done(FAILED if tally.refused else OK)
+    exit_unless_ok(FAILED if tally.refused else OK)
 
 
 async def _import_sources(client: Client, sources: Sequence[SourceFile], endpoint: str, tally: ImportTally) -> None:

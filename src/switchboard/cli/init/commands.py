@@ -27,7 +27,7 @@ from switchboard.cli.channels.standing import print_next
 from switchboard.cli.init.discovery import PROVIDERS, Discovery, Offer, discover, models_at
 from switchboard.cli.init.files import SETTINGS, TEAM, Choice, ModelTraits, files_of
 from switchboard.cli.init.places import as_in_team_file, closed_to_database, require_new, workspace_at
-from switchboard.cli.init.typed import KEYS, ChosenModel, asked, is_near, source
+from switchboard.cli.init.typed import KEYS, ChosenModel, ask_for_model, is_near, source
 from switchboard.cli.messages.talk import local_user
 from switchboard.cli.output import FAILED, Json, clean, errors, out, print_json, program, wants_json
 from switchboard.connectors.kernel.accounts import GROUP
@@ -269,7 +269,7 @@ def _ask_offer(found: Discovery) -> ChosenModel:
     question = "Number, URL or provider"
     typed: int | str = typer.prompt(question, default=str(default), value_proc=partial(source, most), err=True)
     if isinstance(typed, str):
-        return asked(typed)
+        return ask_for_model(typed)
     return ChosenModel(found.offers[typed - 1] if typed else None)
 
 

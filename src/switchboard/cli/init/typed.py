@@ -89,7 +89,7 @@ def source(most: int, typed: str) -> int | str:
     return word.rstrip("/")
 
 
-def asked(word: str) -> ChosenModel:
+def ask_for_model(word: str) -> ChosenModel:
     """The model of a provider or of the server at a URL; asks for the key, and which model."""
     provider = next((one for one in PROVIDERS if one.name == word), None)
     if provider is not None:

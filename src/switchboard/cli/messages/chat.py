@@ -25,7 +25,7 @@ from switchboard.cli.messages.exchange import ChatLine, Exchange
 from switchboard.cli.messages.keyboard import Keyboard
 from switchboard.cli.messages.screen import screen
 from switchboard.cli.messages.talk import MessageProgress, conclude, local_endpoint, local_user, new_id, written
-from switchboard.cli.output import FAILED, OK, Json, done, errors
+from switchboard.cli.output import FAILED, OK, Json, errors, exit_unless_ok
 from switchboard.domain.errors import InvalidInput, Overloaded
 
 _HISTORY: Final = 1000
@@ -59,14 +59,14 @@ def chat(
     place = find_server(find_whereabouts())
     talk = _Talk(place=place, speaker=_speaker(place, endpoint), thread=thread or new_id(), wait=wait)
     if once is not None:
-        done(talk.exchange([written(once)]))
+        exit_unless_ok(talk.exchange([written(once)]))
     elif sys.stdin.isatty():
         errors().print(f"thread {talk.thread}; /stop ends an answer, Ctrl-D the chat, /help says more", style="dim")
         keyboard = Keyboard(talk.thread, [])
         with _history():
-            talk.exchange(_typed(keyboard), keyboard)
+            talk.exchange(_typed_lines(keyboard), keyboard)
     else:
-        talk.exchange(_piped())
+        talk.exchange(_piped_lines())
 
 
 def _speaker(place: ServerPlace, endpoint: str) -> Json | None:
@@ -115,7 +115,7 @@ class _Talk(Struct, frozen=True, kw_only=True):
         line = ChatLine(self.thread, text, new_id())
         async with Exchange(self.place, self.speaker, line, screen()) as exchange:
             sent = _Sent(exchange, await exchange.send(), monotonic() + self.wait)
-            answer = await self._followed(sent, keyboard)
+            answer = await self._follow_answer(sent, keyboard)
         if not answer.asked:
             return conclude(answer, sent.accepted)
         self.asked.append(sent)
@@ -127,12 +127,12 @@ class _Talk(Struct, frozen=True, kw_only=True):
         """Check for answers to earlier lines that somebody may have decided about."""
         for sent in earlier:
             async with sent.exchange:
-                answer = await self._followed(sent, keyboard)
+                answer = await self._follow_answer(sent, keyboard)
             if not answer.asked:
                 self.asked.remove(sent)
                 conclude(answer, sent.accepted)
 
-    async def _followed(self, sent: _Sent, keyboard: Keyboard | None) -> MessageProgress:
+    async def _follow_answer(self, sent: _Sent, keyboard: Keyboard | None) -> MessageProgress:
         """Wait for the answer, or until its turn waits for people."""
         following = sent.exchange.follow(self.wait, until_asked=True)
         return await (keyboard.attend(sent.exchange.stop, following) if keyboard else following)
@@ -146,14 +146,14 @@ class _Talk(Struct, frozen=True, kw_only=True):
         return conclude(answer, sent.accepted)
 
 
-def _piped() -> Iterator[str]:
+def _piped_lines() -> Iterator[str]:
     """The non-blank lines of stdin."""
     for line in sys.stdin.buffer:
         if text := line.decode(errors="replace").strip():
             yield text
 
 
-def _typed(keyboard: Keyboard) -> Iterator[str]:
+def _typed_lines(keyboard: Keyboard) -> Iterator[str]:
     """The typed lines, until Ctrl-D or /quit."""
     while True:
         try:

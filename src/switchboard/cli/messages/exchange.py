@@ -129,15 +129,15 @@ class Exchange:
                 if self._socket is None:
                     await self._connect()
                 failures = 0
-                return await self._heard(until_asked=until_asked)
+                return await self._receive_answer(until_asked=until_asked)
             except (NoServer, Unavailable, ConnectionClosed) as error:
                 await self._close()
                 failures += 1
                 if failures == _FAILURES:
-                    raise _lost(error, self._place) from error
+                    raise _connection_error(error, self._place) from error
             await asyncio.sleep(_AGAIN_S)
 
-    async def _heard(self, *, until_asked: bool) -> MessageProgress:
+    async def _receive_answer(self, *, until_asked: bool) -> MessageProgress:
         while True:
             frame = await self._frame()
             if frame["type"] == "res":
@@ -197,7 +197,7 @@ class Exchange:
 
     async def _connect(self) -> None:
         """Connect, and send the message or resume its stream."""
-        self._socket = await _opened(self._place)
+        self._socket = await _open_connection(self._place)
         if self._place.token is None:
             raise Unauthenticated(f"a token is required: {self._place.hint}")
         speaker = {} if self._speaker is None else {"speaker": self._speaker}
@@ -266,7 +266,7 @@ class Exchange:
             await socket.close()
 
 
-async def _opened(place: ServerPlace) -> ClientConnection:
+async def _open_connection(place: ServerPlace) -> ClientConnection:
     """Raises NoServer, Unavailable, ConfigurationError, and the server's errors."""
     url = f"{place.url.replace('http', 'ws', 1)}/v1/ws"
     agent = f"switchboard-cli/{__version__}"
@@ -309,7 +309,7 @@ def _error(told: Json) -> SwitchboardError:
     return _KINDS.get(code, InvalidInput)(message, code=code, field=told.get("field"))
 
 
-def _lost(error: Exception, place: ServerPlace) -> SwitchboardError:
+def _connection_error(error: Exception, place: ServerPlace) -> SwitchboardError:
     if isinstance(error, SwitchboardError):
         return error
     return Unavailable(f"the connection to {place.url} failed: {error}", code="connection")

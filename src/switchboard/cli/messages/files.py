@@ -15,7 +15,7 @@ from rich.text import Text
 from switchboard.cli.client import Client
 from switchboard.cli.ids import RequestId, ask_about
 from switchboard.cli.output import Json, clean, one_line, show
-from switchboard.cli.saving import saved
+from switchboard.cli.saving import save_file
 from switchboard.core.files.blobs import stored_blob
 from switchboard.core.files.reply_files import reply_name
 from switchboard.domain.envelope import Attachment
@@ -53,5 +53,5 @@ async def _save(client: Client, request_id: str, to: Path) -> Json:
         if blob is None:
             missing.append(f"{name}: {one.unavailable or 'its bytes are not stored here'}")
         else:
-            files.append(str(await saved(client.download(f"/v1/blobs/{blob.hex()}"), to, name)))
+            files.append(str(await save_file(client.download(f"/v1/blobs/{blob.hex()}"), to, name)))
     return {"saved": files, "missing": missing}

@@ -20,7 +20,7 @@ from msgspec import Struct
 from switchboard.cli.messages.talk import MessageProgress
 from switchboard.cli.output import INTERRUPTED, errors
 from switchboard.domain.errors import SwitchboardError
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 StopTurn = Callable[[], Awaitable[None]]
 """Asks for the end of what runs; raises what stands in the way."""
@@ -48,7 +48,7 @@ class Keyboard(Struct, frozen=True):
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 return tasks[0].result() if tasks[0] in done else await tasks[1]
             finally:
-                await cancelled(*tasks)
+                await cancel_tasks(*tasks)
                 self._keep(keys)
 
     def _keep(self, keys: asyncio.Queue[str]) -> None:

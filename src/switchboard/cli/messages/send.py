@@ -19,7 +19,7 @@ from switchboard.cli.messages.talk import (
     submit,
     written,
 )
-from switchboard.cli.output import OK, done, errors, show, wants_json
+from switchboard.cli.output import OK, errors, exit_unless_ok, show, wants_json
 from switchboard.domain.errors import Unavailable
 
 
@@ -51,7 +51,7 @@ def send(  # noqa: PLR0913 - the options of a command
         thread=thread,
         event_id=event_id or new_id(),
     )
-    done(ask(lambda client: _send(client, draft, wait)))
+    exit_unless_ok(ask(lambda client: _send(client, draft, wait)))
 
 
 def _text(text: str) -> str:

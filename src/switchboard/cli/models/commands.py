@@ -17,8 +17,8 @@ from msgspec.structs import asdict
 from switchboard.cli import names
 from switchboard.cli.client import ask, ask_about_team, server_url
 from switchboard.cli.models.views import log_table, model_details, print_models, print_tried, usage_table
-from switchboard.cli.output import FAILED, OK, Cursor, Json, done, one_of, show, show_page
-from switchboard.cli.reading import rendered
+from switchboard.cli.output import FAILED, OK, Cursor, Json, exit_unless_ok, one_of, show, show_page
+from switchboard.cli.reading import render_document
 from switchboard.cli.rules.options import moment
 
 app = typer.Typer(
@@ -57,7 +57,7 @@ def try_models(
     """
     tried = asyncio.run(_try_models(name))
     show({"models": tried}, lambda _: print_tried(tried))
-    done(OK if all(one["ok"] for one in tried) else FAILED)
+    exit_unless_ok(OK if all(one["ok"] for one in tried) else FAILED)
 
 
 async def _try_models(name: str | None) -> Sequence[Json]:
@@ -122,4 +122,4 @@ def log(  # noqa: PLR0913 - the options of a command
 def _print_cases(params: Mapping[str, object]) -> None:
     """In the format of a file for `rules test`."""
     found = ask(lambda client: ask_about_team(client, "/v1/classifications/cases", params, "cases"))
-    show({"cases": found["cases"]}, lambda cases: sys.stdout.write(rendered(cases, as_yaml=True)))
+    show({"cases": found["cases"]}, lambda cases: sys.stdout.write(render_document(cases, as_yaml=True)))

@@ -31,7 +31,7 @@ from switchboard.cli.processes.service_manager import ServiceManager, take_servi
 from switchboard.embedded import supervisor as embedded
 from switchboard.server.listener import bind
 from switchboard.signals import is_withheld
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 if TYPE_CHECKING:
     from switchboard.cli.processes.working import RunServer, Work
@@ -61,7 +61,7 @@ async def _until_told_twice(settings: Settings, parts: ProcessParts) -> int:
     if not second.done():
         await work
         return 0
-    await cancelled(work)
+    await cancel_tasks(work)
     return 128 + int(second.result())
 
 

@@ -16,9 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from switchboard.cli.client import Client, ask
-from switchboard.cli.ids import check_id, meant
+from switchboard.cli.ids import check_id, resolve_id
 from switchboard.cli.names import targets
-from switchboard.cli.output import FAILED, OK, Json, clean, done, errors, one_line, out, show, table
+from switchboard.cli.output import FAILED, OK, Json, clean, errors, exit_unless_ok, one_line, out, show, table
 from switchboard.cli.reading import read_object
 from switchboard.cli.rules.options import File, any_of, read_rules
 from switchboard.cli.rules.views import SEVERITIES, blast_lines, counted, meant_of, receivers_of
@@ -52,7 +52,7 @@ def try_cases(
         body["document"] = read_rules(rules)
     outcomes = ask(lambda client: client.post("/v1/rules/test", body, timeout=_LONG))
     show(outcomes, print_outcomes)
-    done(FAILED if outcomes["failed"] else OK)
+    exit_unless_ok(FAILED if outcomes["failed"] else OK)
 
 
 def print_outcomes(outcomes: JsonMapping) -> None:
@@ -94,7 +94,7 @@ def lint() -> None:
     found = ask(lambda client: client.get("/v1/rules/lint", timeout=_LONG))
     counts = Counter(str(one["severity"]) for one in found["findings"])
     show(found, lambda _: _print_findings(found["findings"], counts))
-    done(FAILED if counts["error"] else OK)
+    exit_unless_ok(FAILED if counts["error"] else OK)
 
 
 def _print_findings(findings: Sequence[Json], counts: Counter[str]) -> None:
@@ -147,7 +147,7 @@ def backtest(
     async def work(client: Client) -> Json:
         if rule is None:
             return await replay(client, span | {"document": read_rules(file or Path())})
-        present = (await client.get(f"/v1/rules/{await meant(client, 'rule', rule)}"))["rule"]
+        present = (await client.get(f"/v1/rules/{await resolve_id(client, 'rule', rule)}"))["rule"]
         return await replay(client, span | {"changes": [changed_rule(present, changes)]})
 
     blast = ask(work)

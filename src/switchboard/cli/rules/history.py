@@ -17,7 +17,7 @@ from rich.text import Text
 
 from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Cursor, Json, one_line, out, print_json, show, show_page, table, wants_json, when
-from switchboard.cli.reading import read_object, rendered, write_document
+from switchboard.cli.reading import read_object, render_document, write_document
 from switchboard.cli.rules.checks import print_outcomes
 from switchboard.cli.rules.options import DryRun, File, Reason, read_rules, reason_for
 from switchboard.cli.rules.views import change_lines, counted, show_edit, version_head
@@ -122,7 +122,7 @@ def export(
     if wants_json():
         print_json(document if file is None else {"file": str(file), "version": document["version"], "rules": count})
     elif file is None:
-        sys.stdout.write(rendered(document))
+        sys.stdout.write(render_document(document))
     else:
         are = "is" if count == 1 else "are"
         out().print(f"{counted(count, 'rule')} of version {document['version']} {are} in {file}", soft_wrap=True)

@@ -20,7 +20,7 @@ from switchboard.connectors.kernel.parts import ReplyDestination, plan
 from switchboard.domain.errors import SwitchboardError
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Capabilities, Later, Refused, Session
-from switchboard.tasks import cancelled, refuse_exit
+from switchboard.tasks import cancel_tasks, refuse_exit
 
 log = structlog.get_logger(__name__)
 
@@ -106,7 +106,7 @@ class Drafter:
                 await asyncio.wait(showing.values())
         finally:
             self._showing.clear()
-            await cancelled(*showing.values())
+            await cancel_tasks(*showing.values())
 
     def _is_new(self, one: WrittenText, asked: float) -> bool:
         late = self._ended.get(one.conversation, asked - 1.0) >= asked

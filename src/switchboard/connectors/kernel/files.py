@@ -27,7 +27,7 @@ from switchboard.core.files.blobs import HEAD_BYTES, NOT_LET_IN, PREFIX, UNKNOWN
 from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Capabilities, FileIn, Session
-from switchboard.tasks import cancelled, refuse_exit
+from switchboard.tasks import cancel_tasks, refuse_exit
 
 TRIES: Final = 3
 WITHIN_S: Final = 60.0
@@ -98,7 +98,7 @@ class Filer:
         try:
             done = {at: await task for at, task in fetching.items()}
         finally:
-            await cancelled(*fetching.values())
+            await cancel_tasks(*fetching.values())
         attachments = tuple(done.get(at, one) for at, one in enumerate(given))
         return replace(envelope, payload=replace(envelope.payload, attachments=attachments))
 

@@ -36,7 +36,7 @@ from switchboard.connectors.kernel.series import belongs_to, due_after, merged
 from switchboard.domain.envelope import Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Batch, Inbound, Session, TakesPosted, Unreadable
-from switchboard.tasks import cancelled, first_of, refuse_exit, wait_at_most
+from switchboard.tasks import cancel_tasks, first_of, refuse_exit, wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -113,7 +113,7 @@ class Receiver:
             await first_of(refuse_exit(self._submit_for_ever), refuse_exit(self._pull, cursor))
         finally:
             filing = [waiting.filing for waiting in self._waiting if waiting.filing is not None]
-            await cancelled(*filing)
+            await cancel_tasks(*filing)
 
     async def _pull(self, cursor: str | None) -> None:
         batches = self._batches(cursor)

@@ -39,7 +39,7 @@ from switchboard.ports.connector import (
     Session,
     Uncertain,
 )
-from switchboard.tasks import cancelled, refuse_exit, wait_at_most
+from switchboard.tasks import cancel_tasks, refuse_exit, wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -133,7 +133,7 @@ class ReplySender:
         self._ending.set()
         if busy := list(self._busy):
             await asyncio.wait(busy, timeout=_DRAIN_S)
-            await cancelled(*busy)
+            await cancel_tasks(*busy)
 
     async def _fetch(self) -> None:
         try:
@@ -298,7 +298,7 @@ class ReplySender:
                     await held.renew(index)
             return sending.result()
         finally:
-            await cancelled(sending)
+            await cancel_tasks(sending)
 
     async def _turn(self, held: HeldReply) -> None:
         """Wait until the platform's limits permit a part. The slot is taken first, so others queue behind it."""

@@ -27,7 +27,7 @@ from switchboard.core.channels.telegram import (
     time_of,
 )
 from switchboard.core.passages.own import joined, read_passages
-from switchboard.core.passages.plain import limited
+from switchboard.core.passages.plain import limit_passages
 from switchboard.domain.envelope import MAX_TEXT, Passage, PassageKind
 from switchboard.ports.chat import is_quoted_line
 from switchboard.ports.raw import Raw, at, child, one_line
@@ -70,7 +70,7 @@ def passages_in(message: Raw, username: str | None) -> tuple[Passage, ...]:
     notes = [*_described(message, alone=not text.strip()), *_passage("quoted", _mentioned(typed, entities))]
     if _is_by_others(message):
         return _forwarded(message, joined([*_passage("own", text), *notes]))
-    return limited([*_picked(message), *_written(text, quotes, username), *notes])
+    return limit_passages([*_picked(message), *_written(text, quotes, username), *notes])
 
 
 def entities_of(message: Raw) -> tuple[str, tuple[Entity, ...]]:

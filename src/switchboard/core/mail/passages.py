@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from switchboard.core.mail.reading import Reading
 from switchboard.core.mail.texts import MailText
-from switchboard.core.passages.alternatives import agreed
+from switchboard.core.passages.alternatives import reconcile_tags
 from switchboard.core.passages.own import has_others_words, joined
 from switchboard.core.passages.plain import (
     Hint,
@@ -50,7 +50,7 @@ def _tagged_plain(text: MailText, facts: MailFacts, reading: Reading) -> tuple[l
     if not text.html:
         return lines, tags
     source = _DATA.sub("data:", text.html)[:_MOST_HTML]
-    return lines, agreed(lines, tags, list(zip(*_tagged_html(source, facts, reading), strict=True)))
+    return lines, reconcile_tags(lines, tags, list(zip(*_tagged_html(source, facts, reading), strict=True)))
 
 
 def _tagged_html(source: str, facts: MailFacts, reading: Reading) -> tuple[list[str], list[LineTag]]:

@@ -111,11 +111,11 @@ class _Texts:
 
     def _own(self, root: MailPart) -> list[MailText]:
         """The texts of a mail without those of the mails attached to it; what is in files comes last."""
-        found = [*self._signed(root), *self._written(root)]
+        found = [*self._read_signed_mail(root), *self._texts_of_part(root)]
         own = [text for text in found if not text.forwarded]
         return [*(own or self._files(root)), *(text for text in found if text.forwarded)]
 
-    def _signed(self, root: MailPart) -> list[MailText]:
+    def _read_signed_mail(self, root: MailPart) -> list[MailText]:
         """The texts of the signed mail that a mail consists of."""
         part = wrapper_of(root)
         if part is None or next(self._wrappers, None) is None or (data := signed_mail(part)) is None:
@@ -129,7 +129,7 @@ class _Texts:
             self._reading.keep(inner)
         return inner
 
-    def _written(self, part: MailPart, said: bool = False) -> Iterator[MailText]:
+    def _texts_of_part(self, part: MailPart, said: bool = False) -> Iterator[MailText]:
         """What the sender wrote in a part, and what is forwarded in it; `said`: another text is above it."""
         if part.is_file or (said and _is_described(part)):
             yield from self._in_file(part)
@@ -142,7 +142,7 @@ class _Texts:
 
     def _in_parts(self, children: Sequence[MailPart], said: bool) -> Iterator[MailText]:
         for child in children:
-            yield from self._written(child, said)
+            yield from self._texts_of_part(child, said)
             said = said or any(_is_readable(one) and not one.is_file for one in leaves(child))  # it may be blank
 
     def _in_file(self, part: MailPart) -> list[MailText]:
@@ -152,7 +152,7 @@ class _Texts:
         before, self._is_in_file = self._is_in_file, True
         found = list(self._in_digest(part) if part.media_type == DIGEST else self._as_written(part))
         self._is_in_file = before
-        return [text if text.forwarded else _forwarded(text.text, guessed=text.guessed) for text in found]
+        return [text if text.forwarded else _forwarded_text(text.text, guessed=text.guessed) for text in found]
 
     def _as_written(self, part: MailPart) -> Iterator[MailText]:
         """What somebody wrote in a file."""
@@ -173,7 +173,7 @@ class _Texts:
         if not part.children:
             yield from self._leaf(part)
         for child in part.children:
-            yield from (self._mail_in(child) if _is_untyped(child) else ()) or self._written(child)
+            yield from (self._mail_in(child) if _is_untyped(child) else ()) or self._texts_of_part(child)
 
     def _mail_in(self, part: MailPart) -> list[MailText]:
         """The mail that a part contains; none if it does not begin like one, or too many have been read."""
@@ -184,12 +184,12 @@ class _Texts:
 
     def _alternative(self, children: Sequence[MailPart], said: bool) -> Iterator[MailText]:
         """The plain text with the HTML of the same words, unless it only stands in for the HTML."""
-        plain = [text for one in children if one.kind == _PLAIN for text in self._written(one, said)][:1]
+        plain = [text for one in children if one.kind == _PLAIN for text in self._texts_of_part(one, said)][:1]
         others = [one for one in children if one.kind != _PLAIN]
         if plain and not _PLACEHOLDER.search(plain[0].text[:_MAX_PLACEHOLDER]):
             yield _with_html(plain[0], [source for one in others for source in self._sources(one)])
             return
-        found = next(filter(None, (list(self._written(one, said)) for one in others)), [])
+        found = next(filter(None, (list(self._texts_of_part(one, said)) for one in others)), [])
         if plain and not _stands_in(plain[0].text, found):
             yield _with_html(plain[0], [text.html for text in found if text.html])
         else:
@@ -198,18 +198,18 @@ class _Texts:
     def _sources(self, part: MailPart) -> Iterator[str]:
         """The HTML in a part, which is not rendered."""
         html = (one for one in leaves(part) if not one.is_attachment and one.kind == _HTML)
-        return (self._decoded(one).text for one in html)
+        return (self._decode_text(one).text for one in html)
 
     def _files(self, root: MailPart) -> Iterator[MailText]:
         """The texts that the sender wrote in another format, or else the first files that can be read."""
-        written = [text for one in _attached(root) if _is_written(one) for text in _some(self._read(one))]
+        written = [text for one in _find_attachments(root) if _is_written(one) for text in _some(self._read(one))]
         if written:
             yield from written
             return
         attached = (one for one in leaves(root) if one.is_attachment and _is_text(one))
         files = (text for one in attached for text in _some(self._read(one)))
         for text in islice(files, MAX_MAILS):
-            yield _forwarded(text.text, guessed=text.guessed)
+            yield _forwarded_text(text.text, guessed=text.guessed)
 
     def _mails_in(self, root: MailPart, depth: int) -> Iterator[MailText]:
         for part in _attached_mails(root, wrapper_of(root)) if depth < _DEPTH else ():
@@ -227,13 +227,13 @@ class _Texts:
         words = "\n\n".join(one.text for one in texts)
         text = below_subject({"subject": field(root.head, "subject")}, words)
         sender = short(decoded(field(root.head, "from")))
-        return _forwarded(
+        return _forwarded_text(
             _without_blanks(text), sender or None, date_of(field(root.head, "date")), charset_guessed(root, texts)
         )
 
     def _read(self, part: MailPart) -> MailText:
         """The text of a leaf, which may be empty."""
-        found, kind = self._decoded(part), part.kind
+        found, kind = self._decode_text(part), part.kind
         if kind == _HTML:
             lines = self._reading.html(found.text).text
             return MailText(_without_blanks(lines), found.text, rendered=True, guessed=found.guessed)
@@ -244,7 +244,7 @@ class _Texts:
             text = without_markup(text)
         return MailText(_without_blanks(text), guessed=found.guessed)
 
-    def _decoded(self, part: MailPart) -> Decoded:
+    def _decode_text(self, part: MailPart) -> Decoded:
         body, footer = _without_footer(part)
         label = self._reading.label(part)
         if not footer and (text := self._reading.utf8_by(part, label)) is not None:
@@ -264,7 +264,7 @@ def _with_html(text: MailText, sources: Sequence[str]) -> MailText:
     return text if text.forwarded else MailText(text.text, "\n".join(sources) or None, guessed=text.guessed)
 
 
-def _forwarded(
+def _forwarded_text(
     text: str, author: str | None = None, sent_at: datetime | None = None, guessed: str | None = None
 ) -> MailText:
     cut = text if len(text) <= MAX_ATTACHED else text[: MAX_ATTACHED - len(CUT_MARK)] + CUT_MARK
@@ -309,12 +309,12 @@ def _is_untyped(part: MailPart) -> bool:
     return not part.is_file and part.media_type == _PLAIN not in str(part.head.get("content-type", "")).lower()
 
 
-def _attached(part: MailPart) -> Iterator[MailPart]:
+def _find_attachments(part: MailPart) -> Iterator[MailPart]:
     """The attachments of a mail that are in no other file."""
     if part.is_attachment:
         yield part
     for child in () if part.is_file else part.children:
-        yield from _attached(child)
+        yield from _find_attachments(child)
 
 
 def _attached_mails(part: MailPart, wrapper: MailPart | None) -> Iterator[MailPart]:

@@ -30,10 +30,10 @@ def strictly_checked(envelope: Envelope) -> Envelope:
     try:
         return strict(Envelope, envelope)
     except ValidationError as error:
-        raise _explained(error) from None
+        raise _invalid_input_of(error) from None
 
 
-def _explained(error: ValidationError) -> InvalidInput:
+def _invalid_input_of(error: ValidationError) -> InvalidInput:
     """A wrong account is the caller's fault, anything else is the mail's."""
     first = error.errors(include_url=False)[0]
     name = _PARAMETERS.get(first["loc"])

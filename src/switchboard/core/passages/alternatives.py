@@ -29,7 +29,7 @@ _ELSEWHERE: Final = LineTag("quoted")
 _BETWEEN: Final = LineTag("between")
 
 
-def agreed(lines: Sequence[str], tags: Sequence[LineTag], html: Sequence[tuple[str, LineTag]]) -> list[LineTag]:
+def reconcile_tags(lines: Sequence[str], tags: Sequence[LineTag], html: Sequence[tuple[str, LineTag]]) -> list[LineTag]:
     """The tags of the plain lines; `html`: the lines of the HTML with their tags.
 
     What is in the plain text alone is `quoted`, as nobody who reads the HTML sees it. Below the first line that the

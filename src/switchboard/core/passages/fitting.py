@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from switchboard.core.passages.own import JOINT
-from switchboard.core.passages.plain import limited
+from switchboard.core.passages.plain import limit_passages
 from switchboard.domain.envelope import MAX_TEXT, Passage
 
 _LEAST_KEPT: Final = 200
@@ -22,7 +22,7 @@ _MARK: Final = len(_CUT.format("100,000,000"))
 
 def fitting(passages: Sequence[Passage]) -> tuple[Passage, ...]:
     """At most 200 passages that fit into a message. What is cut has a mark; long ones of others are cut first."""
-    kept = list(limited(passages))
+    kept = list(limit_passages(passages))
     while (over := sum(len(one.text) + len(JOINT) for one in kept) - MAX_TEXT) > 0:
         long = [n for n, one in enumerate(kept) if len(one.text) > 2 * _LEAST_KEPT]
         longest = max(long, key=lambda n: (kept[n].kind != "own", len(kept[n].text)))

@@ -144,10 +144,10 @@ def _shorten_author(author: str | None) -> str | None:
 
 def passages_of_lines(lines: Sequence[str], tags: Sequence[LineTag]) -> tuple[Passage, ...]:
     """The passages of tagged lines: neighbours of one kind are joined. At most 200."""
-    return limited(list(_group_passages(lines, tags)))
+    return limit_passages(list(_group_passages(lines, tags)))
 
 
-def limited(passages: Sequence[Passage]) -> tuple[Passage, ...]:
+def limit_passages(passages: Sequence[Passage]) -> tuple[Passage, ...]:
     """At most as many as a message may have: what is beyond is one that is quoted."""
     if len(passages) <= MAX_PASSAGES:
         return tuple(passages)

@@ -49,7 +49,9 @@ class _Above(Struct, frozen=True):
     foreign: bool = False
 
 
-def promoted(passages: Sequence[Passage], ours: Sequence[str], is_ours: Callable[[str], bool]) -> tuple[Passage, ...]:
+def promote_passages(
+    passages: Sequence[Passage], ours: Sequence[str], is_ours: Callable[[str], bool]
+) -> tuple[Passage, ...]:
     """The passages, of which those `between` quoted ones are `own` where that is certain.
 
     `ours`: the texts of the reply of ours that the mail answers; `is_ours`: whether a mail address (in lower

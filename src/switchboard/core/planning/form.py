@@ -70,7 +70,7 @@ def decision_actions(menu: Menu) -> tuple[RouteAction, ...]:
 
 def step_actions(menu: Menu) -> tuple[PipelineAction, ...]:
     """The actions that a step may have with this menu."""
-    tools: tuple[PipelineAction, ...] = ("tool",) if offered(menu) else ()
+    tools: tuple[PipelineAction, ...] = ("tool",) if offered_tools(menu) else ()
     loops: tuple[PipelineAction, ...] = ("specialist_with_tools",) if menu.tools else ()
     return (*tools, "specialist", *loops, "router_review")
 
@@ -82,7 +82,7 @@ def _different(*names: str) -> list[str]:
 
 def _steps(menu: Menu, number: JsonObject) -> JsonObject:
     """Steps whose `needs` are such numbers."""
-    kinds = [_step(("tool",), (tool.name,), schema) for tool, schema in offered(menu)]
+    kinds = [_step(("tool",), (tool.name,), schema) for tool, schema in offered_tools(menu)]
     writers = [action for action in step_actions(menu) if action in SPECIALISTS]
     kinds.append(_step(writers, SPECIALIST_TASKS, _TASK))
     kinds.append(_step(("router_review",), ("review",), {"type": "object", "properties": {NOTE: {"type": "string"}}}))
@@ -102,7 +102,7 @@ def _step(actions: Sequence[str], targets: Sequence[str], args: JsonObject) -> J
     return {"type": "object", "properties": properties, "required": ["action", "target", "args", "needs"]}
 
 
-def offered(menu: Menu) -> list[tuple[FrozenTool, JsonObject]]:
+def offered_tools(menu: Menu) -> list[tuple[FrozenTool, JsonObject]]:
     """The tools that a model sees, and their reduced schemas: at most 12 of those that can be used."""
     return usable(menu)[:MOST_TOOLS]
 
@@ -147,12 +147,12 @@ def reduced_schema(schema: Mapping[str, object], menu: Menu) -> JsonObject | Non
     return found
 
 
-def _needed(required: object) -> list[str]:
+def _required_names(required: object) -> list[str]:
     return [name for name in required if isinstance(name, str)] if isinstance(required, list | tuple) else []
 
 
 def _object(schema: Mapping[str, object], menu: Menu, depth: int) -> JsonObject | None:
-    said, needed = schema.get("properties"), _needed(schema.get("required"))
+    said, needed = schema.get("properties"), _required_names(schema.get("required"))
     properties: JsonObject = {}
     for name, inner in said.items() if isinstance(said, Mapping) else ():
         reduced = _property(str(name), inner if isinstance(inner, Mapping) else {}, menu, depth)

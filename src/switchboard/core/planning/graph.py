@@ -47,7 +47,7 @@ def _needs_faults(step: PipelineStep, known: Counter[str]) -> Iterator[str]:
 
 def _cycles(steps: Sequence[PipelineStep]) -> Iterator[str]:
     """The cycles, one after the other: each is reported, then broken, so that the next one is found."""
-    if len(_ordered(steps)) == len(steps):
+    if len(_sort_topologically(steps)) == len(steps):
         return
     needs = {step.id: set(step.needs) - {step.id} for step in steps}
     for _ in range(_MOST_CYCLES):
@@ -64,14 +64,14 @@ def _cycles(steps: Sequence[PipelineStep]) -> Iterator[str]:
 
 def in_order(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
     """The steps, each after those that it needs, and in the given order otherwise. Raises `ValueError` for a cycle."""
-    found = _ordered(steps)
+    found = _sort_topologically(steps)
     if len(found) < len(steps):
         left = (step.id for step in steps if step not in found)
         raise ValueError(f"the steps {', '.join(left)} need each other in a circle")
     return found
 
 
-def _ordered(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
+def _sort_topologically(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
     """The same, without the steps of cycles and those that need them."""
     known, before = {step.id for step in steps}, set[str]()
     waits = [known.intersection(step.needs) for step in steps]

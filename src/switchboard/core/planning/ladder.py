@@ -72,12 +72,16 @@ def settle(answers: Sequence[Reply], menu: Menu, limits: PlanLimits, templates: 
     else:
         decision = read_decision(found.value, menu, limits)
         if isinstance(decision, RouteDecision):
-            return _taken(SettledDecision(decision, found.rung, tries), decision.confidence, limits, templates)
+            return _fall_back_if_unsure(
+                SettledDecision(decision, found.rung, tries), decision.confidence, limits, templates
+            )
         faults = decision.faults
     return Retry(faults) if tries < _TRIES else SettledDecision(templates.best, "template", tries, faults=faults)
 
 
-def _taken(settled: SettledDecision, confidence: float, limits: PlanLimits, templates: Templates) -> SettledDecision:
+def _fall_back_if_unsure(
+    settled: SettledDecision, confidence: float, limits: PlanLimits, templates: Templates
+) -> SettledDecision:
     """The decision, unless the router is unsure and there is a matching template."""
     unsure = confidence < limits.unsure_below
     if unsure and templates.matching is not None:

@@ -18,7 +18,7 @@ LEAST_CHARS: Final = 200
 """The fewest characters with which a result is of use to others."""
 
 
-def _reserved() -> Mapping[PipelineAction, int]:
+def _default_reserve() -> Mapping[PipelineAction, int]:
     return {"specialist": 1_500, "specialist_with_tools": 4_000, "router_review": 800}
 
 
@@ -37,7 +37,7 @@ class PlanLimits(Struct, frozen=True):
     at_once: int = 8
     tool_chars: int = TOOL_CHARS
     specialist_chars: int = SPECIALIST_CHARS
-    reserve: Mapping[PipelineAction, int] = field(default_factory=_reserved)
+    reserve: Mapping[PipelineAction, int] = field(default_factory=_default_reserve)
     kept: int = 400
     least: int = 200
     router_tokens: int = 800
@@ -56,7 +56,9 @@ class PlanLimits(Struct, frozen=True):
         review = max(self.reserve.get("router_review", 0), self.thinking_tokens)
         return structs.replace(self, reserve={**self.reserve, "router_review": review})
 
-    def sized(self, steps: Sequence[PipelineStep], wanted: Mapping[str, int] | None = None) -> tuple[PipelineStep, ...]:
+    def assign_max_chars(
+        self, steps: Sequence[PipelineStep], wanted: Mapping[str, int] | None = None
+    ) -> tuple[PipelineStep, ...]:
         """The steps with their `max_chars`: what a router `wanted`, by step, but not more than the limits allow."""
         most, given = dict.fromkeys(SPECIALISTS, self.specialist_chars), wanted or {}
         limits = {step.id: most.get(step.action, self.tool_chars) for step in steps}
@@ -79,7 +81,7 @@ class Clock(Struct, frozen=True):
         """Something runs again."""
         return structs.replace(self, waited=self.waited + self._waiting(now), waiting_since=None)
 
-    def left(self, now: datetime) -> timedelta:
+    def remaining_time(self, now: datetime) -> timedelta:
         """How long the plan may still work; never negative."""
         return max(self.deadline + self.waited + self._waiting(now) - now, timedelta(0))
 

@@ -154,7 +154,7 @@ class Index(Struct, frozen=True):
         place = {step.id: n for n, step in enumerate(steps)}
         return cls(place, users, [n for n, step in enumerate(steps) if step.action == "router_review"])
 
-    def concerned(self, *ids: str) -> AbstractSet[int]:
+    def dependents_of(self, *ids: str) -> AbstractSet[int]:
         """The places of the steps that the end of these may affect; a review may also wait for another review."""
         return {*self.reviews, *(n for one in ids for n in self.users.get(one, ()))}
 
@@ -227,7 +227,7 @@ def advance(plan: Plan, *events: PlanEvent) -> Advance:
     """
     ends = {event.end.id: event.end for event in events if isinstance(event, StepEnded) and event.review is None}
     only_ends = 0 < len(ends) == len(events) and ends.keys() <= plan.running.keys()
-    after = _with_ends(plan, ends) if only_ends else reduce(_happened, events, plan)
+    after = _with_ends(plan, ends) if only_ends else reduce(_apply_event, events, plan)
     if after is plan:
         return plan, ()
     refused = [Record(after.ends[one]) for one in sorted(plan.asked) if one in after.ends]
@@ -236,7 +236,7 @@ def advance(plan: Plan, *events: PlanEvent) -> Advance:
     return _go_on(after, (*refused, *stops), [*ends] if few else None)
 
 
-def _happened(plan: Plan, event: PlanEvent) -> Plan:
+def _apply_event(plan: Plan, event: PlanEvent) -> Plan:
     match event:
         case StepEnded(end, review):
             if end.id not in plan.running:
@@ -287,7 +287,7 @@ def _plan(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Plan:
 
 def _with_end(plan: Plan, end: StepEnd, review: Review | None = None) -> Plan:
     after = _with_ends(plan, {end.id: end})
-    return after if review is None or end.state != "done" else _reviewed(after, review)
+    return after if review is None or end.state != "done" else _apply_review(after, review)
 
 
 def _with_ends(plan: Plan, ends: Mapping[str, StepEnd]) -> Plan:
@@ -305,13 +305,13 @@ def _with_ends(plan: Plan, ends: Mapping[str, StepEnd]) -> Plan:
 # What a review changes ------------------------------------------------------------------------------------------------
 
 
-def _reviewed(plan: Plan, review: Review) -> Plan:
+def _apply_review(plan: Plan, review: Review) -> Plan:
     if review.verdict == "give_up":
         return changed(plan, halted=plan.halted or "gave_up")
     if review.verdict == "complete" or not review.steps:
         return plan
     faults = list(graph_faults(review.steps, len(plan.steps) + len(review.steps), plan.steps))
-    added = () if faults else _added(plan, in_order(review.steps))
+    added = () if faults else _number_new_steps(plan, in_order(review.steps))
     if len(plan.steps) + len(added) > plan.limits.steps:
         faults.append(f"a plan has at most {plan.limits.steps} steps")
     if faults:
@@ -323,7 +323,7 @@ def _reviewed(plan: Plan, review: Review) -> Plan:
     return changed(plan, steps=steps, index=Index.of(steps), rounds=plan.rounds + 1)
 
 
-def _added(plan: Plan, steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
+def _number_new_steps(plan: Plan, steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
     """The new steps, numbered after the existing ones; a reference to an identical step means the existing one."""
     taken = {step.id for step in plan.steps}
     names: dict[str, str] = {}
@@ -356,7 +356,7 @@ def _free(taken: AbstractSet[str]) -> str:
 
 def _changes_nothing_else(before: Plan, after: Plan) -> bool:
     """Whether the ends of steps matter only to steps that need them; otherwise all steps are checked."""
-    short = _unspent(after) < after.limits.least
+    short = _remaining_tokens(after) < after.limits.least
     return not (after.halted or short or after.read_outside != before.read_outside)
 
 
@@ -366,8 +366,8 @@ def _go_on(plan: Plan, before: tuple[PlanCommand, ...], ended: Sequence[str] | N
     `ended`: only these steps have ended, and nothing else has happened; None: anything may have happened.
     """
     plan, ends, fresh = _without_hopeless(plan, ended)
-    plan, asks = _asked(plan, fresh)
-    plan, starts = _started(plan)
+    plan, asks = _request_approvals(plan, fresh)
+    plan, starts = _start_ready_steps(plan)
     commands: list[PlanCommand] = [*before, *map(Record, ends), *starts, *asks]
     if plan.ended:
         commands.append(Finish())
@@ -379,18 +379,18 @@ def _go_on(plan: Plan, before: tuple[PlanCommand, ...], ended: Sequence[str] | N
 def _without_hopeless(plan: Plan, ended: Sequence[str] | None) -> tuple[Plan, list[StepEnd], list[int]]:
     """The plan after ending the steps that can never run; these ends; and the places of the steps to start now."""
     ready = () if ended is None else plan.ready
-    places = [*range(len(plan.steps))] if ended is None else sorted(plan.index.concerned(*ended))
+    places = [*range(len(plan.steps))] if ended is None else sorted(plan.index.dependents_of(*ended))
     seen, ends, fresh = {*places}, list[StepEnd](), list[int]()
     while places:
         n = heappop(places)
         step = plan.steps[n]
         if plan.state(step.id) not in {"pending", "waiting"} or n in ready:
             continue
-        end = _halted(plan, step) or _hopeless(plan, step)
+        end = _end_if_halted(plan, step) or _hopeless(plan, step)
         if end is not None:
             plan = _with_end(plan, end)
             ends.append(end)
-            for later in plan.index.concerned(end.id) - seen:
+            for later in plan.index.dependents_of(end.id) - seen:
                 seen.add(later)
                 heappush(places, later)
         elif step.id not in plan.asked and _may_run(plan, step):
@@ -399,7 +399,7 @@ def _without_hopeless(plan: Plan, ended: Sequence[str] | None) -> tuple[Plan, li
     return plan if now is plan.ready else changed(plan, ready=now), ends, fresh
 
 
-def _asked(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[PlanCommand]]:
+def _request_approvals(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[PlanCommand]]:
     """Ask first where somebody must approve a step that could start."""
     known = plan.approved | plan.begun
     steps = {n: plan.steps[n] for n in fresh if plan.steps[n].id not in known}
@@ -412,9 +412,9 @@ def _asked(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[PlanCommand]]:
     ]
 
 
-def _started(plan: Plan) -> tuple[Plan, list[PlanCommand]]:
+def _start_ready_steps(plan: Plan) -> tuple[Plan, list[PlanCommand]]:
     """Start ready steps in order, as far as there is room, beginning with those that were begun before."""
-    running, unspent = dict(plan.running), _unspent(plan)
+    running, unspent = dict(plan.running), _remaining_tokens(plan)
     free = unspent - sum(running.values())
     starts, waiting = list[PlanCommand](), list[int]()
     order = sorted(plan.ready, key=lambda n: plan.steps[n].id not in plan.begun) if plan.begun else plan.ready
@@ -434,7 +434,7 @@ def _started(plan: Plan) -> tuple[Plan, list[PlanCommand]]:
     return changed(plan, running=running, ready=tuple(sorted(waiting))), starts
 
 
-def _halted(plan: Plan, step: PipelineStep) -> StepEnd | None:
+def _end_if_halted(plan: Plan, step: PipelineStep) -> StepEnd | None:
     if plan.halted is None:
         return None
     state, why = _SAID[plan.halted]
@@ -452,7 +452,7 @@ def _hopeless(plan: Plan, step: PipelineStep) -> StepEnd | None:
         return StepEnd(step.id, "skipped", why=f"{', '.join(bad)} not done")
     if step.action == "router_review" and plan.rounds >= plan.max_rounds and not _earlier_review(plan, step):
         return StepEnd(step.id, "skipped", why="no round was left")
-    if step.action in plan.limits.reserve and _unspent(plan) < plan.limits.least:
+    if step.action in plan.limits.reserve and _remaining_tokens(plan) < plan.limits.least:
         return StepEnd(step.id, "skipped", why=NO_TOKENS)
     return None
 
@@ -473,7 +473,7 @@ def _earlier_review(plan: Plan, step: PipelineStep) -> bool:
     return any(one.action == "router_review" and one.id not in plan.ends for one in before)
 
 
-def _unspent(plan: Plan) -> int:
+def _remaining_tokens(plan: Plan) -> int:
     return plan.token_budget - plan.limits.kept - plan.spent
 
 

@@ -54,15 +54,15 @@ def final_text(plan: Plan, texts: Mapping[str, str]) -> str:
     if final is None:
         return ""
     if final.action in SPECIALISTS:
-        named = {step.id: _named(step) for step in plan.steps}
-        return without_marks(texts.get(final.id, ""), named) or f"{_named(final)}: {_NO_RESULT}"
+        named = {step.id: _describe_step(step) for step in plan.steps}
+        return without_marks(texts.get(final.id, ""), named) or f"{_describe_step(final)}: {_NO_RESULT}"
     done = [step for step in plan.steps if step.action == "tool" and plan.state(step.id) == "done"]
     told = [(step, plain_result(step.target, texts.get(step.id, "")).strip()) for step in done]
     room = fair_shares([min(len(text), step.max_chars) for step, text in told], plan.limits.specialist_chars)
     shown = [(step, cut(text, most)) for (step, text), most in zip(told, room, strict=True)]
     if len(shown) == 1:
-        return shown[0][1] or f"{_named(final)}: {_NO_RESULT}"
-    return "\n\n".join(f"{_named(step)}:\n{text or _NO_RESULT}" for step, text in shown)
+        return shown[0][1] or f"{_describe_step(final)}: {_NO_RESULT}"
+    return "\n\n".join(f"{_describe_step(step)}:\n{text or _NO_RESULT}" for step, text in shown)
 
 
 def stop_reason(plan: Plan) -> StopReason:
@@ -75,7 +75,7 @@ def stop_reason(plan: Plan) -> StopReason:
 def not_done(plan: Plan) -> str:
     """What was not done and why, one line each; empty if all was done. Reviews do not count: nobody waits for them."""
     missing = [
-        f"- {_named(step)} ({plan.state(step.id)}{_why(plan, step)})"
+        f"- {_describe_step(step)} ({plan.state(step.id)}{_why(plan, step)})"
         for step in plan.steps
         if step.action != "router_review" and plan.state(step.id) != "done"
     ]
@@ -85,7 +85,7 @@ def not_done(plan: Plan) -> str:
     return "\n".join((f"{said}Not done:", *missing))
 
 
-def _named(step: PipelineStep) -> str:
+def _describe_step(step: PipelineStep) -> str:
     """A step in words for people; its first argument says what it is about."""
     about = next((text for value in step.args.values() if (text := string(value))), "")
     about = " ".join(visible(about).split())

@@ -36,14 +36,14 @@ def plain_result(tool: str, text: str) -> str:
     """
     head, follows, _ = text[: _MOST_HEAD + len(FOLLOWS)].partition(FOLLOWS)
     if not follows:
-        return text if tool in _LITERAL else _said(text)
+        return text if tool in _LITERAL else _render_if_json(text)
     found = mapping(json_value(text[len(head) + len(follows) :]))
     url, note, body = (string(found.get(name)) for name in ("url", "note", "text"))
-    parts = (url, note, body if url else _said(body))
+    parts = (url, note, body if url else _render_if_json(body))
     return "\n\n".join(filter(None, parts)) if found else text
 
 
-def _said(text: str) -> str:
+def _render_if_json(text: str) -> str:
     """A text; if it is the JSON of an object or a list, its content in words."""
     stripped = text.strip()
     if not stripped.startswith(("{", "[")):
@@ -62,7 +62,7 @@ def _said(text: str) -> str:
 def _lines(value: object, depth: int) -> Iterator[str]:
     """The lines of a JSON value: `name: value`, and `- value` for what is in a list."""
     indent = "  " * depth
-    inner = value.items() if isinstance(value, Mapping) else (("-", one) for one in _listed(value))
+    inner = value.items() if isinstance(value, Mapping) else (("-", one) for one in _as_list(value))
     for name, one in inner:
         head = f"{indent}{name}" if name == "-" and isinstance(value, list) else f"{indent}{visible(str(name))}:"
         if isinstance(one, Mapping | list) and one and depth < _DEEPEST:
@@ -72,7 +72,7 @@ def _lines(value: object, depth: int) -> Iterator[str]:
             yield f"{head} {_scalar(one)}".rstrip()
 
 
-def _listed(value: object) -> Sequence[object]:
+def _as_list(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else [value]
 
 

@@ -18,7 +18,7 @@ from switchboard.core.planning.form import (
     MOST_STEPS,
     REVIEW,
     ROUTE_DECISION,
-    offered,
+    offered_tools,
     review_tool,
     route_tool,
     shorter_menus,
@@ -214,19 +214,19 @@ def lead_of(said: str) -> str:
 
 
 def _told_of(menu: Menu) -> str:
-    tools = [f"- {tool.name}({', '.join(schema['properties'])}): {_gist(tool)}" for tool, schema in offered(menu)]
+    tools = [f"- {tool.name}({', '.join(schema['properties'])}): {_gist(tool)}" for tool, schema in offered_tools(menu)]
     others = [f"- {name}: {' '.join(said.split())[:_MOST_DESCRIPTION]}" for name, said in menu.subagents.items()]
     parts = (
         ("Tools:\n" + "\n".join(tools)) if tools else "There are no tools.",
         f"Specialists: {', '.join(SPECIALIST_TASKS)}.",
         ("Other butlers and teams:\n" + "\n".join(others)) if others else "",
-        _listed("URLs, for `web_fetch` in a pipeline, one step for each:", menu.all_urls),
-        _listed("Paths, for steps of a pipeline:", menu.all_paths),
+        _render_list("URLs, for `web_fetch` in a pipeline, one step for each:", menu.all_urls),
+        _render_list("Paths, for steps of a pipeline:", menu.all_paths),
     )
     return "\n".join(part for part in parts if part)
 
 
-def _listed(heading: str, lines: Sequence[str]) -> str:
+def _render_list(heading: str, lines: Sequence[str]) -> str:
     return "\n".join((heading, *lines)) if lines else ""
 
 
@@ -260,7 +260,7 @@ def _with_menu(menu: Menu, make: Callable[[Menu, int], Request], room: _Room) ->
     tries = ((_fitting(partial(make, shorter), room), shorter) for shorter in menus)
     good = ((asked, shorter) for asked, shorter in tries if _is_good(asked, room))
     asked, shorter = next(good, None) or (_fitting(partial(make, menus[-1]), room), menus[-1])
-    told = {tool.name for tool, _ in offered(shorter)}
+    told = {tool.name for tool, _ in offered_tools(shorter)}
     return structs.replace(asked, left_out=tuple(tool.name for tool, _ in usable(menu) if tool.name not in told))
 
 

@@ -61,7 +61,7 @@ class _Faults:
     def add(self, fault: str) -> None:
         self.found.append(fault)
 
-    def unknown(self, value: Object, names: Sequence[str], of: str, ignored: frozenset[str] = _REMARKS) -> None:
+    def check_keys(self, value: Object, names: Sequence[str], of: str, ignored: frozenset[str] = _REMARKS) -> None:
         for name in value:
             if name not in names and name not in ignored:
                 self.add(f"{of} must not have {name[:50]!r}, but only {', '.join(names)}")
@@ -70,13 +70,13 @@ class _Faults:
 def read_decision(value: Object, menu: Menu, limits: PlanLimits) -> RouteDecision | Faulty:
     """The decision in a filled-in form of `route_decision`."""
     faults = _Faults(menu)
-    value = _one_decision(_unwrapped(value, ROUTE_DECISION), faults)
+    value = _one_decision(_unwrap_call(value, ROUTE_DECISION), faults)
     if faults.found:
         return Faulty(tuple(faults.found))
-    faults.unknown(value, _DECISION_NAMES, "the decision")
+    faults.check_keys(value, _DECISION_NAMES, "the decision")
     listed = value.get("steps")
     action = _action(string(value.get("action")) or ("pipeline" if listed else ""), faults)
-    steps = limits.sized(_steps(listed, (), menu, faults), _sizes(listed)) if action == "pipeline" else ()
+    steps = limits.assign_max_chars(_steps(listed, (), menu, faults), _sizes(listed)) if action == "pipeline" else ()
     if listed and action not in {"pipeline", None}:
         faults.add(f"steps are for the action pipeline, not for {action}")
     decision = RouteDecision(
@@ -90,7 +90,7 @@ def read_decision(value: Object, menu: Menu, limits: PlanLimits) -> RouteDecisio
         faults.found += _of_form(steps, menu, limits)
         decision = structs.replace(decision, steps=decision.steps if faults.found else _without_unseen(steps, menu))
     elif action in {"tool", "specialist"}:
-        single = _noted(_single(decision), menu)
+        single = _drop_note(_single(decision), menu)
         decision = structs.replace(decision, args=single.args)
         faults.found += step_faults(single, menu)
     elif action is not None:
@@ -100,8 +100,8 @@ def read_decision(value: Object, menu: Menu, limits: PlanLimits) -> RouteDecisio
 
 def read_review(value: Object, menu: Menu, limits: PlanLimits, before: Sequence[PipelineStep]) -> Review | Faulty:
     """The review in a filled-in form of `review`; its steps are numbered after those `before`."""
-    value, faults = _unwrapped(value, REVIEW), _Faults(menu)
-    faults.unknown(value, _REVIEW_NAMES, "the review")
+    value, faults = _unwrap_call(value, REVIEW), _Faults(menu)
+    faults.check_keys(value, _REVIEW_NAMES, "the review")
     said = string(value.get("verdict"))
     verdict = _VERDICTS.get(said)
     listed = value.get("steps")
@@ -112,7 +112,7 @@ def read_review(value: Object, menu: Menu, limits: PlanLimits, before: Sequence[
         if listed:
             faults.add(f"steps are for the verdict extend, not for {verdict}")
         return Faulty(tuple(faults.found)) if faults.found else Review(verdict)
-    steps = limits.sized(_steps(listed, before, menu, faults), _sizes(listed, len(before)))
+    steps = limits.assign_max_chars(_steps(listed, before, menu, faults), _sizes(listed, len(before)))
     if not faults.found and steps:
         faults.found += _of_form(steps, menu, limits, before)
     if faults.found:
@@ -132,7 +132,7 @@ def _of_form(
 def _unseen_results(steps: Sequence[PipelineStep], menu: Menu) -> Iterator[str]:
     """Steps that only read, before a specialist that does not see what they read."""
     last = _last_specialist(steps)
-    for step in _unseen(steps[:last], steps, menu):
+    for step in _find_unused_reads(steps[:last], steps, menu):
         yield f"{step.id}: nobody sees its result, since no specialist needs it; leave it out"
 
 
@@ -143,7 +143,7 @@ def _without_unseen(
 
     Small models go on with such steps when the plan is complete; they could wait for an approval, or fail.
     """
-    gone = {step.id: step for step in _unseen(steps[_last_specialist(steps) :], steps, menu)}
+    gone = {step.id: step for step in _find_unused_reads(steps[_last_specialist(steps) :], steps, menu)}
     kept = [step for step in steps if step.id not in gone]
     ours = {step.id: f"s{n}" for n, step in enumerate(kept, len(before) + 1)}
     return tuple(replace(step, id=ours[step.id], needs=_needs_left(step, gone, ours)) for step in kept)
@@ -166,7 +166,9 @@ def _last_specialist(steps: Sequence[PipelineStep]) -> int:
     return max((n for n, step in enumerate(steps, 1) if step.action in SPECIALISTS), default=len(steps))
 
 
-def _unseen(some: Sequence[PipelineStep], steps: Sequence[PipelineStep], menu: Menu) -> Iterator[PipelineStep]:
+def _find_unused_reads(
+    some: Sequence[PipelineStep], steps: Sequence[PipelineStep], menu: Menu
+) -> Iterator[PipelineStep]:
     """Which of `some` of these steps only read what no specialist sees, in a plan with specialists."""
     named = {step.id: step for step in steps}
     left = [need for step in steps if step.action in SPECIALISTS for need in step.needs]
@@ -207,7 +209,7 @@ def _action(name: str, faults: _Faults) -> RouteAction | None:
     return _ACTIONS.get(name)
 
 
-def _unwrapped(value: Object, tool: str) -> Object:
+def _unwrap_call(value: Object, tool: str) -> Object:
     """The form itself, if it was wrapped as the only call of its tool, in either form that models use."""
     calls = value.get("calls")
     if isinstance(calls, list) and len(calls) == 1 and set(value) <= _WRAPPERS:
@@ -226,7 +228,7 @@ def _one_decision(value: Object, faults: _Faults) -> Object:
     listed = value.get("calls")
     if not isinstance(listed, list) or not set(value) <= _WRAPPERS:
         return value
-    calls = [_unwrapped(one, ROUTE_DECISION) for one in listed if isinstance(one, Mapping)]
+    calls = [_unwrap_call(one, ROUTE_DECISION) for one in listed if isinstance(one, Mapping)]
     if len(calls) < len(listed) or not all(string(one.get("action")) in _IN_ORDER for one in calls):
         faults.add("write one decision, not several; only the steps of a pipeline are a list")
         return value
@@ -278,7 +280,9 @@ def _single(decision: RouteDecision) -> PipelineStep:
 
 def steps_of(decision: RouteDecision, limits: PlanLimits) -> tuple[PipelineStep, ...]:
     """The steps of a decision: those of its plan, or one for a single tool or specialist; none for other actions."""
-    return limits.sized((_single(decision),)) if decision.action in {"tool", "specialist"} else decision.steps
+    return (
+        limits.assign_max_chars((_single(decision),)) if decision.action in {"tool", "specialist"} else decision.steps
+    )
 
 
 # Steps ----------------------------------------------------------------------------------------------------------------
@@ -293,7 +297,7 @@ def _steps(listed: object, before: Sequence[PipelineStep], menu: Menu, faults: _
         faults.add("each step must be an object")
     names = _names(objects, before, faults)
     steps = (_step(one, f"s{len(before) + n}", names, faults) for n, one in enumerate(objects, 1))
-    return tuple(_noted(step, menu) for step in steps if step is not None)
+    return tuple(_drop_note(step, menu) for step in steps if step is not None)
 
 
 def _sizes(listed: object, before: int = 0) -> dict[str, int]:
@@ -322,7 +326,7 @@ def _id(value: object) -> str:
 
 
 def _step(one: Object, name: str, names: Mapping[str, str], faults: _Faults) -> PipelineStep | None:
-    faults.unknown(one, _STEP_NAMES, name, _IGNORED_OF_STEPS)
+    faults.check_keys(one, _STEP_NAMES, name, _IGNORED_OF_STEPS)
     said, target = string(one.get("action")), string(one.get("target"))
     action = _STEP_ACTIONS.get(said)
     if action is None:
@@ -346,7 +350,7 @@ def _needs(value: object, name: str, names: Mapping[str, str], faults: _Faults) 
             yield found
 
 
-def _noted(step: PipelineStep, menu: Menu) -> PipelineStep:
+def _drop_note(step: PipelineStep, menu: Menu) -> PipelineStep:
     """For a tool without arguments, the step without the argument that only the form has."""
     tool = menu.tool(step.target) if step.action == "tool" else None
     if tool is None or tool.parameters.get("properties") or set(step.args) != {NOTE}:

@@ -53,7 +53,7 @@ def recorded_of(records: Records, halted: HaltReason | None = None) -> Recorded:
     tokens = Counter[str | None]()
     for path, one in records.items():
         tokens[step_of(path)] += one.tokens
-    ends = {path: ended_of(path, records, tokens[path]) for path in _ended(records)}
+    ends = {path: ended_of(path, records, tokens[path]) for path in _paths_of_ended_steps(records)}
     begun = {name for path in records if (name := step_of(path)) is not None and name not in ends}
     approved = frozenset(
         path.removeprefix(APPROVAL)
@@ -64,7 +64,7 @@ def recorded_of(records: Records, halted: HaltReason | None = None) -> Recorded:
     return Recorded(tuple(ends.values()), frozenset(begun), approved, lost, halted)
 
 
-def _ended(records: Records) -> Iterator[str]:
+def _paths_of_ended_steps(records: Records) -> Iterator[str]:
     return (path for path, one in records.items() if step_of(path) == path and one.state != "started")
 
 
@@ -78,11 +78,11 @@ def ended_of(step_id: str, records: Records, tokens: int) -> StepEnded:
         return StepEnded(StepEnd(step_id, one.state, tokens=tokens, why=why, calls=_calls_of(step_id, records)))
     result = mapping(one.result)
     review = msgspec.convert(result["review"], Review) if "review" in result else None
-    calls = _called(result["calls"]) if "calls" in result else None
+    calls = _read_calls(result["calls"]) if "calls" in result else None
     return StepEnded(StepEnd(step_id, "done", len(text_of(result)), tokens, calls=calls), review)
 
 
-def _called(calls: object) -> tuple[EntryCall, ...]:
+def _read_calls(calls: object) -> tuple[EntryCall, ...]:
     """The calls that a specialist's step has on record, without their results."""
     made = map(mapping, calls if isinstance(calls, list) else ())
     return tuple(map(_call, made))

@@ -106,7 +106,7 @@ class Start(Struct, frozen=True):
     @property
     def asked(self) -> str:
         """The message as the router sees it: after the end of the earlier conversation."""
-        earlier = "\n".join(map(_said, self._earlier))
+        earlier = "\n".join(map(_render_entry, self._earlier))
         return f"Earlier in the conversation:\n{earlier}\n\nNow:\n{self.text}" if earlier else self.text
 
     def record(self) -> object:
@@ -119,7 +119,7 @@ def read_start(record: object) -> Start:
     return msgspec.convert(record, Start)
 
 
-def _said(entry: Entry) -> str:
+def _render_entry(entry: Entry) -> str:
     """An entry, its lines indented below the first: whose words they are is marked line by line."""
     who = "you" if entry.role == "assistant" else "person"
     if entry.name:

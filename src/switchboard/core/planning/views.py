@@ -38,16 +38,16 @@ def specialist_view(plan: Plan, step: PipelineStep, texts: Mapping[str, str], mo
     complete, and the others are cut to the same length.
     """
     named = {one.id: one for one in plan.steps}
-    return _shown(plan, [named[need] for need in step.needs], texts, most)
+    return _render_results(plan, [named[need] for need in step.needs], texts, most)
 
 
 def review_view(plan: Plan, texts: Mapping[str, str], most: int) -> str:
     """The texts of all specialists that are done, in at most `most` characters; for the review, too, they are data."""
     done = [step for step in plan.steps if step.action in SPECIALISTS and plan.state(step.id) == "done"]
-    return _shown(plan, done, texts, most)
+    return _render_results(plan, done, texts, most)
 
 
-def _shown(plan: Plan, steps: Sequence[PipelineStep], texts: Mapping[str, str], most: int) -> str:
+def _render_results(plan: Plan, steps: Sequence[PipelineStep], texts: Mapping[str, str], most: int) -> str:
     notes = [_note(plan, step) for step in steps if plan.state(step.id) != "done"]
     done = [step for step in steps if plan.state(step.id) == "done"]
     whole = [texts.get(step.id, "") for step in done]

@@ -101,7 +101,7 @@ def compare(
     """
     differences: list[Difference] = []
     asking = before.classifying or after.classifying
-    for case in _touched(cases, changes) if 0 < len(changes) <= _FEW else cases:
+    for case in _affected_cases(cases, changes) if 0 < len(changes) <= _FEW else cases:
         then = simulate(before, case.facts, case.pinned)
         now = simulate(after, case.facts, case.pinned)
         # Nearly always both are identical; only decisions that may differ are worth sorting.
@@ -112,7 +112,7 @@ def compare(
     return differences
 
 
-def _touched(cases: Iterable[Case], changes: Iterable[RuleChange]) -> Iterator[Case]:
+def _affected_cases(cases: Iterable[Case], changes: Iterable[RuleChange]) -> Iterator[Case]:
     """The messages matched by an active rule that exists only before or only after the change."""
     sides = (side for change in changes for side in (change.before, change.after))
     asked = [(side.channel, side.filters) for side in sides if side is not None and side.active]

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from switchboard.core.channels.registry import CHANNELS, Channels
-from switchboard.core.routing.draft import MAX_VALUES, shown
+from switchboard.core.routing.draft import MAX_VALUES, shorten_name
 from switchboard.core.routing.facts import values_of
 from switchboard.core.text.words import near, or_list
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
@@ -97,11 +97,11 @@ def check_targets(team_id: TeamId, targets: Sequence[Target], teams: Teams) -> l
     """What is wrong with these targets in a rule of this team; the same for all its rules that have them."""
     team = teams.get(team_id)
     if team is None:
-        return [_unknown("unknown_team", "team_id", "team", team_id, teams)]
+        return [_unknown_name_problem("unknown_team", "team_id", "team", team_id, teams)]
     return list(_check_targets(targets, team, teams))
 
 
-def _unknown(code: ProblemCode, field: str, what: str, name: str, names: Iterable[str]) -> Problem:
+def _unknown_name_problem(code: ProblemCode, field: str, what: str, name: str, names: Iterable[str]) -> Problem:
     """The problem of an unknown name, with similar names."""
     known = frozenset(names)
     # `diary` means System1/diary, which is not a similar word.
@@ -118,7 +118,7 @@ def _near(name: str, names: frozenset[str]) -> tuple[str, ...]:
 
 def _check_channel(rule: Rule, channels: Channels) -> Iterator[Problem]:
     if rule.channel != "*" and rule.channel not in channels:
-        yield _unknown("unknown_channel", "channel", "channel", rule.channel, {"*", *channels})
+        yield _unknown_name_problem("unknown_channel", "channel", "channel", rule.channel, {"*", *channels})
 
 
 def _check_filters(rule: Rule, channels: Channels) -> Iterator[Problem]:
@@ -142,14 +142,14 @@ def check_facts(given: Mapping[str, str], channels: Channels = CHANNELS) -> list
     if not name:
         return [Problem("unknown_channel", "channel", f"facts need a channel: {or_list(channels)}", tuple(channels))]
     if name not in channels:
-        return [_unknown("unknown_channel", "channel", "channel", name, channels)]
+        return [_unknown_name_problem("unknown_channel", "channel", "channel", name, channels)]
     return [problem for key, value in given.items() for problem in _check_fact(channels, name, key, value)]
 
 
 def _check_fact(channels: Channels, name: str, key: str, value: str) -> Iterator[Problem]:
     keys, each = channels.keys_of(name), value.split(SEVERAL)
     if key not in keys:
-        yield _unknown_key(name, key, keys, shown(key))
+        yield _unknown_key(name, key, keys, shorten_name(key))
         return
     if len(each) > 1 and key not in channels.several:
         yield Problem("unmatchable_value", key, f"a message has one {key}")
@@ -158,7 +158,7 @@ def _check_fact(channels: Channels, name: str, key: str, value: str) -> Iterator
 
 
 def _unknown_key(channel: str, key: str, keys: Collection[str], field: str) -> Problem:
-    message = f"messages of channel {channel!r} have no {shown(key)!r}; they have {', '.join(sorted(keys))}"
+    message = f"messages of channel {channel!r} have no {shorten_name(key)!r}; they have {', '.join(sorted(keys))}"
     return Problem("unknown_filter_key", field, message, _near(key, frozenset(keys)))
 
 
@@ -217,7 +217,7 @@ def _check_system(field: str, system_id: SystemId, team: Team, teams: Teams) -> 
 def _not_a_member(field: str, system_id: SystemId, team: Team, teams: Teams) -> Problem:
     at_home = next((one for one in teams.values() if any(system_id == m.system_id for m in one.members)), None)
     if at_home is None:
-        return _unknown("unknown_target", field, "system", system_id, _reachable(team, teams))
+        return _unknown_name_problem("unknown_target", field, "system", system_id, _reachable(team, teams))
     message = (
         f"{system_id} is in team {at_home.team_id}; the targets of a rule of {team.team_id} must be its own members"
     )
@@ -227,7 +227,7 @@ def _not_a_member(field: str, system_id: SystemId, team: Team, teams: Teams) -> 
 def _check_sub_team(field: str, team_id: TeamId, team: Team, teams: Teams) -> Iterator[Problem]:
     child = teams.get(team_id)
     if child is None:
-        yield _unknown("unknown_target", field, "team", team_id, _reachable(team, teams))
+        yield _unknown_name_problem("unknown_target", field, "team", team_id, _reachable(team, teams))
     elif child.parent_id != team.team_id:
         message = f"{team_id} is not a direct sub-team of {team.team_id}; messages only move down, level by level"
         yield Problem("target_not_in_team", field, message, _reachable(team, teams))
@@ -264,7 +264,7 @@ def _check_parents(teams: tuple[Team, ...]) -> Iterator[Problem]:
     for team in teams:
         if team.parent_id is not None and team.parent_id not in known:
             field = f"teams.{team.team_id}.parent"
-            yield _unknown("unknown_parent", field, "team", team.parent_id, known - {team.team_id})
+            yield _unknown_name_problem("unknown_parent", field, "team", team.parent_id, known - {team.team_id})
 
 
 def _check_cycles(teams: tuple[Team, ...]) -> Iterator[Problem]:

@@ -247,7 +247,7 @@ class _Way:
         if answer is None:
             self.trail.append(TrailStep(team_id, "undecided", targets=candidates, detail="a model decides"))
             return
-        failed = _failed(answer, candidates)
+        failed = _rejection_reason(answer, candidates)
         if failed is not None:
             self.trail.append(TrailStep(team_id, "classification_failed", detail=failed))
             self.fall_back(team_id, segment, "classification_failed", failed)
@@ -272,7 +272,7 @@ class _Way:
         self.unrouted.append(Unrouted(team_id, category, why, self.index.handler(team_id), segment))
 
 
-def _failed(answer: Classified, candidates: Collection[Target]) -> str | None:
+def _rejection_reason(answer: Classified, candidates: Collection[Target]) -> str | None:
     """Why an answer cannot be used: a single route to a non-candidate invalidates all of it."""
     if answer.failed is not None:
         return answer.failed or "the model failed"

@@ -63,12 +63,12 @@ class DocumentReader(Struct, frozen=True):
         known = tuple(known)
         for key in value:
             if key not in known:
-                name = shown(key)
+                name = shorten_name(key)
                 meant = near(name, known) or known
                 raise self.refuse(below(path, name), f"is unknown; did you mean {or_list(meant)}?")
         return value
 
-    def needed(self, fields: Mapping[str, object], key: str, path: str) -> object:
+    def require_value(self, fields: Mapping[str, object], key: str, path: str) -> object:
         """The value of a required key."""
         if key not in fields:
             raise self.refuse(below(path, key), "is missing")
@@ -111,10 +111,10 @@ class DocumentReader(Struct, frozen=True):
 
     def draft_in(self, rule: Mapping[str, object], path: str) -> RuleDraft:
         """The same from an object whose keys were checked already; other keys are ignored."""
-        targets = self.needed(rule, "targets", path)
+        targets = self.require_value(rule, "targets", path)
         return RuleDraft(
-            name=self.text(self.needed(rule, "name", path), below(path, "name")),
-            channel=self.text(self.needed(rule, "channel", path), below(path, "channel")),
+            name=self.text(self.require_value(rule, "name", path), below(path, "name")),
+            channel=self.text(self.require_value(rule, "channel", path), below(path, "channel")),
             targets=self.targets(targets, below(path, "targets")),
             filters=self.filters(rule.get("filters", {}), below(path, "filters")),
             priority=self.priority(rule.get("priority", 0), below(path, "priority")),
@@ -123,7 +123,7 @@ class DocumentReader(Struct, frozen=True):
             reply_to_automatic=self.truth(rule.get("reply_to_automatic", False), below(path, "reply_to_automatic")),
         )
 
-    def patched(self, draft: RuleDraft, value: object, path: str) -> RuleDraft:
+    def patch_draft(self, draft: RuleDraft, value: object, path: str) -> RuleDraft:
         """The draft with the parts that `value` names; the others stay."""
         patch = self.fields(value, path, DRAFT_KEYS)
         if not patch:
@@ -151,7 +151,7 @@ class DocumentReader(Struct, frozen=True):
         if len(value) > MAX_FILTERS:
             raise self.refuse(path, f"must have at most {MAX_FILTERS} keys, not {len(value)}")
         # A key is checked as a text first: the search for similar names accepts any length.
-        keys = [self.text(key, below(path, shown(key))) for key in value]
+        keys = [self.text(key, below(path, shorten_name(key))) for key in value]
         return dict(zip(keys, value.values(), strict=True))
 
     def any_of(self, value: object, path: str) -> FilterValue:
@@ -193,7 +193,7 @@ def below(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def shown(name: object) -> str:
+def shorten_name(name: object) -> str:
     """A stranger's name, shortened for repetition in an answer."""
     return str(name)[:_SHOWN]
 
@@ -221,7 +221,7 @@ def apply_patch(rule: Rule, patch: object) -> Rule:
 
     `filters` and `targets` are replaced whole. The author is not set yet. Raises InvalidInput as `parse_draft`.
     """
-    return with_draft(rule, _API.patched(draft_of(rule), patch, ""))
+    return with_draft(rule, _API.patch_draft(draft_of(rule), patch, ""))
 
 
 def draft_of(rule: Rule) -> RuleDraft:

@@ -24,7 +24,7 @@ def facts(envelope: Envelope, channel: Channel, schedule: str | None = None) -> 
     """
     own = channel.facts(envelope)
     # A channel that tells files of people from those of programs says itself whether there is one.
-    media = own.get("media") or (None if "has_attachment" in own else _attached(envelope))
+    media = own.get("media") or (None if "has_attachment" in own else _media_of_attachments(envelope))
     found = {
         "channel": envelope.source.channel,
         "endpoint": envelope.source.endpoint_identity,
@@ -39,7 +39,7 @@ def facts(envelope: Envelope, channel: Channel, schedule: str | None = None) -> 
     return {key: value for key, value in found.items() if value is not None}
 
 
-def _attached(envelope: Envelope) -> str | None:
+def _media_of_attachments(envelope: Envelope) -> str | None:
     attachments = envelope.payload.attachments
     return media_of(kind_of(one.media_type) for one in attachments) if attachments else None
 
@@ -76,10 +76,10 @@ def with_derived(given: Mapping[str, str], channel: Channel) -> dict[str, str]:
 
     A mail has the address and the domain of its sender, a Telegram message the type of its chat.
     """
-    more = {key: value for key, value in implied(given, channel).items() if value is not None}
+    more = {key: value for key, value in implied_facts(given, channel).items() if value is not None}
     return {**given, **more, **given}
 
 
-def implied(given: Mapping[str, str], channel: Channel) -> Found:
+def implied_facts(given: Mapping[str, str], channel: Channel) -> Found:
     """What follows from made-up facts; None where nothing does."""
     return {"has_attachment": "yes" if "media" in given else None, **channel.implied(given)}

@@ -148,16 +148,16 @@ class _Shape:
 
     def _first_of_any(self, values: _Values) -> bytes | None:
         """The same if facts may have several values: the first rule that any of them meets."""
-        return min(map(self.winners.__getitem__, self._met(values)), default=None)
+        return min(map(self.winners.__getitem__, self._matching_values(values)), default=None)
 
     def all_of(self, facts: Mapping[str, str]) -> Iterator[bytes]:
         """Every rule that matches; a rule with a list of values may come more than once."""
         keys = self.keys
-        for own in self._met(facts.get(keys) if isinstance(keys, str) else tuple(map(facts.get, keys))):
+        for own in self._matching_values(facts.get(keys) if isinstance(keys, str) else tuple(map(facts.get, keys))):
             yield self.winners[own]
             yield from self.others.get(own, ())
 
-    def _met(self, values: _Values) -> Iterator[_Values]:
+    def _matching_values(self, values: _Values) -> Iterator[_Values]:
         """The values of rules that these facts meet.
 
         Senders choose how many values some facts have: if the rules are fewer than the combinations, go over the rules.
@@ -424,7 +424,7 @@ class RoutingIndex:
             found = winner(facts.get(keys) if isinstance(keys, str) else tuple(map(facts.get, keys)))
             if found is not None and (first is None or found < first):
                 first = found
-        return None if first is None else _fired(node, first)
+        return None if first is None else _unpack_rule(node, first)
 
     def depends_on(self, key: str, facts: Mapping[str, str]) -> bool:
         """Whether in some team another rule decides because of this fact."""
@@ -434,12 +434,12 @@ class RoutingIndex:
     def copies(self, team_id: TeamId, facts: Mapping[str, str]) -> Sequence[Fired]:
         """All of the team's rules that match and copy, including catch-alls."""
         node = self._nodes[team_id].copies
-        return () if node is None else [_fired(node, packed) for packed in node.copying(facts)]
+        return () if node is None else [_unpack_rule(node, packed) for packed in node.copying(facts)]
 
     def catch_all(self, team_id: TeamId) -> Fired | None:
         """The team's first catch-all rule."""
         node = self._nodes[team_id]
-        return _fired(node, node.catch_alls[0]) if node.catch_alls else None
+        return _unpack_rule(node, node.catch_alls[0]) if node.catch_alls else None
 
     def avoid(self, unreachable: Collection[SystemId]) -> None:
         """Exclude exactly these butlers from the choice of models. Rules still lead to them."""
@@ -530,7 +530,7 @@ def _steps(changes: Iterable[RuleChange]) -> Iterator[tuple[Rule, bool]]:
             yield change.after, False
 
 
-def _fired(node: _Node, packed: bytes) -> Fired:
+def _unpack_rule(node: _Node, packed: bytes) -> Fired:
     """Unpack with a cache: unpacking is the slowest part of a decision, and often the same few rules fire."""
     fired = node.fired.get(packed)
     if fired is None:
@@ -591,7 +591,7 @@ def _within_reach(team: Team, unreachable: frozenset[SystemId]) -> list[SystemId
 def _nominate(nodes: Mapping[TeamId, _Node], unreachable: frozenset[SystemId]) -> None:
     """Set the candidates of the teams with classification."""
     butlers = {team_id: _within_reach(node.team, unreachable) for team_id, node in nodes.items()}
-    below = _staffed(nodes, {team_id for team_id, own in butlers.items() if own})
+    below = _subteams_with_butlers(nodes, {team_id for team_id, own in butlers.items() if own})
     for team_id, node in nodes.items():
         if node.team.classify:
             own = (Target(system_id=system_id) for system_id in butlers[team_id])
@@ -599,7 +599,7 @@ def _nominate(nodes: Mapping[TeamId, _Node], unreachable: frozenset[SystemId]) -
             node.candidates = (*own, *teams)
 
 
-def _staffed(nodes: Mapping[TeamId, _Node], alive: set[TeamId]) -> dict[TeamId, list[TeamId]]:
+def _subteams_with_butlers(nodes: Mapping[TeamId, _Node], alive: set[TeamId]) -> dict[TeamId, list[TeamId]]:
     """For each team, its sub-teams with a butler in them or below; `alive` are the teams with a butler of their own."""
     below: dict[TeamId, list[TeamId]] = {}
     for team_id, node in tuple(nodes.items())[::-1]:  # children come after their parents
@@ -629,10 +629,10 @@ def _fan_out(node: _Node, targets: tuple[Target, ...], nodes: Mapping[TeamId, _N
             butlers.append(Chosen(target.system_id, node.team.team_id))
         elif target.team_id is not None:
             teams.append(target.team_id)
-    return Fanout(targets, tuple(butlers), tuple(teams), tuple(lost), retired(targets, node.members))
+    return Fanout(targets, tuple(butlers), tuple(teams), tuple(lost), has_only_inactive_butlers(targets, node.members))
 
 
-def retired(targets: Collection[Target], members: Mapping[SystemId, Member]) -> bool:
+def has_only_inactive_butlers(targets: Collection[Target], members: Mapping[SystemId, Member]) -> bool:
     """Whether all of these targets are butlers of the team that are switched off."""
     own = [members.get(target.system_id) if target.system_id is not None else None for target in targets]
     return bool(own) and all(member is not None and member.number == 1 and not member.active for member in own)

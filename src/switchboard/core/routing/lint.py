@@ -23,8 +23,8 @@ from switchboard.core.channels.email import is_nobody
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Problem, ProblemCode, check_match, check_targets
 from switchboard.core.routing.explain import in_order, why_first
-from switchboard.core.routing.facts import alternatives, has, implied, values_of, with_derived
-from switchboard.core.routing.index import retired
+from switchboard.core.routing.facts import alternatives, has, implied_facts, values_of, with_derived
+from switchboard.core.routing.index import has_only_inactive_butlers
 from switchboard.domain.routing import Move, Rule, RuleChange, SystemId, Target, Team, TeamId
 from switchboard.ports.channel import SEVERAL, Implies
 
@@ -121,7 +121,7 @@ def lint(
     findings, hidden = _in_rules(every, problems)
     may_fire = _firing(every, (*findings, *hidden))
     firing = _deciding(may_fire)
-    reached = _reached(tree, firing)
+    reached = _reachable_teams(tree, firing)
     findings += (*hidden, *_unreachable(tree, every, reached), *lint_handlers(tree.teams.values(), told=told))
     for team_id in reached:
         findings += _in_team(tree.teams[team_id], firing.get(team_id, ()), tree)
@@ -155,12 +155,12 @@ def lint_moves(rules: Iterable[Rule], moves: Sequence[Move]) -> Iterator[Finding
     for rule in rules:
         for key, value in _pairs(rule):
             if move := by_fact.get((key, value)):
-                yield _moved(rule, key, value, f"its messages have {move.now} now", move.now)
+                yield _moved_finding(rule, key, value, f"its messages have {move.now} now", move.now)
             elif key == "thread" and (move := by_thread.get(value)) and rule.channel in {"*", move.channel}:
-                yield _moved(rule, key, value, f"its thread is still {move.first}", move.first)
+                yield _moved_finding(rule, key, value, f"its thread is still {move.first}", move.first)
 
 
-def _moved(rule: Rule, key: str, value: str, why: str, meant: str) -> Finding:
+def _moved_finding(rule: Rule, key: str, value: str, why: str, meant: str) -> Finding:
     found = _about(rule, "moved", "warning", f"the conversation of {key} {value!r} has moved: {why}")
     return replace(found, meant=(meant,), field=f"filters.{key}")
 
@@ -188,7 +188,7 @@ def lint_change(
     firing = _deciding(may_fire)
     findings += hidden
     newly = [one for one in findings if _concerns(one, changed)]
-    findings += _cut_off(tree, concerned, firing, [*_taken_away(changes), *_silenced(concerned, newly)])
+    findings += _cut_off(tree, concerned, firing, [*_taken_away(changes), *_silenced_rules(concerned, newly)])
     for team_id in concerned.keys() & tree.teams.keys():
         findings += _in_team(tree.teams[team_id], firing[team_id], tree)
     if live is not None:
@@ -212,7 +212,7 @@ def _taken_away(changes: Iterable[RuleChange]) -> Iterator[Rule]:
     return (change.before for change in changes if change.before is not None and change.before.active)
 
 
-def _silenced(every: Mapping[TeamId, Iterable[Rule]], findings: Iterable[Finding]) -> Iterator[Rule]:
+def _silenced_rules(every: Mapping[TeamId, Iterable[Rule]], findings: Iterable[Finding]) -> Iterator[Rule]:
     """Active rules that can no longer fire, by these findings."""
     never = {one.rule_id for one in findings if one.code in _NEVER}
     return (rule for own in every.values() for rule in own if rule.active and rule.rule_id in never)
@@ -278,7 +278,7 @@ class _Problems:
         yield from (_pattern_like(rule, name, value) for name, value in _pairs(rule) if _PATTERN.search(value))
         nobody = next((value for key, value in _pairs(rule) if key == "email_sender" and is_nobody(value)), None)
         if nobody is not None and not self._answers_machines(rule):
-            yield _unanswered(rule, nobody)
+            yield _unanswered_finding(rule, nobody)
 
     def _answers_machines(self, rule: Rule) -> bool:
         """Whether automatic mail gets an answer, as far as this rule alone tells; copies get none anyway."""
@@ -293,7 +293,9 @@ class _Problems:
 
     def _skips(self, rule: Rule) -> bool:
         team = self._tree.get(rule.team_id)
-        return team is not None and retired(rule.targets, {member.system_id: member for member in team.members})
+        return team is not None and has_only_inactive_butlers(
+            rule.targets, {member.system_id: member for member in team.members}
+        )
 
 
 def _pattern_like(rule: Rule, key: str, value: str) -> Finding:
@@ -301,7 +303,7 @@ def _pattern_like(rule: Rule, key: str, value: str) -> Finding:
     return replace(_about(rule, "pattern_like", "warning", message), field=f"filters.{key}")
 
 
-def _unanswered(rule: Rule, sender: str) -> Finding:
+def _unanswered_finding(rule: Rule, sender: str) -> Finding:
     message = (
         f"mail from {sender} is automatic and gets no answer; if a form sends it and names a person in Reply-To, "
         f"set {_ANSWERS}, and the person is answered"
@@ -336,7 +338,7 @@ def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding
             yield _about(rule, "partly_unmatchable", "warning", f"some of its values never match: {never.why}")
         elif never is not None:
             yield _about(rule, never.code, "warning", f"can never fire: {never.why}")
-    yield from _shadowed(possible, channels.implies)
+    yield from _find_shadowed_rules(possible, channels.implies)
 
 
 class _Kinds:
@@ -367,7 +369,7 @@ class _Kinds:
         """The channels whose messages may have all these keys, and why none has them in this installation."""
         if (keys, named) not in self._known:
             known = _channels_with(keys, named, self._channels)
-            self._known[keys, named] = known, _unknown(keys, known, self._channels)
+            self._known[keys, named] = known, _hint_for_missing_fact(keys, known, self._channels)
         return self._known[keys, named]
 
 
@@ -381,7 +383,7 @@ def _contradiction(filters: Mapping[str, str], possible: Iterable[str], channels
     """Which filter excludes another, as a sender's domain excludes another domain."""
     why = None
     for name in possible:
-        known = {key: value for key, value in implied(filters, channels[name]).items() if value is not None}
+        known = {key: value for key, value in implied_facts(filters, channels[name]).items() if value is not None}
         wrong = next((key for key in known if key in filters and not has(known, key, filters[key])), None)
         if wrong is None:
             return None
@@ -390,7 +392,7 @@ def _contradiction(filters: Mapping[str, str], possible: Iterable[str], channels
     return why
 
 
-def _unknown(keys: Collection[str], possible: Iterable[str], channels: Channels) -> str | None:
+def _hint_for_missing_fact(keys: Collection[str], possible: Iterable[str], channels: Channels) -> str | None:
     """What to do about a fact that all these channels could have, but do not have in this installation."""
     reasons = [next((why for key, why in channels[name].unknown.items() if key in keys), None) for name in possible]
     return reasons[0] if reasons and all(reasons) else None
@@ -410,7 +412,7 @@ def _why_not(filters: Mapping[str, str], channels: Collection[str]) -> str:
     return f"no message of {named or 'any channel'} has all of {keys}"
 
 
-def _shadowed(possible: Sequence[tuple[Rule, Sequence[_Asking]]], implies: Implies) -> Iterator[Finding]:
+def _find_shadowed_rules(possible: Sequence[tuple[Rule, Sequence[_Asking]]], implies: Implies) -> Iterator[Finding]:
     """The rules of a team, in evaluation order, that require everything that earlier ones require."""
     before: dict[_Keys, dict[_Values, Rule]] = {way.keys: {} for _, ways in possible for way in ways}
     parts: dict[_Keys, tuple[_Keys, ...]] = {}
@@ -471,7 +473,7 @@ def _teams_from(tree: _Tree, team_id: TeamId, rules: Iterable[Rule]) -> set[Team
     return {target.team_id for target in targets if target.team_id is not None}
 
 
-def _reached(tree: _Tree, firing: Mapping[TeamId, Iterable[Rule]]) -> list[TeamId]:
+def _reachable_teams(tree: _Tree, firing: Mapping[TeamId, Iterable[Rule]]) -> list[TeamId]:
     """The teams that some message reaches from the root, by targets of rules or choices of models."""
     reached = list(tree.roots)
     known = set(reached)

@@ -63,7 +63,7 @@ def parse_cases(document: object, now: datetime, channels: Channels = CHANNELS) 
     `cases[0].pined`; for facts that no message can have the code is that of `check_facts`.
     """
     file = _READER.fields(document, "", ("cases",))
-    cases = _READER.items(_READER.needed(file, "cases", ""), "cases")
+    cases = _READER.items(_READER.require_value(file, "cases", ""), "cases")
     return [_case(one, f"cases[{at}]", now, channels) for at, one in enumerate(cases)]
 
 
@@ -89,7 +89,7 @@ def _case(value: object, path: str, now: datetime, channels: Channels) -> RouteC
     return RouteCase(
         name=_READER.text(case.get("name", path), f"{path}.name"),
         facts=found,
-        expected=_expected(_READER.needed(case, "expect", path), f"{path}.expect"),
+        expected=_parse_receivers(_READER.require_value(case, "expect", path), f"{path}.expect"),
         pinned=None if case.get("pinned") is None else _system(case["pinned"], f"{path}.pinned"),
     )
 
@@ -115,7 +115,7 @@ def _of_envelope(value: object, path: str, now: datetime, channels: Channels) ->
         raise InvalidInput(f"{path}: {error.message}{hint}", code=_READER.code, field=field) from None
 
 
-def _expected(value: object, path: str) -> Receivers:
+def _parse_receivers(value: object, path: str) -> Receivers:
     """`System1/x`, a list of them, or `{butlers: [...], dead_letters: [...], models: [...]}`."""
     if isinstance(value, str):
         return Receivers.of([_system(value, path)])
@@ -153,8 +153,8 @@ def _system(value: object, path: str) -> SystemId:
 
 def _dead_end(value: object, path: str) -> DeadEnd:
     dead_letter = _READER.fields(value, path, ("team", "category"))
-    team = TeamId(_READER.text(_READER.needed(dead_letter, "team", path), f"{path}.team"))
-    word = _READER.text(_READER.needed(dead_letter, "category", path), f"{path}.category")
+    team = TeamId(_READER.text(_READER.require_value(dead_letter, "team", path), f"{path}.team"))
+    word = _READER.text(_READER.require_value(dead_letter, "category", path), f"{path}.category")
     category = _CATEGORIES.get(word)
     if category is None:
         meant = near(word, _CATEGORIES) or tuple(_CATEGORIES)

@@ -33,7 +33,7 @@ from switchboard.core.routing.draft import (
     Edit,
     draft_of,
     gist,
-    shown,
+    shorten_name,
     with_draft,
     written_parts,
 )
@@ -177,10 +177,10 @@ def render_rule_file(file: RuleFile) -> JsonObject:
     head: JsonObject = {"format": FORMAT}
     if file.version is not None:
         head["version"] = file.version
-    return head | {"teams": {team_id: [_rendered(rule) for rule in rules] for team_id, rules in file.teams.items()}}
+    return head | {"teams": {team_id: [_render_rule(rule) for rule in rules] for team_id, rules in file.teams.items()}}
 
 
-def _rendered(rule: FileRule) -> JsonObject:
+def _render_rule(rule: FileRule) -> JsonObject:
     form: JsonObject = {
         "rule_id": None if rule.rule_id is None else str(rule.rule_id),
         **_written_json(rule.draft),
@@ -202,7 +202,7 @@ def parse_rule_file(document: object) -> RuleFile:
     file = _READER.fields(document, "", ("format", "version", "teams"))
     if file.get("format") != FORMAT:
         raise _READER.refuse("format", f"must be {FORMAT!r}; no other format is supported")
-    teams = _READER.needed(file, "teams", "")
+    teams = _READER.require_value(file, "teams", "")
     if not isinstance(teams, Mapping):
         raise _READER.refuse("teams", "must be an object: the name of a team, and a list of its rules")
     parsed = RuleFile({_team_id(name): _team_rules(rules, name) for name, rules in teams.items()}, _version(file))
@@ -218,15 +218,15 @@ def _version(file: Mapping[str, object]) -> int | None:
 
 
 def _team_id(name: object) -> TeamId:
-    return TeamId(_READER.text(name, f"teams.{shown(name)}"))
+    return TeamId(_READER.text(name, f"teams.{shorten_name(name)}"))
 
 
 def _team_rules(value: object, team: object) -> tuple[FileRule, ...]:
-    path = f"teams.{shown(team)}"
-    return tuple(_parsed(one, f"{path}[{at}]") for at, one in enumerate(_READER.items(value, path)))
+    path = f"teams.{shorten_name(team)}"
+    return tuple(_parse_rule(one, f"{path}[{at}]") for at, one in enumerate(_READER.items(value, path)))
 
 
-def _parsed(value: object, path: str) -> FileRule:
+def _parse_rule(value: object, path: str) -> FileRule:
     rule = _READER.fields(value, path, (*DRAFT_KEYS, *_MADE_KEYS))
     return FileRule(
         draft=_READER.draft_in(rule, path),
@@ -289,7 +289,7 @@ def changes_for(file: RuleFile, in_force: Iterable[Rule], edit: Edit) -> list[Ru
     failing that, the same name in its team. Raises InvalidInput if an id belongs to a rule of another team.
     """
     present = {rule.rule_id: rule for rule in in_force}
-    meant = _meant(file, present.values())
+    meant = _match_rules(file, present.values())
     changes: list[RuleChange] = []
     kept: set[UUID] = set()
     for place, one in _places(file):
@@ -299,7 +299,7 @@ def changes_for(file: RuleFile, in_force: Iterable[Rule], edit: Edit) -> list[Ru
             changes.append(RuleChange(None, _new(one, place[0], edit)))
             continue
         kept.add(before.rule_id)
-        after = _changed(before, one)
+        after = _merge_rule(before, one)
         if _content(before) != _content(after):
             changes.append(RuleChange(before, edit.stamp(after)))
     gone = (rule for rule in present.values() if rule.team_id in file.teams and rule.rule_id not in kept)
@@ -322,10 +322,10 @@ def _places(file: RuleFile) -> Iterator[tuple[_Place, FileRule]]:
 
 
 def _path(place: _Place) -> str:
-    return f"teams.{shown(place[0])}[{place[1]}]"
+    return f"teams.{shorten_name(place[0])}[{place[1]}]"
 
 
-def _meant(file: RuleFile, in_force: Iterable[Rule]) -> dict[_Place, Rule]:
+def _match_rules(file: RuleFile, in_force: Iterable[Rule]) -> dict[_Place, Rule]:
     """The rule in force that a rule without an id is matched to: by content, then by name; each at most once."""
     named = {one.rule_id for _, one in _places(file)}
     free = {rule.rule_id: rule for rule in in_force if rule.rule_id not in named}
@@ -359,7 +359,7 @@ def _new(one: FileRule, team_id: TeamId, edit: Edit) -> Rule:
     )
 
 
-def _changed(before: Rule, one: FileRule) -> Rule:
+def _merge_rule(before: Rule, one: FileRule) -> Rule:
     """The rule in force with the file's contents; what the file leaves out stays."""
     return replace(
         with_draft(before, one.draft),
@@ -380,7 +380,7 @@ def difference(before: Iterable[Rule], after: Iterable[Rule]) -> list[RuleChange
     return [*differing, *(RuleChange(rule, None) for rule in earlier.values())]
 
 
-def restored(changes: Iterable[RuleChange], edit: Edit) -> list[RuleChange]:
+def stamp_changes(changes: Iterable[RuleChange], edit: Edit) -> list[RuleChange]:
     """The changes with the author and time of this edit on every rule that is written."""
     return [RuleChange(one.before, None if one.after is None else edit.stamp(one.after)) for one in changes]
 

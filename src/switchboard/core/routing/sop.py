@@ -22,7 +22,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.core.routing.draft import DocumentReader, Edit, new_rule, shown, with_draft
+from switchboard.core.routing.draft import DocumentReader, Edit, new_rule, shorten_name, with_draft
 from switchboard.core.text.words import near, or_list
 from switchboard.domain.routing import Member, Rule, RuleChange, RuleDraft, SystemId, Target, Team, TeamId
 
@@ -57,7 +57,7 @@ def parse_sop(document: object, teams: Teams) -> Sop:
     """
     if not isinstance(document, Mapping):
         raise _READER.refuse("", "must be an object")
-    name = _READER.text(_READER.needed(document, "name", ""), "name")
+    name = _READER.text(_READER.require_value(document, "name", ""), "name")
     requirements = enumerate(_READER.items(_requirements(document), _REQUIREMENTS))
     drafts = tuple(_requirement(one, f"{_REQUIREMENTS}[{at}]", name, teams) for at, one in requirements)
     _refuse_twins(drafts)
@@ -68,21 +68,21 @@ def _requirements(document: Mapping[str, object]) -> object:
     """An SOP may need no rules; a misspelt key must not be mistaken for that."""
     if _REQUIREMENTS not in document:
         for key in document:
-            if near(shown(key), (_REQUIREMENTS,)):
-                raise _READER.refuse(shown(key), f"is unknown; did you mean {_REQUIREMENTS}?")
+            if near(shorten_name(key), (_REQUIREMENTS,)):
+                raise _READER.refuse(shorten_name(key), f"is unknown; did you mean {_REQUIREMENTS}?")
     return document.get(_REQUIREMENTS, [])
 
 
 def _requirement(value: object, path: str, sop: str, teams: Teams) -> tuple[TeamId, RuleDraft]:
     fields = _READER.fields(value, path, _KEYS)
-    team_id = TeamId(_READER.text(_READER.needed(fields, "team", path), f"{path}.team"))
+    team_id = TeamId(_READER.text(_READER.require_value(fields, "team", path), f"{path}.team"))
     who = [key for key in _WHO if key in fields]
     if len(who) != 1:
         raise _READER.refuse(path, f"must name the recipient: exactly one of {or_list(_WHO)}")
     meant = _READER.text(fields[who[0]], f"{path}.{who[0]}")
     draft = RuleDraft(
         name=_READER.text(fields.get("name", f"{sop}: {meant}"), f"{path}.name"),
-        channel=_READER.text(_READER.needed(fields, "channel", path), f"{path}.channel"),
+        channel=_READER.text(_READER.require_value(fields, "channel", path), f"{path}.channel"),
         targets=_targets(who[0], meant, f"{path}.{who[0]}", teams.get(team_id)),
         filters=_READER.filters(fields.get("filters", {}), f"{path}.filters"),
         priority=_READER.priority(fields.get("priority", 0), f"{path}.priority"),
@@ -143,13 +143,13 @@ def sop_changes(sop: Sop, rules: Iterable[Rule], edit: Edit) -> list[RuleChange]
         after = new_rule(draft, team_id, edit, sop.source) if before is None else with_draft(before, draft)
         if before is None or after != before:
             changes.append(RuleChange(before, edit.stamp(after)))
-    return changes + _disabled((rule for left in waiting.values() for rule in left), edit)
+    return changes + _disable_rules((rule for left in waiting.values() for rule in left), edit)
 
 
 def unload_changes(name: str, rules: Iterable[Rule], edit: Edit) -> list[RuleChange]:
     """The changes that disable all rules of the SOP of this name; empty if none of them is active."""
-    return _disabled((rule for rule in rules if rule.source == PREFIX + name), edit)
+    return _disable_rules((rule for rule in rules if rule.source == PREFIX + name), edit)
 
 
-def _disabled(rules: Iterable[Rule], edit: Edit) -> list[RuleChange]:
+def _disable_rules(rules: Iterable[Rule], edit: Edit) -> list[RuleChange]:
     return [RuleChange(rule, edit.stamp(replace(rule, active=False))) for rule in rules if rule.active]

@@ -72,8 +72,8 @@ def parse_team_file(document: object, named: str = "") -> TeamFile:
 
 def _head(file: Mapping[str, object]) -> tuple[TeamId, TeamId | None]:
     """The team and its parent."""
-    head = _READER.fields(_READER.needed(file, "team", ""), "team", frozenset({"name", "parent"}))
-    team_id = TeamId(_READER.text(_READER.needed(head, "name", "team"), "team.name"))
+    head = _READER.fields(_READER.require_value(file, "team", ""), "team", frozenset({"name", "parent"}))
+    team_id = TeamId(_READER.text(_READER.require_value(head, "name", "team"), "team.name"))
     return team_id, None if head.get("parent") is None else TeamId(_READER.text(head["parent"], "team.parent"))
 
 

@@ -148,13 +148,15 @@ def corrections(read: Iterable[ConversationEvent], changes: Sequence[Conversatio
 
 def correction(message: ConversationEvent, edit: ConversationEvent) -> SpokenText:
     """The new text of a message, or of a part of it, as something that was said when the message was."""
-    return replace(_spoken(message, _MAX_HEARD), text=shortened_text(edit.envelope.payload.normalized_text, _MAX_HEARD))
+    return replace(
+        _spoken_text(message, _MAX_HEARD), text=shortened_text(edit.envelope.payload.normalized_text, _MAX_HEARD)
+    )
 
 
 # What was said ------------------------------------------------------------------------------------------------------
 
 
-def heard(said: Iterable[ConversationEvent], changes: Sequence[ConversationEvent]) -> tuple[SpokenText, ...]:
+def heard_texts(said: Iterable[ConversationEvent], changes: Sequence[ConversationEvent]) -> tuple[SpokenText, ...]:
     """What was said in a group, as last edited; `said` is newest first, the result oldest first.
 
     At most 500 characters of each and 6,000 of all, of which the latest are kept.
@@ -164,7 +166,7 @@ def heard(said: Iterable[ConversationEvent], changes: Sequence[ConversationEvent
         if _is_deleted(one, changes):
             continue
         edit = edit_of(one, [replace(change, taken=True) for change in changes], ids_of(one.envelope))
-        spoken = _spoken(one, _MAX_HEARD) if edit is None else correction(one, edit)
+        spoken = _spoken_text(one, _MAX_HEARD) if edit is None else correction(one, edit)
         left -= len(spoken.text)
         if left < 0:
             break
@@ -177,17 +179,17 @@ def _is_deleted(message: ConversationEvent, changes: Iterable[ConversationEvent]
     return any(one.envelope.event.kind == "delete" and one.envelope.event.refers_to in ids for one in changes)
 
 
-def _spoken(message: ConversationEvent, most: int) -> SpokenText:
+def _spoken_text(message: ConversationEvent, most: int) -> SpokenText:
     envelope = message.envelope
     return SpokenText(
-        text=shortened_text(_said(envelope), most),
+        text=shortened_text(_text_or_filenames(envelope), most),
         author=envelope.sender.display_name or "",
         handle=person_of(envelope),
         sent_at=envelope.event.sent_at or message.received_at,
     )
 
 
-def _said(envelope: Envelope) -> str:
+def _text_or_filenames(envelope: Envelope) -> str:
     """The text, or the names of the files if there is none."""
     payload = envelope.payload
     names = ", ".join(one.filename or one.media_type for one in payload.attachments)

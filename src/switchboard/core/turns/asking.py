@@ -52,7 +52,7 @@ def digest_of(tool: str, schema: JsonMapping, arguments: JsonMapping, turn: str)
     return sha256(whole).hexdigest()
 
 
-def displayed(arguments: JsonMapping) -> str:
+def render_arguments(arguments: JsonMapping) -> str:
     """All arguments as JSON, one per line, without control, directional or invisible characters."""
     return "\n".join(f"{outside_json(name)}: {outside_json(value)}" for name, value in arguments.items()) or "none"
 
@@ -72,7 +72,7 @@ def _words(text: str) -> set[str]:
 
 def fits_chat(asked: ShownApproval) -> bool:
     """Whether a conversation can be shown all the arguments."""
-    return len(displayed(asked.arguments)) <= MOST_IN_CHAT
+    return len(render_arguments(asked.arguments)) <= MOST_IN_CHAT
 
 
 def notice(asked: Sequence[ShownApproval], *, decides: bool) -> str:
@@ -90,7 +90,7 @@ def _question(one: ShownApproval) -> str:
 
 
 def _request(one: ShownApproval, decides: bool) -> str:
-    shown = displayed(one.arguments)
+    shown = render_arguments(one.arguments)
     whole = len(shown) <= MOST_IN_CHAT
     if not whole:
         shown = f"{shown[:MOST_IN_CHAT]}\n… {len(shown) - MOST_IN_CHAT} more characters"
@@ -120,14 +120,14 @@ def pending_note(pending: Sequence[Pending]) -> str:
     if not pending:
         return ""
     lines = [
-        f"- {one.tool} {_noted(one.arguments)} for the message {_noted(one.message)}, "
+        f"- {one.tool} {_shorten_json(one.arguments)} for the message {_shorten_json(one.message)}, "
         f"which waits for {'an answer' if one.kind == 'question' else 'an approval'} ({one.approval_id.hex[:_SHORT]})"
         for one in pending
     ]
     return "\n".join(("Earlier messages of this conversation still wait; they go on by themselves:", *lines))
 
 
-def _noted(value: object) -> str:
+def _shorten_json(value: object) -> str:
     text = outside_json(value)
     return text if len(text) <= _MOST_NOTED else f"{text[:_MOST_NOTED]}…"
 
@@ -163,7 +163,7 @@ def answer_of(decided: Decided) -> str | None:
     return str(decided.value.get("text") or "")
 
 
-def unanswered(decided: Decided) -> str:
+def explain_no_answer(decided: Decided) -> str:
     """The result for a model whose question was not answered."""
     if decided.expired:
         return "nobody has answered in time; go on as far as that is possible without the answer"
@@ -219,7 +219,7 @@ def is_answer(envelope: Envelope, channel: Channel) -> bool:
     return not envelope.edits and channel.automatic(envelope) is None and channel.authentic(facts(envelope, channel))
 
 
-def chosen(asked: ShownApproval, said: str) -> str:
+def resolve_answer(asked: ShownApproval, said: str) -> str:
     """The answer; a number selects the option with that number, whatever signature stands below it."""
     options, number = options_of(asked), said.partition("\n\n")[0].strip()
     if _NUMBER.fullmatch(number) and int(number) <= len(options):

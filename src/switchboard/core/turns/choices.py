@@ -53,7 +53,7 @@ class Press(Struct, frozen=True):
 
 def mark_of(person: str) -> str:
     """The 16 characters by which a token names a person, of the key that `core/people/readers.py` makes of them."""
-    return _encoded(sha256(person.encode()).digest()[:_MARK_BYTES])
+    return _encode_base64(sha256(person.encode()).digest()[:_MARK_BYTES])
 
 
 def press_in(envelope: Envelope) -> Press | None:
@@ -125,8 +125,8 @@ def one_line(text: str, most: int = _MAX_LABEL) -> str:
 
 
 def _token(one: ShownApproval, choice: str, recipient: str) -> str:
-    return f"choice:{_encoded(one.approval_id.bytes)}.{choice}.{recipient}"
+    return f"choice:{_encode_base64(one.approval_id.bytes)}.{choice}.{recipient}"
 
 
-def _encoded(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return urlsafe_b64encode(data).decode().rstrip("=")

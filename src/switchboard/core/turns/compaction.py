@@ -150,7 +150,7 @@ def _private(
     return CompactionPart(lines, tuple(one for one in lines if one.private), summary if heard else "")
 
 
-def merged(parts: Sequence[Compacted]) -> Compacted:
+def merge_parts(parts: Sequence[Compacted]) -> Compacted:
     """The valid content of all parts."""
     return Compacted(parts[-1].summary, tuple(fact for one in parts for fact in one.facts)[:MAX_FACTS])
 
@@ -166,7 +166,7 @@ def request_for(lines: Sequence[CompactionEntry], summary: str, deadline: float 
     return Request((ChatMessage("user", asked),), system=_SYSTEM, max_tokens=2048, deadline=deadline)
 
 
-def compacted(answer: str, lines: Sequence[CompactionEntry]) -> Compacted | str:
+def parse_compaction(answer: str, lines: Sequence[CompactionEntry]) -> Compacted | str:
     """The valid content of a model's answer, or what is wrong with the answer as a whole."""
     found = json_value(_object_in(answer))
     if not isinstance(found, Mapping):
@@ -225,7 +225,7 @@ def _fact(given: object, known: Mapping[int, CompactionEntry]) -> Learned | None
     line = _line_of(given.get("entry"), known)
     if line is None:
         return None
-    sentence = _stated(value, words_of(line))
+    sentence = _find_sentence(value, words_of(line))
     if sentence is None or not (0 < len(text) <= MAX_FACT) or _folded(value) not in _folded(text):
         return None
     if any(unfit(one) for one in (sentence, text, subject)) or not _repeats(text, sentence, words_of(line)):
@@ -256,7 +256,7 @@ def _folded(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _stated(value: str, words: str) -> str | None:
+def _find_sentence(value: str, words: str) -> str | None:
     """The sentence of a person that contains the value, else all their words; None: not there, or too short."""
     wanted = _folded(value)
     if len(wanted) < 2 or wanted not in _folded(words):

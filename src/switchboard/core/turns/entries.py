@@ -20,7 +20,13 @@ from switchboard.core.passages.showing import shown_text
 from switchboard.core.people.readers import person_of
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.frozen import Frozen
-from switchboard.core.turns.images import INBOX, marked, may_show_names, shows_names, unmarked
+from switchboard.core.turns.images import (
+    INBOX,
+    add_attachment_marks,
+    may_show_names,
+    shows_names,
+    strip_attachment_marks,
+)
 from switchboard.core.turns.render import arguments_text
 from switchboard.domain.envelope import Envelope, Passage
 from switchboard.domain.json_values import JsonMapping
@@ -45,7 +51,7 @@ def entry_of(turn: Turn, history: Sequence[Entry], record: Sequence[RecordedText
     known = [*(one.text for one in history), *(one.text for one in record)]
     # There is a record only of what a message says that it answers.
     shown = folded(passages, answers_something(passages) or bool(record), known)
-    text, own = marked(shown_text(shown), attached), own_text(passages)
+    text, own = add_attachment_marks(shown_text(shown), attached), own_text(passages)
     return Entry(
         "user",
         text,
@@ -84,7 +90,7 @@ def with_own_words(entry: Entry) -> Entry:
     if entry.told is not None or entry.role != "user" or not entry.author:
         return entry
     channel = unquote(entry.author.partition("/")[0])
-    passages = read_passages(unmarked(entry.text).strip(), channel)
+    passages = read_passages(strip_attachment_marks(entry.text).strip(), channel)
     told = channel == MAIL or has_others_words(passages) or may_show_names(entry.text)
     return replace(entry, own=own_text(passages), told=told)
 
@@ -132,5 +138,5 @@ def _is_told(entry: Entry, ours: Collection[str]) -> bool:
     if entry.told is not None:
         return entry.told
     if entry.role == "user":
-        return entry.own is not None and entry.own.strip() != unmarked(entry.text).strip()
+        return entry.own is not None and entry.own.strip() != strip_attachment_marks(entry.text).strip()
     return any(read_outside(call, ours) for call in entry.calls)

@@ -81,7 +81,7 @@ def _referring(turn: Sequence[ChatMessage], over: float, folder: str) -> tuple[t
         results = []
         for j, result in enumerate(message.results, 1):
             name = f"{folder}/{i}-{j}.txt"
-            short = result if over <= 0 else _moved(name, result)
+            short = result if over <= 0 else _replace_by_reference(name, result)
             if short is not result:
                 over -= estimate_tokens(result.text) - estimate_tokens(short.text)
                 moved.append(Moved(name, result.text))
@@ -93,7 +93,7 @@ def _referring(turn: Sequence[ChatMessage], over: float, folder: str) -> tuple[t
 _MARK: Final = "[moved to the file "
 
 
-def _moved(name: str, result: ToolResult) -> ToolResult:
+def _replace_by_reference(name: str, result: ToolResult) -> ToolResult:
     """The result as a reference, unless it is short or already one."""
     if len(result.text) < _SMALL or result.text.startswith(_MARK):
         return result

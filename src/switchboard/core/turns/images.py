@@ -91,13 +91,13 @@ def left_out(images: Iterable[FrozenImage], why: str) -> str:
     return f"\n\n({names}: {why}.)" if names else ""
 
 
-def marked(text: str, attachments: Iterable[Attachment]) -> str:
+def add_attachment_marks(text: str, attachments: Iterable[Attachment]) -> str:
     """The text of a message with a line for each attachment, the same in all later turns."""
     lines = (_mark(one) for one in attachments)
     return "\n".join(filter(None, (text, *lines)))
 
 
-def unmarked(text: str) -> str:
+def strip_attachment_marks(text: str) -> str:
     """The same without these lines: what the person wrote."""
     return _MARKS.sub("", text)
 

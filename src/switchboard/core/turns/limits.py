@@ -55,7 +55,7 @@ _LEAST: Final = 400
 """The part of the tokens that may be generated that is kept for the answer."""
 
 
-def reached(limits: LoopLimits, used: TurnUsage, done: Sequence[CompletedCall]) -> StopReason | None:
+def find_reached_limit(limits: LoopLimits, used: TurnUsage, done: Sequence[CompletedCall]) -> StopReason | None:
     """The limit that a turn has reached, if any. The last request is kept for the answer."""
     if used.seconds >= limits.seconds:
         return "limit:time"

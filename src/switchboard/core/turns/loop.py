@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Struct, field, structs
 
 from switchboard.core.text.lenient import json_value, shown
-from switchboard.core.turns.limits import CompletedCall, LoopLimits, TurnUsage, reached
+from switchboard.core.turns.limits import CompletedCall, LoopLimits, TurnUsage, find_reached_limit
 from switchboard.domain.llm import ChatMessage, Image, Reply, ToolCall, ToolResult
 from switchboard.ports.engine import StopReason
 
@@ -101,10 +101,10 @@ def next_step(progress: LoopProgress, limits: LoopLimits) -> SendRequest | Run |
 
 def stopping(progress: LoopProgress, limits: LoopLimits) -> StopReason | None:
     """The limit that makes the next request the last one."""
-    return reached(limits, progress.used, progress.done)
+    return find_reached_limit(limits, progress.used, progress.done)
 
 
-def answered(
+def apply_reply(
     progress: LoopProgress, reply: Reply, limits: LoopLimits, *, seconds: float = 0.0, micros: int = 0
 ) -> LoopProgress:
     """After a reply: its text ends the turn, or its calls must be carried out.
@@ -124,11 +124,11 @@ def answered(
     if stop is not None:
         return structs.replace(after, end=ended_at(stop, "" if reply.unmade == "as_text" else reply.text))
     if reply.unmade == "cut_off" or (reply.stop_reason == "length" and (reply.calls or not reply.text.strip())):
-        return _told(after, reply, CUT_OFF)
+        return _reject_reply(after, reply, CUT_OFF)
     if reply.unmade and not progress.sent_back:
-        return structs.replace(_told(after, reply, AS_TEXT), sent_back=True)
+        return structs.replace(_reject_reply(after, reply, AS_TEXT), sent_back=True)
     if reply.calls:
-        said = replace(reply.message, calls=_named(reply.calls, used.requests))
+        said = replace(reply.message, calls=_assign_call_ids(reply.calls, used.requests))
         messages = (*progress.messages, said)
         return structs.replace(after, messages=messages, pending=said.calls, empty=False, sent_back=False)
     if reply.text.strip():
@@ -160,7 +160,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
 
 
-def failed(progress: LoopProgress, limits: LoopLimits) -> LoopProgress | None:
+def end_after_failure(progress: LoopProgress, limits: LoopLimits) -> LoopProgress | None:
     """After a failed request: the end with a template if it was the last one, at a limit; otherwise None."""
     stop = stopping(progress, limits)
     return None if stop is None else structs.replace(progress, end=ended_at(stop))
@@ -181,7 +181,7 @@ def carried_out(progress: LoopProgress, results: Sequence[ToolResult], *, second
     calls = progress.pending
     missing = (ToolResult(call.id or "", _NOT_RUN, ok=False) for call in calls[len(results) :])
     done = tuple(
-        CompletedCall(call.name, written(call), f"{result.ok} {result.text}", ok=result.ok)
+        CompletedCall(call.name, canonical_arguments(call), f"{result.ok} {result.text}", ok=result.ok)
         for call, result in zip(calls, results, strict=False)
     )
     used = structs.replace(
@@ -195,18 +195,18 @@ def carried_out(progress: LoopProgress, results: Sequence[ToolResult], *, second
     )
 
 
-def written(call: ToolCall) -> str:
+def canonical_arguments(call: ToolCall) -> str:
     """The arguments of a call as JSON, always the same for equal arguments."""
     return json.dumps(dict(call.arguments), ensure_ascii=False, sort_keys=True)
 
 
-def _told(progress: LoopProgress, reply: Reply, why: str) -> LoopProgress:
+def _reject_reply(progress: LoopProgress, reply: Reply, why: str) -> LoopProgress:
     """After a reply of which no call is made, as even the earlier ones may not be intended: the model is told why."""
     said = ChatMessage("assistant", reply.text.strip() or "…")
     return structs.replace(progress, messages=(*progress.messages, said, ChatMessage("user", why)), empty=False)
 
 
-def _named(calls: tuple[ToolCall, ...], n: int) -> tuple[ToolCall, ...]:
+def _assign_call_ids(calls: tuple[ToolCall, ...], n: int) -> tuple[ToolCall, ...]:
     """The calls, each with an id that identifies its result; small servers provide none."""
     return tuple(call if call.id else structs.replace(call, id=f"call_{n}_{i}") for i, call in enumerate(calls, 1))
 

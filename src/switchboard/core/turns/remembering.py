@@ -159,14 +159,14 @@ def _places_in(paragraph: _Paragraph, needle: str) -> Iterator[_Found]:
     while (start := read.find(f" {needle} ", at + 1)) >= 0:
         first += read.count(" ", max(at, 0), start)
         at, last = start, first + needle.count(" ")
-        yield _found(paragraph, spans[first].start(), spans[last].end())
+        yield _expand_span(paragraph, spans[first].start(), spans[last].end())
 
 
 def _words(text: str) -> list[str]:
     return [one.casefold() for one in _WORD.findall(text)]
 
 
-def _found(paragraph: _Paragraph, start: int, end: int) -> _Found:
+def _expand_span(paragraph: _Paragraph, start: int, end: int) -> _Found:
     """The words between two places, with the signs that belong to them (`-5`, `no-nuts`)."""
     text = paragraph.text
     while start > 0 and not _parts(text[start - 1]):
@@ -230,7 +230,7 @@ def _flaw(found: _Found) -> str | None:
     if any(map(unfit, (introduction, *sentences, text))) or _near_secret(paragraph):
         return "questions, hypotheses, instructions to you, passwords and other secrets are not kept; tell the person"
     missing = _missing(text, sentences, introduction)
-    return missing and f"{missing}. {_written(' '.join((introduction, *sentences)))}"
+    return missing and f"{missing}. {_suggest_wording(' '.join((introduction, *sentences)))}"
 
 
 def _missing(text: str, sentences: Sequence[str], introduction: str) -> str | None:
@@ -250,7 +250,7 @@ def _near_secret(paragraph: _Paragraph) -> bool:
     return has_secret(paragraph.text) or has_secret(paragraph.before)
 
 
-def _written(words: str) -> str:
+def _suggest_wording(words: str) -> str:
     stated = " ".join(words.split()).strip(_EDGE)
     if len(stated) > MAX_FACT:
         return f"The whole has more than {MAX_FACT} characters; ask the person to say it briefly"
@@ -267,7 +267,7 @@ def _nearest(wanted: str, said: Sequence[OwnWords]) -> str:
             best, likeness = sentence, alike
     if not best:
         return "the person has not written this here, and only the person's own words are kept; quote those"
-    return f"the person has not written this. {_written(best)}"
+    return f"the person has not written this. {_suggest_wording(best)}"
 
 
 def _may_be_meant(said: Sequence[OwnWords]) -> Iterator[str]:

@@ -103,13 +103,13 @@ def without_unanswered(history: Sequence[Entry]) -> tuple[Entry, ...]:
 
 def messages(history: Sequence[Entry], turn: Sequence[ChatMessage], zone: str) -> tuple[ChatMessage, ...]:
     """The messages of a request: strictly alternating, as providers require, and beginning with a person's."""
-    said = [message for entry in history for message in _said(entry, zone)]
+    said = [message for entry in history for message in _messages_of_entry(entry, zone)]
     while said and said[0].role == "assistant":
         said.pop(0)
     return tuple(_in_turns((*said, *turn)))
 
 
-def _said(entry: Entry, zone: str) -> Iterator[ChatMessage]:
+def _messages_of_entry(entry: Entry, zone: str) -> Iterator[ChatMessage]:
     if entry.role == "user":
         at, author = entry.created_at, entry.author
         text = said_at(entry.text, speaker(entry.name, author), at, zone) if at and author else entry.text

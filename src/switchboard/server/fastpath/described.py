@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 
 
 class DescribedRoute(APIRoute):
-    """A route that keeps the models of its responses for `described`."""
+    """A route that keeps the models of its responses for `route_with_responses`."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class DescribedRoute(APIRoute):
         self.responses = whole
 
 
-def described(route: BaseRoute) -> BaseRoute:
+def route_with_responses(route: BaseRoute) -> BaseRoute:
     """The route as FastAPI would have made it."""
     if not isinstance(route, DescribedRoute):
         return route

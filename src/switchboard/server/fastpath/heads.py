@@ -110,7 +110,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_made(cast(asyncio.Transport, single))
         self.flow = _Flow(self.transport)
         self._start_timer()
-        self._connections.opened(self)
+        self._connections.add_connection(self)
 
     def abort(self) -> None:
         """Close the connection at once, discarding unsent data."""
@@ -118,7 +118,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        self._connections.closed(self)
+        self._connections.remove_connection(self)
         self._turns.leave(self)
         self._kept = b""
         super().connection_lost(exc)
@@ -143,7 +143,7 @@ class BoundedHttp(HttpToolsProtocol):
         """The new protocol gets what came behind the handshake, although clients should have waited."""
         if self.transport.is_closing():
             return
-        self._connections.closed(self)
+        self._connections.remove_connection(self)
         super().handle_websocket_upgrade()
         self._gateway = cast(asyncio.Protocol, self.transport.get_protocol())
         rest, self._kept = self._kept, b""

@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.intake import INGEST, refused
+from switchboard.app.messages.intake import INGEST, refusal_from_error
 from switchboard.core.envelope.read import Items, items_of
 from switchboard.domain.errors import SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -109,7 +109,7 @@ class FastIngest:
         try:
             data, error = msgspec.json.encode(await self._tools[name](caller, arguments)), False
         except SwitchboardError as refusal:
-            data, error = msgspec.json.encode(refused(refusal)), True
+            data, error = msgspec.json.encode(refusal_from_error(refusal)), True
         except Exception:  # the SDK would tell the caller its text
             log.exception("unexpected error of a tool", tool=name)
             return b'"error":%b}' % _dump_json({"code": INTERNAL_ERROR, "message": OWN_ERROR})

@@ -72,7 +72,7 @@ async def read_written(caller: Connector, parts: Parts, body: AccountBody) -> Re
 
 
 @router.post("/posted/next", **operation("next_posted_events", "Get events that a platform posted", PostedRows))
-async def posted(request: Request, caller: Connector, parts: Parts, body: PostedNext) -> Response:
+async def next_posted_events(request: Request, caller: Connector, parts: Parts, body: PostedNext) -> Response:
     """Those after the number `after` that are not settled, oldest first; waits up to `wait_s` seconds for the first."""
     return await first.posted(parts, caller, body, request.receive)
 

@@ -56,7 +56,7 @@ async def download(caller: Reader, parts: Parts, blob: str) -> Response:
     response_class=Response,
     **operation("get_linked_file", "Get a file by its link", None, 404, more=_FILE),
 )
-async def linked(parts: Parts, link: str) -> Response:
+async def open_blob_link(parts: Parts, link: str) -> Response:
     """The link itself is the permission: a butler was handed it with a message, and it is good for an hour."""
     return _stream_blob(await parts.blobs.open_link(link))
 

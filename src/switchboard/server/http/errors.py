@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from starlette.responses import Response
 
-from switchboard.app.messages.intake import ErrorDetail, IntakeRefused, refused
+from switchboard.app.messages.intake import ErrorDetail, IntakeRefused, refusal_from_error
 from switchboard.domain.errors import AccountHeld, InvalidInput, Overloaded, SwitchboardError, Unavailable
 
 log = structlog.get_logger(__name__)
@@ -29,12 +29,12 @@ class UnsupportedMediaType(InvalidInput):
 
 def error_response(error: SwitchboardError) -> Response:
     """One of our errors as a response."""
-    return json_response(error.status, refused(error), _headers_of(error))
+    return json_response(error.status, refusal_from_error(error), _headers_of(error))
 
 
 def response_to(error: Exception) -> Response:
     """The response to an exception of a handler."""
-    return error_response(error) if isinstance(error, SwitchboardError) else unexpected(error)
+    return error_response(error) if isinstance(error, SwitchboardError) else internal_error_response(error)
 
 
 def _headers_of(error: SwitchboardError) -> dict[str, str]:
@@ -50,7 +50,7 @@ def json_response(status: int, body: IntakeRefused, headers: Mapping[str, str] |
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
 
 
-def unexpected(error: Exception) -> Response:
+def internal_error_response(error: Exception) -> Response:
     """A bug: the traceback is logged, and none of it is sent."""
     log.error("unexpected error in a request", exc_info=error)
     return json_response(500, IntakeRefused(ErrorDetail("internal_error", "internal error; see the server's log")))

@@ -20,7 +20,7 @@ from switchboard.core.envelope.strict import too_deep
 from switchboard.domain.errors import InvalidInput, NotJson, SwitchboardError
 from switchboard.domain.json_values import JsonMapping
 from switchboard.server.contracts.problems import first_problem
-from switchboard.server.http.errors import error_response, json_response, unexpected
+from switchboard.server.http.errors import error_response, internal_error_response, json_response
 
 _CODES: Final[Mapping[int, str]] = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
 _PATHS: Final = "all paths are listed at /docs"
@@ -85,7 +85,7 @@ def _first_problem(problems: Sequence[JsonMapping], known: Collection[str]) -> I
 
 
 async def _answer_unexpected(_: Request, error: Exception) -> Response:
-    return unexpected(error)
+    return internal_error_response(error)
 
 
 def install_errors(app: FastAPI) -> None:

@@ -181,7 +181,7 @@ class RequestGate:
             return await self._access.authenticate(authorization)
         except Unauthenticated:
             connections: Connections = scope["state"]["connections"]
-            connections.refused(authorization)
+            connections.forget_token(authorization)
             raise
 
     async def _admit_request(self, scope: Scope) -> tuple[str, int, int | None]:
@@ -228,7 +228,7 @@ def _count_connection(scope: Scope, principal: Principal, authorization: str | N
     state = scope["state"]
     state["principal"] = principal
     connections: Connections = state["connections"]
-    connections.admitted(state["connection"], operator=principal.role == "operator", shown=authorization)
+    connections.admit_connection(state["connection"], operator=principal.role == "operator", shown=authorization)
 
 
 def _too_large(limit: int) -> TooLarge:

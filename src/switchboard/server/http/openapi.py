@@ -1,6 +1,6 @@
 """The OpenAPI document, completed with what FastAPI cannot see.
 
-`app.py` calls `completed` when the document is first asked for. In: FastAPI's document; out: the same with the
+`app.py` calls `complete_document` when the document is first asked for. In: FastAPI's document; out: the same with the
 envelope, the token, one tag per operation, an example of each, and names for readers who do not know the code. Next:
 `docs.py`.
 """
@@ -22,7 +22,7 @@ _REF: Final = "#/components/schemas/"
 _ERROR: Final = {"error": {"code": "missing_field", "message": "source is required (and 3 more)", "field": "source"}}
 
 
-def completed(document: JsonObject) -> JsonObject:
+def complete_document(document: JsonObject) -> JsonObject:
     """The published form of `document`."""
     components = document.setdefault("components", {})
     components.setdefault("schemas", {}).update(_envelope_schemas())

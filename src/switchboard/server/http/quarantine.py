@@ -14,7 +14,7 @@ from switchboard.app.connectors.quarantine import (
     Put,
     QuarantinedDetail,
     QuarantineFilter,
-    decoded,
+    decode_event,
 )
 from switchboard.server.contracts.base import Cursor, Limit, Word
 from switchboard.server.contracts.connectors import Discarded, QuarantineBody, QuarantinePage, Replayed
@@ -29,7 +29,7 @@ Caller = Annotated[Principal, Depends(needs(QUARANTINE))]
 @router.post("", **operation("quarantine_event", "Put an event into quarantine", Put))
 async def put(caller: Caller, parts: Parts, body: QuarantineBody) -> Response:
     """Once per endpoint and event; again it takes the new `reason`, and a replay is over. `raw` is base64."""
-    event = BadEvent(body.channel, body.endpoint, body.event_id, body.reason, decoded(body.raw))
+    event = BadEvent(body.channel, body.endpoint, body.event_id, body.reason, decode_event(body.raw))
     return answer(await parts.quarantine.put(caller, event))
 
 

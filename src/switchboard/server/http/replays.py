@@ -12,7 +12,7 @@ from fastapi import Depends, Request, Response
 from fastapi.responses import StreamingResponse
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.intake import ErrorDetail, refused
+from switchboard.app.messages.intake import ErrorDetail, refusal_from_error
 from switchboard.app.rules.proposals import ProposedRule
 from switchboard.app.rules.replays import Proposal, ReplayProgress, ReplayQuestion, ReplaySpan
 from switchboard.app.rules.service import EDIT_RULES, READ_RULES
@@ -100,12 +100,15 @@ async def _stream_lines(
             async for found in rest:
                 if gone.is_set():  # or the server stops, while the client still reads
                     yield (
-                        msgspec.json.encode(refused(Unavailable("this backtest was interrupted; run it again"))) + b"\n"
+                        msgspec.json.encode(
+                            refusal_from_error(Unavailable("this backtest was interrupted; run it again"))
+                        )
+                        + b"\n"
                     )
                     return
                 yield _line_of(found)
         except SwitchboardError as error:
-            yield msgspec.json.encode(refused(error)) + b"\n"
+            yield msgspec.json.encode(refusal_from_error(error)) + b"\n"
         except Exception:
             log.exception("unexpected error in a backtest")
             yield msgspec.json.encode({"error": ErrorDetail("internal_error", "internal error")}) + b"\n"

@@ -70,7 +70,7 @@ class EventStream(Response):
             ):
                 async for event in events:
                     async with asyncio.timeout(SLOW_S):
-                        await send({"type": "http.response.body", "body": framed(event), "more_body": True})
+                        await send({"type": "http.response.body", "body": frame_event(event), "more_body": True})
         except TimeoutError:
             log.info("a reader was too slow for its stream")
             scope["state"]["connection"].abort()
@@ -107,7 +107,7 @@ def _refuse_body(request: Request) -> None:
         raise InvalidInput("a stream is asked for without a body")
 
 
-def framed(event: StreamEvent) -> bytes:
+def frame_event(event: StreamEvent) -> bytes:
     """An event in the format of the stream."""
     if event.kind == "ping":
         return b":\n\n"

@@ -43,7 +43,7 @@ async def _record_route(services: Services, call: McpCall) -> object:
     try:
         result = await take(services.switchboard.runtime.database, session, call.arguments)
     except Forbidden:
-        await services.access.refused(call.caller, ROUTE, {"request_id": str(session.request_id)})
+        await services.access.record_refusal(call.caller, ROUTE, {"request_id": str(session.request_id)})
         raise
     if result["status"] != "accepted":
         raise InvalidInput(str(result["error"]), field="butler")

@@ -20,7 +20,7 @@ from switchboard.core.text.json_size import check_containers
 from switchboard.domain.errors import TooLarge
 from switchboard.server.fastpath.direct import whole_body
 from switchboard.server.services import Services
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -43,7 +43,7 @@ class McpEndpoint:
             yield
         finally:
             if self._running is not None:
-                await cancelled(self._running)
+                await cancel_tasks(self._running)
 
     async def direct(self, request: Request) -> Response | None:
         """The answer to a plain call that submits messages; None for calls that the SDK must answer."""

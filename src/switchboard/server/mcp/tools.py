@@ -26,7 +26,7 @@ from mcp_types import (
 
 from switchboard import __version__
 from switchboard.app.access import Principal
-from switchboard.app.messages.intake import refused
+from switchboard.app.messages.intake import refusal_from_error
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import Forbidden, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -87,7 +87,7 @@ class Tools:
         try:
             return result_of(await spec.run(McpCall(caller, params.arguments or {}, state_of(context).gone)))
         except SwitchboardError as error:
-            return result_of(refused(error), is_error=True)
+            return result_of(refusal_from_error(error), is_error=True)
         except Exception:  # the SDK would tell the caller its text
             log.exception("unexpected error in a request", tool=params.name)
             raise MCPError(code=INTERNAL_ERROR, message=OWN_ERROR) from None

@@ -26,7 +26,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from switchboard.app.access import Action, Principal
 from switchboard.app.approvals.service import APPROVALS
 from switchboard.app.messages.chat import CHAT, PAGE_BYTES, ChatInput, NoAnswer, Outcome, Speaker, WholeReply
-from switchboard.app.messages.intake import ErrorDetail, refused
+from switchboard.app.messages.intake import ErrorDetail, refusal_from_error
 from switchboard.app.messages.stream import Reset, StreamEvent, TextDelta, ToolEnd, ToolUse, TurnStatus, Waiting
 from switchboard.app.messages.views import MessageReplies
 from switchboard.core.text.words import near, or_list
@@ -69,7 +69,7 @@ from switchboard.server.contracts.problems import first_problem
 from switchboard.server.services import Services
 from switchboard.server.ws.protocol import FRAME_BYTES
 from switchboard.server.ws.streams import ChatStream, ChatStreams
-from switchboard.tasks import cancelled
+from switchboard.tasks import cancel_tasks
 
 log = structlog.get_logger(__name__)
 
@@ -205,7 +205,7 @@ class GatewayConnection:
             pass
         finally:
             self._gone.set()
-            await cancelled(*self._answering)
+            await cancel_tasks(*self._answering)
 
     async def _next_text(self) -> str | None:
         message = await self._socket.receive()
@@ -434,7 +434,7 @@ def fitting(outcome: Outcome) -> Outcome:
 
 
 def _detail_of(error: SwitchboardError) -> ErrorDetail:
-    detail = refused(error).error
+    detail = refusal_from_error(error).error
     if isinstance(error, Overloaded) and detail.details is None:
         return msgspec.structs.replace(detail, details={"retry_after_s": error.retry_after})
     return detail

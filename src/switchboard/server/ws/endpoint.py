@@ -132,7 +132,7 @@ class GatewayEndpoint:
         speaker = await self._check_speaker(principal, params.speaker)
         state = socket.scope["state"]
         connections: Connections = state["connections"]
-        connections.admitted(state["connection"], operator=principal.role == "operator")
+        connections.admit_connection(state["connection"], operator=principal.role == "operator")
         state["connection"].admit()
         return GatewayCaller(principal, speaker, authorization)
 

@@ -135,10 +135,10 @@ class GatewaySocket(WebSocketsSansIOProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._ending = _Ending(cast(asyncio.Transport, transport), self.loop)
         super().connection_made(cast(asyncio.Transport, self._ending))
-        self._connections.opened(self)
+        self._connections.add_connection(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._connections.closed(self)
+        self._connections.remove_connection(self)
         self._kept = b""
         if self._resting is not None:
             self._resting.cancel()

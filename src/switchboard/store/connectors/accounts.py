@@ -115,7 +115,7 @@ async def _end_replies(transaction: Database, channel: str, endpoint: str, holde
     if await transaction.value(query("accounts.lock"), channel, endpoint) != holder.instance_id:
         return 0
     rows = await transaction.rows(query("accounts.lock_replies"), pull_pool(channel, endpoint))
-    return await transaction.changed(query("accounts.end_replies"), [row["key"] for row in rows], holder.restarted)
+    return await transaction.change_rows(query("accounts.end_replies"), [row["key"] for row in rows], holder.restarted)
 
 
 async def answering(database: Database, channel: str, endpoint: str) -> list[Answering]:

@@ -93,7 +93,7 @@ async def list_events(
 ) -> list[Quarantined]:
     """Newest first; `before` is the id of the last one of the page before."""
     values = (before, limit, wanted.channel, wanted.endpoint, wanted.replay)
-    return rows_as(Quarantined, await database.planned(query("quarantine.list"), *values))
+    return rows_as(Quarantined, await database.rows_with_custom_plan(query("quarantine.list"), *values))
 
 
 async def get_event(database: Database, quarantine_id: UUID) -> QuarantinedWhole | None:

@@ -57,7 +57,7 @@ class PieceStore:
         await self._database.run(query("blobs.remove_pieces"), list(blobs))
 
 
-async def used(database: Database, channel: str, endpoint: str) -> BlobUsage:
+async def blob_usage(database: Database, channel: str, endpoint: str) -> BlobUsage:
     """How much is stored."""
     found = row_as(BlobUsage, await database.row(query("blobs.used"), channel, endpoint))
     return found or BlobUsage(0, 0, 0)

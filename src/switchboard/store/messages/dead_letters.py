@@ -148,7 +148,7 @@ async def list_dead_letters(
 
     `reader`, here and below: the team that reads the texts, None: operators.
     """
-    rows = await database.planned(query("dead_letters.list"), before, reader, *wanted.values(), limit)
+    rows = await database.rows_with_custom_plan(query("dead_letters.list"), before, reader, *wanted.values(), limit)
     return rows_as(ShownDeadLetter, rows)
 
 
@@ -156,7 +156,7 @@ async def pending_ids(
     database: Database, wanted: DeadLetterFilter, *, after: UUID | None = None, limit: int
 ) -> list[UUID]:
     """The pending ones among `wanted`, oldest first; `after` is the last one of the previous page."""
-    rows = await database.planned(query("dead_letters.pending_ids"), after, limit, *wanted.values())
+    rows = await database.rows_with_custom_plan(query("dead_letters.pending_ids"), after, limit, *wanted.values())
     return [row["dead_letter_id"] for row in rows]
 
 
@@ -164,7 +164,7 @@ async def count_pending(
     database: Database, wanted: DeadLetterFilter = ALL_DEAD_LETTERS, *, after: UUID | None = None
 ) -> int:
     """How many of `wanted` are pending, from `after` on."""
-    [row] = await database.planned(query("dead_letters.count_pending"), after, None, *wanted.values())
+    [row] = await database.rows_with_custom_plan(query("dead_letters.count_pending"), after, None, *wanted.values())
     return int(row["count"])
 
 
@@ -232,7 +232,7 @@ async def rerouted_to(database: Database, request_id: UUID, n: int) -> Sequence[
 async def handle(database: Database, dead_letter_id: UUID, handling: DeadLetterHandling) -> bool:
     """Close a dead letter that needs no further action. False: it is not pending, or does not exist."""
     values = (dead_letter_id, handling.by, storable_text(handling.resolution))
-    return await database.changed(query("dead_letters.handle"), *values) == 1
+    return await database.change_rows(query("dead_letters.handle"), *values) == 1
 
 
 async def notices_of(database: Database, request_id: UUID) -> list[Notice]:
@@ -294,4 +294,4 @@ async def told(database: Database, dead_letter_id: UUID) -> None:
 
 async def empty(database: Database, *, keep_days: int, limit: int) -> int:
     """Remove payload and bytes of dead letters handled long ago; the rows stay. Returns how many."""
-    return await database.changed(query("dead_letters.empty"), seconds(keep_days * 86_400), limit)
+    return await database.change_rows(query("dead_letters.empty"), seconds(keep_days * 86_400), limit)

@@ -20,8 +20,8 @@ from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import BlobQuota, TooLarge
 from switchboard.ports.engine import Turn
 from switchboard.store.database import Database
-from switchboard.store.messages.blobs import PieceStore, count_made, note_made, used
-from switchboard.store.messages.spool import Limit, Spooled, enter, spooled
+from switchboard.store.messages.blobs import PieceStore, blob_usage, count_made, note_made
+from switchboard.store.messages.spool import Limit, Spooled, enter, spool_file
 
 LINKS: Final = "/v1/files/"
 """The path of a link, without its token."""
@@ -89,15 +89,15 @@ class StoredFiles:
         claimed = media_type or guess_type(name)[0] or ""
         try:
             self._limit.check(size_bytes)
-            async with spooled(pieces, claimed, self._limit, self._directory) as given:
-                return await self._kept(turn, name, given)
+            async with spool_file(pieces, claimed, self._limit, self._directory) as given:
+                return await self._keep_file(turn, name, given)
         except TooLarge:
             most = f"too large: a file of a reply may have {size_text(self._limit.size_bytes)}"
             return _without(name, size_bytes, most)
         except BlobQuota:
             return _without(name, size_bytes, "there is no room to keep it")
 
-    async def _kept(self, turn: Turn, name: str, given: Spooled) -> Attachment:
+    async def _keep_file(self, turn: Turn, name: str, given: Spooled) -> Attachment:
         async with self._database.transaction() as one:
             media_type = await enter_made(one, given, Maker(turn.request_id, turn.member.system_id), self._total)
         return Attachment(
@@ -118,7 +118,7 @@ async def enter_made(transaction: Database, given: Spooled, maker: Maker, total:
 
 async def check_room(database: Database, size_bytes: int, total: int) -> None:
     """Raise BlobQuota unless this many more bytes fit into the shared `total`."""
-    if 0 < total < (await used(database, "", "")).total + size_bytes:
+    if 0 < total < (await blob_usage(database, "", "")).total + size_bytes:
         raise BlobQuota(all_may_take(total))
 
 

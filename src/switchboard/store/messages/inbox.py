@@ -306,14 +306,14 @@ async def find_places(database: Database, named: Sequence[Named], *, keep: bool 
         keep,
     )
     found = {row["ord"]: row for row in rows}
-    return [_placed(one, found[n], hashed[n - 1][0]) for n, one in enumerate(named, 1)]
+    return [_conversation_of(one, found[n], hashed[n - 1][0]) for n, one in enumerate(named, 1)]
 
 
 def _person(keys: Keys, name: str) -> str:
     return keys.of("person", name.encode("utf-8", "surrogatepass"))
 
 
-def _placed(named: Named, row: Row, home: str) -> Conversation:
+def _conversation_of(named: Named, row: Row, home: str) -> Conversation:
     if row["conversation"].hex == home:
         return named.home
     # It has no name if the first message that was placed there has not been stored.
@@ -415,7 +415,10 @@ async def list_messages(
     state: MessageState | None = None,
 ) -> list[StoredMessage]:
     """Newest first; `before` is the id of the last message of the page before."""
-    return rows_as(StoredMessage, await database.planned(query("inbox.list"), before, limit, channel, endpoint, state))
+    return rows_as(
+        StoredMessage,
+        await database.rows_with_custom_plan(query("inbox.list"), before, limit, channel, endpoint, state),
+    )
 
 
 async def count_backlog(database: Database) -> int:

@@ -154,7 +154,9 @@ async def page_of_replies(
     database: Database, *, state: OutboxState | None = None, before: UUID | None = None, limit: int
 ) -> list[OutboxRow]:
     """Replies, newest first, of all endpoints; `before` is the last one of the page before."""
-    return rows_as(OutboxRow, map(_with_files, await database.planned(query("outbox.page"), state, before, limit)))
+    return rows_as(
+        OutboxRow, map(_with_files, await database.rows_with_custom_plan(query("outbox.page"), state, before, limit))
+    )
 
 
 async def count_unsent(database: Database) -> dict[str, int]:

@@ -50,7 +50,7 @@ class Spooled(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def spooled(
+async def spool_file(
     pieces: AsyncIterable[bytes], claimed: str, limit: Limit, directory: Path | None
 ) -> AsyncIterator[Spooled]:
     """The file while the block runs; `claimed` is its declared media type. Raises TooLarge, BlobQuota."""

@@ -155,7 +155,7 @@ async def record_call(database: Database, session_id: UUID, call: SessionCall) -
     """
     texts = (storable_text(call.butler), storable_or_none(call.segment))
     more = (storable_text(call.reason), call.ok, storable_text(call.why), new_uuid7())
-    return await database.changed(query("classification.record_call"), session_id, MAX_CALLS, *texts, *more) == 1
+    return await database.change_rows(query("classification.record_call"), session_id, MAX_CALLS, *texts, *more) == 1
 
 
 async def calls_of(database: Database, request_id: UUID, session_id: UUID) -> list[RecordedCall]:
@@ -186,7 +186,7 @@ async def log_attempt(database: Database, row: ClassificationRow) -> None:
         _clean(row.error),
     )
     # Two processes that log the same message at once conflict on the number; the second takes the next.
-    while not await database.changed(query("classification.log"), *values):
+    while not await database.change_rows(query("classification.log"), *values):
         pass
 
 

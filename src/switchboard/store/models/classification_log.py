@@ -100,7 +100,7 @@ async def list_classifications(
         wanted.failed,
         wanted.corrected,
     )
-    rows = await database.planned(query("classification_log.list"), *values, limit, sight.team)
+    rows = await database.rows_with_custom_plan(query("classification_log.list"), *values, limit, sight.team)
     return rows_as(Read, ({**row, "candidates": tuple(row["candidates"])} for row in rows))
 
 
@@ -131,19 +131,19 @@ def _columns(sending: Sending | None) -> tuple[object, ...]:
 
 async def forget_sessions(database: Database, after: timedelta, limit: int) -> int:
     """Remove sessions that expired so long ago; how many."""
-    return await database.changed(query("classification_log.forget_sessions"), after, limit)
+    return await database.change_rows(query("classification_log.forget_sessions"), after, limit)
 
 
 async def forget_classifications(database: Database, after: timedelta, limit: int) -> int:
     """Remove attempts that are older, but for those that were corrected; how many."""
-    return await database.changed(query("classification_log.forget_classifications"), after, limit)
+    return await database.change_rows(query("classification_log.forget_classifications"), after, limit)
 
 
 async def forget_calls(database: Database, after: timedelta, limit: int) -> int:
     """Remove what sessions called longer ago; how many."""
-    return await database.changed(query("classification_log.forget_calls"), after, limit)
+    return await database.change_rows(query("classification_log.forget_calls"), after, limit)
 
 
 async def forget_keys(database: Database, below: UUID, limit: int) -> int:
     """Remove idempotency keys of messages whose ids are lower; how many."""
-    return await database.changed(query("classification_log.forget_keys"), below, limit)
+    return await database.change_rows(query("classification_log.forget_keys"), below, limit)

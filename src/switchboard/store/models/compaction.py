@@ -140,9 +140,9 @@ async def restore(database: Database, summary_id: UUID) -> int | None:
 
 async def erase_summaries(database: Database, below: UUID, limit: int) -> int:
     """Erase the text of at most `limit` summaries before an id; returns how many."""
-    return await database.changed(query("compaction.erase_summaries"), below, limit)
+    return await database.change_rows(query("compaction.erase_summaries"), below, limit)
 
 
 async def erase(database: Database, limit: int) -> int:
     """Erase entries that can no longer be restored; returns how many."""
-    return await database.changed(query("compaction.erase"), RESTORABLE, limit)
+    return await database.change_rows(query("compaction.erase"), RESTORABLE, limit)

@@ -27,7 +27,7 @@ from switchboard.domain.routing import SystemId
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import OwnWords, Reader
 from switchboard.ports.history import Entry, EntryCall
-from switchboard.store.database import Database, Row, decoded, each_as, query, row_as
+from switchboard.store.database import Database, Row, decode_json, each_as, query, row_as
 from switchboard.store.ids import new_uuid7
 
 _SUMMARY: Final = "What was said before, in short"
@@ -69,7 +69,7 @@ class StoredReaders(Struct, frozen=True):
     async def _facts(self, request_id: UUID) -> Mapping[str, str]:
         if request_id in self._latest:
             return self._latest[request_id]
-        facts = decoded(await self.database.value(query("history.facts"), request_id))
+        facts = decode_json(await self.database.value(query("history.facts"), request_id))
         if facts is None:
             return {}
         if len(self._latest) >= _MOST_FACTS:

@@ -17,7 +17,7 @@ from switchboard.core.text.storable import storable_text, to_storable_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.shown import McpToolState, ShownMcpServer
 from switchboard.ports.mcp import ListedTool, PinnedTool
-from switchboard.store.database import Database, decoded, query, rows_as
+from switchboard.store.database import Database, decode_json, query, rows_as
 
 _MOST_WHY: Final = 1000
 
@@ -33,7 +33,7 @@ class StoredPins(Struct, frozen=True):
         for row in await self.database.rows(query("mcp_tools.known"), list(servers)):
             usable = found.setdefault(row["server"], [])
             if row["usable"]:
-                tool = msgspec.convert(decoded(row["accepted"]), ListedTool)
+                tool = msgspec.convert(decode_json(row["accepted"]), ListedTool)
                 usable.append(PinnedTool(tool, row["accepted_mark"]))
         return found
 
@@ -73,4 +73,4 @@ async def list_tools(database: Database, server: str) -> list[KeptTool]:
 
 async def accept(database: Database, server: str, tool: str, mark: str, by: str) -> bool:
     """Accept a tool as seen. False: it does not exist, or has changed."""
-    return await database.changed(query("mcp_tools.accept"), server, tool, mark, by) == 1
+    return await database.change_rows(query("mcp_tools.accept"), server, tool, mark, by) == 1

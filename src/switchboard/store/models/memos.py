@@ -19,7 +19,7 @@ class StoredMemos(Struct, frozen=True):
 
     async def file(self, memo: Memo) -> bool:
         """Keep a memo. False: it was already kept."""
-        filed = await self.database.changed(
+        filed = await self.database.change_rows(
             query("memos.file"),
             memo.conversation,
             memo.memo_id,

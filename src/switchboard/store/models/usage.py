@@ -194,7 +194,7 @@ async def settle(database: Database, flow: Flow, reserved: Reservation, tokens: 
 
 async def forget_flows(database: Database, keep_days: int) -> int:
     """Forget which senders used models before that many days ago; one who returns counts as new."""
-    return await database.changed(query("model_usage.forget_flows"), keep_days)
+    return await database.change_rows(query("model_usage.forget_flows"), keep_days)
 
 
 # Models in cooldown --------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ async def cooldown(
 
 async def refuse_key(database: Database, model: str, key_hash: str, why: str) -> bool:
     """Pause a model for all processes with this key; returns whether it was not paused before."""
-    return await database.changed(query("model_usage.refuse_key"), model, key_hash, storable_text(why)[:500]) > 0
+    return await database.change_rows(query("model_usage.refuse_key"), model, key_hash, storable_text(why)[:500]) > 0
 
 
 async def refused_keys(database: Database) -> list[RefusedKey]:
@@ -288,4 +288,4 @@ async def free_slot(database: Database, lease: UUID) -> None:
 async def forget_expired(database: Database) -> int:
     """Remove reservations not settled in time, expired cooldowns, slots of dead processes, and the like."""
     names = ("forget_reservations", "forget_cooldowns", "forget_slots", "forget_refused_keys")
-    return sum([await database.changed(query(f"model_usage.{name}")) for name in names])
+    return sum([await database.change_rows(query(f"model_usage.{name}")) for name in names])

@@ -34,7 +34,7 @@ class Token:
 async def create(database: Database, token: Token, digest: bytes) -> bool:
     """Store a token under the sha256 of its secret. False: a live token of this name exists."""
     t = token
-    created = await database.changed(
+    created = await database.change_rows(
         query("tokens.create"),
         *(t.token_id, t.name, digest, t.role, t.channel, t.endpoint, t.system_id, t.created_at, t.expires_at),
     )
@@ -53,7 +53,7 @@ async def list_tokens(database: Database, *, after: UUID | None = None, limit: i
 
 async def revoke(database: Database, name: str) -> bool:
     """Revoke the live token of this name. False: there is none."""
-    return await database.changed(query("tokens.revoke"), name) == 1
+    return await database.change_rows(query("tokens.revoke"), name) == 1
 
 
 async def next_operator(database: Database) -> int:

@@ -18,7 +18,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.remote_agents import Liveness, RemoteAgent
 from switchboard.domain.routing import Member, SystemId
-from switchboard.store.database import Database, Row, decoded, query, seconds
+from switchboard.store.database import Database, Row, decode_json, query, seconds
 from switchboard.store.rules.teams import member_of
 from switchboard.store.rules.versions import RuleConnection
 
@@ -84,7 +84,7 @@ async def list_remote_agents(database: Database, patience: LivenessPolicy) -> li
 
 
 def _remote_agent(row: Row, patience: LivenessPolicy) -> RemoteAgent:
-    told, by, announced = row["told"], row["quarantined_by"], decoded(row["announced"])
+    told, by, announced = row["told"], row["quarantined_by"], decode_json(row["announced"])
     promised = row["promised"] if told is None else told
     alive = liveness(row["silence"], patience, promised=promised, quarantined=by is not None)
     shown = RemoteAgent(
@@ -139,7 +139,7 @@ async def beat(
 
 
 def _after(before: Registered, said: Announcement) -> Registered:
-    after = replace(before, announced={**before.announced, **_given(said)})
+    after = replace(before, announced={**before.announced, **_announced_fields(said)})
     if said.endpoint is not None and (before.endpoint is None or before.own_endpoint):
         return replace(after, endpoint=said.endpoint, own_endpoint=True)
     return after
@@ -150,7 +150,7 @@ async def _liveness(connection: RuleConnection, system_id: SystemId, patience: L
     return None if row is None else _remote_agent(row, patience).liveness
 
 
-def _given(said: Announcement) -> JsonObject:
+def _announced_fields(said: Announcement) -> JsonObject:
     told = {
         "description": said.description,
         "capabilities": None if said.capabilities is None else list(said.capabilities),
@@ -184,7 +184,7 @@ class StoredRemoteAgents(Struct, frozen=True):
 
 async def quarantine(database: Database, system_id: SystemId, by: str | None, reason: str | None) -> bool:
     """Quarantine it in the name of `by`, or (None) release it. False: no such remote butler."""
-    return await database.changed(query("remote_agents.quarantine"), system_id, by, reason) == 1
+    return await database.change_rows(query("remote_agents.quarantine"), system_id, by, reason) == 1
 
 
 async def listen(database: Database) -> None:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from switchboard.domain.routing import Member, Owner, Rule, RuleChange, RuleSet, SystemId, Team, TeamId
 from switchboard.ports.channel import Implies
-from switchboard.store.database import Database, Row, decoded, part_as, query, rows_as
+from switchboard.store.database import Database, Row, decode_json, part_as, query, rows_as
 from switchboard.store.rules.versions import Authorship, RuleConnection, enter, in_pieces, new_version, rules_in
 
 
@@ -105,7 +105,7 @@ async def _teams(connection: RuleConnection) -> tuple[Team, ...]:
 def member_of(row: Row) -> Member:
     """A member from its row and its entry in a team file, without those who became owners by a code."""
     capabilities = tuple(row["capabilities"])
-    values = {**row, "options": decoded(row["options"]), "capabilities": capabilities, "owners": frozenset()}
+    values = {**row, "options": decode_json(row["options"]), "capabilities": capabilities, "owners": frozenset()}
     return part_as(Member, values)
 
 
@@ -172,7 +172,7 @@ async def make_room(database: Database, placeholder: Team, by: Authorship) -> li
 async def keep_ownership(database: Database, owned: Sequence[Ownership]) -> list[Ownership]:
     """Enter these owners of members that exist again; returns the others."""
     entered = query("teams.keep_ownership")
-    return [one for one in owned if not await database.changed(entered, one.contact_id, one.system_id, one.since)]
+    return [one for one in owned if not await database.change_rows(entered, one.contact_id, one.system_id, one.since)]
 
 
 def _who(team: Team) -> set[tuple[str, str]]:

@@ -21,7 +21,7 @@ from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, TeamId
 from switchboard.domain.shown import SopRules
-from switchboard.store.database import Database, Row, decoded, part_as, query, row_as, rows_as, to_json
+from switchboard.store.database import Database, Row, decode_json, part_as, query, row_as, rows_as, to_json
 
 RuleConnection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Row]"
 
@@ -124,7 +124,7 @@ async def enter(connection: RuleConnection, version: int, changes: Sequence[Rule
     """Write rules and history of a version created in this transaction; returns what was written."""
     written: list[RuleChange] = []
     for at in range(0, len(changes), _CHUNK):
-        part = [_stamped(change, version) for change in changes[at : at + _CHUNK]]
+        part = [_stamp_version(change, version) for change in changes[at : at + _CHUNK]]
         await connection.execute(query("rules.put"), version, *_columns(part))
         if removed := [change.rule.rule_id for change in part if change.after is None]:
             await connection.execute(query("rules.remove"), removed)
@@ -132,7 +132,7 @@ async def enter(connection: RuleConnection, version: int, changes: Sequence[Rule
     return written
 
 
-def _stamped(change: RuleChange, version: int) -> RuleChange:
+def _stamp_version(change: RuleChange, version: int) -> RuleChange:
     before, after = change.before, change.after
     if after is None:
         return change
@@ -159,7 +159,7 @@ async def list_rules(
     limit: int | None = None,
 ) -> tuple[int, list[Rule]]:
     """The version in force and its rules by id: all, or those of a team or source; `after` is the last one seen."""
-    name, filters = _listed(team_id, source)
+    name, filters = _query_of_list(team_id, source)
     async with database.snapshot() as connection:
         version = int(await connection.fetchval(query("teams.version")))
         rules = [rule async for some in in_pieces(connection, name, after, limit, *filters) for rule in some]
@@ -194,7 +194,7 @@ async def _pieces(connection: RuleConnection, name: str, *args: object) -> Async
         yield rows
 
 
-def _listed(team_id: TeamId | None, source: str | None) -> tuple[str, list[str | None]]:
+def _query_of_list(team_id: TeamId | None, source: str | None) -> tuple[str, list[str | None]]:
     """The query and its parameters; each filter has its own index."""
     if source is not None:
         return "rules.of_source", [source, team_id]
@@ -320,8 +320,8 @@ def read_rule(row: Row) -> Rule:
         team_id=TeamId(row["team_id"]),
         name=row["name"],
         channel=row["channel"],
-        filters=filters_from_json(decoded(row["filters"])),
-        targets=tuple(target_from_json(target) for target in decoded(row["targets"])),
+        filters=filters_from_json(decode_json(row["filters"])),
+        targets=tuple(target_from_json(target) for target in decode_json(row["targets"])),
         created_at=row["created_at"],
         priority=row["priority"],
         active=row["active"],

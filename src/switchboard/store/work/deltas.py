@@ -160,4 +160,4 @@ async def look(database: Database, request_id: UUID) -> MessageStanding:
 
 async def forget(database: Database, age: timedelta) -> int:
     """Remove pieces left by crashed workers; returns how many."""
-    return await database.changed(query("deltas.forget"), age)
+    return await database.change_rows(query("deltas.forget"), age)

@@ -31,7 +31,7 @@ from switchboard.store.messages.dead_letters import branch_columns
 from switchboard.store.migrate import known_schema
 from switchboard.store.models.facts import remembered_rows
 from switchboard.store.models.history import HistoryAddition, entry_rows
-from switchboard.store.work.processes import NewProcess, columns, registered
+from switchboard.store.work.processes import NewProcess, check_process_id, columns
 
 _BUSY: Final = ("ready", "running", "paused")
 LOCK_CLASS: Final = 0x5357
@@ -113,7 +113,9 @@ async def register_worker(connection: asyncpg.Connection, new: NewProcess, *, lo
     if the database has the schema of a newer release.
     """
     async with connection.transaction():
-        worker = registered(await connection.fetchval(query("lanes.register"), *columns(new), lock, known_schema()))
+        worker = check_process_id(
+            await connection.fetchval(query("lanes.register"), *columns(new), lock, known_schema())
+        )
         if lock:
             await connection.execute(query("lanes.hold_lock"), LOCK_CLASS, worker)
     return worker
@@ -121,7 +123,7 @@ async def register_worker(connection: asyncpg.Connection, new: NewProcess, *, lo
 
 async def beat(database: Database, worker: int) -> bool:
     """Send a heartbeat of a worker or server. False: it was removed and its lanes taken over, or its schema is old."""
-    return await database.changed(query("lanes.beat"), worker, known_schema()) == 1
+    return await database.change_rows(query("lanes.beat"), worker, known_schema()) == 1
 
 
 async def tend(database: Database) -> tuple[int, int]:
@@ -199,8 +201,8 @@ async def load_work(database: Database, items: Sequence[Item]) -> list[Work]:
     notices = [i for i in items if i.kind == "notice"]
     turns = [i for i in items if i.kind != "notice"]
     rows = [
-        *await _loaded(database, "lanes.load_turns", turns),
-        *await _loaded(database, "lanes.load_notices", notices),
+        *await _load_rows(database, "lanes.load_turns", turns),
+        *await _load_rows(database, "lanes.load_notices", notices),
     ]
     found = {(r["lane"], r["seq"]): r for r in rows}
     if missing := [(i.lane, i.seq) for i in items if (i.lane, i.seq) not in found]:
@@ -208,7 +210,7 @@ async def load_work(database: Database, items: Sequence[Item]) -> list[Work]:
     return [_work(found[i.lane, i.seq]) for i in items]
 
 
-async def _loaded(database: Database, statement: str, items: Sequence[Item]) -> Sequence[Row]:
+async def _load_rows(database: Database, statement: str, items: Sequence[Item]) -> Sequence[Row]:
     return await database.rows(query(statement), [i.lane for i in items], [i.seq for i in items]) if items else ()
 
 

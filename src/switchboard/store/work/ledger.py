@@ -39,7 +39,9 @@ async def list_deliveries(
 ) -> list[ShownDelivery]:
     """Newest message first; `before` is the message, system and seq with which the page before ends."""
     start = before or (None, None, None)
-    return rows_as(ShownDelivery, await database.planned(query("ledger.list"), *start, system_id, state, limit))
+    return rows_as(
+        ShownDelivery, await database.rows_with_custom_plan(query("ledger.list"), *start, system_id, state, limit)
+    )
 
 
 async def attempts_of(database: Database, request_id: UUID) -> list[Attempt]:

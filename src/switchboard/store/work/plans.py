@@ -52,7 +52,7 @@ async def list_plans(
     database: Database, below: tuple[UUID, UUID] | None, *, running: bool, limit: int
 ) -> list[PlanRow]:
     """Newest message first; `below`: message and lane of the last one of the page before."""
-    rows = await database.planned(query("plans.list"), *(below or (None, None)), running, limit)
+    rows = await database.rows_with_custom_plan(query("plans.list"), *(below or (None, None)), running, limit)
     return _read(rows_as(PlanRow, rows))
 
 

@@ -45,11 +45,11 @@ class RunningProcess(Struct, frozen=True):
 
 
 async def register(database: Database, new: NewProcess) -> int:
-    """Register a process that takes no lock and is alive by its heartbeat; returns its id. Raises as `registered`."""
-    return registered(await database.value(query("lanes.register"), *columns(new), False, known_schema()))
+    """Register a process that takes no lock and is alive by its heartbeat; returns its id. Raises as `check_process_id`."""
+    return check_process_id(await database.value(query("lanes.register"), *columns(new), False, known_schema()))
 
 
-def registered(process_id: int | None) -> int:
+def check_process_id(process_id: int | None) -> int:
     """The result of `lanes.register`. Raises ConfigurationError if the database has a newer release's schema."""
     if process_id is None:
         raise ConfigurationError(

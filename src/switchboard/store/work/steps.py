@@ -101,4 +101,4 @@ async def decide(database: Database, key: UUID, value: object) -> DecidedEvent |
 
 async def forget_events(database: Database, below: UUID, limit: int) -> int:
     """Remove events of ended items whose messages have lower ids; returns how many."""
-    return await database.changed(query("steps.forget_events"), below, limit)
+    return await database.change_rows(query("steps.forget_events"), below, limit)

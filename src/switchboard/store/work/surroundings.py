@@ -19,7 +19,7 @@ from switchboard.core.envelope.stored import stored_envelope
 from switchboard.core.mail.headers import is_mailbox, mailbox_of
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.passages.own import passages_of
-from switchboard.core.passages.promotion import promoted
+from switchboard.core.passages.promotion import promote_passages
 from switchboard.core.passages.showing import shortened_text
 from switchboard.core.turns.around import (
     ConversationEvent,
@@ -27,7 +27,7 @@ from switchboard.core.turns.around import (
     corrections,
     edit_of,
     edited_text,
-    heard,
+    heard_texts,
     ids_of,
     may_repeat,
     part_ids_of,
@@ -64,17 +64,17 @@ class StoredSurroundings(Struct, frozen=True):
             return Surrounding()
         reader = await self.readers.of(turn)
         whole, changes, said = await asyncio.gather(
-            self._whole(turn, channel), self._changes(turn), self._heard(turn, reader)
+            self._whole(turn, channel), self._changes(turn), self._events_overheard(turn, reader)
         )
         replied = None if whole is None else channel.replied(whole)
         record = _OnRecord() if whole is None else await self._record(turn, reader, whole, replied)
-        edited, edited_part = _edited(turn, changes)
+        edited, edited_part = _text_after_edit(turn, changes)
         return Surrounding(
-            replied=_replied(replied, record.replied),
-            heard=heard(said, changes),
+            replied=_text_replied_to(replied, record.replied),
+            heard=heard_texts(said, changes),
             edited=edited,
             edited_part=edited_part,
-            passages=_promoted(turn.envelope, record.texts),
+            passages=_promote_passages(turn.envelope, record.texts),
             corrections=await self._corrections(turn, reader, changes),
             is_edit=turn.envelope.edits,
             is_read=turn.envelope.edits and await self._was_read(turn),
@@ -93,7 +93,7 @@ class StoredSurroundings(Struct, frozen=True):
         rows = await self.database.rows(query("surroundings.changes"), *place)
         return [replace(one, taken=row["taken"]) for row in rows for one in _events(row)]
 
-    async def _heard(self, turn: Turn, reader: Reader) -> Sequence[ConversationEvent]:
+    async def _events_overheard(self, turn: Turn, reader: Reader) -> Sequence[ConversationEvent]:
         if reader.private or not reader.authentic or turn.envelope.sender.chat_type not in GROUPS:
             return ()
         place, source = (turn.member.system_id, turn.conversation, turn.request_id), turn.envelope.source
@@ -136,7 +136,7 @@ def _events(row: Row) -> Iterator[ConversationEvent]:
         yield ConversationEvent(row["request_id"], stored_envelope(row["envelope"]), row["received_at"])
 
 
-def _edited(turn: Turn, changes: Sequence[ConversationEvent]) -> tuple[EditedText | None, SpokenText | None]:
+def _text_after_edit(turn: Turn, changes: Sequence[ConversationEvent]) -> tuple[EditedText | None, SpokenText | None]:
     """The new text of the message; or, if it was joined or split, what was edited, which is told beside its text."""
     message = ConversationEvent(turn.request_id, turn.envelope, turn.received_at)
     later = [one for one in changes if one.request_id > turn.request_id]
@@ -148,13 +148,15 @@ def _edited(turn: Turn, changes: Sequence[ConversationEvent]) -> tuple[EditedTex
     return edited_text(edit), None
 
 
-def _promoted(envelope: Envelope, record: Sequence[RecordedText]) -> tuple[Passage, ...]:
+def _promote_passages(envelope: Envelope, record: Sequence[RecordedText]) -> tuple[Passage, ...]:
     passages, mailbox = passages_of(envelope), mailbox_of(envelope.source.endpoint_identity)
-    found = promoted(passages, [one.text for one in record if one.answered], lambda one: is_mailbox(one, mailbox))
+    found = promote_passages(
+        passages, [one.text for one in record if one.answered], lambda one: is_mailbox(one, mailbox)
+    )
     return () if found == passages else found
 
 
-def _replied(said: Replied | None, recorded: SpokenText | None) -> SpokenText | None:
+def _text_replied_to(said: Replied | None, recorded: SpokenText | None) -> SpokenText | None:
     """The message that is replied to, as the platform repeats it, otherwise as it is on record."""
     if said is None or not said.text:
         return recorded

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.tasks import cancelled, unless, wait_at_most
+from switchboard.tasks import cancel_tasks, unless, wait_at_most
 from switchboard.testing.bot_api.checks import Params, Upload, check_webhook
 from switchboard.testing.bot_api.faults import ApiError, Cut, Fault, Hang, Page, Status
 from switchboard.testing.bot_api.methods import Limits, Methods
@@ -281,7 +281,7 @@ class BotApi(Loopback):
 
     async def _stop_pushing(self) -> None:
         if self._pusher is not None:
-            await cancelled(self._pusher)
+            await cancel_tasks(self._pusher)
             self._pusher = None
 
     async def _answer_download(self, request: Request) -> Response:

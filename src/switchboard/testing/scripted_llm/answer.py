@@ -56,7 +56,7 @@ class Answer(Struct, frozen=True):
 
 def answer(reply: Reply, request: Request) -> Answer:
     """The answer that the reply means for this request."""
-    calls = tuple(_called(n, call, request) for n, call in enumerate(reply.calls, 1))
+    calls = tuple(_numbered_call(n, call, request) for n, call in enumerate(reply.calls, 1))
     usage = reply.usage or _estimate(reply, request)
     ended: Ended = reply.finish or ("tool" if calls else "stop")
     without_ids = isinstance(reply.fault, WithoutIds)
@@ -74,14 +74,14 @@ def answer(reply: Reply, request: Request) -> Answer:
     )
 
 
-def _called(number: int, call: Call, request: Request) -> Called:
+def _numbered_call(number: int, call: Call, request: Request) -> Called:
     name = call.name if call.exact else request.offered(call.name) or call.name
     if isinstance(call.arguments, str):
-        return Called(number, name, call.arguments, _parsed(call.arguments))
+        return Called(number, name, call.arguments, _parse_arguments(call.arguments))
     return Called(number, name, msgspec.json.encode(call.arguments).decode(), dict(call.arguments))
 
 
-def _parsed(text: str) -> Any:
+def _parse_arguments(text: str) -> Any:
     """The parsed arguments. Broken JSON stays text: where an object belongs, that is the intended fault."""
     try:
         return msgspec.json.decode(text)

@@ -47,7 +47,7 @@ class Anthropic:
         """System text and messages; every tool result is a separate message."""
         wanted(body, "max_tokens", int)
         choice = body.get("tool_choice") or {}
-        messages = [said for message in wanted(body, "messages", list) for said in _said(message)]
+        messages = [said for message in wanted(body, "messages", list) for said in _split_message(message)]
         system = text_of(body.get("system"))
         return Conversation(
             model=wanted(body, "model", str),
@@ -85,7 +85,7 @@ class Anthropic:
         return {"request-id": f"req_{number}"}
 
 
-def _said(message: JsonMapping) -> Iterator[Said]:
+def _split_message(message: JsonMapping) -> Iterator[Said]:
     """The content of one message: its tool results, then its text and calls."""
     blocks = blocks_of(message.get("content"))
     for block in blocks:

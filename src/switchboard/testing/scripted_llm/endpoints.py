@@ -100,7 +100,7 @@ def application(record: Record, player: Player, manners: Manners) -> Starlette:
             ),
             *speak((f"/{version}/models/{{model}}:generateContent" for version in _GEMINI_VERSIONS), Gemini()),
             *speak((f"/{version}/models/{{model}}:streamGenerateContent" for version in _GEMINI_VERSIONS), Gemini()),
-            *_told(manners, player.script.models),
+            *_context_routes(manners, player.script.models),
             *(Route(path, lists.models) for path in ("/v1/models", "/models")),
             *_controls(record),
             Route("/{rest:path}", _Stray(record)),
@@ -149,7 +149,7 @@ class _Endpoint:
             body = msgspec.json.decode(await http.body(), type=JsonObject)
             conversation = self._speaker.read(body, http.url.path)
             if self._manners.strict:
-                check_strictly(self._speaker.name, body, self._thought)
+                check_strictly(self._speaker.name, body, self._has_thought)
             if self._manners.local and self._speaker.name == "openai-chat":
                 check_locally(body, conversation, self._manners.window)
             if "previous_response_id" not in body:  # otherwise the calls may be in the previous response
@@ -162,7 +162,7 @@ class _Endpoint:
         number = self._record.next_number()
         return Request(number, self._speaker.name, http.url.path, headers, conversation, body)
 
-    def _thought(self, number: int) -> bool:
+    def _has_thought(self, number: int) -> bool:
         exchange = self._record.exchanges.get(number)
         if exchange is None or exchange.reply is None or exchange.request.dialect != self._speaker.name:
             return False
@@ -181,13 +181,13 @@ class _Way:
     async def go(self, request: Request, reply: Reply | str) -> Ending:
         """Answer, on a local server when a slot is free. Raises _Left if the client disconnects while it waits."""
         if not self._manners.local:
-            return await self._answered(request, reply)
+            return await self._send_answer(request, reply)
         async with self._manners.slots:
             if isinstance(reply, Reply):
                 reply = within(reply, request.body, request.conversation, self._manners.window)
-            return await self._answered(request, reply)
+            return await self._send_answer(request, reply)
 
-    async def _answered(self, request: Request, reply: Reply | str) -> Ending:
+    async def _send_answer(self, request: Request, reply: Reply | str) -> Ending:
         if isinstance(reply, str):
             await self._respond(request, 400, _JSON, _encode(self._speaker.error(400, reply)))
             return "unscripted"
@@ -222,11 +222,11 @@ class _Way:
         if not request.streamed:
             await self._respond(request, 200, _JSON, text.encode())
             return
-        head, _, _ = next(self._speaker.stream(self._made(reply, request))).rpartition(b"data: ")
+        head, _, _ = next(self._speaker.stream(self._make_answer(reply, request))).rpartition(b"data: ")
         await self._respond(request, 200, _EVENTS, head + b"data: " + text.encode() + b"\n\n")
 
     async def _whole(self, request: Request, reply: Reply) -> Ending:
-        said = self._made(reply, request)
+        said = self._make_answer(reply, request)
         if request.streamed and "whole" not in said.habits:
             parts = sent_as(list(self._speaker.stream(said)), said.habits)
             return await self._parts(said, parts, _EVENTS, reply)
@@ -234,7 +234,7 @@ class _Way:
         half = len(body) // 2
         return await self._parts(said, [body[:half], body[half:]], _EVENTS if request.streamed else _JSON, reply)
 
-    def _made(self, reply: Reply, request: Request) -> Answer:
+    def _make_answer(self, reply: Reply, request: Request) -> Answer:
         made = answer(reply, request)
         return replace(made, without_usage=True) if self._manners.local and reply.usage is None else made
 
@@ -284,11 +284,11 @@ class _Way:
         """Wait at a gate. Raises _Left if the client disconnects first, which a local server does not notice."""
         gate = self._record.gates[name]
         gate.reached.set()
-        left = self._record.ended.wait() if self._manners.local else self._gone()
+        left = self._record.ended.wait() if self._manners.local else self._wait_for_disconnect()
         if not await unless(left, gate.opened.wait()):
             raise _Left
 
-    async def _gone(self) -> None:
+    async def _wait_for_disconnect(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -299,7 +299,7 @@ class _Way:
             connection.transport.abort()
         else:
             connection.transport.close()
-        await self._gone()
+        await self._wait_for_disconnect()
         return "cut"
 
 
@@ -336,7 +336,7 @@ class _Lists:
         return _json({"input_tokens": tokens, "totalTokens": tokens})
 
 
-def _told(manners: Manners, models: tuple[str, ...]) -> list[Route]:
+def _context_routes(manners: Manners, models: tuple[str, ...]) -> list[Route]:
     """The paths where a local server reports the context of its models."""
     tokens = manners.context
     documents: Mapping[LocalServer, Mapping[str, Json]] = {

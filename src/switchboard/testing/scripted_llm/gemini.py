@@ -39,7 +39,7 @@ class Gemini:
         config = (body.get("toolConfig") or {}).get("functionCallingConfig") or {}
         allowed = config.get("allowedFunctionNames") or []
         system = text_of((body.get("systemInstruction") or {}).get("parts"))
-        messages = [said for content in wanted(body, "contents", list) for said in _said(content)]
+        messages = [said for content in wanted(body, "contents", list) for said in _split_message(content)]
         return Conversation(
             model=model,
             messages=tuple([Said("system", system), *messages] if system else messages),
@@ -73,7 +73,7 @@ class Gemini:
         return {"x-scripted-request": str(number)}
 
 
-def _said(content: JsonMapping) -> Iterator[Said]:
+def _split_message(content: JsonMapping) -> Iterator[Said]:
     """The content of one message: its function results, then its text and calls."""
     parts = blocks_of(content.get("parts"))
     yield from (_result(part["functionResponse"]) for part in parts if part.get("functionResponse"))

@@ -23,11 +23,11 @@ def commands(text: str) -> list[tuple[str, JsonObject]]:
     """The calls that a text demands: (tool, arguments). First plain ones, in order, then quoted ones."""
     found: list[tuple[str, JsonObject]] = []
     for _ in range(_DEPTH):
-        text = _ESCAPE.sub(_plain, _taken(text, found))
+        text = _ESCAPE.sub(_plain, _take_commands(text, found))
     return found
 
 
-def _taken(text: str, found: list[tuple[str, JsonObject]]) -> str:
+def _take_commands(text: str, found: list[tuple[str, JsonObject]]) -> str:
     """Move the commands of a text to `found`, and return the rest, so that nothing is obeyed twice."""
     rest, at = "", 0
     for match in _COMMAND.finditer(text):

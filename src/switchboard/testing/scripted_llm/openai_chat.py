@@ -55,7 +55,7 @@ class OpenAiChat(OpenAi):
         forced = choice["function"]["name"] if isinstance(choice, dict) and "function" in choice else None
         return Conversation(
             model=wanted(body, "model", str),
-            messages=tuple(_said(message) for message in wanted(body, "messages", list)),
+            messages=tuple(_message_of(message) for message in wanted(body, "messages", list)),
             tools=tuple(_tool(tool["function"]) for tool in body.get("tools") or () if "function" in tool),
             tool_choice="required" if forced else CHOICES.get(choice if isinstance(choice, str) else "", "auto"),
             forced=forced,
@@ -92,7 +92,7 @@ class OpenAiChat(OpenAi):
         return event(self.error(status, message))
 
 
-def _said(message: JsonMapping) -> Said:
+def _message_of(message: JsonMapping) -> Said:
     calls = tuple(
         ToolCall(call["function"]["name"], call["function"]["arguments"], call["id"])
         for call in message.get("tool_calls") or ()

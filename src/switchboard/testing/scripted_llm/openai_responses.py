@@ -55,7 +55,7 @@ class OpenAiResponses(OpenAi):
         yield say("response.in_progress", response=started)
         items = list(_items(answer))
         for index, item in enumerate(items):
-            yield say("response.output_item.added", output_index=index, item=_begun(item))
+            yield say("response.output_item.added", output_index=index, item=_without_content(item))
             yield from _PARTS[item["type"]](item, index, say)
             yield say("response.output_item.done", output_index=index, item=item)
         response = _response(answer, items)
@@ -77,12 +77,12 @@ def _messages(body: JsonMapping) -> Iterator[Said]:
     if isinstance(given, str):
         yield Said("user", given)
     elif isinstance(given, list):
-        yield from (said for item in given if (said := _said(item)))
+        yield from (said for item in given if (said := _message_of(item)))
     else:
         raise BadRequest("input: is required")
 
 
-def _said(item: JsonMapping) -> Said | None:
+def _message_of(item: JsonMapping) -> Said | None:
     """An item as a message; None for other items (reasoning, references)."""
     kind = str(item.get("type", "message"))
     if kind == "function_call":
@@ -160,7 +160,7 @@ def _response(answer: Answer, items: list[Json]) -> Json:
     }
 
 
-def _begun(item: Json) -> Json:
+def _without_content(item: Json) -> Json:
     """An item as it is announced: without its content."""
     emptied: Json = {"message": {"content": []}, "function_call": {"arguments": ""}, "reasoning": {"summary": []}}
     return {**item, **emptied[item["type"]], **({"status": "in_progress"} if "status" in item else {})}

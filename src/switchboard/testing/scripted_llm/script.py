@@ -137,7 +137,7 @@ class Player:
 
     def __init__(self, scripted: Scripted) -> None:
         self._brain = None if isinstance(scripted, (Script, Sequence)) else scripted
-        self.script = scripted if isinstance(scripted, Script) else Script(_listed(scripted))
+        self.script = scripted if isinstance(scripted, Script) else Script(_scripted_replies(scripted))
         self._used = 0
         self._used_by_rule = [0] * len(self.script.rules)
 
@@ -168,5 +168,5 @@ class Player:
         return self.script.replies[self._used - 1]
 
 
-def _listed(scripted: Sequence[Reply] | Brain) -> tuple[Reply, ...]:
+def _scripted_replies(scripted: Sequence[Reply] | Brain) -> tuple[Reply, ...]:
     return tuple(scripted) if isinstance(scripted, Sequence) else ()

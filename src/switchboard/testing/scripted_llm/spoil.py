@@ -25,7 +25,7 @@ def spoil(reply: Reply, request: Request) -> Reply:
         case TwoTools():
             return replace(reply, calls=tuple(call for call in reply.calls for _ in range(2)))
         case HugeText(characters):
-            return replace(reply, text=_grown(reply.text or "word ", characters))
+            return replace(reply, text=_lengthen_text(reply.text or "word ", characters))
         case CallsAsText(form):
             written = "\n".join(as_text(call, form) for call in reply.calls)
             return replace(reply, text=reply.text + written, calls=())
@@ -40,7 +40,7 @@ def _wrong(call: Call, request: Request) -> Call:
     return Call(others[0] if others else "another_tool", call.arguments, exact=True)
 
 
-def _grown(text: str, characters: int) -> str:
+def _lengthen_text(text: str, characters: int) -> str:
     return (text * (characters // len(text) + 1))[:characters]
 
 

@@ -75,7 +75,7 @@ def _check_blocks(n: int, blocks: Sequence[JsonMapping]) -> None:
 def _check_block(at: str, block: JsonMapping) -> None:
     if block["type"] == "text" and not block["text"].strip():
         raise BadRequest("messages: text content blocks must contain non-whitespace text")
-    if block["type"] == "thinking" and not _sealed(block["signature"], block["thinking"]):
+    if block["type"] == "thinking" and not _has_valid_seal(block["signature"], block["thinking"]):
         raise BadRequest(f"{at}: Invalid `signature` in `thinking` block")
     if block["type"] == "tool_use" and not isinstance(block["input"], dict):
         raise BadRequest(f"{at}.tool_use.input: Input should be a valid dictionary")
@@ -229,7 +229,7 @@ def _check_reasoning(item: JsonMapping, rest: Sequence[JsonMapping], *, stored: 
             f"Item with id '{item['id']}' not found. Items are not persisted when `store` is set to false. Try again "
             "with `store` set to true, or remove this item from your input."
         )
-    if sealed is not None and not _sealed(sealed, "".join(part["text"] for part in item["summary"])):
+    if sealed is not None and not _has_valid_seal(sealed, "".join(part["text"] for part in item["summary"])):
         raise BadRequest(
             f"The encrypted content {sealed[:8]}... could not be verified. Reason: Encrypted content could not be "
             "decrypted or parsed."
@@ -256,7 +256,7 @@ def _number(key: str) -> int:
 _OURS: Final = frozenset({"toolu", "rs", "msg", "fc"})
 
 
-def _sealed(sealed: str, text: str) -> bool:
+def _has_valid_seal(sealed: str, text: str) -> bool:
     number = sealed.partition(".")[0]
     return number.isdecimal() and sealed == seal(int(number), text)
 
