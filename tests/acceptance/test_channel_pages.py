@@ -19,7 +19,7 @@ import pytest
 
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import load_settings
-from switchboard.connectors.kernel.accounts import configured, declared
+from switchboard.connectors.kernel.accounts import read_account, read_declarations
 from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.testing.bot_api import TOKEN, BotApi
 from tests.acceptance.test_cli_processes import terminal
@@ -138,10 +138,13 @@ async def test_from_nothing_to_the_first_answer_by_mail(database_url: str, tmp_p
         by_hand.write_text(as_here(ACCOUNT, dovecot, postfix))
     assert (answer["From"], answer["In-Reply-To"]) == ("desk@example.org", "<1@example.org>")
     named = {"display_name": "Desk"}
-    written, typed = configured(by_hand, read_ours), configured(channels / "desk.toml", read_ours)
+    written, typed = read_account(by_hand, read_ours), read_account(channels / "desk.toml", read_ours)
     assert written.account.settings == typed.account.settings.model_copy(update=named)
     assert (written.endpoint, written.account.secrets) == (typed.endpoint, typed.account.secrets)
-    assert declared(by_hand, read_ours).strangers == declared(channels / "desk.toml", read_ours).strangers
+    assert (
+        read_declarations(by_hand, read_ours).strangers
+        == read_declarations(channels / "desk.toml", read_ours).strangers
+    )
     assert (channels / "desk.password").stat().st_mode & 0o777 == 0o600
 
 

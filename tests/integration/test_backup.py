@@ -24,7 +24,7 @@ from switchboard.app.ops.installation.archive import (
 from switchboard.app.ownership import read_ours
 from switchboard.app.rules.seed import read_seed
 from switchboard.app.settings import load_settings
-from switchboard.connectors.kernel.accounts import declared
+from switchboard.connectors.kernel.accounts import read_declarations
 from tests.commands import Cli, ask, envelope, served
 from tests.postgres import Postgres
 from tests.processes import DEADLINE, EXECUTABLE, Server, butler, until
@@ -197,7 +197,7 @@ def test_wherever_files_lie_they_are_restored_inside(house: House, layout: str) 
         seed = read_seed(settings.teams_dir)
         assert seed is not None
         options = next(one.options for team in seed.teams for one in team.members if one.name == "ws")
-        token = declared(settings.channels_dir / "a.toml", read_ours).secret_files[0]
+        token = read_declarations(settings.channels_dir / "a.toml", read_ours).secret_files[0]
         places = [*(Path(str(options[name])) for name in ("workspace", "prompt_file", "secret_file")), token]
         places += [settings.teams_dir, settings.channels_dir, settings.data_dir]
         assert [one for one in places if not one.resolve().is_relative_to(house.new)] == []

@@ -26,11 +26,11 @@ from switchboard.cli.channels.standing import print_next, standing
 from switchboard.cli.channels.tokens import AccountToken, alone, token_file
 from switchboard.connectors.kernel.accounts import (
     Configured,
-    configured,
-    declared,
     handling_of,
     manifest_of,
     pause_file,
+    read_account,
+    read_declarations,
 )
 from switchboard.connectors.kernel.answers import TokenRefused
 from switchboard.connectors.kernel.intake import Handling
@@ -98,7 +98,7 @@ def account(settings: Settings, api: BotApi) -> Callable[[str], Configured]:
         secret = settings.channels_dir / "bot.token"
         secret.touch(mode=0o600)
         secret.write_text(TOKEN)
-        return configured(file, read_ours)
+        return read_account(file, read_ours)
 
     return made
 
@@ -257,7 +257,7 @@ async def test_a_secret_that_was_revoked_while_all_was_down_is_a_state(
     (settings.channels_dir / "bot.token").write_text("123:revoked")
     stop = asyncio.Event()
     serving = asyncio.create_task(
-        connect_account(settings, configured(settings.channels_dir / "house.toml", read_ours), stop)
+        connect_account(settings, read_account(settings.channels_dir / "house.toml", read_ours), stop)
     )
     try:
         await eventually(lambda: _says(server, "Telegram does not accept the token"))
@@ -285,10 +285,10 @@ def test_what_was_typed_is_read_again_from_the_files(tmp_path: Path, monkeypatch
         opened = Account("desk", values, {"password": kept.value})
         account = Configured(manifest, opened, handling_of(manifest, Handling()), "desk@example.org")
         file, *secrets = write_account(tmp_path / "desk.toml", account, {"password": kept}, "listed")
-        assert configured(file, read_ours) == account
+        assert read_account(file, read_ours) == account
         assert [one.stat().st_mode & 0o777 for one in secrets] == [0o600] * (kept.env is None)
         assert kept.value not in file.read_text()
-        assert declared(file, read_ours).strangers == "listed"
+        assert read_declarations(file, read_ours).strangers == "listed"
 
 
 @pytest.mark.parametrize(
@@ -485,9 +485,9 @@ async def test_a_webhook_account_is_added_with_its_address(settings: Settings, t
     given = wanted("webhook", "verify=standard", "map.text={body.order}", secret=f"secret={secret}")
     added = await asyncio.to_thread(connect_new, public, given)
     assert added["hook_url"] == "https://hooks.example/hooks/webhook"
-    account = configured(settings.channels_dir / "webhook.toml", read_ours)
+    account = read_account(settings.channels_dir / "webhook.toml", read_ours)
     assert account.account.secrets == {"secret": "whsec_QUFB"}
-    assert declared(settings.channels_dir / "webhook.toml", read_ours).strangers == "open"
+    assert read_declarations(settings.channels_dir / "webhook.toml", read_ours).strangers == "open"
 
 
 @pytest.mark.usefixtures("no_server")

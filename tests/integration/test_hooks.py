@@ -20,7 +20,7 @@ from switchboard.app.connectors import hook_accounts, hooks
 from switchboard.app.connectors.arriving import Seldom
 from switchboard.app.connectors.hook_accounts import HookAccounts
 from switchboard.connectors.webhook import bodies
-from switchboard.core.posted import is_packed, unpacked
+from switchboard.core.posted import decompress_body, is_packed
 from switchboard.domain.errors import NotFound, Unavailable
 from switchboard.ports.connector import Posted
 from tests.documents import HOME, blocks
@@ -364,7 +364,7 @@ async def test_nobody_waits_while_a_packed_body_is_unpacked(server: Opened, monk
     def slowly(posted: Posted, most: int) -> Posted:
         begun.set()
         go_on.wait(20)
-        return unpacked(posted, most)
+        return decompress_body(posted, most)
 
     monkeypatch.setattr(hooks, "unpacked", slowly)
     headers = {"authorization": "", "content-encoding": "gzip"}
@@ -403,7 +403,7 @@ async def test_packed_bodies_that_wait_for_their_turn_are_503_in_time(
         if is_packed(posted):
             begun.release()
             go_on.wait(20)
-        return unpacked(posted, most)
+        return decompress_body(posted, most)
 
     monkeypatch.setattr(hooks, "unpacked", slowly)
     headers = {"authorization": "", "content-encoding": "gzip"}

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from switchboard.app.access import Principal
-from switchboard.connectors.kernel.accounts import configured, manifest_of
+from switchboard.connectors.kernel.accounts import manifest_of, read_account
 from switchboard.connectors.kernel.runner import Runner
 from switchboard.ports.connector import Identity
 from switchboard.testing.connectors import ConnectorCheck, checks_for, in_no_time
@@ -66,7 +66,7 @@ def test_it_passes_the_checks(check: ConnectorCheck, tmp_path: Path) -> None:
 async def test_its_messages_are_answered(database_url: str, tmp_path: Path) -> None:
     loft = tmp_path / "loft"
     (tmp_path / "birds.toml").write_text(f'channel = "pigeon"\nsettings = {{path = "{loft}"}}\n')
-    account = configured(tmp_path / "birds.toml", Path.read_text)
+    account = read_account(tmp_path / "birds.toml", Path.read_text)
     tree = (TEAMS, (*RULES, rule(ROOT, [to("System1/echo")], channel="pigeon")))
     async with open_server(database_url, tmp_path / "data", worker=True, tree=tree) as server:
         token = await server.token_for(Principal("connector", "birds", "pigeon", str(loft)))

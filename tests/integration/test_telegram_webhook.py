@@ -15,7 +15,7 @@ from switchboard.app.connectors import hook_accounts, hooks, posted
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
 from switchboard.cli.channels.account import connect_account
-from switchboard.connectors.kernel.accounts import configured
+from switchboard.connectors.kernel.accounts import read_account
 from switchboard.connectors.telegram import channel
 from switchboard.connectors.telegram.posted import secret_word
 from switchboard.store.connectors import posted as store
@@ -61,7 +61,7 @@ class Bot:
     async def connected(self, *, webhook: bool) -> AsyncIterator[None]:
         self.says(webhook=webhook)
         stop = asyncio.Event()
-        account = configured(self._file, read_ours, self._server.url)
+        account = read_account(self._file, read_ours, self._server.url)
         serving = asyncio.create_task(connect_account(self._settings, account, stop))
         try:
             yield

@@ -23,8 +23,8 @@ from switchboard.cli.channels.serving import open_connectors
 from switchboard.cli.channels.watching import is_there, supervise_accounts
 from switchboard.cli.main import main
 from switchboard.cli.output import NO_SERVER
-from switchboard.connectors.kernel.accounts import Configured, ReadFile, configured, pause_file
-from switchboard.connectors.kernel.intake import Handling, prepared
+from switchboard.connectors.kernel.accounts import Configured, ReadFile, pause_file, read_account
+from switchboard.connectors.kernel.intake import Handling, prepare_envelope
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import Account, Inbound, Session
@@ -60,14 +60,14 @@ def test_an_odd_file_is_an_error_that_names_it(directory: Path) -> None:
     assert len(odd) == len(ODD) + 3
     for file in odd:
         with pytest.raises(ConfigurationError, match=file.stem):
-            configured(file, read_ours)
+            read_account(file, read_ours)
 
 
 def test_a_secret_that_is_missing_is_named_with_its_file(tmp_path: Path) -> None:
     """As after a restore without secrets."""
     (tmp_path / "house.toml").write_text(GOOD)
     with pytest.raises(ConfigurationError) as refused:
-        configured(tmp_path / "house.toml", read_ours)
+        read_account(tmp_path / "house.toml", read_ours)
     assert f"secrets.token: the file {tmp_path / 'bot.token'} is missing; put it there" in refused.value.message
 
 
@@ -148,7 +148,7 @@ async def test_whatever_an_account_inside_raises_it_alone_begins_again(
         raise error
 
     def broken(file: Path, read: ReadFile, public_url: str | None = None) -> Configured:
-        found = configured(file, read, public_url)
+        found = read_account(file, read, public_url)
         return replace(found, manifest=replace(found.manifest, open=fail))
 
     monkeypatch.setattr("switchboard.cli.channels.inside.configured", broken)
@@ -267,11 +267,11 @@ def test_an_account_may_say_that_no_message_is_ever_too_old(tmp_path: Path, neve
     (tmp_path / "bot.token").write_text("123456:TEST-TOKEN")
     file = tmp_path / "bot.toml"
     file.write_text(f"{GOOD}handling = {{stale_direct_s = {never}}}")
-    handling, now = configured(file, read_ours).handling, datetime.now(UTC)
+    handling, now = read_account(file, read_ours).handling, datetime.now(UTC)
     old = envelope(of_event={"sent_at": (now - timedelta(days=9000)).isoformat()})
-    taken = prepared(Inbound(envelope=old, raw=b"", direct=True), handling, now)
+    taken = prepare_envelope(Inbound(envelope=old, raw=b"", direct=True), handling, now)
     assert isinstance(taken, Envelope)
     assert taken.control.ingestion_tier == "full"
-    held = prepared(Inbound(envelope=old, raw=b"", direct=True), Handling(), now)
+    held = prepare_envelope(Inbound(envelope=old, raw=b"", direct=True), Handling(), now)
     assert isinstance(held, Envelope)
     assert held.control.ingestion_tier == "held"

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from switchboard.cli.messages.markdown import finished, markdown
+from switchboard.cli.messages.markdown import length_of_finished_blocks, markdown
 
 _WORDS = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
 _MARKS = st.sampled_from(
@@ -60,7 +60,7 @@ def test_no_word_is_left_out(text: str) -> None:
 
 @given(_TEXTS, st.integers(1, 9))
 def test_what_is_finished_stays(text: str, step: int) -> None:
-    ends = [finished(text[:at]) for at in range(0, len(text) + 1, step)]
+    ends = [length_of_finished_blocks(text[:at]) for at in range(0, len(text) + 1, step)]
     assert ends == list(accumulate(ends, max))
 
 
@@ -77,4 +77,4 @@ def test_what_is_finished_stays(text: str, step: int) -> None:
     ],
 )
 def test_a_block_is_finished_by_what_follows_it(text: str, rest: str) -> None:
-    assert text[finished(text) :] == rest
+    assert text[length_of_finished_blocks(text) :] == rest

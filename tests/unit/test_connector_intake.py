@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.connectors.kernel.accounts import configured
-from switchboard.connectors.kernel.intake import Handling, LeftOut, conversation_of, prepared
+from switchboard.connectors.kernel.accounts import read_account
+from switchboard.connectors.kernel.intake import Handling, LeftOut, conversation_of, prepare_envelope
 from switchboard.domain.envelope import Envelope
 from switchboard.testing.connectors import ScriptedPlatform
 
@@ -18,7 +18,7 @@ NOW: Final = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 def outcome(handling: Handling, **more: Any) -> str:
     """In a word."""
-    made = prepared(ScriptedPlatform().add("t", "hello", **more), handling, NOW)
+    made = prepare_envelope(ScriptedPlatform().add("t", "hello", **more), handling, NOW)
     if isinstance(made, LeftOut):
         return made.why
     assert made.payload.normalized_text == "hello"
@@ -72,14 +72,14 @@ smtp = {host = "smtp.home.example", port = 465}
 def test_mail_is_answered_for_three_days_unless_the_account_says_otherwise(
     said: str, expected: tuple[float, float]
 ) -> None:
-    handling = configured(Path("desk.toml"), lambda _: MAIL + said).handling
+    handling = read_account(Path("desk.toml"), lambda _: MAIL + said).handling
     assert (handling.stale_direct_s, handling.stale_group_s) == expected
 
 
 def test_an_edit_that_is_left_out_is_told_from_one_that_is_noted() -> None:
     edit = ScriptedPlatform().add("t", "x", event={"kind": "edit"})
-    assert prepared(edit, Handling(on_edit="ignore"), NOW) == LeftOut("edit")
-    assert isinstance(prepared(edit, Handling(), NOW), Envelope)
+    assert prepare_envelope(edit, Handling(on_edit="ignore"), NOW) == LeftOut("edit")
+    assert isinstance(prepare_envelope(edit, Handling(), NOW), Envelope)
 
 
 def test_without_a_thread_a_conversation_is_that_of_its_sender() -> None:

@@ -52,7 +52,7 @@ def test_one_sender_gets_at_most_so_many_replies_in_the_time(pauses: list[float]
         wait = brake.wait("a", str(number), now)
         if isfinite(wait):
             now += wait
-            brake.replied("a", str(number), now)
+            brake.note_sent_reply("a", str(number), now)
             replies.append(now)
     assert all(later - earlier >= 600 - 1e-6 for earlier, later in zip(replies, replies[10:], strict=False))
     assert brake.wait("b", "x", now) == 0.0
@@ -62,7 +62,7 @@ def test_a_reply_that_is_tried_again_counts_once() -> None:
     brake = Brake(2, 600.0)
     for now in range(5):
         assert brake.wait("a", "1", now) == 0.0
-        brake.replied("a", "1", now)
+        brake.note_sent_reply("a", "1", now)
     assert brake.wait("a", "2", 5.0) == 0.0
 
 
@@ -70,27 +70,27 @@ def test_two_programs_that_answer_each_other_are_stopped_after_one_more_reply() 
     brake, now = Brake(4, 600.0), 0.0
     for reply in "1234":
         assert brake.wait("a", reply, now) == 0.0
-        brake.replied("a", reply, now)
+        brake.note_sent_reply("a", reply, now)
         now += 1.0
     assert brake.wait("a", "5", now) == 599.0
     assert brake.wait("a", "5", now + 598.0) == 1.0
     now += 599.0
     assert brake.wait("a", "5", now) == 0.0
-    brake.replied("a", "5", now)
+    brake.note_sent_reply("a", "5", now)
     assert [brake.wait("a", str(reply), now + reply) for reply in range(6, 20)] == [inf] * 14
-    brake.stopped("7")
+    brake.note_stopped_reply("7")
     assert brake.wait("a", "7", now + 60.0) == 0.0
     assert brake.wait("a", "8", now + 60.0) == inf
     for reply in "5678":
         assert brake.wait("a", reply, now + 3600.0) == 0.0
-        brake.replied("a", reply, now + 3600.0)
+        brake.note_sent_reply("a", reply, now + 3600.0)
 
 
 def test_a_person_who_writes_every_few_minutes_does_not_feel_it() -> None:
     brake = Brake(4, 600.0)
     for reply in range(100):
         assert brake.wait("a", str(reply), reply * 155.0) == 0.0
-        brake.replied("a", str(reply), reply * 155.0)
+        brake.note_sent_reply("a", str(reply), reply * 155.0)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_cursor_is_that_of_the_last_batch_before_anything_open(sizes: list[i
     order.shuffle(events)
     cursor = progress.advance()
     for count, number in enumerate(events):
-        progress.settled(number)
+        progress.settle_event(number)
         cursor = progress.advance() or cursor
         rest = events[count + 1 :]
         done = [index for index, one in enumerate(numbers) if all(some not in rest for some in numbers[: index + 1])]
@@ -119,9 +119,9 @@ def test_the_cursor_is_that_of_the_last_batch_before_anything_open(sizes: list[i
 def test_a_batch_that_moves_no_cursor_keeps_that_before_it_and_nothing_is_settled_twice() -> None:
     progress = UnsettledBatches()
     first, second = progress.received(1, "a"), progress.received(1, None)
-    progress.settled(second)
+    progress.settle_event(second)
     assert progress.advance() is None
     with pytest.raises(ValueError, match="settled already"):
-        progress.settled(second)
-    progress.settled(first)
+        progress.settle_event(second)
+    progress.settle_event(first)
     assert progress.advance() == "a"

@@ -14,7 +14,7 @@ from switchboard.connectors.kernel.chunking import length
 from switchboard.connectors.kernel.parts import (
     REPEAT_NOTE,
     ReplyDestination,
-    marked,
+    mark_as_resent,
     plain,
     plan,
     unanswering,
@@ -82,8 +82,8 @@ def test_every_part_fits_and_none_is_empty(source: str, markup: str, limit: int)
     for part in plan(source, (), chat, to("1")):
         assert part.text.strip()
         assert length(part.text, "utf16") <= limit
-        assert limit <= 100 or REPEAT_NOTE in marked(part, chat).text
-        assert length(marked(part, chat).text, "utf16") <= limit
+        assert limit <= 100 or REPEAT_NOTE in mark_as_resent(part, chat).text
+        assert length(mark_as_resent(part, chat).text, "utf16") <= limit
 
 
 def test_html_shows_the_html_of_others_and_plain_text_shows_where_a_link_leads() -> None:
@@ -166,8 +166,8 @@ def test_sizes_as_people_read_them(size: int, text: str) -> None:
 def test_a_part_falls_back_and_is_marked() -> None:
     [part] = plan("**look**", (), CHAT, to())
     assert (plain(part).rendered, plain(part).text, unanswering(part).reply_to) == (None, "look", None)
-    again = marked(part, CHAT)
+    again = mark_as_resent(part, CHAT)
     assert again.text == f"look\n\n{REPEAT_NOTE}"
     assert again.rendered == part.rendered
     full = replace(part, text="x" * 4096)
-    assert marked(full, CHAT) == full
+    assert mark_as_resent(full, CHAT) == full

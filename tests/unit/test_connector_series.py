@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from switchboard.connectors.kernel.series import MAX_EVENTS, belongs_to, due_after, merged
+from switchboard.connectors.kernel.series import MAX_EVENTS, belongs_to, due_after, merge_events
 from switchboard.core.passages.own import has_others_words, joined, own_text, passages_of, read_passages
 from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Passage
 from switchboard.ports.connector import Inbound, Piece
@@ -108,14 +108,14 @@ def test_only_what_may_go_on_waits(event: Inbound, first: float, expected: float
 def test_an_album_is_one_message_with_all_its_files() -> None:
     platform = ScriptedPlatform()
     events = [platform.add("t", text, album="a") for text in ("", "look", "look")]
-    whole = merged(events)
+    whole = merge_events(events)
     assert whole.envelope.payload.normalized_text == "look\n\nlook"
     assert (whole.envelope.event.external_event_id, whole.envelope.event.also) == ("1", ("2", "3"))
     assert len(whole.envelope.payload.attachments) == 3
     assert [(file.attachment, file.handle) for file in whole.files] == [
         (n, event.files[0].handle) for n, event in enumerate(events)
     ]
-    assert merged(events[:1]) is events[0]
+    assert merge_events(events[:1]) is events[0]
 
 
 def test_a_comment_and_what_was_forwarded_have_their_authors() -> None:
@@ -123,11 +123,11 @@ def test_a_comment_and_what_was_forwarded_have_their_authors() -> None:
     comment = replace(
         piece("what is this?"), envelope=ScriptedPlatform().add("t", "> hm\nwhat?", control=addressed).envelope
     )
-    whole = merged([comment, piece("a" * 4096, 2, cut="", forwarded=True), piece("b", 3, forwarded=True)])
+    whole = merge_events([comment, piece("a" * 4096, 2, cut="", forwarded=True), piece("b", 3, forwarded=True)])
     assert read(whole) == [("quoted", "> hm"), ("own", "what?"), ("forwarded", "a" * 4096 + "b")]
     assert whole.envelope.payload.normalized_text == joined(whole.envelope.payload.passages)
     assert whole.envelope.control.addressed
-    first = merged([piece("a", forwarded=True), piece("b", 2)]).envelope.event
+    first = merge_events([piece("a", forwarded=True), piece("b", 2)]).envelope.event
     assert (first.also, first.reply_address) == (("e2",), {"thread": "t", "message": 1, "also": [2]})
 
 
@@ -135,7 +135,7 @@ def test_a_comment_and_what_was_forwarded_have_their_authors() -> None:
 def test_a_text_that_was_split_anywhere_is_the_same_again(text: str, cuts: list[int]) -> None:
     ends = sorted({cut % (len(text) + 1) for cut in cuts} | {len(text)})
     parts = [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-    whole = merged([piece(part, number, cut="") for number, part in enumerate(parts)])
+    whole = merge_events([piece(part, number, cut="") for number, part in enumerate(parts)])
     assert (whole.envelope.payload.normalized_text, whole.envelope.payload.passages) == (text, ())
 
 
@@ -156,7 +156,7 @@ WORDS: Final = ("> " + "word " * 900)[:4096].strip()
 def test_a_quoted_line_that_was_split_is_quoted_to_its_end(
     first: str, cut: Cut, last: str, others: str | None, own: str, is_read: bool
 ) -> None:
-    whole = merged([of_telegram(one, is_read=is_read) for one in (piece(first, cut=cut), piece(last, 2))])
+    whole = merge_events([of_telegram(one, is_read=is_read) for one in (piece(first, cut=cut), piece(last, 2))])
     passages = passages_of(whole.envelope)
     assert own_text(passages) == own
     assert others is None or [one.text for one in passages if one.kind == "quoted"] == [others]
@@ -164,9 +164,9 @@ def test_a_quoted_line_that_was_split_is_quoted_to_its_end(
 
 def test_a_quoted_line_in_three_pieces_is_quoted_to_its_end() -> None:
     pieces = piece(WORDS, cut=""), piece("x" * 4096, 2, cut=""), piece("run it", 3)
-    assert own_text(passages_of(merged([of_telegram(one, is_read=True) for one in pieces]).envelope)) == ""
+    assert own_text(passages_of(merge_events([of_telegram(one, is_read=True) for one in pieces]).envelope)) == ""
 
 
 def test_at_a_blank_or_the_end_of_a_line_a_text_goes_on_in_a_new_line() -> None:
-    whole = merged([piece("first words", cut="\n"), piece("last words", 2)])
+    whole = merge_events([piece("first words", cut="\n"), piece("last words", 2)])
     assert whole.envelope.payload.normalized_text == "first words\nlast words"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.mail.charsets import read_text
 from switchboard.core.mail.files import attached_to
-from switchboard.core.mail.flowed import unflowed, without_markup
+from switchboard.core.mail.flowed import join_flowed_lines, without_markup
 from switchboard.core.mail.mime import read_part
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.mail.reading import Reading
@@ -393,12 +393,12 @@ def test_broken_signed_data_is_no_error(noise: bytes, at: int) -> None:
     ],
 )
 def test_flowed_lines_are_whole_again(text: str, delsp: bool, expected: str) -> None:
-    assert unflowed(text, deletes_space=delsp) == expected
+    assert join_flowed_lines(text, deletes_space=delsp) == expected
 
 
 @given(st.text(alphabet="ab> -\n", max_size=60), st.booleans())
 def test_no_word_is_lost_with_the_breaks(text: str, delsp: bool) -> None:
-    found = unflowed(text, deletes_space=delsp)
+    found = join_flowed_lines(text, deletes_space=delsp)
     assert [c for c in found if c in "ab"] == [c for c in text if c in "ab"]
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.channels.email import trusting
-from switchboard.core.mail.bounce import bounced
+from switchboard.core.mail.bounce import id_of_bounced_mail
 from switchboard.core.mail.headers import header, mailbox_of
 from switchboard.core.mail.mime import read_part
 from switchboard.core.mail.parse import envelope_from_mail
@@ -232,6 +232,6 @@ HEAD = "Content-Type: text/rfc822-headers\n\nMessage-ID:\n <ours@home.example>\n
     ],
 )
 def test_a_bounce_names_the_mail_that_it_is_about(raw: bytes, about: str | None) -> None:
-    assert bounced(read_part(raw)) == about
+    assert id_of_bounced_mail(read_part(raw)) == about
     event = envelope_from_mail(raw, endpoint=OWN, now=NOW).envelope.event
     assert (event.kind, event.refers_to) == ("bounce" if about else "message", about)

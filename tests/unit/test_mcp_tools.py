@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from switchboard.app.mcp_servers import unknown_names
 from switchboard.core.mcp_tools import (
     MOST_SCHEMAS,
-    described,
+    describe_tool,
     fitting,
-    pinned,
+    pin_tool,
     server_of,
     shallow_json,
     size_of,
@@ -160,17 +160,17 @@ def test_our_own_tools_are_of_no_server() -> None:
     ],
 )
 def test_the_mark_changes_with_all_that_a_model_is_told(other: ListedTool) -> None:
-    assert pinned(LOOK).mark != pinned(other).mark
+    assert pin_tool(LOOK).mark != pin_tool(other).mark
 
 
 def test_the_mark_stays_whatever_the_order_of_keys() -> None:
     turned = replace(LOOK, parameters=dict(reversed(list(LOOK.parameters.items()))))
-    assert pinned(turned).mark == pinned(LOOK).mark
+    assert pin_tool(turned).mark == pin_tool(LOOK).mark
 
 
 @given(st.text())
 def test_a_description_is_data_whatever_is_in_it(text: str) -> None:
-    told = described(replace(LOOK, description=text))
+    told = describe_tool(replace(LOOK, description=text))
     assert json.loads(told.partition(": ")[2]) == text
     assert "\n" not in told
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from switchboard.app.settings import Settings
 from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.connectors.telegram.settings import TelegramAccountSettings
-from switchboard.core.text.problems import after, path_of, shown, wrong
+from switchboard.core.text.problems import abbreviate_value, after, path_of, wrong
 from switchboard.server.app import PARTS
 from switchboard.server.contracts.base import Body, ResponseBody
 from switchboard.server.contracts.connectors import AccountLeaseBody, OutboxNext
@@ -107,4 +107,4 @@ def test_it_says_which_field_what_would_be_right_and_what_was_given(
     ],
 )
 def test_a_value_in_a_few_words(value: object, said: str) -> None:
-    assert shown(value) == said
+    assert abbreviate_value(value) == said

@@ -144,7 +144,7 @@ def test_templates_hold_constants_paths_and_both() -> None:
         ("{body.a.b.9}{body.a.b.x}{body.none}", ""),
         ("{{body.yes}}", "{body.yes}"),
     ):
-        assert seen.filled(template) == text
+        assert seen.fill_template(template) == text
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_every_template_that_is_taken_can_be_filled(template: str) -> None:
         mapped = MessageMap(text=template)
     except ValidationError:
         return
-    assert isinstance(TemplateContext({"a": 1}, {}).filled(mapped.text), str)
+    assert isinstance(TemplateContext({"a": 1}, {}).fill_template(mapped.text), str)
 
 
 def test_a_webhook_becomes_the_message_that_the_mapping_says() -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import MOST_INSIDE, Settings
-from switchboard.connectors.kernel.accounts import configured, pause_file
+from switchboard.connectors.kernel.accounts import pause_file, read_account
 from switchboard.core.channels import email
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.domain.errors import ConfigurationError
@@ -45,6 +45,6 @@ def is_full(settings: Settings, *, more: int) -> bool:
 def _is_connected(file: Path) -> bool:
     """Whether something has to connect this account: not if it is invalid or paused, or only gets webhooks."""
     try:
-        return not pause_file(file).exists() and configured(file, read_ours).manifest.connects
+        return not pause_file(file).exists() and read_account(file, read_ours).manifest.connects
     except ConfigurationError:
         return False

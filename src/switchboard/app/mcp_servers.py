@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from switchboard.app.access import OPERATOR, Action, Principal
-from switchboard.core.mcp_tools import MOST_SCHEMAS, pinned, size_of, tool_name, unusable
+from switchboard.core.mcp_tools import MOST_SCHEMAS, pin_tool, size_of, tool_name, unusable
 from switchboard.core.text.words import offer, or_list
 from switchboard.domain.errors import ConfigurationError, Conflict, NotFound
 from switchboard.domain.routing import Team
@@ -102,7 +102,7 @@ class McpServerCheck(Struct, frozen=True):
 def _to_accept(listed: Sequence[ListedTool], kept: Sequence[mcp_tools.KeptTool]) -> set[str]:
     """The tools that are new, or changed since they were accepted."""
     good = {one.tool: one.accepted_mark for one in kept if one.state in {"accepted", "gone"}}
-    other = {one.name for one in listed if kept and good.get(one.name) != pinned(one).mark}
+    other = {one.name for one in listed if kept and good.get(one.name) != pin_tool(one).mark}
     return other | {one.tool for one in kept if one.state in {"new", "changed"}}
 
 

@@ -15,7 +15,7 @@ import structlog
 
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
-from switchboard.connectors.kernel.accounts import declared
+from switchboard.connectors.kernel.accounts import read_declarations
 from switchboard.core.people.strangers import Policy
 from switchboard.domain.errors import ConfigurationError
 
@@ -64,7 +64,7 @@ class Policies(Mapping[tuple[str, str], Policy]):
             self.look()
 
     def _take(self, file: Path) -> None:
-        found = declared(file, read_ours)
+        found = read_declarations(file, read_ours)
         if found.endpoint is not None and found.strangers is not None:
             channel, _, endpoint = found.endpoint.partition("/")
             self._found[channel, endpoint] = found.strangers

@@ -132,7 +132,9 @@ class RemoteAgentService:
         if endpoint is None or endpoint == known.in_use or by_operator:
             return replace(said, endpoint=None)
         if member.options.get("announces_endpoint") is not True:
-            await self._access.record_refusal(caller, BEAT, {"system_id": member.system_id, "endpoint": _host_of(endpoint)})
+            await self._access.record_refusal(
+                caller, BEAT, {"system_id": member.system_id, "endpoint": _host_of(endpoint)}
+            )
             raise Forbidden(
                 f"{member.system_id} may not announce its endpoint: an operator may change its endpoint, or "
                 "its team file "

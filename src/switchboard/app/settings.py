@@ -25,7 +25,7 @@ from switchboard.core.people.strangers import Policy
 from switchboard.core.policy.budget import Cap, SenderCaps
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.schedules import Schedule, parse_window
-from switchboard.core.text.problems import shown, wrong
+from switchboard.core.text.problems import abbreviate_value, wrong
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.embedded.sizes import Size
@@ -202,7 +202,9 @@ class ScheduleSettings(_Group):
         try:
             zone = ZoneInfo(self.zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"there is no time zone {shown(self.zone)}; write one such as Europe/Berlin") from None
+            raise ValueError(
+                f"there is no time zone {abbreviate_value(self.zone)}; write one such as Europe/Berlin"
+            ) from None
         return Schedule(name, zone, tuple(map(parse_window, self.windows)))
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
-from switchboard.cli.messages.talk import described
+from switchboard.cli.messages.talk import describe_file
 from switchboard.cli.output import Cursor, Json, clean, details, one_line, show, show_page, state, table, when
 from switchboard.cli.saving import save_file
 from switchboard.core.files.reply_files import reply_name
@@ -55,7 +55,7 @@ def show_reply(outbox_id: OutboxId) -> None:
     rows += [("created", when(reply["created_at"])), ("settled", when(reply["settled_at"]))]
     rows += [("attempt", _attempt(one)) for one in reply["receipts"]]
     rows += [("part", _part(one)) for one in reply["parts"]]
-    rows += [("file", described(one)) for one in reply.get("files", ())]
+    rows += [("file", describe_file(one)) for one in reply.get("files", ())]
     show(reply, details(rows), Text("\n" + clean(reply["text"])))
 
 

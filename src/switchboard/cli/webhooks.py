@@ -16,7 +16,7 @@ import typer
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import load_settings
 from switchboard.cli.output import clean, show
-from switchboard.connectors.kernel.accounts import Configured, configured
+from switchboard.connectors.kernel.accounts import Configured, read_account
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
@@ -34,7 +34,7 @@ def try_mapping(
 ) -> None:
     """Show the message that a webhook would become. Nothing is submitted, and no signature is needed."""
     settings = load_settings()
-    account = configured(settings.channels_dir / f"{name}.toml", read_ours)
+    account = read_account(settings.channels_dir / f"{name}.toml", read_ours)
     hook = _hook(account)
     if hook is None:
         raise InvalidInput(f"the account {name!r} takes no webhooks")

@@ -66,13 +66,13 @@ class _Faults(list[str]):
         self.left -= 1 + compared // _AT_ONCE
         return self.left >= 0
 
-    def meant(self, schema: Mapping[str, object]) -> Mapping[str, object] | None:
+    def resolve_schema(self, schema: Mapping[str, object]) -> Mapping[str, object] | None:
         """The schema that a reference means; None if there is none."""
-        target = referred(self.schema, schema.get("$ref")) if self.may() else None
+        target = resolve_reference(self.schema, schema.get("$ref")) if self.may() else None
         return target if isinstance(target, dict) else None
 
 
-def referred(schema: Mapping[str, object], reference: object) -> object:
+def resolve_reference(schema: Mapping[str, object], reference: object) -> object:
     """The part of a schema that a reference within it names; None if it names none."""
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return schema if reference == "#" else None
@@ -89,7 +89,7 @@ def referred(schema: Mapping[str, object], reference: object) -> object:
 
 def _check_all(value: Mapping[str, object], schema: Mapping[str, object], prefix: str, found: _Faults) -> None:
     """An object by its schema, and by the one that this refers to."""
-    if "$ref" in schema and (target := found.meant(schema)) is not None:
+    if "$ref" in schema and (target := found.resolve_schema(schema)) is not None:
         _check_all(value, target, prefix, found)
     _object(value, schema, prefix, found)
 
@@ -100,10 +100,10 @@ def _check_all(value: Mapping[str, object], schema: Mapping[str, object], prefix
 def _check(value: object, schema: object, name: str, found: _Faults) -> None:
     if not isinstance(schema, dict) or not found.may():
         return
-    if "$ref" in schema and (target := found.meant(schema)) is not None:
+    if "$ref" in schema and (target := found.resolve_schema(schema)) is not None:
         _check(value, target, name, found)
     if wrong := _type(value, schema):
-        found.append(f"{name} must be {wrong}, not {_shown(value)}")
+        found.append(f"{name} must be {wrong}, not {_abbreviate_value(value)}")
         return
     if not _MORE.isdisjoint(schema):
         _choices(value, schema, name, found)
@@ -153,10 +153,12 @@ def _object(value: Mapping[str, object], schema: Mapping[str, object], prefix: s
 def _choices(value: object, schema: Mapping[str, object], name: str, found: _Faults) -> None:
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(choices, list) and found.may(len(choices)) and value not in choices:
-        found.append(f"{name} must be one of {', '.join(map(_shown, choices))}, not {_shown(value)}")
+        found.append(
+            f"{name} must be one of {', '.join(map(_abbreviate_value, choices))}, not {_abbreviate_value(value)}"
+        )
     either = schema.get("anyOf")
     if isinstance(either, list) and not any(_fits(value, one, name, found) for one in either):
-        found.append(f"{name} is not one of the permitted values: {_shown(value)}")
+        found.append(f"{name} is not one of the permitted values: {_abbreviate_value(value)}")
 
 
 def _fits(value: object, schema: object, name: str, found: _Faults) -> bool:
@@ -167,7 +169,7 @@ def _fits(value: object, schema: object, name: str, found: _Faults) -> bool:
 
 
 def _bounds(value: object, schema: Mapping[str, object], name: str, found: _Faults) -> None:
-    size, unit, least, most = _measured(value)
+    size, unit, least, most = _measure_of(value)
     low, high = schema.get(least), schema.get(most)
     if isinstance(low, _NUMBER) and size is not None and size < low:
         found.append(f"{name} must have at least {low}{unit}, not {size}" if unit else f"{name} must be at least {low}")
@@ -175,7 +177,7 @@ def _bounds(value: object, schema: Mapping[str, object], name: str, found: _Faul
         found.append(f"{name} must have at most {high}{unit}, not {size}" if unit else f"{name} must be at most {high}")
 
 
-def _measured(value: object) -> tuple[int | float | None, str, str, str]:
+def _measure_of(value: object) -> tuple[int | float | None, str, str, str]:
     """The measure that its bounds apply to, its unit, and the keywords for the bounds."""
     if isinstance(value, str):
         return len(value), " characters", "minLength", "maxLength"
@@ -185,6 +187,6 @@ def _measured(value: object) -> tuple[int | float | None, str, str, str]:
     return number, "", "minimum", "maximum"
 
 
-def _shown(value: object) -> str:
+def _abbreviate_value(value: object) -> str:
     text = repr(value) if isinstance(value, str | int | float | bool | None) else type(value).__name__
     return text if len(text) <= 60 else f"{text[:57]}…"

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.arguments import referred
+from switchboard.core.arguments import resolve_reference
 from switchboard.core.text.outside import outside_json
 from switchboard.ports.mcp import ListedTool, PinnedTool
 from switchboard.ports.tools import ToolSpec
@@ -43,13 +43,13 @@ _TWICE: Final = "the server has several tools called {}; give each another name 
 _NOT_AT_THE_TOP: Final = frozenset({"oneOf", "anyOf", "allOf", "not", "enum", "$ref"})
 
 
-def pinned(tool: ListedTool) -> PinnedTool:
+def pin_tool(tool: ListedTool) -> PinnedTool:
     """The tool with its mark, the sha256 of everything that a model sees of it: any change of that changes the mark."""
     said = json.dumps([tool.name, tool.description, tool.parameters], sort_keys=True)
     return PinnedTool(tool, hashlib.sha256(said.encode()).hexdigest())
 
 
-def described(tool: ListedTool) -> str:
+def describe_tool(tool: ListedTool) -> str:
     """The description as a model sees it: whose words they are, and the words as data."""
     return f"A tool of an MCP server, which describes it so: {outside_json(tool.description)}"
 
@@ -93,7 +93,7 @@ def fitting(specs: Iterable[ToolSpec]) -> Iterator[str]:
 
 def size_of(tool: ListedTool) -> int:
     """The bytes that a model sees of the tool."""
-    return _size(tool.name, described(tool), tool.parameters)
+    return _size(tool.name, describe_tool(tool), tool.parameters)
 
 
 def _size(*told: object) -> int:
@@ -138,9 +138,9 @@ def _flaws(schema: Mapping[str, object]) -> Iterator[str]:
             if "$ref" in part.schema:
                 reference = part.schema["$ref"]
                 yield from _wrong_reference(schema, reference, part.within)
-                waiting.append(_Part(referred(schema, reference), part.left, part.within | {str(reference)}))
+                waiting.append(_Part(resolve_reference(schema, reference), part.left, part.within | {str(reference)}))
         elif not isinstance(part.schema, bool):
-            yield f"its schema has {_shown(part.schema)} where a schema belongs"
+            yield f"its schema has {_abbreviate_value(part.schema)} where a schema belongs"
     yield f"its schema has more than {_MOST_PARTS} parts"
 
 
@@ -170,21 +170,21 @@ def _wrong_reference(schema: Mapping[str, object], reference: object, within: fr
         yield f"its schema refers to itself ({shown})"
     elif not str(reference).startswith("#"):
         yield "its schema refers to another document"
-    elif referred(schema, reference) is None:
+    elif resolve_reference(schema, reference) is None:
         yield f"its schema refers to {shown}, which it does not have"
 
 
 def _faults(schema: Mapping[str, object]) -> Iterator[str]:
     for word, valid in _VALID.items():
         if word in schema and not valid(schema[word]):
-            yield f"its schema has an invalid `{word}`: {_shown(schema[word])}"
+            yield f"its schema has an invalid `{word}`: {_abbreviate_value(schema[word])}"
     if schema.get("type") == "array" and not {"items", "prefixItems"} & schema.keys():
         yield "its schema has an array without `items`, which providers refuse"
     if words := _UNREAD & schema.keys():
         yield f"its schema has {', '.join(sorted(words))}, which providers refuse"
 
 
-def _shown(value: object) -> str:
+def _abbreviate_value(value: object) -> str:
     return outside_json(f"{value}"[:80])
 
 

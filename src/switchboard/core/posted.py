@@ -29,7 +29,7 @@ def is_packed(posted: Posted) -> bool:
     return posted.headers.get("content-encoding", "").strip().lower() == "gzip"
 
 
-def unpacked(posted: Posted, most: int) -> Posted:
+def decompress_body(posted: Posted, most: int) -> Posted:
     """The request with its body decompressed. Raises InvalidInput, or TooLarge if that is more than `most` bytes."""
     if not is_packed(posted):
         return posted
@@ -43,7 +43,7 @@ def unpacked(posted: Posted, most: int) -> Posted:
     return replace(posted, body=body)
 
 
-def recorded(account: str, posted: Posted) -> bytes:
+def record_of_request(account: str, posted: Posted) -> bytes:
     """The form kept in quarantine, without the headers that prove who sent it."""
     lines = (f"{name}: {value}" for name, value in posted.headers.items() if not _SECRET.fullmatch(name))
     head = "".join(f"{line}\r\n" for line in (f"POST /hooks/{account}", *lines) if line.isprintable())

@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from switchboard.core.envelope.strict import AsModel
-from switchboard.core.published import published
+from switchboard.core.published import published_schema
 from switchboard.core.text.problems import after, path_of, wrong
 from switchboard.domain.envelope import Attachment, ChatType, Passage, PolicyTier
 from switchboard.domain.errors import InvalidInput
@@ -213,12 +213,12 @@ class RouteResponse(_Heard):
 
 def route_schema() -> JsonObject:
     """The published JSON Schema of `route.v1`."""
-    return published(ROUTE, RouteDocument.model_json_schema())
+    return published_schema(ROUTE, RouteDocument.model_json_schema())
 
 
 def response_schema() -> JsonObject:
     """The published JSON Schema of `route_response.v1`. It cannot express which parts exclude each other."""
-    return published(ROUTE_RESPONSE, RouteResponse.model_json_schema())
+    return published_schema(ROUTE_RESPONSE, RouteResponse.model_json_schema())
 
 
 def read_response(structured: object, texts: Sequence[str]) -> RouteResponse:
@@ -237,14 +237,14 @@ def read_response(structured: object, texts: Sequence[str]) -> RouteResponse:
 
 
 def _objects(structured: object, texts: Sequence[str]) -> Iterator[Mapping[str, object]]:
-    for value in (structured, *map(_decoded, texts)):
+    for value in (structured, *map(_decode_json, texts)):
         inner = value.get("result") if isinstance(value, Mapping) and "schema_version" not in value else None
-        for one in (value, _decoded(inner) if isinstance(inner, str) else inner):
+        for one in (value, _decode_json(inner) if isinstance(inner, str) else inner):
             if isinstance(one, Mapping):
                 yield one
 
 
-def _decoded(text: str) -> object:
+def _decode_json(text: str) -> object:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from switchboard.core.text.lenient import clean, count, items, json_value, mapping, money, plain, string, told
+from switchboard.core.text.lenient import clean, count, items, json_value, mapping, money, plain, string, text_of_error
 from switchboard.domain.llm import Reply, ToolCall, Usage
 
 ARGUMENT_KEYS: Final = ("input", "args", "arguments", "parameters", "params")
@@ -41,7 +41,7 @@ def call_of(raw: Mapping[str, object]) -> ToolCall | None:
         ok=_went_well(inner, result),
         id=next((found for key in _ID_KEYS if (found := string(inner.get(key)))), None),
         server=string(inner.get("server")) or None,
-        malformed=_malformed(inner),
+        malformed=_malformed_arguments(inner),
     )
 
 
@@ -50,7 +50,7 @@ def arguments_of(raw: Mapping[str, object]) -> Mapping[str, object]:
     return next((found for key in ARGUMENT_KEYS if (found := mapping(raw.get(key)))), {})
 
 
-def _malformed(raw: Mapping[str, object]) -> str:
+def _malformed_arguments(raw: Mapping[str, object]) -> str:
     """Arguments as text that is not a JSON object; if missing or `null`, there are no arguments."""
     texts = (text for key in ARGUMENT_KEYS if (text := string(raw.get(key))).strip())
     text = next(texts, "") if not arguments_of(raw) else ""
@@ -121,5 +121,5 @@ def _of_object(value: Mapping[str, object]) -> Reply:
 
 
 def _errors(value: Mapping[str, object]) -> tuple[str, ...]:
-    errors, error = value.get("errors"), told(value.get("error"))
-    return (*map(told, errors if isinstance(errors, list) else ()), *filter(None, [error]))
+    errors, error = value.get("errors"), text_of_error(value.get("error"))
+    return (*map(text_of_error, errors if isinstance(errors, list) else ()), *filter(None, [error]))

@@ -29,7 +29,7 @@ from switchboard.core.classification.history import LIMITS, select_history
 from switchboard.core.classification.judge import is_ours, parse_calls, reconcile, unfit
 from switchboard.core.classification.prompt import AskedMessage, Prompt, route_tool, routing_prompt
 from switchboard.core.classification.result import in_no_part, word_by_word
-from switchboard.core.text.lenient import shown
+from switchboard.core.text.lenient import sanitize_error
 from switchboard.core.text.tokens import asked_tokens, estimate_tokens
 from switchboard.core.uuid7 import uuid7_time
 from switchboard.domain.classification import Candidate, Classification, Utterance
@@ -303,8 +303,8 @@ async def _run_session(ask: AskModels, task: RoutingTask) -> Report:
 def error_text(error: Exception) -> str:
     """The failure for an error raised by a caller's function."""
     if isinstance(error, TimeoutError):
-        return shown(f"the session took too long{f': {error}' if str(error) else ''}")
-    return shown(f"{type(error).__name__}: {error}")
+        return sanitize_error(f"the session took too long{f': {error}' if str(error) else ''}")
+    return sanitize_error(f"{type(error).__name__}: {error}")
 
 
 async def _carried_out(database: Database, session: ClassificationSession, reply: Reply) -> Reply:

@@ -1,7 +1,8 @@
 """A butler hands its message on, to a butler or a team below its own team, and to nobody else.
 
-`turn.py` tells engines the possible recipients (`below`), and obtains the further decision (`decide_next_receiver`). In: the rules
-in force and the name chosen by the butler; out: names, and a `Decision` with its trail. Next: `core/routing/decide.py`.
+`turn.py` tells engines the possible recipients (`below`), and obtains the further decision (`decide_next_receiver`).
+In: the rules in force and the name chosen by the butler; out: names, and a `Decision` with its trail. Next:
+`core/routing/decide.py`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.files.blobs import stored_blob
-from switchboard.core.files.reply_files import ChosenFiles, chosen
+from switchboard.core.files.reply_files import ChosenFiles, choose_files
 from switchboard.core.people.owners import decides_in_chat
 from switchboard.core.policy.retry import OutagePolicy, backoff, outage_pause
 from switchboard.core.text.storable import storable_text
@@ -310,7 +310,7 @@ class TurnLeg:
         """The files that the answer may contain: knowing a hash does not give a butler access to its blob."""
         blobs = {blob for one in answer.attachments if (blob := stored_blob(one)) is not None}
         stored = await sendable(self._database, blobs, work.request_id, work.system_id) if blobs else {}
-        return chosen(answer.attachments, stored, self._limits.files)
+        return choose_files(answer.attachments, stored, self._limits.files)
 
     async def _history_addition(
         self, turn: Turn, entries: tuple[Entry, ...], remembered: tuple[OwnWords, ...] = ()

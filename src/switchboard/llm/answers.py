@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import structs
 
 from switchboard.core.replies import call_of
-from switchboard.core.text.lenient import block_text, clean, count, items, json_value, mapping, shown, string
+from switchboard.core.text.lenient import block_text, clean, count, items, json_value, mapping, sanitize_error, string
 from switchboard.domain.llm import ModelFailure, Reply, Request, ToolCall, Usage
 from switchboard.llm.call_form import unwrap_reply
 from switchboard.llm.json_form import calls_described
@@ -146,7 +146,7 @@ def _check_end(reply: Reply, refusal: str, *, whole: bool) -> None:
         # write, so it is no reason to mistrust the model for other messages.
         raise ModelFailure("garbage", "the answer was cut off at its limit", alive=True, reply=reply)
     if reply.stop_reason == "refused" or (refusal and not reply.calls):
-        raise ModelFailure("refused", shown(refusal) or "the provider's filter ended the answer", reply=reply)
+        raise ModelFailure("refused", sanitize_error(refusal) or "the provider's filter ended the answer", reply=reply)
 
 
 def _reset_call(call: ToolCall, request: Request) -> ToolCall:

@@ -3,8 +3,8 @@
 `bodies.py` calls `asked_in_form` for the request: the tools are named in the system prompt, and the answer is one JSON
 object, `{"text": …}` or `{"calls": [{"name": …, "arguments": …}]}`, for which a JSON Schema is sent as well if the
 server accepts one. Earlier calls and their results are written in the same form. `api.py` streams the text of such an
-answer through a `FormListener`; `answers.py` calls `unwrap_reply` for the whole. An answer in no such form stays as it is:
-`text_calls.py` reads what else models write. A forced tool has the form of `json_form.py`.
+answer through a `FormListener`; `answers.py` calls `unwrap_reply` for the whole. An answer in no such form stays as it
+is: `text_calls.py` reads what else models write. A forced tool has the form of `json_form.py`.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from switchboard.core.replies import is_call_of
-from switchboard.core.text.lenient import block_text, items, json_value, mapping, shown
+from switchboard.core.text.lenient import block_text, items, json_value, mapping, sanitize_error
 from switchboard.domain.llm import FailureKind, ModelFailure, OnDelta, Reply, Request, ToolCall, ToolServer
 from switchboard.llm.commands import PROGRAMS, CliCommand, Way, command_for, headers_of
 from switchboard.llm.outputs import read_output
@@ -244,4 +244,4 @@ def cause(kind: CliKind, reply: Reply, ended: ProgramExit) -> ModelFailure:
 
 def short(text: str) -> str:
     """The beginning of a program's output, for a message."""
-    return shown(text)[:300]
+    return sanitize_error(text)[:300]

@@ -1,8 +1,8 @@
 """A forced tool for models that call tools unreliably: asks for its arguments as JSON, which stands for the call.
 
 A tool that is called once is asked for as the object that it takes, any other as a list of calls. `bodies.py` calls
-`json_form` for the request to a model with `profile = "local"`; `answers.py` calls `calls_described` for the calls in its
-text. Pure. With both a grammar and tools in a request, small models call nothing, so the tool is omitted.
+`json_form` for the request to a model with `profile = "local"`; `answers.py` calls `calls_described` for the calls in
+its text. Pure. With both a grammar and tools in a request, small models call nothing, so the tool is omitted.
 """
 
 from __future__ import annotations

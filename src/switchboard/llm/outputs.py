@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from switchboard.core.text.lenient import block_text, count, items, json_value, mapping, money, string, told
+from switchboard.core.text.lenient import block_text, count, items, json_value, mapping, money, string, text_of_error
 from switchboard.domain.llm import NO_USAGE, Reply, ToolCall, Usage
 from switchboard.llm.answers import anthropic_usage
 from switchboard.llm.port import CliKind
@@ -96,7 +96,7 @@ class _Session:
             self.calls[string(call_id)] = replace(call, result=result, ok=ok)
 
     def error(self, value: object, fallback: str) -> None:
-        self.errors.append(told(value) or fallback)
+        self.errors.append(text_of_error(value) or fallback)
 
     def reply(self) -> Reply:
         calls, errors = tuple(self.calls.values()), tuple(self.errors)
@@ -211,7 +211,7 @@ def _codex_result(item: Line) -> tuple[bool, object]:
     result = mapping(item.get("result"))
     refused = result.get("is_error") is True or result.get("isError") is True
     if item.get("status") != "completed" or item.get("error") or refused:
-        return False, told(item.get("error")) or block_text(result.get("content"))
+        return False, text_of_error(item.get("error")) or block_text(result.get("content"))
     structured = result.get("structured_content")
     return True, structured if structured is not None else block_text(result.get("content"))
 
@@ -237,7 +237,7 @@ def _gemini_tool(session: _Session, kind: str, line: Line) -> None:
         session.call(ToolCall(name, mapping(line.get("parameters")), id=string(line.get("tool_id")) or None))
     elif kind == "tool_result":
         ok = line.get("status") == "success"
-        session.result(line.get("tool_id"), line.get("output") or told(line.get("error")), ok=ok)
+        session.result(line.get("tool_id"), line.get("output") or text_of_error(line.get("error")), ok=ok)
 
 
 def _gemini_end(session: _Session, line: Line) -> None:
@@ -264,7 +264,7 @@ def _opencode_call(session: _Session, part: Line) -> None:
     state = mapping(part.get("state"))
     status = string(state.get("status"))
     ok = True if status == "completed" else False if status in _FAILED_STATES else None
-    result = state.get("output") if ok else told(state.get("error")) or None
+    result = state.get("output") if ok else text_of_error(state.get("error")) or None
     if tool := string(part.get("tool")):
         session.call(ToolCall(tool, mapping(state.get("input")), result, ok, string(part.get("callID")) or None))
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import httpx2
 
-from switchboard.core.text.lenient import count, items, json_value, mapping, shown, string, told
+from switchboard.core.text.lenient import count, items, json_value, mapping, sanitize_error, string, text_of_error
 from switchboard.core.text.visible import visible
 from switchboard.domain.llm import FailureKind, ModelFailure
 from switchboard.transport.signed_post import retry_after
@@ -190,8 +190,8 @@ def _error_in_body(body: str) -> str:
     document = json_value(body)
     error = mapping(document).get("error", document)
     code = string(mapping(error).get("code")) or string(mapping(error).get("type"))
-    text = told(error if error is not None else body[:500])
-    return f"{text} ({shown(code)})"[:500] if code else text
+    text = text_of_error(error if error is not None else body[:500])
+    return f"{text} ({sanitize_error(code)})"[:500] if code else text
 
 
 def broken_failure(error: BaseException) -> ModelFailure:
@@ -199,7 +199,7 @@ def broken_failure(error: BaseException) -> ModelFailure:
     chain = list(_causes(error))
     too_much = next((one for one in chain if isinstance(one, _TooMuch)), None)
     if too_much is not None:
-        return ModelFailure("garbage", shown(str(too_much)))
+        return ModelFailure("garbage", sanitize_error(str(too_much)))
     if any(isinstance(one, httpx2.TimeoutException) for one in chain):
         return ModelFailure("timeout", f"no connection within {_CONNECT_S:g} s", overloaded=True)
     if any(isinstance(one, httpx2.UnsupportedProtocol | httpx2.InvalidURL) for one in chain):
@@ -213,7 +213,7 @@ def _why_broken(error: BaseException) -> str:
         return "its host is not known"
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno).lower()
-    return shown(str(error)) or "the connection broke off"
+    return sanitize_error(str(error)) or "the connection broke off"
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:

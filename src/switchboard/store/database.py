@@ -475,8 +475,8 @@ class _OneConnection(Database):
 class ForeignDatabase(Database):
     """The same over another program's pool, whose settings and codecs stay unchanged.
 
-    Each use of a connection is one transaction with our search path. JSON may come as text, see `decode_json`. Connections
-    outside the pool (`dedicated_connection`) are not available.
+    Each use of a connection is one transaction with our search path. JSON may come as text, see `decode_json`.
+    Connections outside the pool (`dedicated_connection`) are not available.
     """
 
     def __init__(self, pool: asyncpg.Pool, isolation: Literal["read_committed", "repeatable_read"]) -> None:

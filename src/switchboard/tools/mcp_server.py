@@ -18,7 +18,7 @@ from uuid import UUID
 
 import structlog
 
-from switchboard.core.mcp_tools import pinned
+from switchboard.core.mcp_tools import pin_tool
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool, PinnedTool, Pins
@@ -202,7 +202,7 @@ class McpServer:
             await self._note_failure(failure)
             raise
         names = Counter(tool.name for tool in tools)
-        found = [pinned(tool) for tool in tools if names[tool.name] == 1]  # a duplicate name would be ambiguous
+        found = [pin_tool(tool) for tool in tools if names[tool.name] == 1]  # a duplicate name would be ambiguous
         await self._pins.seen(self.spec.name, found)
         running.marks, running.listed = {one.tool.name: one.mark for one in found}, monotonic()
         self._failures = 0

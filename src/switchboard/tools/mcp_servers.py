@@ -13,7 +13,7 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.core.mcp_tools import described, server_of, tool_name, unusable
+from switchboard.core.mcp_tools import describe_tool, server_of, tool_name, unusable
 from switchboard.core.text.outside import FOLLOWS
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
@@ -104,5 +104,5 @@ class McpServers:
 def _tool(server: McpServer, one: PinnedTool) -> McpTool:
     declared = server.spec.tools.get(one.tool.name, _UNDECLARED)
     name = tool_name(server.spec.name, declared.name or one.tool.name)
-    spec = ToolSpec(name, described(one.tool), one.tool.parameters, declared.effect, declared.risk)
+    spec = ToolSpec(name, describe_tool(one.tool), one.tool.parameters, declared.effect, declared.risk)
     return McpTool(server, one, replace(spec, reach="harmless") if declared.risk == "low" else spec)

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 import httpx2
 
-from switchboard.core.text.lenient import items, json_value, mapping, shown, string
+from switchboard.core.text.lenient import items, json_value, mapping, sanitize_error, string
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.search import FoundPage, SearchFailure
@@ -142,4 +142,4 @@ def _silent(document: JsonMapping) -> Iterator[str]:
     engines = document.get("unresponsive_engines")
     for one in engines if isinstance(engines, list) else ():
         if isinstance(one, list):
-            yield shown(": ".join(map(string, one)))
+            yield sanitize_error(": ".join(map(string, one)))

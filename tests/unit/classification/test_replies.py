@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.replies import ARGUMENT_KEYS, call_of, reply_of
-from switchboard.core.text.lenient import clean, told
+from switchboard.core.text.lenient import clean, text_of_error
 from switchboard.domain.llm import Reply, ToolCall, Usage
 from tests.strategies import json_values
 
@@ -116,4 +116,4 @@ def test_what_is_cleaned_can_be_stored(value: Any) -> None:
     ],
 )
 def test_what_an_error_says(error: object, text: str) -> None:
-    assert told(error) == text
+    assert text_of_error(error) == text

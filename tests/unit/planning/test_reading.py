@@ -13,7 +13,7 @@ from switchboard.core.planning.check import steps_faults
 from switchboard.core.planning.form import route_tool
 from switchboard.core.planning.ladder import Retry, SettledDecision, Templates, settle, settle_review
 from switchboard.core.planning.read import Faulty, read_decision, steps_of
-from switchboard.core.text.mending import NotJsonError, mended
+from switchboard.core.text.mending import NotJsonError, parse_mended
 from switchboard.core.text.model_json import FoundObject, NoObject, read_object
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import ChatMessage, Reply, Request, ToolCall
@@ -148,8 +148,8 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_of_json_that_is_right_nothing_is_mended(value: object) -> None:
-    assert mended(json.dumps(value) + " ") == value
-    assert mended(json.dumps(value, ensure_ascii=False, indent=1) + "\n") == value
+    assert parse_mended(json.dumps(value) + " ") == value
+    assert parse_mended(json.dumps(value, ensure_ascii=False, indent=1) + "\n") == value
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers() | st.lists(st.text(max_size=3), max_size=2), max_size=3))
@@ -157,7 +157,7 @@ def test_no_beginning_of_an_object_is_an_object(value: JsonObject) -> None:
     text = json.dumps(value)
     for cut in range(len(text)):
         with pytest.raises(NotJsonError):
-            mended(text[:cut])
+            parse_mended(text[:cut])
 
 
 @given(st.integers(0, 2**64).map(Random))

@@ -131,7 +131,10 @@ class Carrier(Struct, frozen=True):
         self.caller.learn(self._urls_from_searches(plan))
 
         async def act(key: UUID) -> JsonObject:
-            if decided is not None and (why := await self.people.check_approval(tool, call_of(step), decided)) is not None:
+            if (
+                decided is not None
+                and (why := await self.people.check_approval(tool, call_of(step), decided)) is not None
+            ):
                 raise StepFailed({"why": why})
             began = monotonic()
             outcome = await self._call_with_retries(tool, step, key, approved=decided is not None)

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from switchboard.agents.delivery import EngineOptions
-from switchboard.core.text.problems import shown
+from switchboard.core.text.problems import abbreviate_value
 from switchboard.ports.tools import QUOTA, AfterForeign, Audience
 
 
@@ -56,7 +56,9 @@ class TurnOptions(EngineOptions):
         try:
             ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"there is no time zone {shown(zone)}; write one such as Europe/Berlin") from None
+            raise ValueError(
+                f"there is no time zone {abbreviate_value(zone)}; write one such as Europe/Berlin"
+            ) from None
         return zone
 
     @model_validator(mode="after")

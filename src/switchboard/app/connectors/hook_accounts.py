@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from switchboard.app.access import Principal
 from switchboard.app.ownership import read_ours
-from switchboard.connectors.kernel.accounts import Configured, configured, pause_file
+from switchboard.connectors.kernel.accounts import Configured, pause_file, read_account
 from switchboard.domain.errors import ConfigurationError, NotFound, Unavailable
 from switchboard.ports.connector import Hook
 
@@ -74,7 +74,7 @@ class HookAccounts:
     def _read(self, file: Path, before: HookAccount | None) -> HookAccount:
         until = self._clock() + _FRESH_S
         try:
-            account = configured(file, read_ours)
+            account = read_account(file, read_ours)
         except ConfigurationError as error:
             log.warning("the file of an account cannot be used", account=file.stem, why=error.message)
             if before is None:

@@ -25,8 +25,8 @@ from switchboard.app.connectors.hook_accounts import HookAccount, HookAccounts
 from switchboard.app.connectors.posted import PostedService
 from switchboard.app.connectors.quarantine import MAX_RAW, BadEvent, QuarantineService
 from switchboard.app.messages.intake import Accepted, Intake, Terms
-from switchboard.connectors.kernel.intake import Handling, LeftOut, prepared
-from switchboard.core.posted import Network, client_of, is_packed, read_record, recorded, unpacked
+from switchboard.connectors.kernel.intake import Handling, LeftOut, prepare_envelope
+from switchboard.core.posted import Network, client_of, decompress_body, is_packed, read_record, record_of_request
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput, Overloaded, TooLarge, Unauthenticated
 from switchboard.ports.connector import Inbound, Posted, Unreadable
@@ -177,7 +177,7 @@ class HookService:
                 log.warning("a webhook cannot be read", account=account.name, why=read.reason)
                 raise read.refusal
             return await self._set_aside(account, posted, read.event_id, read.reason)
-        envelope = prepared(read, handling, datetime.now(UTC))
+        envelope = prepare_envelope(read, handling, datetime.now(UTC))
         if isinstance(envelope, LeftOut):
             return HookResult("ignored")
         try:
@@ -201,7 +201,7 @@ class HookService:
         return await self._intake.message(caller, msgspec.json.encode(_without_raw(envelope)), terms=terms)
 
     async def _set_aside(self, account: HookAccount, posted: Posted, event_id: str, reason: str) -> HookResult:
-        channel, raw = account.configured.manifest.channel, recorded(account.name, posted)
+        channel, raw = account.configured.manifest.channel, record_of_request(account.name, posted)
         event = BadEvent(channel, account.hook.endpoint, event_id, reason[:4000], raw)
         put = await self._quarantine.put(account.caller, event)
         log.warning("a webhook is in quarantine", account=account.name, event_id=event_id, why=reason)
@@ -234,7 +234,7 @@ async def _read(account: HookAccount, posted: Posted) -> Inbound | Unreadable:
 
 def _unpack_and_verify(account: HookAccount, posted: Posted) -> tuple[Posted, str | None]:
     """The decompressed body, and why it is not verified: signatures are made before or after compression."""
-    plain, now = unpacked(posted, MAX_RAW), datetime.now(UTC)
+    plain, now = decompress_body(posted, MAX_RAW), datetime.now(UTC)
     why = account.hook.verify(account.configured.account, posted, now)
     if why is not None and plain is not posted:
         why = account.hook.verify(account.configured.account, plain, now)

@@ -26,7 +26,7 @@ from switchboard.app.database import existing_database
 from switchboard.app.models.dispatcher import StoredSpending
 from switchboard.app.models.process import butlers_of
 from switchboard.app.settings import ModelSettings, Settings
-from switchboard.core.classification.judge import accepted, parse_calls, unfit
+from switchboard.core.classification.judge import accept_pending_calls, parse_calls, unfit
 from switchboard.core.classification.prompt import AskedMessage, route_tool, routing_prompt
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
@@ -467,7 +467,7 @@ def _describe_attempt(model: ModelSettings, attempt: ModelAttempt, reply: Reply 
 def _names_in_reply(reply: Reply | None) -> tuple[str, ...]:
     if reply is None:
         return ()
-    return tuple(part.butler for part in parse_calls(accepted(reply), _CANDIDATES).routed)
+    return tuple(part.butler for part in parse_calls(accept_pending_calls(reply), _CANDIDATES).routed)
 
 
 def _failed_test(model: ModelSettings, outcome: str, detail: str, remedy: str) -> Tried:

@@ -35,9 +35,9 @@ from switchboard.cli.output import (
 from switchboard.cli.output import show as print_found
 from switchboard.cli.output import state as in_colour
 from switchboard.connectors.kernel.accounts import (
-    configured,
-    declared,
     pause_file,
+    read_account,
+    read_declarations,
 )
 from switchboard.connectors.kernel.pausing import pause_account, paused_account
 from switchboard.core.people.strangers import Policy
@@ -139,7 +139,7 @@ def add(  # noqa: PLR0913 - the options of a command
 def check(name: Name) -> None:
     """Sign in to the platform with the account's secret, and say who it belongs to."""
     settings = load_settings()
-    account = configured(_find_account_file(settings, name), read_ours, settings.public_url)
+    account = read_account(_find_account_file(settings, name), read_ours, settings.public_url)
     identity = asyncio.run(signed_in(account.manifest, account.account))
     endpoint = f"{account.manifest.channel}/{identity.endpoint}"
     if account.endpoint not in {None, identity.endpoint}:
@@ -205,7 +205,7 @@ async def _revoke_token(client: Client, settings: Settings, name: str) -> None:
 def _files_of(settings: Settings, file: Path) -> list[Path]:
     """The files written by `add`, the account's own first; a secret elsewhere is not ours to remove."""
     try:
-        secrets = [one for one in declared(file, read_ours).secret_files if one.parent == file.parent]
+        secrets = [one for one in read_declarations(file, read_ours).secret_files if one.parent == file.parent]
     except ConfigurationError:
         secrets = []
     mine = [one for one in secrets if one.name.startswith(f"{file.stem}.")]

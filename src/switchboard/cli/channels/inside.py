@@ -19,7 +19,7 @@ from switchboard.app.whereabouts import OPERATOR_FILE
 from switchboard.cli.channels.account import connect_account
 from switchboard.cli.channels.watching import is_there
 from switchboard.cli.client import ServerPlace, require_here
-from switchboard.connectors.kernel.accounts import configured
+from switchboard.connectors.kernel.accounts import read_account
 from switchboard.domain.errors import SwitchboardError
 from switchboard.tasks import refuse_exit
 
@@ -30,7 +30,7 @@ async def serve_inside(settings: Settings, file: Path, url: str, stop: asyncio.E
     """Serve the account of this file until `stop`; whatever it ends with, it begins again after a growing pause."""
 
     async def serve() -> int:
-        account = configured(file, read_ours, settings.public_url)
+        account = read_account(file, read_ours, settings.public_url)
         token_file = settings.data_dir / OPERATOR_FILE
         require_here(url, token_file)
         place = ServerPlace(url, read_ours(token_file).strip(), "")

@@ -19,7 +19,7 @@ from switchboard.cli.channels.served import served_accounts
 from switchboard.cli.channels.tokens import token_file
 from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Json, NoServer, clean, errors, out, program, when
-from switchboard.connectors.kernel.accounts import Declared, configured, declared, manifest_of, pause_file
+from switchboard.connectors.kernel.accounts import Declared, manifest_of, pause_file, read_account, read_declarations
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.strangers import owner_by_code_mistake
 from switchboard.domain.errors import ConfigurationError
@@ -37,7 +37,7 @@ def known_accounts(settings: Settings) -> Mapping[str, Declared]:
     found = {}
     for file in sorted(settings.channels_dir.glob("*.toml")):
         try:
-            found[file.stem] = declared(file, read_ours)
+            found[file.stem] = read_declarations(file, read_ours)
         except ConfigurationError as error:
             errors().print(clean(error.message), style="yellow", soft_wrap=True)
     return found
@@ -98,9 +98,9 @@ def _read_configuration(settings: Settings, file: Path, served: str | None) -> t
     """Channel and account of a file, and what is wrong with it. `served`: the account of its token."""
     channel, account = (served or "").partition("/")[0], served
     try:
-        said = declared(file, read_ours)
+        said = read_declarations(file, read_ours)
         channel, account = said.channel, said.endpoint or account or _last_endpoint(settings, file.stem, said.channel)
-        configured(file, read_ours)
+        read_account(file, read_ours)
     except ConfigurationError as error:
         return channel, account, error.message
     return channel, account, None

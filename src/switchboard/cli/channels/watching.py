@@ -17,7 +17,7 @@ import structlog
 
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import TOO_MANY_INSIDE
-from switchboard.connectors.kernel.accounts import configured, declared, pause_file
+from switchboard.connectors.kernel.accounts import pause_file, read_account, read_declarations
 from switchboard.domain.errors import ConfigurationError
 from switchboard.tasks import wait_at_most
 
@@ -63,8 +63,8 @@ class _Served:
         if seen == self._seen and not self._has_broken() and (full or not self._refused):
             return
         try:
-            files = declared(file, read_ours).secret_files
-            connects = configured(file, read_ours).manifest.connects
+            files = read_declarations(file, read_ours).secret_files
+            connects = read_account(file, read_ours).manifest.connects
         except ConfigurationError as error:
             self._seen, self._refused = seen, False
             kept = "it runs on as it was" if self.runs() else "it is not connected"

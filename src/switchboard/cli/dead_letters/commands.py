@@ -19,7 +19,7 @@ from switchboard.cli.ids import ask_about, check_id, resolve_id
 from switchboard.cli.names import butler, targets
 from switchboard.cli.output import FAILED, OK, Cursor, Json, exit_unless_ok, show, show_page
 from switchboard.cli.rules.options import moment, pairs, reason_for, said_or_asked
-from switchboard.cli.rules.views import counted
+from switchboard.cli.rules.views import count_with_noun
 from switchboard.domain.json_values import JsonMapping, JsonObject
 
 app = typer.Typer(
@@ -262,7 +262,7 @@ def _confirm_bulk(work: _Many) -> None:
         raise typer.BadParameter("not a terminal: pass --yes, or --dry-run to look first", param_hint="--yes")
     look = {**work.body, "dry_run": True, "limit": 1}
     matched = ask(lambda client: client.post("/v1/dead-letters/bulk", look))["matched"]
-    if matched and not typer.confirm(f"{work.verb} {counted(matched, 'dead letter')}?", err=True):
+    if matched and not typer.confirm(f"{work.verb} {count_with_noun(matched, 'dead letter')}?", err=True):
         raise typer.Exit(FAILED)
 
 

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from switchboard.cli.output import Json, clean, errors, one_line, out, state, table, when
-from switchboard.cli.rules.views import counted, print_edit
+from switchboard.cli.rules.views import count_with_noun, print_edit
 from switchboard.domain.json_values import JsonMapping
 
 _NAMES: Final = {
@@ -100,7 +100,7 @@ def print_outcome(outcome: Json, done: str) -> None:
     failed = outcome["failed"]
     would = "would be " if outcome["dry_run"] else ""
     rest = f"; {len(failed):,} {'stays' if len(failed) == 1 else 'stay'} pending" if failed else ""
-    out().print(f"{would}{done}: {outcome['done']:,} of {counted(outcome['matched'], 'dead letter')}{rest}")
+    out().print(f"{would}{done}: {outcome['done']:,} of {count_with_noun(outcome['matched'], 'dead letter')}{rest}")
     for dead_letter in outcome.get("would", ())[:_SHOWN]:
         out().print(f"  {dead_letter['dead_letter_id']} → {clean(', '.join(dead_letter['to']))}", soft_wrap=True)
     _print_more(len(outcome.get("would", ())))

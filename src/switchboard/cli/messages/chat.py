@@ -24,7 +24,7 @@ from switchboard.cli.client import ServerPlace, find_server
 from switchboard.cli.messages.exchange import ChatLine, Exchange
 from switchboard.cli.messages.keyboard import Keyboard
 from switchboard.cli.messages.screen import screen
-from switchboard.cli.messages.talk import MessageProgress, conclude, local_endpoint, local_user, new_id, written
+from switchboard.cli.messages.talk import MessageProgress, conclude, local_endpoint, local_user, new_id, require_text
 from switchboard.cli.output import FAILED, OK, Json, errors, exit_unless_ok
 from switchboard.domain.errors import InvalidInput, Overloaded
 
@@ -59,7 +59,7 @@ def chat(
     place = find_server(find_whereabouts())
     talk = _Talk(place=place, speaker=_speaker(place, endpoint), thread=thread or new_id(), wait=wait)
     if once is not None:
-        exit_unless_ok(talk.exchange([written(once)]))
+        exit_unless_ok(talk.exchange([require_text(once)]))
     elif sys.stdin.isatty():
         errors().print(f"thread {talk.thread}; /stop ends an answer, Ctrl-D the chat, /help says more", style="dim")
         keyboard = Keyboard(talk.thread, [])

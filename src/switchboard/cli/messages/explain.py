@@ -20,12 +20,12 @@ from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.importing.sources import is_mail
 from switchboard.cli.messages.files import attachment_line
-from switchboard.cli.messages.talk import described
+from switchboard.cli.messages.talk import describe_file
 from switchboard.cli.models.views import attempt_line, dollars
 from switchboard.cli.output import Json, clean, one_line, show, state, when
 from switchboard.cli.reading import read_bytes, read_object
 from switchboard.cli.rules.options import pairs
-from switchboard.cli.rules.views import counted, pairs_of, receivers_of, targets_of
+from switchboard.cli.rules.views import count_with_noun, pairs_of, receivers_of, targets_of
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.text.outside import outside_json
 from switchboard.core.text.words import or_list
@@ -180,7 +180,7 @@ def _step(branch: Tree, step: Json) -> None:
     team = branch.add(
         _label(f"team {clean(step['team_id'])}", (step["reason"].replace("_", " "), ""), (step["detail"], "dim"))
     )
-    _considered(team, step["considered"] or (), int(step["left_out"]))
+    list_considered_rules(team, step["considered"] or (), int(step["left_out"]))
     for rule in step["nearest"]:
         lacks = clean(rule["failed_filter"]) if rule["failed"] == 1 else f"{rule['failed']} filters"
         team.add(Text().append("≈ nearest: ", style="yellow").append(f"{one_line(rule['name'])}, but for {lacks}"))
@@ -197,7 +197,7 @@ def _step(branch: Tree, step: Json) -> None:
         team.add(Text("→ ", style="bold").append(targets, style="cyan"))
 
 
-def _considered(team: Tree, rules: Sequence[Json], left_out: int) -> None:
+def list_considered_rules(team: Tree, rules: Sequence[Json], left_out: int) -> None:
     """The rules in order of evaluation: at most a few, and the one that fired. Those of other channels share a line."""
     last = rules[-1:] if rules and rules[-1]["fired"] else []
     elsewhere = [rule for rule in rules if rule["failed_filter"] == "channel"]
@@ -211,7 +211,7 @@ def _considered(team: Tree, rules: Sequence[Json], left_out: int) -> None:
 
 def _counted_only(team: Tree, elsewhere: int, more: int) -> None:
     if elsewhere:
-        team.add(Text(f"✗ {counted(elsewhere, 'rule')} of other channels", style="dim"))
+        team.add(Text(f"✗ {count_with_noun(elsewhere, 'rule')} of other channels", style="dim"))
     if more:
         team.add(Text(f"✗ … and {more:,} more that do not match", style="dim"))
 
@@ -246,16 +246,16 @@ def _delivery(tree: Tree, entry: Json) -> None:
         label.append(f"  {clean(delivery['error_class'])}", style="yellow")
     branch = tree.add(label.append(f"  #{delivery['seq']} of {one_line(delivery['lane'])}", style="dim"))
     if offered := entry.get("offered"):
-        branch.add(_offered(offered, delivery["system_id"]))
+        branch.add(list_offered_tools(offered, delivery["system_id"]))
     attempts = {attempt["epoch"]: branch.add(_attempt(attempt)) for attempt in entry["attempts"]}
     for step in entry["steps"]:
         # A step of an unfinished attempt has only the delivery to attach to.
         attempts.get(step["epoch"], branch).add(_journal(step))
     for call in entry.get("refused", ()):
-        branch.add(_refused(call, (entry.get("offered") or {}).get("tools", ())))
+        branch.add(describe_refused_call(call, (entry.get("offered") or {}).get("tools", ())))
 
 
-def _offered(offered: Json, system_id: str) -> Text:
+def list_offered_tools(offered: Json, system_id: str) -> Text:
     """The tools that the model had, and why it had no others."""
     label = _label("tools", (", ".join(offered["tools"]) or "none", "dim"))
     if not offered["by_owner"]:
@@ -263,7 +263,7 @@ def _offered(offered: Json, system_id: str) -> Text:
     return label
 
 
-def _refused(call: Json, offered: Collection[str]) -> Text:
+def describe_refused_call(call: Json, offered: Collection[str]) -> Text:
     if call["said"] is not None:
         why = one_line(call["said"], 300)
     elif call["tool"] in offered:
@@ -287,12 +287,12 @@ def _attempt(attempt: Json) -> Text:
     if attempt["stop_reason"]:
         label.append(f"  stopped: {clean(attempt['stop_reason'])}", style="yellow")
     for used in attempt["usage"] or ():
-        label.append(f"  {one_line(used['model'], 60)} ({_used(used)})", style="dim")
+        label.append(f"  {one_line(used['model'], 60)} ({describe_usage(used)})", style="dim")
     worker = f" by worker {attempt['worker']}" if attempt["worker"] else ""
     return label.append(f"  {when(attempt['finished_at'])}{worker}", style="dim")
 
 
-def _used(used: Json) -> str:
+def describe_usage(used: Json) -> str:
     parts = [f"{used['tokens_in']}+{used['tokens_out']} tokens"]
     if used["tokens_cache_read"] or used["tokens_cache_write"]:
         parts.append(f"cache {used['tokens_cache_read']} read, {used['tokens_cache_write']} written")
@@ -341,7 +341,7 @@ def _reply(tree: Tree, entry: Json) -> None:
     label = _label("reply", (f"of {reply['system_id']}", "cyan")).append("  ").append(state(reply["state"]))
     branch = tree.add(label.append(f"\n“{one_line(reply['text'], 300)}”", style="italic"))
     for file in reply.get("files", ()):
-        branch.add(Text(described(file)))
+        branch.add(Text(describe_file(file)))
     if reply["error"]:
         branch.add(Text(one_line(reply["error"], 300), style="yellow"))
     for receipt in entry["receipts"]:

@@ -64,7 +64,7 @@ def markdown(text: str, speaker: str = "", *, tail: bool = False) -> RenderedBlo
     return RenderedBlock(made, tail)
 
 
-def finished(text: str) -> int:
+def length_of_finished_blocks(text: str) -> int:
     """How many characters of a text are blocks that what is written next will not change.
 
     A block ends with a blank line outside of a code block, if the next line is not indented.

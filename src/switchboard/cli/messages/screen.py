@@ -13,7 +13,7 @@ from typing import Final
 from rich.live_render import LiveRender
 from rich.text import Text
 
-from switchboard.cli.messages.markdown import RenderedBlock, finished, markdown
+from switchboard.cli.messages.markdown import RenderedBlock, length_of_finished_blocks, markdown
 from switchboard.cli.messages.talk import Take, show_files, show_reply
 from switchboard.cli.output import Json, clean, errors, one_line, out, wants_json
 
@@ -101,7 +101,7 @@ class LiveScreen:
         if not text:
             return
         self._erase()
-        if end := finished(text[self._settled :]):
+        if end := length_of_finished_blocks(text[self._settled :]):
             self._console.print(self._block(text[self._settled : self._settled + end]), end="")
             self._console.print()
             self._settled += end

@@ -16,8 +16,8 @@ from switchboard.cli.messages.talk import (
     local_endpoint,
     local_user,
     new_id,
+    require_text,
     submit,
-    written,
 )
 from switchboard.cli.output import OK, errors, exit_unless_ok, show, wants_json
 from switchboard.domain.errors import Unavailable
@@ -55,7 +55,7 @@ def send(  # noqa: PLR0913 - the options of a command
 
 
 def _text(text: str) -> str:
-    return written(sys.stdin.buffer.read().decode(errors="replace") if text == "-" else text)
+    return require_text(sys.stdin.buffer.read().decode(errors="replace") if text == "-" else text)
 
 
 async def _send(client: Client, draft: Draft, wait: float) -> int:

@@ -80,7 +80,7 @@ def new_id() -> str:
     return str(uuid4())
 
 
-def written(text: str) -> str:
+def require_text(text: str) -> str:
     """The text, unless empty. Raises InvalidInput."""
     if not text.strip():
         raise InvalidInput("there is nothing to send: the text is empty", code="empty_message")
@@ -152,12 +152,12 @@ def show_reply(reply: Json) -> None:
 def show_files(reply: Json) -> None:
     """The files of a reply, and how to get them; a server of an earlier release lists none."""
     for file in reply.get("files", ()):
-        out().print(Text(f"  {described(file)}"), soft_wrap=True)
+        out().print(Text(f"  {describe_file(file)}"), soft_wrap=True)
     if reply.get("files"):
         errors().print(Text(f"  switchboard outbox save {reply['outbox_id']}", style="dim"), soft_wrap=True)
 
 
-def described(file: Json) -> str:
+def describe_file(file: Json) -> str:
     """A file of a reply on a line: `report.pdf, application/pdf, 31 MB`."""
     return f"{reply_name(file['filename'])}, {clean(file['media_type'])}, {size_text(file['size_bytes'])}"
 

@@ -18,7 +18,7 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.account import connect_account
 from switchboard.cli.processes.parts import WhenTold, WhileStdin, stop_with_stdin
-from switchboard.connectors.kernel.accounts import Configured, configured, pause_file
+from switchboard.connectors.kernel.accounts import Configured, pause_file, read_account
 from switchboard.connectors.kernel.answers import TokenRefused
 from switchboard.domain.errors import ConfigurationError
 from switchboard.tasks import first_of
@@ -37,7 +37,7 @@ def connect(
     settings = load_settings()
     set_up_logs(settings.log_level)
     file = settings.channels_dir / f"{name}.toml"
-    account = configured(file, read_ours, settings.public_url)
+    account = read_account(file, read_ours, settings.public_url)
     if pause_file(file).exists():
         raise ConfigurationError(f"the account {name!r} is paused; `switchboard channels resume {name}` lets it go on")
     try:

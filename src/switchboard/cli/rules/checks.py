@@ -21,7 +21,7 @@ from switchboard.cli.names import targets
 from switchboard.cli.output import FAILED, OK, Json, clean, errors, exit_unless_ok, one_line, out, show, table
 from switchboard.cli.reading import read_object
 from switchboard.cli.rules.options import File, any_of, read_rules
-from switchboard.cli.rules.views import SEVERITIES, blast_lines, counted, meant_of, receivers_of
+from switchboard.cli.rules.views import SEVERITIES, blast_lines, count_with_noun, meant_of, receivers_of
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.core.routing.rulefile import FORMAT
 from switchboard.domain.errors import InvalidInput, Unavailable
@@ -62,7 +62,7 @@ def print_outcomes(outcomes: JsonMapping) -> None:
             for line in _failure_lines(result):
                 out().print(line, soft_wrap=True)
     passed, failed = int(outcomes["passed"]), int(outcomes["failed"])
-    cases = counted(passed + failed, "case")
+    cases = count_with_noun(passed + failed, "case")
     summary = (
         f"{failed:,} of {cases} failed"
         if failed
@@ -110,7 +110,7 @@ def _print_findings(findings: Sequence[Json], counts: Counter[str]) -> None:
     )
     if findings:
         out().print(table("severity", "team", "rule", "what", rows=rows, keep=("severity", "team", "rule"), wrap=True))
-    said = ", ".join(counted(counts[name], name) for name in order if counts[name])
+    said = ", ".join(count_with_noun(counts[name], name) for name in order if counts[name])
     out().print(said or "no problems found", style="bold" if said else "green")
 
 

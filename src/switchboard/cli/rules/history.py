@@ -20,7 +20,7 @@ from switchboard.cli.output import Cursor, Json, one_line, out, print_json, show
 from switchboard.cli.reading import read_object, render_document, write_document
 from switchboard.cli.rules.checks import print_outcomes
 from switchboard.cli.rules.options import DryRun, File, Reason, read_rules, reason_for
-from switchboard.cli.rules.views import change_lines, counted, show_edit, version_head
+from switchboard.cli.rules.views import change_lines, count_with_noun, show_edit, version_head
 from switchboard.domain.errors import InvalidInput
 
 Expected = Annotated[
@@ -55,7 +55,7 @@ def versions(
 def _count_text(version: Json) -> str:
     """`3 rules`; `teams` if members or teams may also have changed."""
     count = int(version["changes"])
-    words = [counted(count, "rule")] if count else []
+    words = [count_with_noun(count, "rule")] if count else []
     return ", ".join([*words, *(["teams"] if version["teams"] else [])])
 
 
@@ -125,7 +125,9 @@ def export(
         sys.stdout.write(render_document(document))
     else:
         are = "is" if count == 1 else "are"
-        out().print(f"{counted(count, 'rule')} of version {document['version']} {are} in {file}", soft_wrap=True)
+        out().print(
+            f"{count_with_noun(count, 'rule')} of version {document['version']} {are} in {file}", soft_wrap=True
+        )
 
 
 def import_rules(

@@ -54,7 +54,7 @@ def version_head(version: Json) -> Text:
     return Text(f"version {version['version']}", style="bold").append(made, style="not bold default")
 
 
-def counted(number: int, noun: str) -> str:
+def count_with_noun(number: int, noun: str) -> str:
     """`1 rule`, `3,000 rules`."""
     return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
@@ -182,7 +182,7 @@ def blast_lines(blast: Json | None, *, period: str = "of the last day", dry_run:
         yield Text("the effect on stored messages could not be computed", style="dim")
         return
     looked_at, changed = int(blast["looked_at"]), int(blast["changed"])
-    messages = f"{counted(looked_at, 'message')} {period}".strip()
+    messages = f"{count_with_noun(looked_at, 'message')} {period}".strip()
     if not looked_at:
         yield Text(f"there are no{messages.removeprefix('0')} to compare with", style="dim")
         return
@@ -223,7 +223,7 @@ def print_edit(answer: Json, changes: Sequence[Json], *, dry_run: bool) -> None:
 def _edit_head(answer: Json, changes: Sequence[Json], *, dry_run: bool) -> Text:
     if not changes:
         return Text(f"nothing to change; version {answer['version']} stays in force")
-    count = counted(int(answer.get("changed", len(changes))), "rule")
+    count = count_with_noun(int(answer.get("changed", len(changes))), "rule")
     if dry_run:
         return Text(f"dry run: nothing is written; it would change {count}:", style="bold yellow")
     return Text(f"version {answer['version']} is in force; {count} changed:", style="bold")

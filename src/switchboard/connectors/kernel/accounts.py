@@ -78,12 +78,12 @@ class Declared(Struct, frozen=True):
     secret_files: tuple[Path, ...]
 
 
-def configured(file: Path, read: ReadFile, public_url: str | None = None) -> Configured:
+def read_account(file: Path, read: ReadFile, public_url: str | None = None) -> Configured:
     """Read an account from its file; paths in it are relative to the file. Raises ConfigurationError.
 
     `public_url`: the address of the server on the internet.
     """
-    parsed = _parsed(file, read)
+    parsed = _parse_file(file, read)
     manifest = manifest_of(parsed.channel)
     try:
         settings = manifest.settings.model_validate(parsed.settings)
@@ -95,9 +95,9 @@ def configured(file: Path, read: ReadFile, public_url: str | None = None) -> Con
     return Configured(manifest, account, handling_of(manifest, parsed.handling), endpoint)
 
 
-def declared(file: Path, read: ReadFile) -> Declared:
+def read_declarations(file: Path, read: ReadFile) -> Declared:
     """Read the declarations in the file of an account. Raises ConfigurationError."""
-    parsed = _parsed(file, read)
+    parsed = _parse_file(file, read)
     files = tuple(file.parent / place.file for place in parsed.secrets.values() if place.file is not None)
     return Declared(parsed.channel, parsed.endpoint, parsed.strangers, files)
 
@@ -118,7 +118,7 @@ def pause_file(file: Path) -> Path:
     return file.with_suffix(".paused")
 
 
-def _parsed(file: Path, read: ReadFile) -> _File:
+def _parse_file(file: Path, read: ReadFile) -> _File:
     try:
         found = tomllib.loads(read(file))
     except OSError as error:

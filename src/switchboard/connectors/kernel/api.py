@@ -118,7 +118,7 @@ class Api:
 
     async def save_cursor(self, cursor: str) -> None:
         """Save where to continue. Raises Unreachable, Overtaken."""
-        await self._ask("PUT", "/v1/connectors/cursor", {**self._fenced(), "cursor": cursor})
+        await self._ask("PUT", "/v1/connectors/cursor", {**self._body_with_lease(), "cursor": cursor})
 
     async def posted(self, after: int, wait_s: float) -> list[tuple[int, bytes]]:
         """Events that the platform posted for the account after this number. Raises Unreachable."""
@@ -128,12 +128,12 @@ class Api:
 
     async def settle_posted(self, upto: int) -> None:
         """Mark posted events up to this number as no longer needed. Raises Unreachable, Overtaken."""
-        settled = {name: str(value) for name, value in self._fenced().items()} | {"upto": str(upto)}
+        settled = {name: str(value) for name, value in self._body_with_lease().items()} | {"upto": str(upto)}
         await self._ask("DELETE", "/v1/connectors/posted", b"", params=settled)
 
     async def move(self, old: str, new: str) -> None:
         """Record that a conversation continues in another thread. Raises Unreachable, Overtaken."""
-        await self._ask("POST", "/v1/connectors/moves", {**self._fenced(), "old": old, "new": new})
+        await self._ask("POST", "/v1/connectors/moves", {**self._body_with_lease(), "old": old, "new": new})
 
     async def ingest(self, envelopes: Sequence[Envelope]) -> list[IntakeAnswer]:
         """Submit as many messages as fit into one request; returns the result of each. Raises Unreachable."""
@@ -161,7 +161,7 @@ class Api:
             return [verdict for one in taken for verdict in await self._submit([one])]
         return [verdict_of(result) for result in got["results"]]
 
-    async def wanted(self, envelope: Envelope) -> FilesWanted | None:
+    async def ask_files_wanted(self, envelope: Envelope) -> FilesWanted | None:
         """Whether to fetch the files of a message; None if the message itself will be refused.
 
         Raises Unreachable.
@@ -206,7 +206,7 @@ class Api:
         got = await self._ask("GET", "/v1/quarantine", b"", params=wanted)
         return [str(event["quarantine_id"]) for event in reversed(got["events"])]
 
-    async def quarantined(self, quarantine_id: str) -> QuarantinedEvent | None:
+    async def fetch_quarantined_event(self, quarantine_id: str) -> QuarantinedEvent | None:
         """One event; None if it no longer exists. Raises Unreachable."""
         got = await self._unless_gone("GET", f"/v1/quarantine/{quarantine_id}")
         return QuarantinedEvent(quarantine_id, got["event_id"], base64.b64decode(got["raw"])) if got else None
@@ -229,7 +229,7 @@ class Api:
             raise Overtaken("another process serves the account")
         self._missed = True
         wanted = {"limit": 100, "wait_s": _LONG_POLL_S, "lease_s": lease_s, "parts": True}
-        body = {**self._fenced("account_lease"), **wanted}
+        body = {**self._body_with_lease("account_lease"), **wanted}
         got = await self._ask("POST", "/v1/outbox/next", body, timeout=_LONG_POLL_S + 30)
         self._missed = False
         return [reply_of(some) for some in got["replies"]]
@@ -292,7 +292,7 @@ class Api:
         }
         await self._ask("POST", "/v1/connectors/heartbeat", body)
 
-    def _fenced(self, name: str = "lease") -> JsonObject:
+    def _body_with_lease(self, name: str = "lease") -> JsonObject:
         if self.lease_number is None:
             raise Overtaken("the lease of the account is not held")
         return {**self.place.body(), name: self.lease_number}

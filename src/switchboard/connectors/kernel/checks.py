@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from switchboard.connectors.kernel.accounts import ReadFile, configured, declared, pause_file
+from switchboard.connectors.kernel.accounts import ReadFile, pause_file, read_account, read_declarations
 from switchboard.core.channels import email
 from switchboard.core.people.strangers import Policy
 from switchboard.domain.errors import ConfigurationError
@@ -41,7 +41,7 @@ def check_accounts(directory: Path, read: ReadFile, trust: Trust, full: str | No
 
 def _check_file(file: Path, read: ReadFile) -> CheckResult | None:
     try:
-        configured(file, read)
+        read_account(file, read)
     except ConfigurationError as failure:
         remedy = "correct it: `switchboard up` notices; until then it connects this account as it was, or not at all"
         return error("account", failure.message, remedy)
@@ -52,7 +52,7 @@ def _check_file(file: Path, read: ReadFile) -> CheckResult | None:
 
 def _check_mailbox(file: Path, read: ReadFile, trust: Trust) -> CheckResult | None:
     """A mailbox where senders count only if a mail server vouches for them, and no server is trusted."""
-    said = declared(file, read)
+    said = read_declarations(file, read)
     channel, _, address = (said.endpoint or "").partition("/")
     policy = said.strangers or trust.policies.get((channel, address), "open")
     if channel != email.NAME or policy == "open" or trust.servers.get(address) or trust.servers.get("*"):
@@ -72,5 +72,5 @@ def paused_endpoints(directory: Path, read: ReadFile) -> set[str | None]:
     found = set()
     for file in filter(lambda file: pause_file(file).exists(), directory.glob("*.toml")):
         with suppress(ConfigurationError):
-            found.add(declared(file, read).endpoint)
+            found.add(read_declarations(file, read).endpoint)
     return found

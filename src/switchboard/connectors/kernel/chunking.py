@@ -79,7 +79,7 @@ def split(text: str, limit: int, unit: TextUnit) -> tuple[TextPiece, ...]:
         piece = _next(text, start, opening, room)
         pieces.append(piece)
         start += len(piece.body)
-        opening = _reopened(piece, start, room)
+        opening = _reopening_fence(piece, start, room)
     return tuple(pieces)
 
 
@@ -153,7 +153,7 @@ def _next(text: str, start: int, opening: str, room: _Room) -> TextPiece:
     return TextPiece(text[start:end], opening, fence.mark if _cut(end, room) else "")
 
 
-def _reopened(piece: TextPiece, at: int, room: _Room) -> str:
+def _reopening_fence(piece: TextPiece, at: int, room: _Room) -> str:
     fence = _cut(at, room) if piece.closing else None
     return fence.opening if fence is not None else ""
 
@@ -186,9 +186,9 @@ def _boundary(text: str, start: int, last: int, fences: tuple[_Fence, ...]) -> i
         for end in reversed([found.end() for found in pattern.finditer(text, start, reach)]):
             if end <= wanted:
                 break
-            if _allowed(end, pattern, fences) and not _is_inside(end, atoms) and is_grapheme_end(text, end):
+            if _can_cut_at(end, pattern, fences) and not _is_inside(end, atoms) and is_grapheme_end(text, end):
                 return end
-    return _torn(text, start, last, atoms)
+    return _find_forced_cut(text, start, last, atoms)
 
 
 def _is_inside(end: int, atoms: Sequence[tuple[int, int]]) -> bool:
@@ -197,12 +197,12 @@ def _is_inside(end: int, atoms: Sequence[tuple[int, int]]) -> bool:
     return position >= 0 and end < atoms[position][1]
 
 
-def _allowed(end: int, pattern: re.Pattern[str], fences: tuple[_Fence, ...]) -> bool:
+def _can_cut_at(end: int, pattern: re.Pattern[str], fences: tuple[_Fence, ...]) -> bool:
     fence = _around(end, fences)
     return fence is None or (pattern in (_LINE, _WORD) and end in fence.inner)
 
 
-def _torn(text: str, start: int, last: int, atoms: Sequence[tuple[int, int]]) -> int:
+def _find_forced_cut(text: str, start: int, last: int, atoms: Sequence[tuple[int, int]]) -> int:
     """Without a boundary: before the atom that would be split, otherwise at a grapheme, otherwise at a code point."""
     last = next((at for at, until in atoms if start < at < last < until), last)
     for end in range(last, max(start, last - _LONGEST_GRAPHEME), -1):

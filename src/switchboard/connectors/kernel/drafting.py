@@ -60,13 +60,13 @@ class Drafter:
         """Whether the server should say where butlers work."""
         return self.capabilities.draft_s > 0 and not self._over
 
-    def told(self, answering: Mapping[str, JsonObject]) -> None:
+    def take_answer(self, answering: Mapping[str, JsonObject]) -> None:
         """Take the server's answer to a renewal of the lease: where butlers work, and on what."""
         self._answering = any(address.get("group") is not True for address in answering.values())
         if self._answering:
             self._changed.set()
 
-    def ended(self, conversation: str) -> None:
+    def note_reply(self, conversation: str) -> None:
         """A reply arrived: a draft that is on its way must not come after it."""
         self._ended[conversation] = self.clock()
         if (showing := self._showing.pop(conversation, None)) is not None:

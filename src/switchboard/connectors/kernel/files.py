@@ -81,12 +81,12 @@ class Filer:
         """Whether there are files to fetch. Messages kept only as history need none."""
         return bool(files) and self.limits.most_bytes > 0 and not envelope.kept_as_history
 
-    async def filed(self, envelope: Envelope, files: Sequence[FileIn]) -> Envelope:
+    async def store_files(self, envelope: Envelope, files: Sequence[FileIn]) -> Envelope:
         """The envelope with its files stored, where possible. Raises Overtaken, ConfigurationError.
 
         Waits for an unavailable switchboard, since the message could not be submitted either.
         """
-        wanted = await self._wanted(envelope)
+        wanted = await self._ask_files_wanted(envelope)
         if wanted is None or wanted.reason in _UNSEEN:
             return envelope
         given = envelope.payload.attachments
@@ -110,7 +110,7 @@ class Filer:
         stored = stranger or limits.objection(attachment.media_type, attachment.size_bytes) or self._at_hand(file)
         if stored is None:
             async with self._turns:
-                stored = await self._fetched(file, attachment, envelope, limits)
+                stored = await self._fetch_file(file, attachment, envelope, limits)
         if isinstance(stored, str):
             self.health.counters["files_unavailable"] += 1
             return replace(attachment, unavailable=" ".join(sayable(stored).split())[:_MOST_REASON])
@@ -118,7 +118,7 @@ class Filer:
         media_type, size = stored.media_type, stored.size_bytes
         return replace(attachment, media_type=media_type, size_bytes=size, storage_ref=f"{PREFIX}{stored.blob}")
 
-    async def _fetched(
+    async def _fetch_file(
         self, file: FileIn, attachment: Attachment, envelope: Envelope, limits: FileLimits
     ) -> UploadedFile | str:
         """The stored file, or why there is none."""
@@ -127,7 +127,7 @@ class Filer:
             began = self.clock()
             try:
                 async with asyncio.timeout(left):
-                    return await self._uploaded(file, attachment, limits)
+                    return await self._upload_file(file, attachment, limits)
             except TimeoutError:
                 return f"it was not there within {WITHIN_S:.0f} s"
             except _Never as error:
@@ -136,15 +136,15 @@ class Filer:
                 why = str(error)
             except Unreachable as error:
                 why = error.message
-                await self._wanted(envelope)  # this waits until the switchboard is available
+                await self._ask_files_wanted(envelope)  # this waits until the switchboard is available
             left -= self.clock() - began
             if number < TRIES:
                 await asyncio.sleep(_AGAIN_S * 4 ** (number - 1))
         return f"it could not be fetched: {why}"
 
-    async def _uploaded(self, file: FileIn, attachment: Attachment, limits: FileLimits) -> UploadedFile:
+    async def _upload_file(self, file: FileIn, attachment: Attachment, limits: FileLimits) -> UploadedFile:
         claimed = bare_type(attachment.media_type) or UNKNOWN
-        async with aclosing(_checked(self.session, file, claimed, limits)) as pieces:
+        async with aclosing(_check_stream(self.session, file, claimed, limits)) as pieces:
             answer = await self.api.upload(pieces, claimed)
         if isinstance(answer, Declined):
             raise _Never(answer.message)
@@ -152,8 +152,8 @@ class Filer:
         point("connector_uploaded")
         return answer
 
-    async def _wanted(self, envelope: Envelope) -> FilesWanted | None:
-        return await Patience(self.health).insist(lambda: self.api.wanted(envelope))
+    async def _ask_files_wanted(self, envelope: Envelope) -> FilesWanted | None:
+        return await Patience(self.health).insist(lambda: self.api.ask_files_wanted(envelope))
 
     def _at_hand(self, file: FileIn) -> UploadedFile | None:
         """The file fetched for an earlier event, such as the message being edited."""
@@ -177,10 +177,12 @@ def _name(file: FileIn) -> bytes:
     return msgspec.json.encode(file.handle, order="sorted")
 
 
-async def _checked(session: Session, file: FileIn, claimed: str, limits: FileLimits) -> AsyncGenerator[bytes, None]:
+async def _check_stream(
+    session: Session, file: FileIn, claimed: str, limits: FileLimits
+) -> AsyncGenerator[bytes, None]:
     """Pass the bytes on once the first ones have revealed the type of the file. Raises _Never, _Failed."""
     size, head, begun = 0, b"", False
-    async with aclosing(_given(session, file)) as pieces:
+    async with aclosing(_stream_file(session, file)) as pieces:
         async for piece in pieces:
             size += len(piece)
             if size > limits.most_bytes:
@@ -191,19 +193,19 @@ async def _checked(session: Session, file: FileIn, claimed: str, limits: FileLim
             head += piece
             if len(head) >= HEAD_BYTES:
                 begun = True
-                yield _allowed(head, claimed, limits)
+                yield _check_head(head, claimed, limits)
     if not begun:
-        yield _allowed(head, claimed, limits)
+        yield _check_head(head, claimed, limits)
 
 
-def _allowed(head: bytes, claimed: str, limits: FileLimits) -> bytes:
+def _check_head(head: bytes, claimed: str, limits: FileLimits) -> bytes:
     why = limits.objection(sniff(head, claimed).media_type, 0)
     if why is not None:
         raise _Never(why)
     return head
 
 
-async def _given(session: Session, file: FileIn) -> AsyncGenerator[bytes, None]:
+async def _stream_file(session: Session, file: FileIn) -> AsyncGenerator[bytes, None]:
     """The bytes that the session returns. Raises _Never, _Failed."""
     source = None
     try:

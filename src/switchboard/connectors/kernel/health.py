@@ -80,7 +80,7 @@ class Health:
             self.heard = self.arrived = self.clock()
             self._become("starting", "")
 
-    def stopped(self) -> None:
+    def mark_stopped(self) -> None:
         """The process ends."""
         self._become("stopped", self.why)
 

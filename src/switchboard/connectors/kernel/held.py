@@ -82,7 +82,7 @@ class HeldReply:
             known = outcome.platform_message_id or None
             record = partial(self.api.part, self.reply, index, of, "sent", platform_message_id=known)
         else:
-            record = partial(self.api.part, self.reply, index, of, "refused", error=told(outcome.reason))
+            record = partial(self.api.part, self.reply, index, of, "refused", error=reason_for_server(outcome.reason))
         began, _ = await self._insist(record)
         self.until, self.intended = began + LEASE_S, None
         point("connector_recorded")
@@ -92,7 +92,7 @@ class HeldReply:
         outcome = "sent" if any(isinstance(one, Sent) for one in outcomes) else "failed"
         ids = (one.platform_message_id for one in outcomes if isinstance(one, Sent))
         first = next((some for some in ids if some), None)
-        error = told(_refusals(outcomes) if outcomes else "there is nothing to send")
+        error = reason_for_server(_refusals(outcomes) if outcomes else "there is nothing to send")
         why = because if outcome == "failed" else None
         point("connector_unreported")
         known = {"platform_message_id": first, "error": error, "because": why}
@@ -139,6 +139,6 @@ def _refusals(outcomes: Sequence[Sent | Refused]) -> str:
     return "; ".join(one.reason for one in outcomes if isinstance(one, Refused))
 
 
-def told(reason: str) -> str | None:
+def reason_for_server(reason: str) -> str | None:
     """A reason in a form that the server accepts."""
     return reason.replace("\0", "")[:1000] or None

@@ -58,7 +58,7 @@ class LeftOut(Struct, frozen=True):
     why: SkipReason
 
 
-def prepared(event: Inbound, handling: Handling, now: datetime) -> Envelope | LeftOut:
+def prepare_envelope(event: Inbound, handling: Handling, now: datetime) -> Envelope | LeftOut:
     """The envelope to submit, or why there is none; `now` is timezone-aware."""
     if event.own:
         return LeftOut("own")

@@ -32,7 +32,9 @@ class Limiter:
 
     def wait(self, conversation: str, now: float, *, group: bool = False) -> float:
         """Seconds until a part may be sent there; 0: now."""
-        due = max(self._account, self._conversations.get(conversation, 0.0), self._freed(conversation, group))
+        due = max(
+            self._account, self._conversations.get(conversation, 0.0), self._time_of_free_slot(conversation, group)
+        )
         return max(due - now, 0.0)
 
     def sent(self, conversation: str, now: float, *, group: bool = False) -> None:
@@ -50,7 +52,7 @@ class Limiter:
             self._account = max(self._account, now + seconds)
         self._conversations[conversation] = max(self._conversations.get(conversation, 0.0), now + seconds)
 
-    def _freed(self, conversation: str, group: bool) -> float:
+    def _time_of_free_slot(self, conversation: str, group: bool) -> float:
         limit = self.capabilities.per_group
         window = self._windows.get(conversation)
         if not group or limit is None or window is None or len(window) < limit[0]:
@@ -110,7 +112,7 @@ class Brake:
         known.waiting = True
         return _last(known) + self.seconds - now
 
-    def replied(self, whom: str, reply: str, now: float) -> None:
+    def note_sent_reply(self, whom: str, reply: str, now: float) -> None:
         """Register that the reply is being sent there."""
         known = self._known.setdefault(whom, _Replies())
         if reply in known.times:
@@ -122,7 +124,7 @@ class Brake:
         known.times[reply] = now
         self._forget(now)
 
-    def stopped(self, reply: str) -> None:
+    def note_stopped_reply(self, reply: str) -> None:
         """The reply is left to a person; if it returns, a person has sent it again."""
         self._stopped[reply] = None
         if len(self._stopped) > _REMEMBERED:
@@ -133,18 +135,18 @@ class Brake:
         """For how many seconds a reply counts if it is sent at once."""
         return self.seconds * (_QUIET + 1)
 
-    def told(self, earlier: Iterable[Earlier]) -> None:
+    def count_earlier_replies(self, earlier: Iterable[Earlier]) -> None:
         """Count the replies of earlier processes as if this one had sent them."""
         made = [(one.made, 0, one) for one in earlier]
         sent = [(one.sent, 1, one) for _, _, one in made if one.sent is not None]
         for at, is_sent, one in sorted([*made, *sent], key=lambda some: some[:2]):
             for whom in one.to:
                 if is_sent:
-                    self.replied(whom, one.reply, at)
+                    self.note_sent_reply(whom, one.reply, at)
                 else:
                     self.wait(whom, one.reply, at)
             if one.failed:
-                self.stopped(one.reply)
+                self.note_stopped_reply(one.reply)
 
     def _quiet(self, known: _Replies, now: float) -> bool:
         return now - _last(known) >= self.seconds * (_QUIET if known.waited else 1)

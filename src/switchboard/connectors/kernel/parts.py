@@ -40,11 +40,11 @@ def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: Re
     file of its part, or with the first of several. Files that the platform cannot accept are named at the end of the
     text.
     """
-    bundles, lines = _bundled(files, capabilities, to.platform)
+    bundles, lines = _bundle_files(files, capabilities, to.platform)
     text = "\n\n".join(filter(None, (text.rstrip() if lines else text, "\n".join(lines))))
     with_text = bool(bundles) and (len(bundles) == 1 or capabilities.files_per_part > 1)
     if with_text and text.strip() and _fits(text, capabilities):
-        first = _written(text, capabilities, _room(capabilities.caption_limit), to.address)
+        first = _render_text_part(text, capabilities, _room(capabilities.caption_limit), to.address)
         parts = [replace(first, files=bundles.pop(0))]
     else:
         parts = _texts(text, capabilities, to.address)
@@ -54,7 +54,7 @@ def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: Re
     return (replace(parts[0], reply_to=to.reply_to), *parts[1:]) if parts else ()
 
 
-def _bundled(
+def _bundle_files(
     files: Sequence[FileOut], capabilities: Capabilities, platform: str
 ) -> tuple[list[tuple[FileOut, ...]], list[str]]:
     """The files by part, and a line for each file that is too large for any."""
@@ -101,7 +101,7 @@ def unanswering(part: Part) -> Part:
     return replace(part, reply_to=None)
 
 
-def marked(part: Part, capabilities: Capabilities) -> Part:
+def mark_as_resent(part: Part, capabilities: Capabilities) -> Part:
     """The same part, marked as sent a second time; `plan` has left room for that."""
     limit = capabilities.caption_limit if part.files else capabilities.text_limit
     text = f"{part.text}{_NOTE}".lstrip("\n")
@@ -123,10 +123,10 @@ def _fits(text: str, capabilities: Capabilities) -> bool:
 def _texts(text: str, capabilities: Capabilities, address: JsonObject) -> list[Part]:
     room = _room(capabilities.text_limit)
     pieces = (piece.text for piece in split(text, room, capabilities.text_unit))
-    return [_written(piece, capabilities, room, address) for piece in pieces if piece.strip()]
+    return [_render_text_part(piece, capabilities, room, address) for piece in pieces if piece.strip()]
 
 
-def _written(text: str, capabilities: Capabilities, room: int, address: JsonObject) -> Part:
+def _render_text_part(text: str, capabilities: Capabilities, room: int, address: JsonObject) -> Part:
     made = render(text, capabilities.markup)
     if length(made.text, capabilities.text_unit) > room:  # a few constructs grow when rendered
         made = Rendered(text)

@@ -26,7 +26,7 @@ class UnsettledBatches:
         self._batches.append(_Open(self._next, cursor, events))
         return self._next
 
-    def settled(self, batch: int) -> None:
+    def settle_event(self, batch: int) -> None:
         """One of its events was accepted, recognised as a duplicate, skipped or quarantined."""
         found = next(some for some in self._batches if some.number == batch)
         if not found.unsettled:

@@ -27,12 +27,12 @@ from switchboard.connectors.kernel.intake import (
     at_home,
     conversation_of,
     mark_of,
-    prepared,
+    prepare_envelope,
 )
 from switchboard.connectors.kernel.patience import Patience
 from switchboard.connectors.kernel.posted import PostedQueue
 from switchboard.connectors.kernel.progress import UnsettledBatches
-from switchboard.connectors.kernel.series import belongs_to, due_after, merged
+from switchboard.connectors.kernel.series import belongs_to, due_after, merge_events
 from switchboard.domain.envelope import Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Batch, Inbound, Session, TakesPosted, Unreadable
@@ -236,7 +236,7 @@ class Receiver:
         for broken in list(self._broken):
             await self.api.quarantine(broken.event.event_id, broken.event.reason, broken.event.raw)
             self._broken.remove(broken)
-            self._done(broken.event, broken.batch, "quarantined")
+            self._finish_event(broken.event, broken.batch, "quarantined")
         await self._move(due)
         # Meanwhile another event may have joined one of them, and more may follow.
         if ready := [waiting for waiting in due if waiting.is_due(self.clock()) and self._prepare(waiting)]:
@@ -252,7 +252,7 @@ class Receiver:
         verdicts = await self.api.ingest([waiting.envelope for waiting in ready if waiting.envelope is not None])
         point("connector_submitted")
         for waiting, verdict in zip(ready, verdicts, strict=False):
-            self._heard(waiting, verdict)
+            self._apply_verdict(waiting, verdict)
 
     def _prepare(self, waiting: _Waiting) -> bool:
         """Whether to submit the event now. Skipped events are settled at once; files are fetched first."""
@@ -262,19 +262,19 @@ class Receiver:
             waiting.envelope, waiting.filing = waiting.filing.result(), None
         if waiting.envelope is not None:
             return True
-        event = merged(waiting.events)
-        made = prepared(event, self.handling, datetime.now(UTC))
+        event = merge_events(waiting.events)
+        made = prepare_envelope(event, self.handling, datetime.now(UTC))
         if isinstance(made, LeftOut):
             self._end(waiting, f"left_out_{made.why}")
             return False
         waiting.envelope = made
         if not self.files.has_files(made, event.files):
             return True
-        waiting.filing = asyncio.create_task(refuse_exit(self.files.filed, made, event.files))
+        waiting.filing = asyncio.create_task(refuse_exit(self.files.store_files, made, event.files))
         waiting.filing.add_done_callback(lambda _: self._changed.set())
         return False
 
-    def _heard(self, waiting: _Waiting, verdict: IntakeAnswer) -> None:
+    def _apply_verdict(self, waiting: _Waiting, verdict: IntakeAnswer) -> None:
         match verdict:
             case Taken(duplicate=True) if len(waiting.events) > 1:
                 self._without_first(waiting)
@@ -293,7 +293,7 @@ class Receiver:
     def _without_first(self, waiting: _Waiting) -> None:
         """The first event may have been stored on its own before a crash; try the others without it."""
         first, batch = waiting.events.pop(0), waiting.batches.pop(0)
-        self._done(first, batch, "duplicates")
+        self._finish_event(first, batch, "duplicates")
         waiting.envelope, waiting.due = None, 0.0
 
     def _later(self, waiting: _Waiting, verdict: NotNow) -> None:
@@ -321,14 +321,14 @@ class Receiver:
     def _end(self, waiting: _Waiting, count: str) -> None:
         self._waiting.remove(waiting)
         for event, batch in zip(waiting.events, waiting.batches, strict=True):
-            self._done(event, batch, count)
+            self._finish_event(event, batch, count)
 
-    def _done(self, event: Inbound | Unreadable, batch: int, count: str) -> None:
+    def _finish_event(self, event: Inbound | Unreadable, batch: int, count: str) -> None:
         self.health.counters[count] += 1
         if isinstance(event, Inbound) and event.unknown is not None:
             self.health.counters["unknown_kinds"] += 1
             log.info("an event of a kind that is not read", kind=event.unknown)
-        self._progress.settled(batch)
+        self._progress.settle_event(batch)
         self._keys.discard(mark_of(event))
 
     async def _save(self) -> None:

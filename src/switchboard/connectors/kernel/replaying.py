@@ -17,7 +17,7 @@ from switchboard.connectors.kernel.answers import Declined, NotNow, QuarantinedE
 from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.files import Filer
 from switchboard.connectors.kernel.health import Health
-from switchboard.connectors.kernel.intake import Handling, LeftOut, at_home, prepared
+from switchboard.connectors.kernel.intake import Handling, LeftOut, at_home, prepare_envelope
 from switchboard.ports.connector import Session, Unreadable
 
 log = structlog.get_logger(__name__)
@@ -35,7 +35,7 @@ class Replayer:
     moved: Mapping[str, str]
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def told(self, replays: int) -> None:
+    def note_replays(self, replays: int) -> None:
         """The lease reports this many events to replay."""
         if replays:
             self._wanted.set()
@@ -52,10 +52,10 @@ class Replayer:
                 log.info("replay waits", why=error.message)
 
     async def _replay(self, quarantine_id: str) -> None:
-        event = await self.api.quarantined(quarantine_id)
+        event = await self.api.fetch_quarantined_event(quarantine_id)
         if event is None:
             return
-        why = await self._submitted(event)
+        why = await self._resubmit_event(event)
         match why:
             case None:
                 self.health.counters["replayed"] += 1
@@ -65,18 +65,18 @@ class Replayer:
             case _:
                 await self.api.quarantine(event.event_id, why, event.raw)
 
-    async def _submitted(self, event: QuarantinedEvent) -> NotNow | str | None:
+    async def _resubmit_event(self, event: QuarantinedEvent) -> NotNow | str | None:
         """Why it fails again; None if it is settled. Raises Unreachable."""
         found = await self.session.read(event.raw)
         if isinstance(found, Unreadable):
             return found.reason
         # Somebody wants an answer, however old the event is.
         found = at_home(found, self.moved)
-        made = prepared(found, self.handling.model_copy(update={"on_stale": "answer"}), datetime.now(UTC))
+        made = prepare_envelope(found, self.handling.model_copy(update={"on_stale": "answer"}), datetime.now(UTC))
         if isinstance(made, LeftOut):
             return None
         if self.files.has_files(made, found.files):
-            made = await self.files.filed(made, found.files)
+            made = await self.files.store_files(made, found.files)
         match (await self.api.ingest([made]))[0]:
             case Taken():
                 return None

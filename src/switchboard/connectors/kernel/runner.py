@@ -29,7 +29,7 @@ from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.limits import Brake, Earlier
 from switchboard.connectors.kernel.receiving import Receiver
 from switchboard.connectors.kernel.replaying import Replayer
-from switchboard.connectors.kernel.sending import ReplySender, counted
+from switchboard.connectors.kernel.sending import ReplySender, brake_keys
 from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -72,15 +72,15 @@ class _AtWork(Struct, frozen=True):
         """Whether the server should say where butlers work."""
         return self.typist.typing_s > 0 or self.drafter.wanted
 
-    def told(self, answering: Mapping[str, JsonObject], asked: float) -> None:
+    def take_answer(self, answering: Mapping[str, JsonObject], asked: float) -> None:
         """Take the server's answer to a request made at that time."""
-        self.typist.told(answering, asked)
-        self.drafter.told(answering)
+        self.typist.take_answer(answering, asked)
+        self.drafter.take_answer(answering)
 
-    def ended(self, conversation: str) -> None:
+    def note_reply(self, conversation: str) -> None:
         """A reply arrived."""
-        self.typist.ended(conversation)
-        self.drafter.ended(conversation)
+        self.typist.note_reply(conversation)
+        self.drafter.note_reply(conversation)
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class Runner:
             return self._after(error)
         finally:
             if session is not None:
-                await _closed(session)
+                await _close_session(session)
         return 0.0
 
     def _after(self, error: SwitchboardError | OSError) -> float:
@@ -145,11 +145,11 @@ class Runner:
             case CursorRefused():
                 self._forget_cursor = True
             case Unreachable(seconds=float(seconds)):
-                return self._broken(error.message, seconds)
+                return self._note_failure(error.message, seconds)
             case Busy() | Overtaken():
-                return self._broken(error.message, _BUSY_S)
+                return self._note_failure(error.message, _BUSY_S)
         why = error.message if isinstance(error, SwitchboardError) else error.strerror or str(error)
-        return self._broken(f"{self.configured.manifest.platform}: {why or type(error).__name__}", 0.5)
+        return self._note_failure(f"{self.configured.manifest.platform}: {why or type(error).__name__}", 0.5)
 
     async def _sign_in(self) -> Session:
         if self.known is not None:
@@ -157,12 +157,12 @@ class Runner:
         async with asyncio.timeout(_SIGN_IN_S):
             session = await self.configured.manifest.open(self.configured.account)
         if self._endpoint not in {"", session.identity.endpoint}:
-            await _closed(session)
+            await _close_session(session)
             raise SignInRefused(f"the secret belongs to {session.identity.endpoint}, and not to {self._endpoint}")
         try:
             await self._reach(session.identity)
         except BaseException:
-            await _closed(session)
+            await _close_session(session)
             raise
         self._endpoint = session.identity.endpoint
         return session
@@ -176,23 +176,23 @@ class Runner:
         api = self._api
         limit = self.configured.manifest.capabilities.brake
         brake = Brake(*limit) if limit else None
-        lease = await self._leased(api, brake, stop) if api is not None else None
+        lease = await self._acquire_lease(api, brake, stop) if api is not None else None
         if api is None or lease is None:
             return
         if brake is not None:
-            brake.told(_earlier(lease.recent, self.clock()))
+            brake.count_earlier_replies(_earlier(lease.recent, self.clock()))
         cursor = await self._start_at(session, api, lease)
         handling = self._handling(lease)
         limits = limits_of(self.configured.manifest.capabilities, handling)
         files = Filer(session, api, limits, self.health, self.clock)
         receiver = Receiver(session, api, handling, files, self.health, self.clock, dict(lease.moved))
         replayer = Replayer(session, api, handling, files, self.health, receiver.moved)
-        replayer.told(lease.replays)
+        replayer.note_replays(lease.replays)
         capabilities = self.configured.manifest.capabilities
         typist = Typist(session, capabilities.typing_s, self.clock)
         drafter = Drafter(session, api, capabilities, self.clock)
         shown = _AtWork(typist, drafter)
-        shown.told(lease.answering, self.clock())
+        shown.take_answer(lease.answering, self.clock())
         await first_of(
             refuse_exit(receiver.run, cursor),  # these call the SDK, each in a task of its own
             refuse_exit(replayer.run),
@@ -208,10 +208,10 @@ class Runner:
     def _sender(self, session: Session, api: Api, shown: _AtWork, brake: Brake | None) -> ReplySender:
         capabilities, handling = self.configured.manifest.capabilities, self.configured.handling
         on_uncertain = handling.on_uncertain or capabilities.on_uncertain
-        more = brake, shown.ended, self.configured.manifest.platform
+        more = brake, shown.note_reply, self.configured.manifest.platform
         return ReplySender(session, api, capabilities, on_uncertain, self.health, self.clock, *more)
 
-    async def _leased(self, api: Api, brake: Brake | None, stop: asyncio.Event) -> Lease | None:
+    async def _acquire_lease(self, api: Api, brake: Brake | None, stop: asyncio.Event) -> Lease | None:
         """Wait for the account's lease; None if told to stop."""
         while not stop.is_set():
             typing = self.configured.manifest.capabilities.typing_s > 0
@@ -267,8 +267,8 @@ class Runner:
                 lease = await api.lease(answering=shown.wanted)
                 if not isinstance(lease, Lease):
                     raise Overtaken("another process serves the account")
-                replayer.told(lease.replays)
-                shown.told(lease.answering, asked)
+                replayer.note_replays(lease.replays)
+                shown.take_answer(lease.answering, asked)
 
     async def _report(self, api: Api) -> None:
         """Report every two minutes, on each change of state or reason, and when a lag begins or ends."""
@@ -300,7 +300,7 @@ class Runner:
         self._silences += 1
         raise _Silent(f"nothing came for {silent:.0f} s")
 
-    def _broken(self, why: str, pause: float) -> float:
+    def _note_failure(self, why: str, pause: float) -> float:
         self._failures += 1
         self.health.trouble("receiving", why)
         self._tell(why)
@@ -329,7 +329,7 @@ class Runner:
 
     async def _release(self) -> None:
         """Release the lease; if the server does not answer, the lease expires on its own."""
-        self.health.stopped()
+        self.health.mark_stopped()
         if self._api is not None:
             with suppress(Unreachable, Overtaken, TimeoutError):
                 async with asyncio.timeout(_RENEW_S):
@@ -340,12 +340,12 @@ class Runner:
 def _earlier(recent: Sequence[JsonMapping], now: float) -> Iterator[Earlier]:
     """Replies of earlier processes, with times by our clock."""
     for one in recent:
-        to = counted(one["recipient"], one["conversation"])
+        to = brake_keys(one["recipient"], one["conversation"])
         sent = None if one["sent_s"] is None else now - one["sent_s"]
         yield Earlier(one["outbox_id"], to, now - one["made_s"], sent, one["failed"])
 
 
-async def _closed(session: Session) -> None:
+async def _close_session(session: Session) -> None:
     with suppress(Exception):
         async with asyncio.timeout(_RENEW_S):
             await session.close()

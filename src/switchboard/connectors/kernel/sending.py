@@ -21,9 +21,16 @@ import structlog
 from switchboard.connectors.kernel.answers import Overtaken, ReplyToSend, Unreachable
 from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.health import Health
-from switchboard.connectors.kernel.held import LEASE_S, HeldReply, told
+from switchboard.connectors.kernel.held import LEASE_S, HeldReply, reason_for_server
 from switchboard.connectors.kernel.limits import Brake, Limiter
-from switchboard.connectors.kernel.parts import ReplyDestination, marked, plain, plan, unanswering, without_files
+from switchboard.connectors.kernel.parts import (
+    ReplyDestination,
+    mark_as_resent,
+    plain,
+    plan,
+    unanswering,
+    without_files,
+)
 from switchboard.connectors.kernel.patience import Patience
 from switchboard.lanes.faults import point
 from switchboard.ports.channel import SendFailure
@@ -160,16 +167,16 @@ class ReplySender:
         except _GivenBack as back:
             seconds = min(max(back.seconds, 0.0), _LONGEST_S)
             with suppress(Unreachable, Overtaken):
-                await self.api.receipt(reply, "later", error=told(back.reason), retry_after_s=seconds)
+                await self.api.receipt(reply, "later", error=reason_for_server(back.reason), retry_after_s=seconds)
         except _Stopped as stopped:
             with suppress(Unreachable, Overtaken):
-                await self.api.receipt(reply, "failed", error=told(str(stopped)), because=stopped.because)
+                await self.api.receipt(reply, "failed", error=reason_for_server(str(stopped)), because=stopped.because)
                 self.health.counters["failed"] += 1
                 if self.brake is not None and stopped.because == "braked":
-                    self.brake.stopped(reply.outbox_id)
+                    self.brake.note_stopped_reply(reply.outbox_id)
         except _Unknown as unknown:
             with suppress(Unreachable, Overtaken):
-                await self.api.receipt(reply, "uncertain", error=told(str(unknown)))
+                await self.api.receipt(reply, "uncertain", error=reason_for_server(str(unknown)))
         except (Unreachable, Overtaken) as error:
             log.warning("reply left to its lease", outbox_id=reply.outbox_id, why=error.message)
         except Exception as error:
@@ -182,16 +189,16 @@ class ReplySender:
         if reply.unreachable:
             raise _Stopped("blocked", "not tried, as nothing can be sent there until somebody writes there again")
         held = HeldReply(reply, self.api, self.clock, until)
-        held.parts = await self._planned(held)
-        self._braked(reply)
+        held.parts = await self._plan_parts(held)
+        self._apply_brake(reply)
         outcomes, blocked = list[Sent | Refused](), False
         for index in range(len(held.parts)):
             outcomes.append(await self._once(held, index))
-            if blocked := self._blocked(reply, outcomes[-1]):
+            if blocked := self._note_if_unreachable(reply, outcomes[-1]):
                 break
         self.health.counters[await held.receipt(outcomes, "blocked" if blocked else None)] += 1
 
-    async def _planned(self, held: HeldReply) -> tuple[Part, ...]:
+    async def _plan_parts(self, held: HeldReply) -> tuple[Part, ...]:
         """Plan the parts of a reply, without blocking other replies even if its text is long and hostile."""
         reply = held.reply
         to = ReplyDestination(reply.address, reply.reply_to, self.platform, reply.choices)
@@ -201,7 +208,7 @@ class ReplySender:
         async with self._rendering:
             return await asyncio.to_thread(make)
 
-    def _blocked(self, reply: ReplyToSend, outcome: Sent | Refused) -> bool:
+    def _note_if_unreachable(self, reply: ReplyToSend, outcome: Sent | Refused) -> bool:
         """Whether the conversation is unreachable, so that there is no point in trying the other parts."""
         if isinstance(outcome, Sent) or outcome.because != "blocked":
             return False
@@ -262,10 +269,10 @@ class ReplySender:
         """The platform's answer; a missing answer shows in the account's health."""
         asked, late = datetime.now(UTC), part.patience_s - SEND_S + _ANSWER_S
         silence = f"{self.platform} has not reported the outcome of a reply"
-        silent = asyncio.get_running_loop().call_later(late, self._unheard, asked, silence)
+        silent = asyncio.get_running_loop().call_later(late, self._report_no_answer, asked, silence)
         try:
             async with asyncio.timeout(part.patience_s):
-                outcome = await self._sent(held, index, part)
+                outcome = await self._send_part(held, index, part)
         except Exception as error:
             outcome = Uncertain(f"{type(error).__name__}: {error}")
         finally:
@@ -273,21 +280,21 @@ class ReplySender:
         outcome = held.unless_unread(outcome)
         match outcome:
             case Uncertain(reason):
-                self._unheard(asked, reason)
+                self._report_no_answer(asked, reason)
             case Sent() | Refused(because="markup" | "target" | "blocked" | "other"):
-                self._heard()
+                self._clear_no_answer()
         return outcome
 
-    def _unheard(self, since: datetime, why: str) -> None:
+    def _report_no_answer(self, since: datetime, why: str) -> None:
         """Report since when the platform has not answered, until it does."""
         self._unanswered = self._unanswered or since
         self.health.trouble("sending", f"since {self._unanswered:%Y-%m-%d %H:%M:%S} UTC: {why}")
 
-    def _heard(self) -> None:
+    def _clear_no_answer(self) -> None:
         self._unanswered = None
         self.health.well("sending")
 
-    async def _sent(self, held: HeldReply, index: int, part: Part) -> Outcome:
+    async def _send_part(self, held: HeldReply, index: int, part: Part) -> Outcome:
         """The session's result; the lease is renewed while it sends files. Raises Overtaken when the lease is lost."""
         if not part.files:
             return await self.session.send(part, held.key(index))
@@ -336,24 +343,24 @@ class ReplySender:
         if index in held.doubts and held.put_off_s > _HOLD_DOUBT_S:
             raise _LeftToLease(later.reason)
         if index not in held.doubts and held.put_off_s > _HOLD_S:
-            self._unheard(datetime.now(UTC), f"replies wait: {later.reason}")
+            self._report_no_answer(datetime.now(UTC), f"replies wait: {later.reason}")
             raise _GivenBack(later.seconds, later.reason)
         if index not in held.doubts:
             await held.take_back(index)
         await self._wait(held, later.seconds, later.reason)
 
-    def _braked(self, reply: ReplyToSend) -> None:
+    def _apply_brake(self, reply: ReplyToSend) -> None:
         """Apply the brake; a reply that was begun continues."""
         if self.brake is None or any(part.get("state") == "sent" for part in reply.parts.values()):
             return
         now = self.clock()
-        both = counted(reply.recipient, reply.conversation)
+        both = brake_keys(reply.recipient, reply.conversation)
         pause = max(self.brake.wait(whom, reply.outbox_id, now) for whom in both)
         self._slowed = {whom: until for whom, until in self._slowed.items() if until > now}
         if pause > 0:
             self._slow(reply, pause, now)
         for whom in both:
-            self.brake.replied(whom, reply.outbox_id, now)
+            self.brake.note_sent_reply(whom, reply.outbox_id, now)
         if not self._slowed:
             self.health.well("brake")
 
@@ -382,8 +389,8 @@ class ReplySender:
         """Decide about a part that may have been sent; it is repeated at most once."""
         if self._knows_key(held, index):
             return await self._attempt(held, index, part)
-        if self.capabilities.idempotency != "none" and (found := await self._found(held, index, part)):
-            self._heard()
+        if self.capabilities.idempotency != "none" and (found := await self._look_up_part(held, index, part)):
+            self._clear_no_answer()
             await held.record(index, found)
             return found
         self.health.counters["uncertain"] += 1
@@ -391,14 +398,14 @@ class ReplySender:
         match self.on_uncertain:
             case "resend_marked" if not again and (not part.files or self.capabilities.caption_limit):
                 self.health.counters["repeats"] += 1
-                return await self._attempt(held, index, marked(part, self.capabilities), again=True)
+                return await self._attempt(held, index, mark_as_resent(part, self.capabilities), again=True)
             case "drop":
                 refused = Refused(f"not sent again, as it may have been sent: {reason}")
                 await held.record(index, refused)
                 return refused
         raise _Unknown(f"part {index + 1} of {len(held.parts)} may have been sent: {reason}")
 
-    async def _found(self, held: HeldReply, index: int, part: Part) -> Sent | None:
+    async def _look_up_part(self, held: HeldReply, index: int, part: Part) -> Sent | None:
         """The part, if the platform has it. A failed look-up proves nothing, so it is repeated later."""
         try:
             async with asyncio.timeout(REQUEST_S):
@@ -407,6 +414,6 @@ class ReplySender:
             raise _LeftToLease(f"the platform does not say whether it has part {index + 1}: {error}") from error
 
 
-def counted(recipient: str, conversation: str) -> tuple[str, str]:
+def brake_keys(recipient: str, conversation: str) -> tuple[str, str]:
     """The names under which the brake counts a reply."""
     return f"to {recipient}", f"in {conversation}"

@@ -49,7 +49,7 @@ def belongs_to(events: Sequence[Inbound], event: Inbound) -> bool:
     return _continues(events[-1], event) and _has_room(events, event)
 
 
-def merged(events: Sequence[Inbound]) -> Inbound:
+def merge_events(events: Sequence[Inbound]) -> Inbound:
     """Merge events into one message with the words and files of all; its id is that of the first event.
 
     The platform's ids of the other messages are `also` in its reply address, as `message` is that of the first.
@@ -60,7 +60,7 @@ def merged(events: Sequence[Inbound]) -> Inbound:
     envelope = first.envelope
     control = with_fields(envelope.control, addressed=any(event.envelope.control.addressed for event in events))
     whole = with_fields(envelope, payload=_payload(events), control=control, event=_event(envelope.event, others))
-    return structs.replace(first, envelope=whole, files=tuple(_renumbered(events)))
+    return structs.replace(first, envelope=whole, files=tuple(_renumber_files(events)))
 
 
 def _is_unfinished(event: Inbound) -> bool:
@@ -120,7 +120,7 @@ def _passages(events: Sequence[Inbound]) -> tuple[Passage, ...]:
     for event in events:
         here = read(event.envelope)
         if cut is not None and found and here and not event.files:
-            here = (*_rejoined(found.pop(), cut, here[0]), *here[1:])
+            here = (*_rejoin_passages(found.pop(), cut, here[0]), *here[1:])
         found += here
         cut = None if event.piece is None else event.piece.cut
     return tuple(found)
@@ -132,7 +132,7 @@ def _as_own(envelope: Envelope) -> tuple[Passage, ...]:
     return (Passage(kind="own", text=text),) if text else ()
 
 
-def _rejoined(one: Passage, cut: str, next_: Passage) -> Iterator[Passage]:
+def _rejoin_passages(one: Passage, cut: str, next_: Passage) -> Iterator[Passage]:
     """Two passages between which a text was split.
 
     A text is also split within lines. So what follows a quoted line is quoted up to the end of its line: perhaps it is
@@ -156,7 +156,7 @@ def _ends_marked(one: Passage) -> bool:
     return is_marked(bare(one.text.splitlines()[-1]))
 
 
-def _renumbered(events: Sequence[Inbound]) -> list[FileIn]:
+def _renumber_files(events: Sequence[Inbound]) -> list[FileIn]:
     files, before = list[FileIn](), 0
     for event in events:
         files += [replace(file, attachment=file.attachment + before) for file in event.files]

@@ -37,7 +37,7 @@ class Typist:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
-    def told(self, answering: Mapping[str, JsonObject], asked: float) -> None:
+    def take_answer(self, answering: Mapping[str, JsonObject], asked: float) -> None:
         """Take the server's answer to a request made at that time."""
         self._ended = {name: at for name, at in self._ended.items() if at >= asked}
         now = {name: address for name, address in answering.items() if name not in self._ended}
@@ -45,7 +45,7 @@ class Typist:
             self._changed.set()
         self._shown = now
 
-    def ended(self, conversation: str) -> None:
+    def note_reply(self, conversation: str) -> None:
         """A reply arrived, which ends the indicator on the platform."""
         self._shown.pop(conversation, None)
         self._ended[conversation] = self.clock()

@@ -98,7 +98,7 @@ class BotApiClient:
                     raise BotApiError(response.status_code, "the file cannot be downloaded")
                 yield response.aiter_bytes()
         except httpx2.HTTPError as error:
-            raise NotAnswered(self._said(error)) from None
+            raise NotAnswered(self._redact_error(error)) from None
 
     async def close(self) -> None:
         """Close all connections."""
@@ -111,12 +111,12 @@ class BotApiClient:
         try:
             response = await self._client.send(request)
         except _NOT_WRITTEN as error:
-            raise NotWritten(self._said(error)) from None  # its cause may contain the URL
+            raise NotWritten(self._redact_error(error)) from None  # its cause may contain the URL
         except httpx2.HTTPError as error:
-            raise NotAnswered(self._said(error)) from None
+            raise NotAnswered(self._redact_error(error)) from None
         return _result(response)
 
-    def _said(self, error: Exception) -> str:
+    def _redact_error(self, error: Exception) -> str:
         return f"{type(error).__name__} {error}".replace(self._token, "…").strip()
 
 

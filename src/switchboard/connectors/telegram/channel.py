@@ -84,7 +84,7 @@ async def open_session(account: Account) -> TelegramSession:
         raise SignInRefused("tokens of Telegram look like 123456:ABC-DEF; get one from @BotFather with /token")
     api = BotApiClient(settings.api_url, token)
     try:
-        about = child(await _called(api, "getMe", {}))
+        about = child(await _call_api(api, "getMe", {}))
         me = Me(int(integer(about.get("id")) or 0), word(about.get("username")))
         return TelegramSession(api, settings, me, BotWebhook(api, account))
     except BaseException:
@@ -221,7 +221,7 @@ class TelegramSession(Session):
         params = where(part, self._settings.quote) | words(part)
         for _ in range(3):
             try:
-                return await self._sent(part, params)
+                return await self._send_text_or_files(part, params)
             except BotApiError as error:
                 if (new := moved_to(error)) is not None:
                     params = {**params, "chat_id": new}
@@ -286,7 +286,7 @@ class TelegramSession(Session):
         """Close all connections."""
         await self._api.close()
 
-    async def _sent(self, part: Part, params: JsonObject) -> Outcome:
+    async def _send_text_or_files(self, part: Part, params: JsonObject) -> Outcome:
         if not part.files:
             return _sent(await self._api.call("sendMessage", params))
         [file] = part.files
@@ -303,9 +303,9 @@ class TelegramSession(Session):
         if self._offset:
             params["offset"] = self._offset
         try:
-            found = await _called(self._api, "getUpdates", params, wait_s=timeout)
+            found = await _call_api(self._api, "getUpdates", params, wait_s=timeout)
         except Busy as error:
-            if await self._webhook.removed():
+            if await self._webhook.remove_webhook():
                 raise OSError("Telegram posted to us until now") from None  # posted updates come first
             raise Busy(await self._webhook.foreign() or error.message) from None
         if not isinstance(found, list) or (found and all(_id(one) is None for one in found)):
@@ -322,7 +322,7 @@ class TelegramSession(Session):
         return str(_Cursor(self._given[-1] + 1 if self._given else self._offset, since, self._after))
 
 
-async def _called(api: BotApiClient, method: str, params: JsonObject, *, wait_s: float = 0.0) -> object:
+async def _call_api(api: BotApiClient, method: str, params: JsonObject, *, wait_s: float = 0.0) -> object:
     """A call not tied to a message. Raises SignInRefused, Busy, OSError."""
     try:
         return await api.call(method, params, wait_s=wait_s)
@@ -336,7 +336,7 @@ async def _called(api: BotApiClient, method: str, params: JsonObject, *, wait_s:
                 raise Busy(f"another program polls for this bot: {error.description}") from None
             case 429:
                 await asyncio.sleep(_patience(error))
-                return await _called(api, method, params, wait_s=wait_s)
+                return await _call_api(api, method, params, wait_s=wait_s)
         raise OSError(str(error)) from None
 
 

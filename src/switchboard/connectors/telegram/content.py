@@ -64,7 +64,7 @@ def _largest(message: Raw) -> Raw:
     return child(sizes[-1]) if isinstance(sizes, list) and sizes else {}
 
 
-def spoken(message: Raw) -> str:
+def note_on_speech(message: Raw) -> str:
     """The note that speech is not transcribed, also below a caption."""
     for kind, called in _SPOKEN.items():
         if kind in message:

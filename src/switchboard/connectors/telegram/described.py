@@ -43,14 +43,14 @@ _NO_DECIMALS: Final = frozenset(
 _TELEGRAM: Final = "Telegram"
 
 
-def described(message: Raw) -> tuple[Passage, ...]:
+def describe_content(message: Raw) -> tuple[Passage, ...]:
     """What stands for the content; empty if its kind is not described."""
     kind = next((one for one in _KINDS if one in message), None)
     return tuple(_KINDS[kind](message)) if kind is not None else ()
 
 
 def is_described(message: Raw) -> bool:
-    """Whether `described` has words for it."""
+    """Whether `describe_content` has words for it."""
     return not _KINDS.keys().isdisjoint(message)
 
 

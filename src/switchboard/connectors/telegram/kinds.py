@@ -81,7 +81,7 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _MOST_NAMES: Final = 5
 
 
-def happened(message: Raw) -> str | None:
+def describe_service_event(message: Raw) -> str | None:
     """What happened in the chat, in words; None if the message is no service message."""
     kind = next((one for one in _SERVICE if one in message), None)
     if kind is None:

@@ -15,8 +15,8 @@ from unicodedata import category
 
 from msgspec.structs import replace
 
-from switchboard.connectors.telegram.content import spoken
-from switchboard.connectors.telegram.described import described
+from switchboard.connectors.telegram.content import note_on_speech
+from switchboard.connectors.telegram.described import describe_content
 from switchboard.core.channels.telegram import (
     answered_by,
     author_in,
@@ -67,10 +67,13 @@ def passages_in(message: Raw, username: str | None) -> tuple[Passage, ...]:
     """
     typed, entities = entities_of(message)
     text, quotes = _in_words(typed, entities)
-    notes = [*_described(message, alone=not text.strip()), *_passage("quoted", _mentioned(typed, entities))]
+    notes = [
+        *_describe_content(message, alone=not text.strip()),
+        *_passage("quoted", _names_of_mentioned(typed, entities)),
+    ]
     if _is_by_others(message):
-        return _forwarded(message, joined([*_passage("own", text), *notes]))
-    return limit_passages([*_picked(message), *_written(text, quotes, username), *notes])
+        return _forwarded_passages(message, joined([*_passage("own", text), *notes]))
+    return limit_passages([*_quoted_selection(message), *_split_marked_quotes(text, quotes, username), *notes])
 
 
 def entities_of(message: Raw) -> tuple[str, tuple[Entity, ...]]:
@@ -88,7 +91,7 @@ def own_entities(message: Raw) -> Iterator[tuple[str, Raw]]:
     if _is_by_others(message):
         return
     text, entities = entities_of(message)
-    quoted = _merged(sorted([*_quotes(entities), *_quoted_lines(text)]))
+    quoted = _merge_spans(sorted([*_quotes(entities), *_quoted_lines(text)]))
     starts = [start for start, _ in quoted]
     for entity in entities:
         before = bisect_right(starts, entity.start) - 1
@@ -124,7 +127,7 @@ def _span(entity: Entity) -> tuple[int, int]:
     return entity.start, -entity.end
 
 
-def _written(text: str, quotes: Sequence[Span], username: str | None) -> Iterator[Passage]:
+def _split_marked_quotes(text: str, quotes: Sequence[Span], username: str | None) -> Iterator[Passage]:
     """What the sender marked as a quotation is quoted, and so are lines that begin with `>`."""
     done = 0
     for start, end in [*quotes, (len(text), len(text))]:
@@ -136,7 +139,7 @@ def _written(text: str, quotes: Sequence[Span], username: str | None) -> Iterato
 
 def _in_words(text: str, entities: Sequence[Entity]) -> tuple[str, list[Span]]:
     """The text with notes behind its links, and the quotations in it."""
-    quotes = _merged(_quotes(entities))
+    quotes = _merge_spans(_quotes(entities))
     notes = sorted((one.end, note) for one in entities if (note := _note(one.words(text), one.about)))
     shifts = [0, *accumulate(len(note) for _, note in notes)]
     if not notes or len(text) + shifts[-1] > MAX_TEXT:
@@ -152,7 +155,7 @@ def _quotes(entities: Iterable[Entity]) -> list[Span]:
     return [(one.start, one.end) for one in entities if one.about.get("type") in _QUOTES]
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
+def _merge_spans(spans: Iterable[Span]) -> list[Span]:
     """Sorted spans without overlaps."""
     found = list[Span]()
     for start, end in spans:
@@ -168,7 +171,7 @@ def _note(words: str, about: Raw) -> str:
     return _link(words.strip(), about.get("url")) if about.get("type") == "text_link" else ""
 
 
-def _mentioned(text: str, entities: Iterable[Entity]) -> str:
+def _names_of_mentioned(text: str, entities: Iterable[Entity]) -> str:
     """The names of mentioned people that are not in the text already. They chose them, so no name is the sender's."""
     if len(text) > _MOST_NOTED:
         return ""
@@ -180,11 +183,11 @@ def _mentioned(text: str, entities: Iterable[Entity]) -> str:
     return f"[mentions: {', '.join(islice(found, _MOST_NAMES))}]" if found else ""
 
 
-def _described(message: Raw, *, alone: bool) -> tuple[Passage, ...]:
+def _describe_content(message: Raw, *, alone: bool) -> tuple[Passage, ...]:
     """What stands for content that is no text; `alone`: there is no text."""
-    if said := spoken(message):
+    if said := note_on_speech(message):
         return _passage("own", said)
-    return described(message) if alone else ()
+    return describe_content(message) if alone else ()
 
 
 def _plain(name: str) -> str:
@@ -208,7 +211,7 @@ def _without_name(text: str, username: str | None) -> str:
     return re.sub(rf"^(/[\w-]+)@{re.escape(username)}(?!\w)", r"\1", text, count=1, flags=re.IGNORECASE)
 
 
-def _picked(message: Raw) -> tuple[Passage, ...]:
+def _quoted_selection(message: Raw) -> tuple[Passage, ...]:
     """The words of another message that the sender chose to answer."""
     quote = child(message, "quote")
     answered = answered_by(message) if quote.get("is_manual") is True else None
@@ -225,7 +228,7 @@ def _is_by_others(message: Raw) -> bool:
     return (is_forwarded(message) and posted_in(message) is None) or bool(child(message, "via_bot"))
 
 
-def _forwarded(message: Raw, text: str) -> tuple[Passage, ...]:
+def _forwarded_passages(message: Raw, text: str) -> tuple[Passage, ...]:
     origin = origin_of(message)
     author, sent_at = author_in(origin)[0] or name_of(child(message, "via_bot")), time_of(origin.get("date"))
     return tuple(replace(one, author=author, sent_at=sent_at) for one in _passage("forwarded", text))

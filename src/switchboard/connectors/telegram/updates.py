@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.connectors.telegram.content import files_of
-from switchboard.connectors.telegram.kinds import happened, names_in, unknown_kind
+from switchboard.connectors.telegram.kinds import describe_service_event, names_in, unknown_kind
 from switchboard.connectors.telegram.passages import own_entities, passages_in
 from switchboard.core.channels.telegram import answered_by, is_forwarded, name_of, posted_in, time_of, update_key
 from switchboard.core.passages.own import has_others_words, joined
@@ -80,7 +80,7 @@ def read(update: object, me: Me, now: datetime, *, since: int = 0) -> Inbound | 
         kind = next((one for one in (*KINDS, *raw) if isinstance(raw.get(one), dict)), None)
         if kind is None:
             return _unreadable(update, f"it has nothing that is read: {', '.join(raw)[:200]}")
-        event = _event(raw, kind, me, now) if kind in KINDS else _unasked(raw, kind, me, now)
+        event = _event(raw, kind, me, now) if kind in KINDS else _unrequested_event(raw, kind, me, now)
         if isinstance(event, str):
             return _unreadable(update, event)
         _check(event.envelope)
@@ -100,7 +100,7 @@ class _Kind(Struct, frozen=True):
 def _kind(message: Raw, name: str) -> _Kind:
     """Nobody writes what happens in a chat, nor, as far as we know, what we do not know."""
     kind = KINDS[name]
-    if kind == "message" and (said := happened(message)) is not None:
+    if kind == "message" and (said := describe_service_event(message)) is not None:
         return _Kind("membership", said)
     if kind in ("message", "edit") and (unknown := unknown_kind(message)) is not None:
         return _Kind("membership", f"(A message of a kind that is not read: {unknown})", unknown)
@@ -165,12 +165,12 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
         files=tuple(file for _, file in files),
         album=_album(message, kind),
         piece=_piece(message, kind),
-        moved=_moved(chat_id, message),
+        moved=_threads_of_migration(chat_id, message),
         unknown=read_as.unknown,
     )
 
 
-def _unasked(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound:
+def _unrequested_event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound:
     """The event of an update of a kind that we do not ask for, or do not know; an old webhook may have asked for it."""
     about, unknown = child(update, name), names_in([name])
     chat, sender = child(about, "chat"), _sender(about)
@@ -303,7 +303,7 @@ def _is_call(words: str, entity: Raw, me: Me) -> bool:
     return me.username is not None and named.lower() == me.username.lower()
 
 
-def _moved(chat_id: str, message: Raw) -> tuple[str, str] | None:
+def _threads_of_migration(chat_id: str, message: Raw) -> tuple[str, str] | None:
     """The threads that a group moved from and to; Telegram reports a move in both."""
     if new := integer(message.get("migrate_to_chat_id")):
         return chat_id, new

@@ -34,7 +34,7 @@ class BotWebhook(Struct, frozen=True):
             raise SignInRefused("webhook = true needs public_url in the settings: where Telegram reaches the server")
         now = await self._url()
         if now and not self._is_ours(now):
-            raise Busy(_named(now))
+            raise Busy(_url_without_path(now))
         params = {
             "url": url,
             "secret_token": secret_word(self.account.secrets["token"].strip()),
@@ -56,12 +56,12 @@ class BotWebhook(Struct, frozen=True):
             return f"Telegram does not answer: {error}"
         url = word(at(info, "url")) or ""
         if url != self.account.hook_url:
-            raise Busy(_named(url) if url else "somebody has deleted the webhook of this bot")
+            raise Busy(_url_without_path(url) if url else "somebody has deleted the webhook of this bot")
         if int(integer(at(info, "pending_update_count")) or 0) and (why := word(at(info, "last_error_message"))):
             return f"Telegram does not reach {url}: {why}"
         return None
 
-    async def removed(self) -> bool:
+    async def remove_webhook(self) -> bool:
         """Remove our own webhook; returns whether there was one. Telegram keeps undelivered updates. Raises OSError."""
         if not self._is_ours(await self._url()):
             return False
@@ -75,7 +75,7 @@ class BotWebhook(Struct, frozen=True):
         """Who else receives the updates, as far as Telegram reveals it."""
         with suppress(OSError):
             url = await self._url()
-            return _named(url) if url else None
+            return _url_without_path(url) if url else None
         return None
 
     def _is_ours(self, url: str) -> bool:
@@ -92,6 +92,6 @@ class BotWebhook(Struct, frozen=True):
             raise OSError(str(error)) from None
 
 
-def _named(url: str) -> str:
+def _url_without_path(url: str) -> str:
     """The URL without its path, which is often a secret."""
     return f"a webhook is set for this bot, at {urlsplit(url).hostname}; delete it with deleteWebhook"

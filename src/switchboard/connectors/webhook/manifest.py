@@ -104,7 +104,7 @@ def _by_itself(envelope: Envelope, key: str) -> Envelope:
 
 def _event_id(account: Account, seen: TemplateContext) -> str:
     settings = settings_of(account)
-    return seen.filled(settings.map.event_id or _EVENT_ID[settings.verify]).strip()[:512]
+    return seen.fill_template(settings.map.event_id or _EVENT_ID[settings.verify]).strip()[:512]
 
 
 def _make_envelope(account: Account, seen: TemplateContext, now: datetime, event_id: str) -> Envelope:
@@ -115,13 +115,13 @@ def _make_envelope(account: Account, seen: TemplateContext, now: datetime, event
         source=Source(channel="webhook", provider=_PROVIDER[settings.verify], endpoint_identity=endpoint),
         event=Event(
             external_event_id=event_id,
-            external_thread_id=seen.filled(mapped.thread).strip() or None,
+            external_thread_id=seen.fill_template(mapped.thread).strip() or None,
             observed_at=now,
             sent_at=_sent_at(settings.verify, seen),
         ),
         sender=Sender(
-            identity=seen.filled(mapped.sender).strip() or endpoint,
-            display_name=seen.filled(mapped.sender_name).strip() or None,
+            identity=seen.fill_template(mapped.sender).strip() or endpoint,
+            display_name=seen.fill_template(mapped.sender_name).strip() or None,
         ),
         payload=_make_payload(seen, mapped.text),
         control=Control(addressed=True, ingestion_tier="full" if seen.fits(mapped.only) else "history"),

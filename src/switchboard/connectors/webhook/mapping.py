@@ -28,7 +28,7 @@ _QUOTED: Final = "quoted"
 _POSITION: Final = re.compile(r"[0-9]{1,6}")
 
 
-def checked(template: str) -> str:
+def check_template(template: str) -> str:
     """The template itself. Raises ValueError that says what is wrong with it."""
     for piece in _PIECE.finditer(template):
         if piece[2]:
@@ -43,7 +43,7 @@ def checked(template: str) -> str:
 
 def checked_text(template: str) -> str:
     """The same for a template of a text, in which values may be marked as quoted."""
-    checked(_PIECE.sub(_without_mark, template))
+    check_template(_PIECE.sub(_without_mark, template))
     return template
 
 
@@ -55,7 +55,7 @@ def _is_quoted(piece: re.Match[str]) -> bool:
     return piece[1] is not None and piece[1].rpartition("|")[2].strip() == _QUOTED and "|" in piece[1]
 
 
-Template = Annotated[str, Field(max_length=10_000), AfterValidator(checked)]
+Template = Annotated[str, Field(max_length=10_000), AfterValidator(check_template)]
 TextTemplate = Annotated[str, Field(max_length=10_000), AfterValidator(checked_text)]
 
 
@@ -81,7 +81,7 @@ class TemplateContext(Struct, frozen=True):
     body: object
     headers: Mapping[str, str]
 
-    def filled(self, template: str) -> str:
+    def fill_template(self, template: str) -> str:
         """Fill in the values of the paths; a path without a value is empty."""
         return _PIECE.sub(self._value_of, template)
 
@@ -100,7 +100,7 @@ class TemplateContext(Struct, frozen=True):
 
     def fits(self, only: Mapping[str, Sequence[str]]) -> bool:
         """Whether every template yields a value."""
-        return all(self.filled(template) in values for template, values in only.items())
+        return all(self.fill_template(template) in values for template, values in only.items())
 
     def _value_of(self, piece: re.Match[str]) -> str:
         if piece[1] is None:

@@ -47,7 +47,7 @@ def _facts(envelope: Envelope) -> Found:
         "discord_parent_channel_id": _parent(message),
         "discord_user_id": integer(user) or integer(envelope.sender.identity),
         "media": _media(message),
-        **chat_facts(envelope, direct=_direct(envelope, message), named=_named(envelope, message)),
+        **chat_facts(envelope, direct=_direct(envelope, message), named=_is_addressed_to_us(envelope, message)),
     }
 
 
@@ -61,7 +61,7 @@ def _direct(envelope: Envelope, message: Raw) -> bool:
     return is_private(envelope) or (bool(message) and envelope.sender.chat_type is None and "guild_id" not in message)
 
 
-def _named(envelope: Envelope, message: Raw) -> bool:
+def _is_addressed_to_us(envelope: Envelope, message: Raw) -> bool:
     mentions = message.get("mentions")
     those = mentions if isinstance(mentions, list) else ()
     return is_called(envelope) or any(

@@ -102,24 +102,24 @@ def _content(envelope: Envelope) -> str | None:
 
 def _chat(envelope: Envelope) -> str:
     """The first mail that it refers to; if there is none, the mail itself."""
-    return next(iter((*_references(envelope), *_answered(envelope), _own(envelope))))
+    return next(iter((*_references(envelope), *_ids_of_answered(envelope), _own(envelope))))
 
 
 def _correspondence(envelope: Envelope) -> Correspondence:
     """Anybody can refer to any mail, so only those who wrote or were addressed in a thread belong to it."""
     named = envelope.event.external_thread_id
     older = tuple(reversed(_references(envelope)[-_MAX_REFERENCES:]))
-    said = (named, _bracketed(named)) if named else (_chat(envelope),)
+    said = (named, _bracket_id(named)) if named else (_chat(envelope),)
     others = (_bare(identity) for identity in envelope.sender.participants or ())
     author, own = without_tag(_bare(envelope.sender.identity)), mailbox_of(envelope.source.endpoint_identity)
     known = dict.fromkeys(without_tag(one) for one in (*_addresses(envelope, "to", "cc", "reply-to"), *others))
-    threads = dict.fromkeys((*said, *_answered(envelope), *older))
+    threads = dict.fromkeys((*said, *_ids_of_answered(envelope), *older))
     return Correspondence(
         author,
         tuple(one for one in known if one not in {author, own}),
         (*(thread for thread in threads if thread != _own(envelope) or thread == said[0]), _own(envelope)),
         # Of other platforms, many messages have an id like 5; those of mails are like these.
-        tuple(one.strip("<>") for one in dict.fromkeys((*_answered(envelope), *older)) if "@" in one),
+        tuple(one.strip("<>") for one in dict.fromkeys((*_ids_of_answered(envelope), *older)) if "@" in one),
     )
 
 
@@ -127,15 +127,15 @@ def _references(envelope: Envelope) -> list[str]:
     return _IDS.findall(header(envelope.payload.raw, "references"))
 
 
-def _answered(envelope: Envelope) -> list[str]:
+def _ids_of_answered(envelope: Envelope) -> list[str]:
     return _IDS.findall(header(envelope.payload.raw, "in-reply-to"))[:1]
 
 
 def _own(envelope: Envelope) -> str:
-    return _bracketed(_event_id(envelope) or envelope.event.external_event_id)
+    return _bracket_id(_event_id(envelope) or envelope.event.external_event_id)
 
 
-def _bracketed(message_id: str) -> str:
+def _bracket_id(message_id: str) -> str:
     """The form in which mails refer to another; an id that is not a Message-ID stays as it is."""
     return f"<{message_id.strip('<>')}>" if "@" in message_id else message_id
 
@@ -177,7 +177,7 @@ def _is_file(one: Attachment) -> bool:
     return not shown and (one.filename is not None or not one.media_type.startswith("text/"))
 
 
-def _implied(facts: Mapping[str, str]) -> Found:
+def _implied_facts(facts: Mapping[str, str]) -> Found:
     sender = facts.get("email_sender") or address(facts.get("sender", ""))
     domain = domain_of(sender or "")
     return {
@@ -226,7 +226,7 @@ def _authentic(facts: Mapping[str, str]) -> bool:
     return facts.get("email_auth") == "pass"
 
 
-def _overheard(facts: Mapping[str, str]) -> bool:
+def _has_other_recipients(facts: Mapping[str, str]) -> bool:
     """Anybody in To or Cc reads along; if no header was kept, anybody may have been addressed."""
     own, sender = mailbox_of(facts.get("endpoint", "")), without_tag(facts.get("email_sender", ""))
     recipients = facts.get("email_to", "").split(SEVERAL)
@@ -237,7 +237,7 @@ def _bare(identity: str) -> str:
     return address(identity) or identity.strip("<> ").lower()
 
 
-def _looped(envelope: Envelope, most: int = MAX_HOPS) -> str | None:
+def _hops_over_limit(envelope: Envelope, most: int = MAX_HOPS) -> str | None:
     """The number of switchboards that have answered each other; 0 after a person, whose program drops the count."""
     count = hops(header(envelope.payload.raw, HOPS).strip())
     return f"{HOPS}: {count}" if count >= most else None
@@ -256,7 +256,7 @@ def _automatic(envelope: Envelope, most: int = MAX_HOPS) -> str | None:
         return f"from {identity}"
     if is_mailbox(sender, own):
         return f"from {identity}, which is this mailbox"
-    return _looped(envelope, most) or _sign_of_headers(envelope.payload.raw)
+    return _hops_over_limit(envelope, most) or _sign_of_headers(envelope.payload.raw)
 
 
 def _sign_of_headers(raw: object) -> str | None:
@@ -302,11 +302,11 @@ CHANNELS: Final = (
             "email_sender": ("email_domain", "email_parent_domain"),
             "email_domain": ("email_parent_domain",),
         },
-        implied=_implied,
+        implied=_implied_facts,
         automatic=_automatic,
-        looped=_looped,
+        looped=_hops_over_limit,
         authentic=_authentic,
-        overheard=_overheard,
+        overheard=_has_other_recipients,
         history="email",
         personal=True,
     ),
@@ -321,5 +321,5 @@ def trusting(servers: Servers, max_hops: int = MAX_HOPS) -> Channel:
         facts=partial(_facts, servers=named, most_hops=max_hops),
         unknown={} if named else CHANNELS[0].unknown,
         automatic=partial(_automatic, most=max_hops),
-        looped=partial(_looped, most=max_hops),
+        looped=partial(_hops_over_limit, most=max_hops),
     )

@@ -27,11 +27,11 @@ def _facts(envelope: Envelope) -> Found:
     return {
         "irc_channel": channel,
         "irc_nick": envelope.sender.identity.partition("!")[0].lower() or None,
-        **chat_facts(envelope, direct=is_private(envelope) or channel is None, named=_named(envelope)),
+        **chat_facts(envelope, direct=is_private(envelope) or channel is None, named=_is_addressed_to_us(envelope)),
     }
 
 
-def _named(envelope: Envelope) -> bool:
+def _is_addressed_to_us(envelope: Envelope) -> bool:
     """Whether we are addressed as in `house: hello`, which is usual on IRC."""
     first = words_of_sender(envelope)[:_MAX_NICK].partition(" ")[0]
     return is_own(envelope, first.rstrip(":,")) or is_called(envelope)

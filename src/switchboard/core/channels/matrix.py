@@ -32,11 +32,11 @@ def _facts(envelope: Envelope) -> Found:
         "matrix_room_id": _room(envelope) or (thread if thread.startswith("!") else None),
         "matrix_user_id": first_word(raw, ("sender",)) or envelope.sender.identity,
         "media": _media(raw_of(envelope)),
-        **chat_facts(envelope, direct=is_private(envelope), named=_named(envelope)),
+        **chat_facts(envelope, direct=is_private(envelope), named=_is_addressed_to_us(envelope)),
     }
 
 
-def _named(envelope: Envelope) -> bool:
+def _is_addressed_to_us(envelope: Envelope) -> bool:
     named = at(envelope.payload.raw, "content", "m.mentions", "user_ids")
     return is_called(envelope) or any(is_own(envelope, one) for one in (named if isinstance(named, list) else ()))
 

@@ -20,7 +20,7 @@ def _facts(envelope: Envelope) -> Found:
         "signal_user_id": envelope.sender.identity,
         "signal_group_id": group,
         "media": _media(message),
-        **chat_facts(envelope, direct=_direct(envelope, group), named=_named(envelope, message)),
+        **chat_facts(envelope, direct=_direct(envelope, group), named=_is_addressed_to_us(envelope, message)),
     }
 
 
@@ -28,7 +28,7 @@ def _direct(envelope: Envelope, group: str | None) -> bool:
     return is_private(envelope) or (envelope.sender.chat_type is None and group is None)
 
 
-def _named(envelope: Envelope, message: Raw) -> bool:
+def _is_addressed_to_us(envelope: Envelope, message: Raw) -> bool:
     named = message.get("mentions")
     those = named if isinstance(named, list) else ()
     return any(is_own(envelope, at(one, key)) for one in those for key in ("number", "uuid"))

@@ -54,7 +54,7 @@ def _facts(envelope: Envelope) -> Found:
         "slack_channel_id": _channel(raw),
         "slack_user_id": user or envelope.sender.identity,
         "media": _media(_event(raw_of(envelope))),
-        **chat_facts(envelope, direct=_direct(envelope), named=_named(envelope)),
+        **chat_facts(envelope, direct=_direct(envelope), named=_is_addressed_to_us(envelope)),
     }
 
 
@@ -62,7 +62,7 @@ def _direct(envelope: Envelope) -> bool:
     return is_private(envelope) or _event(raw_of(envelope)).get("channel_type") == "im"
 
 
-def _named(envelope: Envelope) -> bool:
+def _is_addressed_to_us(envelope: Envelope) -> bool:
     raw, text = raw_of(envelope), words_of_sender(envelope)
     own = word(at(raw, "authorizations", 0, "user_id"))
     mentioned = any(one == own or is_own(envelope, one) for one in _MENTION.findall(text)) if "<@" in text else False

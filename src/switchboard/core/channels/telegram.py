@@ -156,13 +156,13 @@ def answered_by(message: Raw) -> Answered | None:
     return Answered(here or elsewhere, {} if here else who, author, sent_at, number(here.get("message_id")))
 
 
-def _replied(envelope: Envelope) -> Replied | None:
+def _replied_message(envelope: Envelope) -> Replied | None:
     message = _message(envelope)
     answered = answered_by(message)
     if answered is None:
         return None
     return Replied(
-        text=_said(answered.content, child(message, "quote")),
+        text=_text_or_kind(answered.content, child(message, "quote")),
         author=answered.author,
         sent_at=answered.sent_at,
         refers_to=answered.number,
@@ -174,7 +174,7 @@ def _is_ours(envelope: Envelope, who: Raw) -> bool:
     return is_own(envelope, integer(who.get("id"))) or is_own(envelope, who.get("username"))
 
 
-def _said(message: Raw, quote: Raw) -> str:
+def _text_or_kind(message: Raw, quote: Raw) -> str:
     """The text of a message, otherwise what it is, such as `(photo)`.
 
     Of a message in another chat, Telegram gives the text only as a quotation. One that the sender chose is part of the
@@ -205,7 +205,7 @@ def _facts(envelope: Envelope) -> Found:
         "telegram_chat_type": known,
         "telegram_topic_id": integer(message.get("message_thread_id")) if message.get("is_topic_message") else None,
         "media": _media(message),
-        **chat_facts(envelope, direct=known == "private", named=_named(envelope, message)),
+        **chat_facts(envelope, direct=known == "private", named=_is_addressed_to_us(envelope, message)),
     }
 
 
@@ -217,12 +217,12 @@ def _media(message: Raw) -> str | None:
     )
 
 
-def _named(envelope: Envelope, message: Raw) -> bool:
+def _is_addressed_to_us(envelope: Envelope, message: Raw) -> bool:
     """Whether the bot is addressed, by its name or by an answer to it."""
     return is_called(envelope) or is_own(envelope, at(message, "reply_to_message", "from", "username"))
 
 
-def _implied(facts: Mapping[str, str]) -> Found:
+def _implied_facts(facts: Mapping[str, str]) -> Found:
     return {"chat_type": facts.get("telegram_chat_type")}
 
 
@@ -234,7 +234,7 @@ _TELEGRAM: Final = Channel(
     chat=_chat,
     title=lambda envelope: word(at(_message(envelope), "chat", "title")),
     replied_to=_replied_to,
-    replied=_replied,
+    replied=_replied_message,
     facts=_facts,
     keys={
         **dict.fromkeys(("telegram_chat_id", "telegram_user_id", "telegram_topic_id"), NUMBER),
@@ -242,7 +242,7 @@ _TELEGRAM: Final = Channel(
         **KEYS,
     },
     implies={"telegram_chat_type": ("chat_type",), "telegram_topic_id": ("telegram_chat_id",)},
-    implied=_implied,
+    implied=_implied_facts,
     history="realtime",
 )
 CHANNELS: Final = (_TELEGRAM, _TELEGRAM.named("telegram_bot"), _TELEGRAM.named("telegram_user_client"))

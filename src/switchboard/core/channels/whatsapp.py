@@ -45,7 +45,7 @@ def _facts(envelope: Envelope) -> Found:
         "whatsapp_user_id": first_word(change, ("messages", 0, "from")) or envelope.sender.identity,
         "whatsapp_phone_number_id": first_word(change, ("metadata", "phone_number_id")),
         "media": _media(raw_of(envelope)),
-        **chat_facts(envelope, direct=_direct(envelope), named=_named(envelope)),
+        **chat_facts(envelope, direct=_direct(envelope), named=_is_addressed_to_us(envelope)),
     }
 
 
@@ -55,7 +55,7 @@ def _direct(envelope: Envelope) -> bool:
     return is_private(envelope) or (envelope.sender.chat_type is None and (chat is None or not chat.endswith("@g.us")))
 
 
-def _named(envelope: Envelope) -> bool:
+def _is_addressed_to_us(envelope: Envelope) -> bool:
     named = at(envelope.payload.raw, "message", "extendedTextMessage", "contextInfo", "mentionedJid")
     those = named if isinstance(named, list) else ()
     return any(isinstance(one, str) and is_own(envelope, one.partition("@")[0]) for one in those)

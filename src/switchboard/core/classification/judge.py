@@ -18,7 +18,7 @@ from msgspec import structs
 
 from switchboard.core.classification.prompt import ROUTE_TOOL
 from switchboard.core.replies import arguments_of, is_call_of
-from switchboard.core.text.lenient import block_text, mapping, string, told
+from switchboard.core.text.lenient import block_text, mapping, string, text_of_error
 from switchboard.domain.classification import Candidate, Classification, FailedCall, RecordedCall, RoutedPart
 from switchboard.domain.llm import Reply, ToolCall
 
@@ -38,10 +38,10 @@ def is_ours(call: ToolCall) -> bool:
 
 def unfit(reply: Reply, candidates: Sequence[Candidate]) -> str | None:
     """What is wrong with a reply; None if it routes the message. Pending calls count as carried out."""
-    return parse_calls(accepted(reply), candidates).error
+    return parse_calls(accept_pending_calls(reply), candidates).error
 
 
-def accepted(reply: Reply) -> Reply:
+def accept_pending_calls(reply: Reply) -> Reply:
     """The reply as if every pending call had been accepted."""
     calls = [
         structs.replace(call, ok=True, result={"status": "accepted"}) if call.ok is None and is_ours(call) else call
@@ -135,7 +135,7 @@ def _failure_of(call: ToolCall, butler: str) -> FailedCall | None:
     if call.ok and status in _GOOD:
         return None
     # A message instead of a status comes from the tool, or from the program that refused the call.
-    said = f"status {status}" if status else told(call.result) or block_text(call.result)
+    said = f"status {status}" if status else text_of_error(call.result) or block_text(call.result)
     return FailedCall(butler, "not_ok", said[:500] or "the result has no status")
 
 

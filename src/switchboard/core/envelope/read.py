@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 
 from switchboard.core.envelope.fast import fast_envelope
 from switchboard.core.envelope.strict import model_of, not_json, strict_envelope, too_deep
-from switchboard.core.published import published
+from switchboard.core.published import published_schema
 from switchboard.core.text.json_size import check_containers
 from switchboard.domain.envelope import SCHEMA_VERSION, Envelope
 from switchboard.domain.errors import InvalidInput
@@ -102,7 +102,7 @@ def json_schema() -> JsonObject:
     schema = model_of(Envelope).model_json_schema()
     payload = schema["$defs"]["Payload"]
     payload["anyOf"] = [{"required": payload.pop("required")}, {"required": ["passages"]}]
-    return published(SCHEMA_VERSION, schema)
+    return published_schema(SCHEMA_VERSION, schema)
 
 
 def _scan_array(body: bytes) -> tuple[bytes, list[bytes]]:

@@ -1,7 +1,7 @@
 """Files of replies: their names, which of them may be sent, and what a reply says about the others. Pure.
 
-Engines name files with `reply_name`, `journey/turn.py` decides with `chosen`, connectors use `instead` for files that
-their platform does not accept. Next: `domain/ledger.py`, the type `ReplyFile`.
+Engines name files with `reply_name`, `journey/turn.py` decides with `choose_files`, connectors use `instead` for files
+that their platform does not accept. Next: `domain/ledger.py`, the type `ReplyFile`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def instead(filename: str, size_bytes: int, why: str) -> str:
     return f"[{reply_name(filename)}{size}: {reason}]"
 
 
-def chosen(attachments: Sequence[Attachment], stored: Mapping[bytes, StoredBlob], most: int) -> ChosenFiles:
+def choose_files(attachments: Sequence[Attachment], stored: Mapping[bytes, StoredBlob], most: int) -> ChosenFiles:
     """What becomes of the attachments of an answer; `stored`: the blobs that it may have. Duplicates are sent once."""
     files: dict[tuple[str, str], ReplyFile] = {}
     lines = []

@@ -49,7 +49,7 @@ def mail_auth(header: str, trusted: Collection[str], domain: str) -> MailAuth | 
     results = list(_results(plain))
     if any(one.method == "dmarc" and one.outcome in _FAILED for one in results):
         return "fail"
-    if any(one.outcome == "pass" and _aligned(one, domain) for one in results):
+    if any(one.outcome == "pass" and _is_domain_aligned(one, domain) for one in results):
         return "pass"
     return "fail" if any(one.outcome in _FAILED for one in results) else "none"
 
@@ -71,7 +71,7 @@ def _results(header: str) -> Iterator[_Result]:
         yield _Result(method, pairs[0][1], named.rpartition("@")[2])
 
 
-def _aligned(result: _Result, domain: str) -> bool:
+def _is_domain_aligned(result: _Result, domain: str) -> bool:
     """The same domain, or a parent of it that is not a top-level domain."""
     same = result.domain == domain
     return bool(domain) and (same or ("." in result.domain and domain.endswith(f".{result.domain}")))

@@ -18,7 +18,7 @@ _ACTION = re.compile(rb"^action[ \t]*:[ \t]*([a-z]+)", re.IGNORECASE | re.MULTIL
 _ID = re.compile(r"<[^<>\s]{1,510}>")
 
 
-def bounced(root: MailPart) -> str | None:
+def id_of_bounced_mail(root: MailPart) -> str | None:
     """The Message-ID, in brackets, of the mail that `root` reports as undeliverable; None if it reports none.
 
     Notices of a delay or of success do not count.

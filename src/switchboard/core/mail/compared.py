@@ -87,9 +87,9 @@ def compared_words(payload: Payload, subject: str) -> str:
 
     Only the words are the same in all forms in which connectors submit a mail; some omit the subject.
     """
-    if (text := _given(payload)) is not None:
+    if (text := _given_text(payload)) is not None:
         return _words(text)
-    words, headline = _words(payload.normalized_text), _words(_decoded(subject))
+    words, headline = _words(payload.normalized_text), _words(_decode_header(subject))
     return words if words.startswith(headline) else headline + words
 
 
@@ -104,11 +104,11 @@ def with_compared(payload: Payload, subject: str, text: str) -> Payload:
 
 def text_for_marks(payload: Payload) -> str:
     """The text by which a waiting message is told from others of its id."""
-    given = _given(payload)
+    given = _given_text(payload)
     return payload.normalized_text if given is None else given
 
 
-def _given(payload: Payload) -> str | None:
+def _given_text(payload: Payload) -> str | None:
     given = payload.raw.get(COMPARED) if isinstance(payload.raw, Mapping) else None
     return given if isinstance(given, str) else None
 
@@ -124,14 +124,14 @@ def _below(subject: str, text: str) -> str:
 def _subject(head: Message) -> str:
     found = next((value for key, value in head.raw_items() if key.lower() == "subject"), "")
     data = str(found).encode("utf-8", "surrogateescape")
-    return _decoded(_FOLD.sub(" ", _as_text(data)).strip())
+    return _decode_header(_FOLD.sub(" ", _as_text(data)).strip())
 
 
 def _text_of(part: MailPart, reading: Reading) -> str:
     """Plain text if there is any, otherwise HTML as text; without attachments."""
     if _is_attachment(part):
         return ""
-    texts = [text for child in _preferred(part) if (text := _text_of(child, reading).strip())]
+    texts = [text for child in _parts_by_preference(part) if (text := _text_of(child, reading).strip())]
     if part.children:
         return texts[0] if part.media_type == "multipart/alternative" and texts else "\n\n".join(texts)
     text = _decoded_part(part, reading)
@@ -149,10 +149,10 @@ def _is_attachment(part: MailPart) -> bool:
 def _is_named(head: Message) -> bool:
     if "content-disposition" not in head and "name" not in str(head.get("content-type", "")).lower():
         return False
-    return bool(_decoded(or_none(lambda: head.get_filename("")) or ""))
+    return bool(_decode_header(or_none(lambda: head.get_filename("")) or ""))
 
 
-def _preferred(part: MailPart) -> list[MailPart]:
+def _parts_by_preference(part: MailPart) -> list[MailPart]:
     if part.media_type != "multipart/alternative":
         return list(part.children)
     return sorted(part.children, key=lambda child: child.media_type != "text/plain")
@@ -185,7 +185,7 @@ def _codec(charset: str) -> str:
     return "utf-8" if name == "ascii" or name.replace("_", "-") in _NOT_CHARSETS else name
 
 
-def _decoded(value: str) -> str:
+def _decode_header(value: str) -> str:
     if "=?" not in value:
         return _storable(value)
     escaped = _ENCODED_OR_BACKSLASH.sub(lambda found: found[1] or r"\u005c", value)

@@ -94,7 +94,7 @@ class Sheet:
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def declared(self, names: frozenset[str], around: Mapping[str, int], own: Block) -> Mapping[str, str]:
+    def style_of_element(self, names: frozenset[str], around: Mapping[str, int], own: Block) -> Mapping[str, str]:
         """The values that apply to an element with these names (`td`, `.note`, `#top`) and its own `style`.
 
         `around` counts the names of the elements around it. Raises TooMuch.

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from switchboard.core.envelope.fast import fast_envelope
 from switchboard.core.mail.compared import compared_head, with_compared
-from switchboard.core.mail.head import decoded, field, or_none, read_head
+from switchboard.core.mail.head import decode_field, field, or_none, read_head
 from switchboard.core.mail.headers import mailbox_of
 from switchboard.core.mail.marks import CUT_MARK, UNREAD_MARK
 from switchboard.core.mail.refusals import unreadable
@@ -103,10 +103,10 @@ def mail_of(
         payload=payload(headers),
         control=Control(),
     )
-    return Mail(_checked(envelope), raw)
+    return Mail(_check_envelope(envelope), raw)
 
 
-def _checked(envelope: Envelope) -> Envelope:
+def _check_envelope(envelope: Envelope) -> Envelope:
     """The same with its strings stripped. Raises InvalidInput."""
     try:
         checked = fast_envelope(msgspec.json.encode(envelope))
@@ -146,7 +146,7 @@ def _sender(value: str, *, has_headers: bool) -> Sender:
     name, address = _mailbox(value[:_MAX_FROM])
     if not _ADDRESS.fullmatch(address):
         raise unreadable("its From field names no sender" if value else "it has no From field")
-    return Sender(identity=address.lower(), display_name=short(decoded(name)) or None)
+    return Sender(identity=address.lower(), display_name=short(decode_field(name)) or None)
 
 
 def _mailbox(value: str) -> tuple[str, str]:
@@ -215,7 +215,7 @@ def _payload_of_head(head: Message, headers: Mapping[str, str]) -> Payload:
 
 def below_subject(headers: Mapping[str, str], text: str) -> str:
     """The subject, a blank line and the text."""
-    subject = decoded(headers.get("subject", "")).strip()
+    subject = decode_field(headers.get("subject", "")).strip()
     return "\n\n".join(piece for piece in (subject, text) if piece)
 
 

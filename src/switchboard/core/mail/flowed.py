@@ -15,7 +15,7 @@ _MARKUP: Final = re.compile(r"<<|<(/?)([a-z0-9-]{1,60})>|(?:\r?\n)++", re.IGNORE
 _RICH_SIGNS: Final = {"lt": "<", "nl": "\n", "np": "\n", "paragraph": "\n\n"}
 
 
-def unflowed(text: str, *, deletes_space: bool) -> str:
+def join_flowed_lines(text: str, *, deletes_space: bool) -> str:
     """The text of `format=flowed` (RFC 3676), its lines joined within a paragraph and a level of quotation.
 
     `deletes_space`: the blank that marks a line as continued is not part of the text (`delsp=yes`).

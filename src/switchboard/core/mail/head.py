@@ -47,7 +47,7 @@ def head_and_body(raw: bytes) -> tuple[Message, bytes]:
         return Message(), raw.lstrip(b"\r\n")
     end = _HEAD_END.search(raw)
     head, body = (raw[: end.start()], raw[end.end() :]) if end else (raw, b"")
-    return _bounded(or_none(lambda: BytesHeaderParser().parsebytes(head[:MAX_HEAD] + b"\n\n"))), body
+    return _cut_long_fields(or_none(lambda: BytesHeaderParser().parsebytes(head[:MAX_HEAD] + b"\n\n"))), body
 
 
 def field(head: Message, name: str) -> str:
@@ -74,10 +74,10 @@ def file_name(head: Message) -> str:
 def encoded_type(head: Message) -> str:
     """The media type in lower case, if it was sent as an encoded word."""
     value = str(head.get("content-type", ""))
-    return (or_none(_with("content-type", decoded(value)).get_content_type) or "") if "=?" in value else ""
+    return (or_none(_with("content-type", decode_field(value)).get_content_type) or "") if "=?" in value else ""
 
 
-def decoded(value: str) -> str:
+def decode_field(value: str) -> str:
     """A human-readable field, its RFC 2047 words decoded."""
     if "=?" not in value:
         return _storable(value)
@@ -100,7 +100,7 @@ def or_none(read: Callable[[], _T]) -> _T | None:
         return None
 
 
-def _bounded(head: Message | None) -> Message:
+def _cut_long_fields(head: Message | None) -> Message:
     """The same fields, with long ones cut: the library's field parsers are quadratic."""
     short = Message()
     for name, value in list(head.raw_items())[:_MAX_FIELDS] if head else ():
@@ -147,7 +147,7 @@ def _parameter(head: Message, name: str, parameter: str) -> str | None:
         if max(value[2], default="") > "\xff":  # or characters that were sent as they are
             return value[2].strip()
         return as_text(value[2].encode("raw-unicode-escape"), value[0] or "").strip()
-    return None if value is None else decoded(value).strip()
+    return None if value is None else decode_field(value).strip()
 
 
 def _with(name: str, value: str) -> Message:

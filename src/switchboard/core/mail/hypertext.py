@@ -209,13 +209,13 @@ class _Document:
         tag = token.tag or ""
         if token.type == TokenType.TEXT:
             if self._sight:
-                self._pieces.append(self._shown(_OURS.sub("", token.data or "")))
+                self._pieces.append(self._collapse_blanks(_OURS.sub("", token.data or "")))
         elif token.type == TokenType.START_TAG:
             self._start(tag, _attributes(token))
         elif token.type == TokenType.END_TAG:
             self._finish(tag)
 
-    def _shown(self, text: str) -> str:
+    def _collapse_blanks(self, text: str) -> str:
         if not self._keeps_lines:
             return _BLANKS.sub(" ", text)
         return _LINE_END.join(_BLANKS.sub(" ", line) for line in text.splitlines() or [""]) + _LINE_END * text.endswith(
@@ -255,7 +255,7 @@ class _Document:
             mark = attributes.get("id", "").lower()
             element.names = frozenset((tag, *classes, *((f"#{mark}",) if mark else ())))
         own = block_of(attributes["style"]) if "style" in attributes else NOTHING
-        values = {**_values_of(attributes), **self._sheet.declared(element.names, self._around, own)}
+        values = {**_values_of(attributes), **self._sheet.style_of_element(element.names, self._around, own)}
         element.keeps_lines = tag in _PREFORMATTED or values.get("white-space", "").startswith(("pre", "break-spaces"))
         self._keeps_lines += element.keeps_lines
         self._sight.enter(element, values)

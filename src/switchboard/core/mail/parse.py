@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from switchboard.core.mail.attachments import attachments_of
-from switchboard.core.mail.bounce import bounced
+from switchboard.core.mail.bounce import id_of_bounced_mail
 from switchboard.core.mail.compared import compared_text, with_compared
 from switchboard.core.mail.envelope import (
     Mail,
@@ -24,7 +24,7 @@ from switchboard.core.mail.envelope import (
     shortened,
     source_of,
 )
-from switchboard.core.mail.head import decoded
+from switchboard.core.mail.head import decode_field
 from switchboard.core.mail.mime import MailPart, read_part
 from switchboard.core.mail.passages import below_subject, passages_of_texts
 from switchboard.core.mail.reading import Reading
@@ -48,7 +48,7 @@ def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now
     """
     root = read_part(not_empty(raw))
     source = source_of(endpoint, provider)
-    return mail_of(raw, root.head, source, now, lambda headers: _payload(root, headers), bounced(root))
+    return mail_of(raw, root.head, source, now, lambda headers: _payload(root, headers), id_of_bounced_mail(root))
 
 
 def _payload(root: MailPart, headers: Mapping[str, str]) -> Payload:
@@ -69,7 +69,7 @@ def _payload(root: MailPart, headers: Mapping[str, str]) -> Payload:
 
 
 def _passages(headers: Mapping[str, str], texts: Sequence[MailText], reading: Reading) -> tuple[Passage, ...]:
-    subject = decoded(headers.get("subject", "")).strip()
+    subject = decode_field(headers.get("subject", "")).strip()
     facts = MailFacts(answered_id(headers), is_forward_subject(subject))
     passages = below_subject(subject, passages_of_texts(texts, facts, reading), facts)
     return fitting(passages) if has_others_words(passages) else passages

@@ -67,10 +67,10 @@ def passages_of_texts(texts: Sequence[MailText], facts: MailFacts, reading: Read
         others = has_others_words(found)
         for one in passages_of_text(text, facts, reading):
             found.append(replace(one, kind="between") if others and one.kind == "own" else one)
-    return merged(found)
+    return merge_neighbours(found)
 
 
-def merged(passages: Sequence[Passage]) -> tuple[Passage, ...]:
+def merge_neighbours(passages: Sequence[Passage]) -> tuple[Passage, ...]:
     """The same, with neighbours of the sender's own words as one."""
     found = list[Passage]()
     for one in passages:
@@ -89,4 +89,4 @@ def below_subject(subject: str, passages: Sequence[Passage], facts: MailFacts) -
     if not subject:
         return tuple(passages)
     others = facts.answers is not None or is_answer_subject(subject) or has_others_words(passages)
-    return merged((Passage(kind="quoted" if others else "own", text=subject), *passages))
+    return merge_neighbours((Passage(kind="quoted" if others else "own", text=subject), *passages))

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from switchboard.core.mail.head import decoded
+from switchboard.core.mail.head import decode_field
 from switchboard.core.mail.headers import address, domain_of, is_mailbox, mailboxes
 from switchboard.domain.json_values import JsonObject
 
@@ -80,7 +80,7 @@ def reply_address(headers: Mapping[str, str], own: str = "") -> JsonObject:
     answered = _ids(headers.get("message-id", ""))[:1]
     ids = _ids(headers.get("references", "")) or _ids(headers.get("in-reply-to", ""))[:1]
     references = list(dict.fromkeys((*ids[:1], *ids[1:][-_MAX_REFERENCES:], *answered)))
-    subject = _line(decoded(headers.get("subject", "")), _MAX_SUBJECT)
+    subject = _line(decode_field(headers.get("subject", "")), _MAX_SUBJECT)
     known = answered[0] if answered else None
     made: JsonObject = {"to": to, "subject": subject, "message_id": known, "references": references}
     count = hops(headers.get(HOPS, ""))
@@ -116,10 +116,10 @@ def _references(given: object) -> list[str]:
 
 
 def _head(reply: MailReply, to: str, own: str, now: datetime) -> Iterator[str]:
-    name = _encoded(_line(reply.name, _MAX_NAME), _PLAIN_NAME)
+    name = _encode_field(_line(reply.name, _MAX_NAME), _PLAIN_NAME)
     yield f"From: {name} <{own}>" if name else f"From: {own}"
     yield f"To: {to}"
-    yield f"Subject: {_encoded(answered_subject(reply.subject or str(reply.to.get('subject') or '')), _PLAIN)}"
+    yield f"Subject: {_encode_field(answered_subject(reply.subject or str(reply.to.get('subject') or '')), _PLAIN)}"
     yield f"Date: {format_datetime(now)}"
     yield f"Message-ID: {message_id(reply.key, own)}"
     if answered := _ids(str(reply.to.get("message_id") or ""))[:1]:
@@ -145,7 +145,7 @@ def _body(reply: MailReply, boundary: str) -> Iterator[str | bytes]:
     if not reply.files:
         yield from words
         return
-    yield from _multipart("mixed", f"=_m{boundary}", (words, *(tuple(_attached(one)) for one in reply.files)))
+    yield from _multipart("mixed", f"=_m{boundary}", (words, *(tuple(_encode_attachment(one)) for one in reply.files)))
 
 
 def _alternative(reply: MailReply, boundary: str) -> Iterator[str | bytes]:
@@ -175,7 +175,7 @@ def _words(kind: str, text: str) -> Iterator[str]:
     yield from b2a_qp(data).decode("ascii").split("\n")
 
 
-def _attached(file: File) -> Iterator[str | bytes]:
+def _encode_attachment(file: File) -> Iterator[str | bytes]:
     kind = file.media_type.lower()
     yield f"Content-Type: {kind if _MEDIA_TYPE.fullmatch(kind) else 'application/octet-stream'}"
     yield "Content-Disposition: attachment;"
@@ -207,7 +207,7 @@ def _line(text: str, most: int, end: str = "…") -> str:
     return plain if len(plain) <= most else plain[: most - len(end)] + end
 
 
-def _encoded(text: str, plain: re.Pattern[str]) -> str:
+def _encode_field(text: str, plain: re.Pattern[str]) -> str:
     """The text for a header field: as encoded words (RFC 2047) unless it is plain."""
     if plain.fullmatch(text):
         return text

@@ -100,8 +100,8 @@ class _Reader:
         if self._data[kind.begin : kind.end] != _SIGNED_DATA:
             return None
         at = self._inside(self._inside(self._after(kind), _CONTENT), _SEQUENCE)
-        at = self._skipped(self._skipped(at, _INTEGER), _SET)
-        at = self._skipped(self._inside(at, _SEQUENCE), _OID)
+        at = self._skip_element(self._skip_element(at, _INTEGER), _SET)
+        at = self._skip_element(self._inside(at, _SEQUENCE), _OID)
         return b"".join(self._octets(self._element(self._inside(at, _CONTENT))))
 
     def _element(self, at: int, tag: int | None = None) -> _Element:
@@ -120,7 +120,7 @@ class _Reader:
         """Where the contents of the element at `at` begin."""
         return self._element(at, tag).begin
 
-    def _skipped(self, at: int, tag: int) -> int:
+    def _skip_element(self, at: int, tag: int) -> int:
         """Where the element after the one at `at` begins."""
         return self._after(self._element(at, tag))
 

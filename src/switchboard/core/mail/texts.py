@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from switchboard.core.mail.charsets import read_text
 from switchboard.core.mail.envelope import below_subject, date_of, short
-from switchboard.core.mail.flowed import unflowed, without_markup
-from switchboard.core.mail.head import decoded, field, guessed_charset, or_none
+from switchboard.core.mail.flowed import join_flowed_lines, without_markup
+from switchboard.core.mail.head import decode_field, field, guessed_charset, or_none
 from switchboard.core.mail.marks import CUT_MARK
 from switchboard.core.mail.mime import (
     DIGEST,
@@ -226,7 +226,7 @@ class _Texts:
         texts = self._own(root)
         words = "\n\n".join(one.text for one in texts)
         text = below_subject({"subject": field(root.head, "subject")}, words)
-        sender = short(decoded(field(root.head, "from")))
+        sender = short(decode_field(field(root.head, "from")))
         return _forwarded_text(
             _without_blanks(text), sender or None, date_of(field(root.head, "date")), charset_guessed(root, texts)
         )
@@ -239,7 +239,7 @@ class _Texts:
             return MailText(_without_blanks(lines), found.text, rendered=True, guessed=found.guessed)
         text = found.text.replace("\r\n", "\n")
         if kind == _PLAIN and _parameter(part, "format") == "flowed":
-            text = unflowed(text, deletes_space=_parameter(part, "delsp") == "yes")
+            text = join_flowed_lines(text, deletes_space=_parameter(part, "delsp") == "yes")
         if kind in _MARKED_UP:
             text = without_markup(text)
         return MailText(_without_blanks(text), guessed=found.guessed)

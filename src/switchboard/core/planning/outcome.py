@@ -13,7 +13,7 @@ from switchboard.core.planning.machine import NO_TOKENS, HaltReason, Plan
 from switchboard.core.planning.plainly import plain_result, without_marks
 from switchboard.core.planning.views import fair_shares
 from switchboard.core.text.cut import cut
-from switchboard.core.text.lenient import shown, string
+from switchboard.core.text.lenient import sanitize_error, string
 from switchboard.core.text.visible import visible
 from switchboard.domain.planning import SPECIALISTS, PipelineStep
 from switchboard.ports.engine import StopReason
@@ -94,4 +94,4 @@ def _describe_step(step: PipelineStep) -> str:
 
 def _why(plan: Plan, step: PipelineStep) -> str:
     end = plan.ends.get(step.id)
-    return f": {shown(end.why)[:_MOST]}" if end is not None and end.why else ""
+    return f": {sanitize_error(end.why)[:_MOST]}" if end is not None and end.why else ""

@@ -98,15 +98,15 @@ def money(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and good else None
 
 
-def told(value: object) -> str:
+def text_of_error(value: object) -> str:
     """The text of an error: its own text, the `message` within it, or its JSON; one line of at most 500 characters."""
     if isinstance(value, Mapping):
         inner = value.get("message") or mapping(value.get("data")).get("message")
         value = inner if isinstance(inner, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return shown(string(value))
+    return sanitize_error(string(value))
 
 
-def shown(text: str) -> str:
+def sanitize_error(text: str) -> str:
     """An error message from outside, for records and people: one line of at most 500 visible characters."""
     return " ".join(visible(text[:5000]).split())[:500]
 

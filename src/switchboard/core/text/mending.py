@@ -32,7 +32,7 @@ class NotJsonError(ValueError):
     """It cannot be read without guessing; the message says where and why."""
 
 
-def mended(text: str) -> object:
+def parse_mended(text: str) -> object:
     """The value of the whole text. Raises `NotJsonError`."""
     reader = _Reader(text)
     reader.skip(_SPACE)
@@ -120,7 +120,7 @@ class _Reader:
         self.at += 1
         while (sign := self._sign()) and not (sign in _CLOSING[quote] and self._ends(quote)):
             self.at += 1
-            parts.append(self._escaped() if sign == "\\" else sign)
+            parts.append(self._read_escape() if sign == "\\" else sign)
         if not sign:
             raise self.wrong("a string is not closed")
         self.at += 1
@@ -136,7 +136,7 @@ class _Reader:
             return False
         raise self.wrong("it is not clear where a string ends")
 
-    def _escaped(self) -> str:
+    def _read_escape(self) -> str:
         sign = self._sign()
         self.at += 1
         if sign in _ESCAPES:

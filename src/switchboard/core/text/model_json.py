@@ -18,7 +18,7 @@ from typing import Final, Literal, NoReturn
 from msgspec import Struct
 
 from switchboard.core.text.lenient import clean
-from switchboard.core.text.mending import NotJsonError, mended
+from switchboard.core.text.mending import NotJsonError, parse_mended
 from switchboard.domain.json_values import JsonMapping, JsonObject
 
 Rung = Literal["exact", "stripped", "repaired"]
@@ -71,7 +71,7 @@ def read_object(text: str, list_of: str = "") -> FoundObject | NoObject:
     if not inner.startswith(("{", "[") if list_of else "{"):
         return NoObject("the answer must be one JSON object and nothing else")
     try:
-        value, rung, why = _climbed(text.strip(), inner)
+        value, rung, why = _climb_ladder(text.strip(), inner)
     except RecursionError:
         return NoObject("the JSON is nested too deeply")
     found = {list_of: value} if list_of and isinstance(value, list) else value
@@ -80,12 +80,12 @@ def read_object(text: str, list_of: str = "") -> FoundObject | NoObject:
     )
 
 
-def _climbed(whole: str, inner: str) -> tuple[object, Rung, str]:
+def _climb_ladder(whole: str, inner: str) -> tuple[object, Rung, str]:
     """The first object or list on the ladder and its rung; None and why, if there is none. Raises RecursionError."""
     tries: tuple[tuple[Rung, str, Callable[[str], object]], ...] = (
         ("exact", whole, _STRICT.decode),
         ("stripped", inner, _STRICT.decode),
-        ("repaired", inner, mended),
+        ("repaired", inner, parse_mended),
     )
     why = ""
     for rung, candidate, read in tries:

@@ -102,7 +102,7 @@ def after(name: str | None, sentence: str) -> str:
     return f"{name} {sentence}" if sentence.startswith(("must ", "is ")) else f"{name}: {sentence}"
 
 
-def shown(value: object) -> str:
+def abbreviate_value(value: object) -> str:
     """A value in short, as in JSON and TOML."""
     if isinstance(value, str):
         return repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…")
@@ -132,4 +132,4 @@ def _not(right: str, problem: Mapping[str, object]) -> str:
     place, given = problem["loc"], problem.get("input")
     secret = isinstance(given, str | int | float) and isinstance(place, tuple) and _SECRET.search(path_of(place))
     hidden = right.startswith("must not ") or secret
-    return right if hidden or "input" not in problem else f"{right}, not {shown(given)}"
+    return right if hidden or "input" not in problem else f"{right}, not {abbreviate_value(given)}"

@@ -27,15 +27,15 @@ def storable_or_none(text: str | None) -> str | None:
 
 def to_storable_json(value: object) -> str:
     """JSON text in which every text, names included, can be stored."""
-    return _encoded(value).decode()
+    return _encode_json(value).decode()
 
 
 def storable_json(value: object) -> Any:
     """`value` as a JSON column would return it: plain JSON, every text in it storable."""
-    return msgspec.json.decode(_encoded(value))
+    return msgspec.json.decode(_encode_json(value))
 
 
-def _encoded(value: object) -> bytes:
+def _encode_json(value: object) -> bytes:
     try:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:  # a lone surrogate

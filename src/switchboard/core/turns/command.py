@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from switchboard.core.mail.head import decoded
+from switchboard.core.mail.head import decode_field
 from switchboard.core.mail.headers import header
 from switchboard.core.passages.own import JOINT, own_text, passages_of
 from switchboard.domain.envelope import Envelope, Passage
@@ -84,7 +84,7 @@ def _command_in_mail(envelope: Envelope) -> str:
 def _below_subject(envelope: Envelope) -> tuple[Passage, ...]:
     """The passages of a mail without its subject, above which nothing stands. A subject like a command spoils all."""
     passages = passages_of(envelope)
-    subject = decoded(header(envelope.payload.raw, "subject")[:_MAX_SUBJECT])
+    subject = decode_field(header(envelope.payload.raw, "subject")[:_MAX_SUBJECT])
     if not passages or not subject.strip():
         return passages
     if _COMMANDS.search(subject):

@@ -14,7 +14,7 @@ from typing import Final
 
 from msgspec import Struct, field, structs
 
-from switchboard.core.text.lenient import json_value, shown
+from switchboard.core.text.lenient import json_value, sanitize_error
 from switchboard.core.turns.limits import CompletedCall, LoopLimits, TurnUsage, find_reached_limit
 from switchboard.domain.llm import ChatMessage, Image, Reply, ToolCall, ToolResult
 from switchboard.ports.engine import StopReason
@@ -156,7 +156,7 @@ def _line(call: CompletedCall) -> str:
 
 
 def _short(value: object) -> str:
-    text = shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    text = sanitize_error(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
 
 

@@ -45,7 +45,7 @@ class RunningProcess(Struct, frozen=True):
 
 
 async def register(database: Database, new: NewProcess) -> int:
-    """Register a process that takes no lock and is alive by its heartbeat; returns its id. Raises as `check_process_id`."""
+    """Register a process that takes no lock, alive by its heartbeat; returns its id. Raises as `check_process_id`."""
     return check_process_id(await database.value(query("lanes.register"), *columns(new), False, known_schema()))
 
 
