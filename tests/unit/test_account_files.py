@@ -151,7 +151,7 @@ async def test_whatever_an_account_inside_raises_it_alone_begins_again(
         found = read_account(file, read, public_url)
         return replace(found, manifest=replace(found.manifest, open=fail))
 
-    monkeypatch.setattr("switchboard.cli.channels.inside.configured", broken)
+    monkeypatch.setattr("switchboard.cli.channels.inside.read_account", broken)
     with structlog.testing.capture_logs() as logged:
         async with asyncio.timeout(20):
             settings = Settings(channels_dir=tmp_path, data_dir=tmp_path)
