@@ -366,7 +366,7 @@ async def test_nobody_waits_while_a_packed_body_is_unpacked(server: Opened, monk
         go_on.wait(20)
         return decompress_body(posted, most)
 
-    monkeypatch.setattr(hooks, "unpacked", slowly)
+    monkeypatch.setattr(hooks, "decompress_body", slowly)
     headers = {"authorization": "", "content-encoding": "gzip"}
     packed = asyncio.create_task(server.http.post("/hooks/orders", content=gzip.compress(bytes(9)), headers=headers))
     assert await asyncio.to_thread(begun.wait, 20)
@@ -405,7 +405,7 @@ async def test_packed_bodies_that_wait_for_their_turn_are_503_in_time(
             go_on.wait(20)
         return decompress_body(posted, most)
 
-    monkeypatch.setattr(hooks, "unpacked", slowly)
+    monkeypatch.setattr(hooks, "decompress_body", slowly)
     headers = {"authorization": "", "content-encoding": "gzip"}
 
     async def packed() -> int:
