@@ -31,8 +31,8 @@ from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.core.policy.budget import Amount, Cap
 from switchboard.domain.classification import Candidate
-from switchboard.lanes.worker import MaintenanceTask
 from switchboard.llm.dispatch import Dispatcher
+from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
 from switchboard.store.database import Database

@@ -20,8 +20,9 @@ from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.journey.reply import ReplyWays
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import TURN, Claim
-from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
+from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.engine import Answer, EngineFailure, Journal, Refusal, Turn, TurnResult
+from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store.ids import new_uuid7
 from switchboard.store.messages.inbox import unpack_raw
 from switchboard.store.work import lanes, schedule

@@ -18,8 +18,9 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.embedded.postmaster import stop
 from switchboard.embedded.supervisor import embedded_postgres
-from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
+from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
+from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store.database import Database
 from switchboard.store.work import lanes
 from tests.hands import Scripted, assert_balanced, at_work, rescue, settled, turns

@@ -20,6 +20,7 @@ HUBS: Final = (
     "app/ops/doctor.py",
     "app/ops/checks.py",
     "app/ops/maintenance.py",
+    "app/ops/periodic.py",
     "app/messages/views.py",
     "cli/main.py",
     "cli/output.py",

@@ -17,21 +17,16 @@ from msgspec.structs import replace
 from switchboard.agents.callback import callbacks_from
 from switchboard.app.checked import CheckedSettings, check_settings
 from switchboard.app.database import open_database
-from switchboard.app.dead_letters.replies import ReplyNotices
 from switchboard.app.mcp_servers import unknown_names
-from switchboard.app.models.process import ProcessModels, compacting
-from switchboard.app.notices import OperatorNotices
+from switchboard.app.models.process import ProcessModels
 from switchboard.app.ops.engines import (
-    WORKSPACES,
     check_options,
     engine_context,
     load_engines,
     stored_files,
     warn_of_root,
 )
-from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
-from switchboard.app.ops.results import erase_results
-from switchboard.app.ops.traces import TraceExport, open_sink
+from switchboard.app.ops.periodic import periodic_tasks
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import seed_teams
 from switchboard.app.runtime import Runtime, Switchboard
@@ -41,7 +36,6 @@ from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.ask import Classifier
 from switchboard.journey.classify import RouteLeg, RouteLimits
-from switchboard.journey.compaction import Compactor
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import Callback, ReplyService, ReplyWays, SendLeg
 from switchboard.journey.rulebook import RuleBook
@@ -50,14 +44,12 @@ from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.background import run_in_background
 from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
 from switchboard.lanes.notifier import RULES, Notifier
-from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
-from switchboard.ports.models import Models
+from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.models.mcp_tools import StoredPins
 from switchboard.store.rules import remote_agents
 from switchboard.tools.mcp_servers import McpServers
-from switchboard.tools.results import DIRECTORY
 from switchboard.transport.mail_reading import MailReader
 
 log = structlog.get_logger(__name__)
@@ -155,16 +147,6 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     route = RouteLeg(
         runtime.database, runtime.notifier, runtime.rule_book, make_classifier(runtime, models), _route_limits(settings)
     )
-    maintenance = maintenance_tasks(
-        runtime.database, runtime.notifier, settings.dead_letters, callbacks, runtime.channels
-    )
-    maintenance += retention_tasks(runtime.database, settings.classify.keep_days, settings.memory.keep_days)
-    notices = ReplyNotices(runtime.database, runtime.notifier, runtime.rule_book)
-    maintenance += (MaintenanceTask("tell_of_replies", 2.0, notices.tell),)
-    maintenance += _notify_tasks(runtime)
-    maintenance += _compaction_tasks(runtime, models)
-    maintenance += (_results_task(runtime),)
-    maintenance += _trace_tasks(runtime)
     group = settings.worker
     return Worker(
         runtime.database,
@@ -177,42 +159,8 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
             drain=group.drain,
             use_lock=group.advisory_locks,
         ),
-        maintenance,
+        periodic_tasks(runtime, models, callbacks),
     )
-
-
-def _results_task(runtime: Runtime) -> MaintenanceTask:
-    settings = runtime.settings
-    results, days = settings.data_dir / WORKSPACES / DIRECTORY, settings.memory.results_keep_days
-    return MaintenanceTask("erase_results", 3600.0, lambda: erase_results(runtime.database, results, days), local=True)
-
-
-def _notify_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
-    """Operators are told nothing in chats if no address is named."""
-    addresses, book = runtime.settings.notify, runtime.rule_book
-    if not addresses:
-        return ()
-    notices = OperatorNotices(runtime.database, runtime.notifier, lambda: book.rules.index, addresses)
-    return (MaintenanceTask("notify", 2.0, notices.tell),)
-
-
-def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask, ...]:
-    """Nothing is compacted if no model can be asked."""
-    names = compacting(runtime.settings.models, runtime.settings.memory.compact_model)
-    if not names:
-        return ()
-    compactor = Compactor(runtime.database, models, names)
-    runtime.closing.push_async_callback(compactor.aclose)
-    return (MaintenanceTask("compact", 2.0, compactor.start_due),)
-
-
-def _trace_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
-    """Nothing is traced if no collector is named."""
-    if (sink := open_sink(runtime.settings.traces)) is None:
-        return ()
-    traces = TraceExport(runtime.database, sink, runtime.settings.traces.share)
-    runtime.closing.push_async_callback(traces.aclose)
-    return (MaintenanceTask("export_traces", 2.0, traces.start_due),)
 
 
 def make_classifier(runtime: Runtime, models: ProcessModels) -> Classifier | None:

@@ -9,7 +9,8 @@ import typer
 from msgspec.structs import asdict
 from rich.text import Text
 
-from switchboard.app.ops.doctor import check_commands, check_database, check_machine
+from switchboard.app.ops.doctor import check_database, check_machine
+from switchboard.app.ops.machine import check_commands
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import open_client
 from switchboard.cli.output import FAILED, OK, NoServer, clean, errors, exit_unless_ok, out, print_json, wants_json

@@ -12,7 +12,7 @@ import os
 import random
 import socket
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from time import monotonic
 from typing import Final
@@ -32,6 +32,7 @@ from switchboard.lanes.kinds import Claim, Handler, LaneKind
 from switchboard.lanes.notifier import CHANNEL, WORK, Notifier
 from switchboard.lanes.places import Places, Quota, Turns, used_up
 from switchboard.ports.engine import Fenced, Parked
+from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store.database import Database
 from switchboard.store.pooler import is_direct
 from switchboard.store.work import lanes as store
@@ -73,16 +74,6 @@ class WorkerSettings(Struct, frozen=True):
     drain: float = 20.0
     use_lock: bool = True
     """Whether an advisory lock shows that we are alive; never behind a pooler. Without it only the TTL counts."""
-
-
-class MaintenanceTask(Struct, frozen=True):
-    """A task that one of all workers runs every `every` seconds."""
-
-    name: str
-    every: float
-    run: Callable[[], Awaitable[object]]
-    local: bool = False
-    """Every worker runs it, as it is about what is on its own machine."""
 
 
 class Worker:

@@ -1,8 +1,7 @@
 """The checks of `switchboard doctor`, in the order in which to fix what they find. A feature adds its line here.
 
 Called by `doctor.py`. In: settings, and the database; out: findings of the machine, and checks of the
-database. Next: the `checks.py` of each
-package.
+database. Next: the `checks.py` of each package.
 """
 
 from __future__ import annotations
@@ -15,7 +14,14 @@ from switchboard.app.mcp_servers import check_servers
 from switchboard.app.models.checks import check_models_in_use
 from switchboard.app.notices import check_notify
 from switchboard.app.ops.engine_checks import check_engines
-from switchboard.app.ops.machine import check_data_dir, check_package, check_python, check_settings, check_token_file
+from switchboard.app.ops.machine import (
+    check_data_dir,
+    check_package,
+    check_pooler,
+    check_python,
+    check_settings,
+    check_token_file,
+)
 from switchboard.app.ownership import read_ours
 from switchboard.app.rules.checks import check_stored_teams, check_team_files
 from switchboard.app.settings import TOO_MANY_INSIDE, Settings
@@ -24,7 +30,7 @@ from switchboard.llm.checks import check_models
 from switchboard.ports.checks import Check, CheckResult
 from switchboard.store.checks.books import Told, check_all_books, check_balancing, check_recent_books
 from switchboard.store.checks.connectors import check_connectors, check_remote_butlers
-from switchboard.store.checks.server import check_partitions
+from switchboard.store.checks.server import check_partitions, check_schema, check_server
 from switchboard.store.checks.traces import check_traces
 from switchboard.store.checks.work import check_maintenance, check_processes, check_waiting
 from switchboard.store.database import Database
@@ -43,6 +49,12 @@ def findings_of_machine(settings: Settings) -> Iterator[CheckResult]:
     yield from check_models([model.spec for model in settings.models], settings.classify.models)
     yield check_data_dir(settings.data_dir)
     yield check_token_file(settings.data_dir)
+
+
+async def findings_of_server(database: Database, settings: Settings) -> list[CheckResult]:
+    """What is found without the tables; the last one is whether they are those of this release."""
+    pooled = [] if settings.database_direct_url is None else [await check_pooler(settings)]
+    return [*await check_server(database), *pooled, await check_schema(database)]
 
 
 def installation_checks(database: Database, settings: Settings, told: Told | None) -> tuple[Check, ...]:

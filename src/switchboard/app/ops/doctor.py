@@ -11,27 +11,19 @@ from collections.abc import AsyncIterator
 
 import asyncpg
 
-from switchboard.app.database import connect_pooled, existing_database
+from switchboard.app.database import existing_database
 from switchboard.app.notices import send_test_notices
-from switchboard.app.ops.checks import findings_of_machine, installation_checks
-from switchboard.app.ops.engines import sandbox_rules
+from switchboard.app.ops.checks import findings_of_machine, findings_of_server, installation_checks
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import SwitchboardError
-from switchboard.ports.checks import CheckResult, error, ok
-from switchboard.sandbox.checks import check_sandbox
+from switchboard.ports.checks import CheckResult, error
 from switchboard.store.checks.books import Told
-from switchboard.store.checks.server import check_schema, check_server
 from switchboard.store.database import Database
 
 
 def check_machine(settings: Settings) -> list[CheckResult]:
     """Checks without the database: Python, settings, models, data directory, token file."""
     return list(findings_of_machine(settings))
-
-
-async def check_commands(settings: Settings) -> CheckResult:
-    """Whether butlers' commands can run here."""
-    return await check_sandbox(sandbox_rules(settings))
 
 
 async def check_database(settings: Settings, told: Told | None = None, *, notify: bool = False) -> list[CheckResult]:
@@ -50,23 +42,11 @@ async def check_database(settings: Settings, told: Told | None = None, *, notify
 
 
 async def _examine_database(database: Database, settings: Settings, told: Told | None) -> AsyncIterator[CheckResult]:
-    for finding in await check_server(database):
+    found = await findings_of_server(database, settings)
+    for finding in found:
         yield finding
-    if settings.database_direct_url is not None:
-        yield await _check_pooler(settings)
-    schema = await check_schema(database)
-    yield schema
-    if schema.status != "ok":
+    if found[-1].status != "ok":  # which is about the schema
         return
     for check in installation_checks(database, settings, told):
         for finding in await check():
             yield finding
-
-
-async def _check_pooler(settings: Settings) -> CheckResult:
-    try:
-        database = await connect_pooled(settings)
-    except SwitchboardError as failure:
-        return error("pooler", str(failure), "correct database_url or the pooler, see docs/operations.md")
-    await database.close()
-    return ok("pooler", "it follows prepared statements and has the settings of our role")

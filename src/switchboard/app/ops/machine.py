@@ -1,4 +1,4 @@
-"""Checks of this machine, without the database: Python, package, settings, data directory, the operator's token.
+"""Checks of this machine: Python, package, settings, data directory, the operator's token, sandbox, pooler.
 
 Called by `app/ops/checks.py`. In: settings; out: findings. Next: `app/ownership.py`.
 """
@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Final
 
 from switchboard import DISTRIBUTION, __version__
+from switchboard.app.database import connect_pooled
+from switchboard.app.ops.engines import sandbox_rules
 from switchboard.app.ownership import require_ours
+from switchboard.app.settings import Settings
 from switchboard.app.settings_file import FILE_NAME
 from switchboard.app.whereabouts import OPERATOR_FILE
-from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.ports.checks import CheckResult, error, ok, warning
+from switchboard.sandbox.checks import check_sandbox
 
 _OLDEST_PYTHON: Final = (3, 11)
 
@@ -80,3 +84,18 @@ def check_token_file(data_dir: Path) -> CheckResult:
             f"chmod 600 {file}, then revoke the token",
         )
     return ok("operator's token", f"{file} (mode {mode:04o})")
+
+
+async def check_commands(settings: Settings) -> CheckResult:
+    """Whether butlers' commands can run here."""
+    return await check_sandbox(sandbox_rules(settings))
+
+
+async def check_pooler(settings: Settings) -> CheckResult:
+    """Whether the database can be used through the pooler of the settings."""
+    try:
+        database = await connect_pooled(settings)
+    except SwitchboardError as failure:
+        return error("pooler", str(failure), "correct database_url or the pooler, see docs/operations.md")
+    await database.close()
+    return ok("pooler", "it follows prepared statements and has the settings of our role")

@@ -22,7 +22,7 @@ from switchboard.core.uuid7 import first_uuid7
 from switchboard.journey.reply import pool_of
 from switchboard.lanes.kinds import WORK_POOL
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
-from switchboard.lanes.worker import MaintenanceTask
+from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store import books, partitions
 from switchboard.store.connectors import accounts, posted
 from switchboard.store.database import Database
