@@ -22,9 +22,9 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from switchboard.app import wiring
 from switchboard.app.models import dispatcher as models
 from switchboard.app.models.dispatcher import StoredSpending
+from switchboard.app.ops import periodic
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import Settings
@@ -112,8 +112,8 @@ def day(monkeypatch: pytest.MonkeyPatch) -> Day:
     made = Day()
     monkeypatch.setattr(models, "Dispatcher", partial(Dispatcher, clock=made.now))
     monkeypatch.setattr(models, "StoredSpending", partial(StoredSpending, today=made.today))
-    monkeypatch.setattr(wiring, "maintenance_tasks", partial(made.counted, maintenance_tasks))
-    monkeypatch.setattr(wiring, "retention_tasks", partial(made.counted, retention_tasks))
+    monkeypatch.setattr(periodic, "maintenance_tasks", partial(made.counted, maintenance_tasks))
+    monkeypatch.setattr(periodic, "retention_tasks", partial(made.counted, retention_tasks))
     return made
 
 
