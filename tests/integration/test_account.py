@@ -31,7 +31,7 @@ Use = Callable[[OpenModels], Awaitable[str]]
 
 
 async def by_classification(models: OpenModels) -> str:
-    report = await models.dispatcher.run(ASKED, RequestTerms(CLASSIFICATION))
+    report = await models.dispatcher.run(ASKED, RequestTerms(asker=CLASSIFICATION))
     return report.attempts[-1].outcome
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
+from switchboard.domain.ledger import EMPTY_BALANCE
 from switchboard.domain.routing import Team
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Journal, Refusal, Turn, TurnResult
 from switchboard.store.books import (
-    Balance,
     Books,
     DayBooks,
     DeliveryTally,
@@ -79,8 +80,8 @@ async def test_a_sound_ledger_balances(database_url: str) -> None:
     async with worked(database_url) as made:
         books = await audit_books(made.database)
         assert books == Books(
-            Balance(accepted=4, in_flight=1, answered=2, declined=0, dead=1, cancelled=0),
-            Balance(accepted=4, in_flight=1, answered=2, declined=0, dead=1, cancelled=0),
+            replace(EMPTY_BALANCE, accepted=4, in_flight=1, answered=2, dead=1),
+            replace(EMPTY_BALANCE, accepted=4, in_flight=1, answered=2, dead=1),
             (),
         )
         assert books.balanced
@@ -268,7 +269,7 @@ async def test_what_is_broken_about_a_waiting_message_is_named(database_url: str
     async with lab(database_url, asking, [], classifying=True) as made:
         await made.accept.accept(submission("x"))
         sound = await audit_books(made.database)
-        waiting = Balance(accepted=1, in_flight=1, answered=0, declined=0, dead=0, cancelled=0)
+        waiting = replace(EMPTY_BALANCE, accepted=1, in_flight=1)
         assert sound == Books(waiting, waiting, ())
         assert not (await made.database.run(damage)).endswith(" 0")
         problems = (await audit_books(made.database)).problems

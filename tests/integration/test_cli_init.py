@@ -15,10 +15,11 @@ import pytest
 from msgspec.structs import asdict
 
 from switchboard.cli.init.discovery import Offer, discover, models_at
-from switchboard.cli.init.files import Choice, ModelTraits, files_of
+from switchboard.cli.init.files import Choice, files_of
 from switchboard.cli.main import main
 from switchboard.core.routing.teamfile import parse_team_file
 from switchboard.distribution import install_command
+from switchboard.llm.spec import ModelTraits
 from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.scripted_llm import ScriptedLlm
 from tests.acceptance.test_cli_processes import terminal
@@ -384,12 +385,13 @@ async def test_servers_keys_and_logins_are_found(tmp_path: Path, monkeypatch: py
 
 def test_what_was_found_is_written_with_its_reason() -> None:
     offer = Offer("own", "openai", "m", "x", "http://x/v1")
-    traits = ModelTraits(False, True, "schema", 420, 58.6, 2)
-    text = next(iter(files_of(Choice("butler", offer, "w", "cli:o", traits)).values()))
+    traits = ModelTraits(schemas=False, thinks=True, calls="schema", timeout=420, tokens_per_second=58.6)
+    text = next(iter(files_of(Choice("butler", offer, "w", "cli:o", traits, 2)).values()))
     assert "timeout = 420  # seconds; it reads about 59 tokens a second" in text
     [model] = tomllib.loads(text)["models"]
     found = {name: value for name, value in asdict(traits).items() if name != "tokens_per_second"}
     assert {name: model[name] for name in found} == found
+    assert model["concurrency"] == 2
 
 
 def test_strange_names_stay_what_they_are() -> None:

@@ -153,7 +153,7 @@ async def test_a_model_that_fails_is_followed_by_the_next_in_order() -> None:
         ]
         sessions = Sessions(specs)
         book = Billed()
-        report = await Dispatcher(sessions.models, book).run(request(), RequestTerms("classification"))
+        report = await Dispatcher(sessions.models, book).run(request(), RequestTerms(asker="classification"))
         await sessions.aclose()
     assert outcomes(report.attempts) == [("first", "unavailable"), ("second", "garbage"), ("third", "answered")]
     assert by(report) == "third"
@@ -180,7 +180,7 @@ async def test_a_model_that_fails_is_followed_by_the_next_in_order() -> None:
 async def test_text_of_a_model_that_then_failed_is_taken_back() -> None:
     told: list[ModelDelta] = []
     first, second = Scripted("a", lambda _: DOWN), Scripted("b", lambda _: Said("good", usage=Usage(9, 1)))
-    report = await dispatcher(first, second, price_in=1.0).run(request(), on_delta=told.append)
+    report = await dispatcher(first, second, price_in=1.0).run(request(), RequestTerms(on_delta=told.append))
     assert [delta.text for delta in told if not delta.end] == ["a says ", "", "b says "]
     assert [delta.reset for delta in told] == [False, True, False, False]
     assert fold(told) == report.reply
@@ -190,7 +190,7 @@ async def test_text_of_a_model_that_then_failed_is_taken_back() -> None:
 
 async def test_no_text_is_left_if_no_model_answers() -> None:
     told: list[ModelDelta] = []
-    report = await dispatcher(Scripted("a", lambda _: DOWN)).run(request(), on_delta=told.append)
+    report = await dispatcher(Scripted("a", lambda _: DOWN)).run(request(), RequestTerms(on_delta=told.append))
     assert report.reply is None
     assert fold(told) == Said()
 
@@ -473,7 +473,7 @@ async def test_who_waits_for_a_model_is_served_by_what_for_then_by_age() -> None
     running = []
     for n, asker in enumerate(askers):
         asked = Request((ChatMessage("user", f"{asker} {n}"),))
-        running.append(asyncio.create_task(dispatch.run(asked, RequestTerms(asker))))
+        running.append(asyncio.create_task(dispatch.run(asked, RequestTerms(asker=asker))))
         await begun.wait()  # the first has the slot, the others come in this order
     await asyncio.sleep(0)
     gate.set()
@@ -624,8 +624,8 @@ async def test_each_asker_uses_and_pays_for_its_own_models() -> None:
     book, models = Billed(), [Scripted(name, lambda _: GOOD) for name in ("a", "b")]
     pairs = [(ModelSpec(one.name, "openai", "m"), one) for one in models]
     one = Dispatcher(pairs, book)
-    assert by(await one.run(request(), RequestTerms("turn", models=("b", "a")))) == "b"
-    assert by(await one.run(request(), RequestTerms("classification"))) == "a"
+    assert by(await one.run(request(), RequestTerms(asker="turn", models=("b", "a")))) == "b"
+    assert by(await one.run(request(), RequestTerms(asker="classification"))) == "a"
     assert [(bill.asker, bill.model, bill.usage.tokens) for bill in book.bills] == [
         ("turn", "b", 1100),
         ("classification", "a", 1100),
@@ -647,7 +647,7 @@ async def test_a_slow_local_model_gets_more_time_and_readers_are_told(profile: L
     short = replace(long, messages=(*long.messages, ChatMessage("user", results=(ToolResult("1", "word " * 200),))))
     told: list[ModelDelta] = []
     for one in (long, replace(long, system="Another."), long, short):
-        await model.run(one, on_delta=told.append)
+        await model.run(one, RequestTerms(on_delta=told.append))
     local = profile == "local"
     assert asked[0] == 60.0
     more = pytest.approx(150.0, rel=0.2)

@@ -64,7 +64,7 @@ class Pauses:
 
 def chat(name: str, again: Pauses | None = None) -> RequestTerms:
     """The request of one chat, and of no other."""
-    return RequestTerms("turn", name=name, again=again)
+    return RequestTerms(asker="turn", name=name, again=again)
 
 
 def failing(times: int, failure: ModelFailure = FAILED) -> Callable[[Request], Said | ModelFailure]:
@@ -205,7 +205,7 @@ async def test_a_request_that_alone_fails_is_at_fault_and_others_are_not_kept_wa
 
 
 def shortened(terms: RequestTerms, shorter: Callable[[Request, int], Request]) -> RequestTerms:
-    return RequestTerms(terms.asker, name=terms.name, again=terms.again, shorter=shorter)
+    return RequestTerms(asker=terms.asker, name=terms.name, again=terms.again, shorter=shorter)
 
 
 @pytest.mark.parametrize("failure", [OVERLOADED, ModelFailure("rate_limited", "no"), DOWN])

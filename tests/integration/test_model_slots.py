@@ -325,7 +325,7 @@ async def test_a_message_is_routed_next_however_many_plans_wait(database: Databa
             planners = [ModelPlanner(one) for one in (ours, theirs)]
             plans = [asyncio.create_task(planners[n % 2].plan(question(f"Plan {n}", models=("m",)))) for n in range(20)]
             await llm.waiting("first")
-            routed = asyncio.create_task(theirs.dispatcher.run(a_message(), RequestTerms("classification")))
+            routed = asyncio.create_task(theirs.dispatcher.run(a_message(), RequestTerms(asker="classification")))
             await eventually(partial(waits, database))
             llm.release("first")
             assert (await routed).failure is None

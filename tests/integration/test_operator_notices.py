@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
-from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from switchboard.app.dead_letters.replies import ReplyNotices

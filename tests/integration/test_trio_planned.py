@@ -181,7 +181,7 @@ async def test_twenty_plans_and_a_message_to_route_share_one_slot_and_the_messag
         plans = asyncio.gather(*turns)
         await llm.waiting("written")
         begun = len(llm.requests)
-        routed = asyncio.create_task(theirs.dispatcher.run(a_message(), RequestTerms("classification")))
+        routed = asyncio.create_task(theirs.dispatcher.run(a_message(), RequestTerms(asker="classification")))
         await eventually(partial(waits, database))
         llm.release("written")
         assert (await routed).failure is None

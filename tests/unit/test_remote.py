@@ -113,7 +113,7 @@ def test_two_heartbeats_may_get_lost() -> None:
 
 
 def test_what_the_file_leaves_open_is_as_announced() -> None:
-    announced = RemoteAgent(SystemId("System1/x"), "active", description="its own", capabilities=("own",))
+    announced = RemoteAgent(SystemId("System1/x"), "active", "", None, None, "its own", ("own",))
     bare = Member(SystemId("System1/x"), TeamId("root"), 1, "mcp")
     described = Member(SystemId("System1/x"), TeamId("root"), 1, "mcp", description="the file's")
     assert self_description(bare, None) == ("", ())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 import httpx2
@@ -21,7 +20,7 @@ from switchboard.core.text.outside import outside_json
 from switchboard.core.text.tokens import estimate_tokens
 from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, InvalidInput, NotFound, Overloaded
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.remote_agents import Liveness, RemoteAgent
+from switchboard.domain.remote_agents import RemoteAgent, RemoteState
 from switchboard.domain.routing import Member, SystemId
 from switchboard.lanes.notifier import RULES
 from switchboard.store.people import audit
@@ -48,14 +47,9 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(RemoteState):
     """The state of a remote butler. `endpoint` omits what may be secret in a URL."""
 
-    system_id: str
-    liveness: Liveness
-    why: str
-    last_seen_at: datetime | None
-    endpoint: str | None
     interval_s: int
 
 
@@ -217,7 +211,7 @@ class RemoteAgentService:
             raise NotFound(f"there is no butler {system_id}")
         endpoint = shown_endpoint(known.member, remote_agent)
         p = remote_agent
-        return Standing(system_id, p.liveness, p.why, p.last_seen_at, endpoint, self._patience.interval)
+        return Standing(p.system_id, p.liveness, p.why, p.last_seen_at, endpoint, self._patience.interval)
 
 
 def _check_length(said: Announcement) -> None:

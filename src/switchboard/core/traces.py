@@ -18,6 +18,8 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from switchboard.domain.ledger import StepOnRecord
+from switchboard.domain.llm import TokensSpent
 from switchboard.ports.traces import SpanValue, TraceSpan
 
 Said = Mapping[str, SpanValue | None]
@@ -57,15 +59,13 @@ class TracedDecision(Struct, frozen=True):
     waited_since: datetime | None
 
 
-class TracedClassification(Struct, frozen=True):
+class TracedClassification(TokensSpent, frozen=True):
     """An attempt of a model to route, which took `ms` until `at`; cost in micro-dollars."""
 
     request_id: UUID
     team_id: str
     n: int
     model: str | None
-    tokens_in: int
-    tokens_out: int
     cost: int | None
     ms: int
     failed: bool
@@ -91,20 +91,15 @@ class TracedAttempt(Struct, frozen=True):
     n: int | None
 
 
-class TracedStep(Struct, frozen=True):
+class TracedStep(StepOnRecord, frozen=True):
     """A step that has ended; cost in micro-dollars."""
 
     request_id: UUID
-    lane: UUID
-    seq: int
     epoch: int
-    path: str
     effect: str
-    state: str
     tokens_in: int
     tokens_out: int
     cost: int | None
-    started_at: datetime
     ended_at: datetime
 
 

@@ -6,8 +6,9 @@ Written by `store/` in the transactions of the four legs; `lanes/` and `journey/
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
+from operator import add
 from typing import Final, Literal, NewType
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from msgspec import Struct
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.message import Conversation, RequestId
-from switchboard.domain.routing import SystemId
+from switchboard.domain.routing import SystemId, TeamId
 
 LaneKey = NewType("LaneKey", UUID)
 """One durable first-in-first-out mailbox; a hash of its kind, butler and conversation (`lane_key` in SQL)."""
@@ -49,6 +50,52 @@ class Item(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetterOrigin:
+    """A dead letter: its message, and the team where it died."""
+
+    dead_letter_id: UUID
+    request_id: RequestId
+    conversation: Conversation
+    team_id: TeamId
+
+
+class StepOnRecord(Struct, frozen=True):
+    """A step of a turn, by the lane and its item, without what was written or said; a model may have named its path."""
+
+    lane: UUID
+    seq: int
+    path: str
+    state: str
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePlace:
+    """A message, and its conversation."""
+
+    request_id: RequestId
+    conversation: Conversation
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOrigin(MessagePlace):
+    """Where a message came from, and who wrote it."""
+
+    channel: str
+    endpoint: str
+    sender: str
+    thread: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LanePlace:
+    """An item of a lane, by the lane's readable name."""
+
+    lane: LaneName
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyFile:
     """A file of a reply. `sha256`, in hexadecimal, identifies its bytes, but gives no access to them."""
 
@@ -57,6 +104,32 @@ class ReplyFile:
     size_bytes: int
     sha256: str
 
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """Counts by state; the states add up to `accepted`."""
+
+    accepted: int
+    in_flight: int
+    answered: int
+    declined: int
+    dead: int
+    cancelled: int
+    held: int
+    history: int
+    """Kept, and sent to nobody."""
+
+    @property
+    def difference(self) -> int:
+        """Accepted minus accounted for: 0, or the number of missing (negative: duplicated) items."""
+        became = self.in_flight + self.answered + self.declined + self.dead + self.cancelled
+        return self.accepted - became - self.held - self.history
+
+    def __add__(self, other: Balance) -> Balance:
+        return Balance(*map(add, astuple(self), astuple(other)))
+
+
+EMPTY_BALANCE: Final = Balance(*8 * (0,))
 
 MAX_CHOICES: Final = 8
 """Maximum number of choices below a reply."""

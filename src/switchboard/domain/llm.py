@@ -181,6 +181,13 @@ def _parts_of_message(message: ChatMessage) -> Iterator[str]:
 # What comes back -----------------------------------------------------------------------------------------------------
 
 
+class TokensSpent(Struct, frozen=True, kw_only=True):
+    """Tokens that models have read and written for something on record."""
+
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+
 class Usage(Struct, frozen=True):
     """Tokens as the provider counted them, summed over the session; `cost_usd` None where it is not reported.
 

@@ -6,10 +6,9 @@ requests and responses.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
-
-from msgspec import Struct
 
 from switchboard.domain.routing import Member, SystemId
 
@@ -17,22 +16,28 @@ Liveness = Literal["unwatched", "active", "stale", "quarantined"]
 """`unwatched`: it never promised heartbeats, so its silence says nothing."""
 
 
-class RemoteAgent(Struct, frozen=True):
-    """A remote butler as last heard from. What it announced fills in what its team file leaves open.
-
-    `why` says why it is quarantined, `by` which operator did it; `by` is empty if the cause was silence. `endpoint` was
-    set at run time and takes precedence over the file's; `own_endpoint` was set by the butler itself, and counts only
-    while the file allows it.
-    """
+@dataclass(frozen=True, slots=True)
+class RemoteState:
+    """How a remote butler is doing, and where it is called. `why` says why it is quarantined."""
 
     system_id: SystemId
     liveness: Liveness
-    last_seen_at: datetime | None = None
+    why: str
+    last_seen_at: datetime | None
+    endpoint: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAgent(RemoteState):
+    """A remote butler as last heard from. What it announced fills in what its team file leaves open.
+
+    `by`: which operator quarantined it; empty if the cause was silence. `endpoint` was set at run time and takes
+    precedence over the file's; `own_endpoint` was set by the butler itself, and counts only while the file allows it.
+    """
+
     description: str = ""
     capabilities: tuple[str, ...] = ()
-    endpoint: str | None = None
     own_endpoint: bool = False
-    why: str = ""
     by: str = ""
 
     @property

@@ -14,7 +14,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.ledger import LaneName, ReplyFile
+from switchboard.domain.ledger import DeadLetterOrigin, LaneName, LanePlace, MessagePlace, ReplyFile
 
 MessageState = Literal["in_flight", "answered", "declined", "dead", "cancelled", "held", "history"]
 """What became of a message as a whole; `held`: its sender has not been approved; `history`: it went to nobody."""
@@ -23,15 +23,13 @@ ShownState = Literal["pending", "running", "retrying", "waiting", "answered", "d
 
 
 @dataclass(frozen=True, slots=True)
-class ShownDelivery:
+class ShownDelivery(MessagePlace):
     """A message on its way to one butler. `attempts` counts all that were started, including those of lost workers."""
 
-    request_id: UUID
-    conversation: str
     system_id: str
     team_id: str
     segment: int
-    lane: str
+    lane: LaneName
     seq: int
     state: ShownState
     attempts: int
@@ -41,15 +39,13 @@ class ShownDelivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(LanePlace):
     """One run of a butler on a delivery.
 
     `usage` lists tokens and cost per model, null if no model was asked; `stop_reason` says why the run was stopped
     early.
     """
 
-    lane: str
-    seq: int
     epoch: int
     outcome: str
     error_class: str | None
@@ -64,14 +60,12 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownStep:
+class ShownStep(LanePlace):
     """A recorded step of a turn, such as a model call, without its result.
 
     `tool`: the name of the tool it called; `as_text`: its model wrote this call as the text of its answer.
     """
 
-    lane: str
-    seq: int
     path: str
     tool: str | None
     effect: str
@@ -86,24 +80,20 @@ class ShownStep:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferedTools:
+class OfferedTools(LanePlace):
     """The tools that a turn with a model began with, and whether an owner of its butler had written."""
 
-    lane: str
-    seq: int
     by_owner: bool
     tools: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedCall:
+class RefusedCall(LanePlace):
     """A call of a model, in the request `path`, that failed or was not made.
 
     `said` is the beginning of what the model was told, null if the call was not made.
     """
 
-    lane: str
-    seq: int
     path: str
     tool: str
     said: str | None
@@ -124,11 +114,9 @@ class ShownDecision(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class ShownWaiting:
+class ShownWaiting(LanePlace):
     """Where the message waits, or waited; `before_it` counts earlier messages of its conversation."""
 
-    lane: LaneName
-    seq: int
     pinned: str | None
     state: str
     created_at: datetime
@@ -180,7 +168,7 @@ class Read(Logged):
 
 
 @dataclass(frozen=True, slots=True)
-class ShownDeadLetter:
+class ShownDeadLetter(DeadLetterOrigin):
     """A message that could not be delivered.
 
     Its sender and the beginning of its text are shown as long as they are kept. `handler` is the System4 that was
@@ -188,10 +176,6 @@ class ShownDeadLetter:
     split the message, null for all of it.
     """
 
-    dead_letter_id: UUID
-    request_id: UUID
-    conversation: str
-    team_id: str
     channel: str
     category: str
     reason: str
@@ -241,11 +225,9 @@ class ReplyView:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeDelivery:
+class MadeDelivery(LanePlace):
     """A delivery that this request created."""
 
-    lane: str
-    seq: int
     system_id: str
     team_id: str
 
@@ -254,13 +236,8 @@ ConnectorState = Literal["starting", "healthy", "degraded", "failed", "standby",
 
 
 @dataclass(frozen=True, slots=True)
-class Connector:
-    """The last heartbeat of a process of an account. `liveness` follows from its age.
-
-    `since`: when this state began. `lag_s`: how far it is behind the platform; null if it is not behind or does not
-    say. `serving`: it serves the account, and is not merely standing by. `catching_up`: the number of conversations of
-    the account in which late messages wait.
-    """
+class ConnectorReport:
+    """What a process of an account says of itself."""
 
     channel: str
     endpoint: str
@@ -269,6 +246,17 @@ class Connector:
     state: ConnectorState
     error_message: str | None
     counters: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Connector(ConnectorReport):
+    """The last heartbeat of a process of an account. `liveness` follows from its age.
+
+    `since`: when this state began. `lag_s`: how far it is behind the platform; null if it is not behind or does not
+    say. `serving`: it serves the account, and is not merely standing by. `catching_up`: the number of conversations of
+    the account in which late messages wait.
+    """
+
     since: datetime
     lag_s: float | None
     first_seen_at: datetime

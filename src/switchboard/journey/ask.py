@@ -281,7 +281,7 @@ async def _open_session(database: Database, question: Question, secret: str) -> 
     new = NewSession(q.conversation, q.request_id, q.team_id, q.candidates, SESSION_LIFETIME)
     session_id = await store.open_session(database, new, sha256(secret.encode()).digest())
     expires = datetime.now(UTC) + new.lifetime
-    return ClassificationSession(session_id, new.conversation, new.request_id, new.team_id, new.candidates, expires)
+    return ClassificationSession(new.conversation, new.request_id, new.team_id, new.candidates, session_id, expires)
 
 
 async def _has_taken(database: Database, session: ClassificationSession) -> bool:

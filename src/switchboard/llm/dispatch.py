@@ -20,7 +20,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
-from uuid import UUID
 
 import structlog
 from msgspec import Struct, structs
@@ -52,6 +51,7 @@ from switchboard.llm.port import ModelSession
 from switchboard.llm.slots import NoSlot, SlotQueue, Slots, held_slot, rank_of
 from switchboard.llm.spec import API_KINDS, ModelSpec
 from switchboard.llm.spending import Spending, amount_of
+from switchboard.ports.models import Asking
 
 log = structlog.get_logger(__name__)
 
@@ -80,9 +80,6 @@ _NEARLY_FULL: Final = 0.7
 _TELLING: Final = 0.5
 """A refusal without a number says something of the context only if the request had at least this share of it."""
 
-Again = Callable[[Report, float], Awaitable[bool]]
-"""Waits for these seconds, and returns whether all models are to be asked again; it is given the attempts so far."""
-
 
 class ContextSource(Protocol):
     """How many tokens models can read, question and answer together."""
@@ -106,32 +103,18 @@ class DispatchLimits(Struct, frozen=True):
     pauses: tuple[float, ...] = (0.5, 2.0, 5.0)
 
 
-class RequestTerms(Struct, frozen=True):
-    """The conditions of a request, set by the caller.
+class RequestTerms(Asking, frozen=True):
+    """The conditions of a request, set by the caller: as in `Asking`, but of all models if none is named.
 
-    `asker` names the purpose in the usage log, `butler` the butler it is for. `models`: the models to ask, in this
-    order; None: all. `cap` is the maximum cost of the caller's task, `spent` its cost so far. `unfit` returns what is
-    wrong with a reply (then the next model is asked), or None. `taken` returns whether our server has accepted a call
-    of this request: then no other model is asked, however the session ended. `shorter` returns the request within a
-    number of tokens, or as short as possible. `on_share_of`: the message whose sender's share is charged, None:
-    nobody's. `ready` is awaited before a request leaves. `again` waits before all models are asked again; None: they
-    are not. `name` tells the request from all others, and is the same whenever it is asked again; "": unknown.
-    `refused`: how many requests of the turn were too long before.
+    `cap` is the maximum cost of the caller's task, `spent` its cost so far. `unfit` returns what is wrong with a reply
+    (then the next model is asked), or None.
     """
 
+    models: Sequence[str] = ()
     asker: str = ""
-    models: Sequence[str] | None = None
     cap: Cap = _NO_CAP
     spent: Amount = ZERO
     unfit: Callable[[Reply], Awaitable[str | None]] | None = None
-    taken: Callable[[], Awaitable[bool]] | None = None
-    shorter: Callable[[Request, int], Request] | None = None
-    on_share_of: UUID | None = None
-    ready: Callable[[], Awaitable[None]] | None = None
-    butler: str = ""
-    again: Again | None = None
-    name: str = ""
-    refused: int = 0
 
 
 _NO_TERMS: Final = RequestTerms()
@@ -172,7 +155,6 @@ class _Run:
     clock: Callable[[], float]
     ends: float
     account: BudgetAccount
-    on_delta: OnDelta | None = None
     told: bool = False
     used: Usage = NO_USAGE
     """What the session that runs has used, as far as it is told."""
@@ -192,7 +174,7 @@ class _Run:
         """Seconds until the deadline."""
         return self.ends - self.clock()
 
-    async def taken(self) -> bool:
+    async def has_accepted_call(self) -> bool:
         """Whether our server has accepted a call of this request."""
         return self.terms.taken is not None and await self.terms.taken()
 
@@ -203,7 +185,7 @@ class _Run:
 
     def listener(self, model: _Model) -> OnDelta | None:
         """A function that passes the deltas of a session on, with the cost by our prices in the last one."""
-        on_delta = self.on_delta
+        on_delta = self.terms.on_delta
         if on_delta is None:
             return None
 
@@ -219,14 +201,14 @@ class _Run:
 
     def take_back(self) -> None:
         """Report that the deltas so far are void, if there were any."""
-        if self.told and self.on_delta is not None:
-            self.on_delta(ModelDelta(reset=True))
+        if self.told and self.terms.on_delta is not None:
+            self.terms.on_delta(ModelDelta(reset=True))
         self.told = False
 
     def tell_reading(self, seconds: int) -> None:
         """Report that the model reads the request, which takes about so long; 0: not worth telling."""
-        if seconds and self.on_delta is not None:
-            self.on_delta(ModelDelta(reading=seconds))
+        if seconds and self.terms.on_delta is not None:
+            self.terms.on_delta(ModelDelta(reading=seconds))
 
     async def wrong(self, reply: Reply) -> str | None:
         """What is wrong with a reply."""
@@ -267,17 +249,17 @@ class Dispatcher:
         self._slots = slots
         self._context = context
 
-    async def run(self, request: Request, terms: RequestTerms = _NO_TERMS, on_delta: OnDelta | None = None) -> Report:
+    async def run(self, request: Request, terms: RequestTerms = _NO_TERMS) -> Report:
         """Ask models until one has answered, until `request.deadline` at the latest.
 
         Raises only the errors of the day's spending and of `terms`: no answer is an outcome, not an error. If all
-        replies were unfit, the last one is returned. `on_delta` receives the reply while it is written; the text of a
-        model that then failed, or was unfit, is taken back with a `reset`, so that the deltas fold to the reply of the
-        report.
+        replies were unfit, the last one is returned. `terms.on_delta` receives the reply while it is written; the text
+        of a model that then failed, or was unfit, is taken back with a `reset`, so that the deltas fold to the reply of
+        the report.
         """
         ends, spent = self._clock() + request.deadline, BudgetAccount(spent=terms.spent)
-        run = _Run(request, terms, self._clock, ends, spent, on_delta, refused=terms.refused)
-        names = list(self._models) if terms.models is None else terms.models
+        run = _Run(request, terms, self._clock, ends, spent, refused=terms.refused)
+        names = terms.models or list(self._models)
         pauses = iter(self._limits.pauses)
         over = await self._asked_all(run, names)
         while not over and await self._wait_for_retry(run, pauses):
@@ -334,7 +316,7 @@ class Dispatcher:
             if not self._in_cooldown(run, model):
                 await self._asked_within(run, model)
         asked = any(one.asked for one in run.attempts[before:])
-        return asked and (run.attempts[-1].outcome == "answered" or await run.taken())
+        return asked and (run.attempts[-1].outcome == "answered" or await run.has_accepted_call())
 
     def _may_try_shortest(self, run: _Run, model: _Model) -> bool:
         """Whether a request at fault may be sent to this model, in its shortest form, after all others were asked."""
@@ -356,7 +338,7 @@ class Dispatcher:
         Those behind it are asked as well, and the last model is asked for the shortest form in any case.
         """
         none_left = run.refused + run.behind >= _MOST_REFUSED and not run.last
-        if none_left or run.seconds_left() <= 0 or await run.taken():
+        if none_left or run.seconds_left() <= 0 or await run.has_accepted_call():
             return None
         fitting = await self._fitting(run, model)
         step = min(asked_tokens(fitting), int(_STEP * asked_tokens(refused)))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import asdict
+
 from switchboard.domain.llm import Report, Request
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, RequestTerms
@@ -48,19 +50,8 @@ class OpenModels:
     async def ask(self, request: Request, asking: Asking) -> Report:
         """Ask one after the other until one has answered; all of them, if none of the wanted ones still exists."""
         models = [name for name in asking.models if name in self._specs] or self.names
-        terms = RequestTerms(
-            asking.asker,
-            models=models,
-            shorter=asking.shorter,
-            taken=asking.taken,
-            on_share_of=asking.on_share_of,
-            ready=asking.ready,
-            butler=asking.butler,
-            again=asking.again,
-            name=asking.name,
-            refused=asking.refused,
-        )
-        return await self.dispatcher.run(request, terms, asking.on_delta)
+        terms = RequestTerms(**{**asdict(asking), "models": models})
+        return await self.dispatcher.run(request, terms)
 
     async def aclose(self) -> None:
         """Close the clients."""

@@ -39,6 +39,22 @@ Passed = Literal[
 """What may be passed on to a program: network access and trusted certificates, but none of our secrets."""
 
 
+class ModelTraits(Struct, frozen=True, kw_only=True):
+    """What a test has shown of a model; names and meanings as in `[[models]]`. None: unknown, or usual.
+
+    `schemas`: its server accepts a JSON Schema of the answer; `thinks`: it thought before it answered, or did not
+    finish within a router's tokens. None: it was not asked, or gave no answer. `calls`: the setting with which it calls
+    tools; None: with neither, or it was not asked. `tokens_per_second`: how fast a local model reads; `timeout`: the
+    seconds that it should have at that speed, if that is more than it has.
+    """
+
+    schemas: bool | None = None
+    thinks: bool | None = None
+    calls: Calls | None = None
+    tokens_per_second: float | None = None
+    timeout: int | None = None
+
+
 class ModelSpec(Struct, frozen=True):
     """One model and how it is reached. Seconds; prices in dollars per million tokens, None where nothing is paid.
 

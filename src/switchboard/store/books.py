@@ -9,15 +9,16 @@ Next: an operator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from datetime import UTC, date, datetime, timedelta
-from operator import add
 from typing import Final
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
+from switchboard.domain.ledger import EMPTY_BALANCE, Balance
 from switchboard.store.database import Database, Row, part_as, query, row_as, rows_as, seconds
 
 PATIENCE_S: Final = 300.0
@@ -41,28 +42,6 @@ _OPEN: Final = (
 _OPEN_BY_AGE: Final = ("lane_owner", "lane_waiting", "overdue", "untold")
 _PAST_DAYS_PER_MINUTE: Final = 8
 _ONE_DAY: Final = timedelta(days=1)
-
-
-class Balance(Struct, frozen=True):
-    """What was accepted, and its fate; the states add up to `accepted`, or something is lost."""
-
-    accepted: int = 0
-    in_flight: int = 0
-    answered: int = 0
-    declined: int = 0
-    dead: int = 0
-    cancelled: int = 0
-    held: int = 0
-    history: int = 0
-
-    @property
-    def difference(self) -> int:
-        """Accepted minus accounted for: 0, or the number of missing (negative: duplicated) items."""
-        became = self.in_flight + self.answered + self.declined + self.dead + self.cancelled
-        return self.accepted - became - self.held - self.history
-
-    def __add__(self, other: Balance) -> Balance:
-        return Balance(*map(add, astuple(self), astuple(other)))
 
 
 class Books(Struct, frozen=True):
@@ -143,8 +122,8 @@ async def audit_books(
 
     `patience_s` is how long a lane or a dead letter may wait, or a lease may have expired. Raises Unavailable.
     """
-    found = Books(Balance(), Balance(), await _open_problems(database, patience_s))
-    found += Books(Balance(), Balance(), await _problems(database, ("lane_idle",)))
+    found = Books(EMPTY_BALANCE, EMPTY_BALANCE, await _open_problems(database, patience_s))
+    found += Books(EMPTY_BALANCE, EMPTY_BALANCE, await _problems(database, ("lane_idle",)))
     days = await _days(database)
     for day in days:
         of_day = await _books_of(database, _range_of(day, days), audit=True)
@@ -157,7 +136,7 @@ async def audit_books(
 
 async def check_books(database: Database) -> Checkup:
     """Check the last 24 hours, everything open, and the past day with the oldest audit. Raises Unavailable."""
-    recent = await _recent(database) + Books(Balance(), Balance(), await _open_problems(database, PATIENCE_S))
+    recent = await _recent(database) + Books(EMPTY_BALANCE, EMPTY_BALANCE, await _open_problems(database, PATIENCE_S))
     past = await _check_past_day(database)
     unbalanced = dict.fromkeys(row["day"] for row in await database.rows(query("books.unbalanced")))
     return Checkup(recent, past, tuple(unbalanced))
@@ -227,7 +206,7 @@ async def kept_books(database: Database) -> KeptBooks:
     row = await database.row(query("books.balance"))
     sums = {row["kind"]: part_as(Balance, row) for row in await database.rows(query("books.sums"))}
     problems = () if row is None else tuple(row["problems"])
-    books = Books(sums.get("messages", Balance()), sums.get("targets", Balance()), problems)
+    books = Books(sums.get("messages", EMPTY_BALANCE), sums.get("targets", EMPTY_BALANCE), problems)
     if row is None:
         return KeptBooks(books, None, float("inf"))
     return KeptBooks(books, row["at"], row["age"].total_seconds())

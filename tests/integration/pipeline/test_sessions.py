@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from switchboard.app.access import Access
 from switchboard.core.policy.budget import Amount, BudgetRefusal, Cap, SenderCaps
@@ -113,18 +114,12 @@ async def test_a_token_dies_after_minutes_and_with_the_next_session_of_its_messa
     assert found is not None
     assert (found.session_id, found.candidates) == (ids[1], candidates)
     with pytest.raises(Forbidden):
-        await take(house.database, _of(found, ids[0]), {"butler": "health"})
+        await take(house.database, replace(found, session_id=ids[0]), {"butler": "health"})
     await house.database.run("update session_token set expires_at = now() - interval '1 s'")
     assert await classification.find_session(house.database, bytes([1])) is None
     with pytest.raises(Forbidden):
         await take(house.database, found, {"butler": "health"})
     assert await classification.calls_of(house.database, found.request_id, ids[1]) == []
-
-
-def _of(session: classification.ClassificationSession, session_id: UUID) -> classification.ClassificationSession:
-    return classification.ClassificationSession(
-        session_id, session.conversation, session.request_id, session.team_id, session.candidates, session.expires_at
-    )
 
 
 async def test_calls_that_may_not_be_are_refused_and_on_the_audit_trail(house: Lab, pool: asyncpg.Pool) -> None:

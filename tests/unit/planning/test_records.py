@@ -98,7 +98,10 @@ def test_what_a_turn_begins_with_is_read_back_as_it_was() -> None:
     said = Entry("user", "Which one?", created_at=NOW)
     frozen = Frozen(NOW, "UTC", "", "", ("m",), tools=(look, FrozenTool(ASK_USER, "", {})), history=(said,))
     start = Start(frozen, "The blue one", Roles("a", "b", "c"), {"a": 4096}, PlanLimits(), 3, 20_000, NOW, own=("x",))
-    assert read_start(start.record()) == start
+    record = start.record()
+    assert isinstance(record, dict)
+    assert read_start(record) == start
+    assert read_start(dict(reversed(record.items()))) == start, "releases may write its fields in another order"
     assert [tool.name for tool in start.menu.tools] == ["look"], "to ask the person is a decision, and no tool"
     assert start.asked == "Earlier in the conversation:\nperson: Which one?\n\nNow:\nThe blue one"
 

@@ -24,7 +24,7 @@ AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
 def line(position: int, text: str, *, role: str = "user", person: str = ANN, **more: Any) -> CompactionEntry:
-    return CompactionEntry(position, role, text, person, more.pop("private", True), AT, **more)
+    return CompactionEntry(role, person, text, AT, position, more.pop("private", True), **more)
 
 
 SAID = (

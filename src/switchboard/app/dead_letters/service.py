@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import fields
 from typing import Final
 from uuid import UUID
 
@@ -34,7 +35,7 @@ from switchboard.core.envelope.stored import with_texts
 from switchboard.core.routing.rulefile import target_json
 from switchboard.domain.errors import Conflict, NotFound, SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.routing import Target, TeamId
+from switchboard.domain.routing import Target
 from switchboard.domain.shown import ShownDeadLetter
 from switchboard.store.messages import dead_letters as store
 from switchboard.store.messages.dead_letters import DeadLetterFilter, DeadLetterHandling
@@ -79,10 +80,10 @@ class DeadLetterService:
         if found is None:
             raise NotFound(f"there is no dead letter {dead_letter_id}")
         shown, remains = found
-        await self._reach.check_team(caller, dead_letter_id, TeamId(shown.team_id))
+        await self._reach.check_team(caller, dead_letter_id, shown.team_id)
         notices = await store.notices_of(self._database, shown.request_id)
         return DeadLetterDetail(
-            **{name: getattr(shown, name) for name in ShownDeadLetter.__slots__},
+            **{one.name: getattr(shown, one.name) for one in fields(shown)},
             payload=with_texts(remains.payload, remains.seen),
             raw_base64=base64.b64encode(remains.raw if remains.seen is None else b"").decode(),
             notices=[notice for notice in notices if notice.dead_letter_id == dead_letter_id],

@@ -30,7 +30,7 @@ from switchboard.domain.message import Conversation
 from switchboard.domain.shown import ReplyView
 from switchboard.journey.stopping import announce
 from switchboard.store.messages import chats
-from switchboard.store.messages.chats import EndedTurn
+from switchboard.store.messages.chats import EndedTurn, WrittenMessage
 from switchboard.store.messages.dead_letters import dead_letters_of
 from switchboard.store.work.stopping import stop_conversation
 
@@ -109,14 +109,9 @@ class NoAnswer(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class ChatEntry:
+class ChatEntry(WrittenMessage):
     """A message and its replies. `key`: the key it was sent with. `cut`: texts are truncated, as it is too large."""
 
-    request_id: UUID
-    key: str | None
-    text: str
-    received_at: datetime
-    state: str
     replies: Sequence[ReplyView]
     cut: bool = False
 

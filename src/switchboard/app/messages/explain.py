@@ -30,6 +30,7 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import OutboxRow
+from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Decision, Member, Rule, SystemId, Team, TeamId
 from switchboard.domain.shown import (
     Attempt,
@@ -207,7 +208,7 @@ async def _explain_saved_message(database: Database, saved_id: UUID) -> Explanat
         raise NotFound(f"there is no message {saved_id}")
     sender = saved.person if saved.role == "user" else saved.system_id
     view = MessageView(
-        request_id=saved_id,
+        request_id=RequestId(saved_id),
         conversation=saved.conversation,
         channel=saved.conversation.partition("/")[0],
         endpoint=f"{EMBEDDED}{saved.system_id}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -28,7 +28,7 @@ from switchboard.core.routing.rulefile import target_json
 from switchboard.core.text.words import offer
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import OutboxPart, OutboxRow, OutboxState
+from switchboard.domain.ledger import MessageOrigin, OutboxPart, OutboxRow, OutboxState
 from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_description
 from switchboard.domain.routing import Member, Rule, Team, TeamId
 from switchboard.domain.shown import (
@@ -73,15 +73,9 @@ _FIRST_RULES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class MessageView:
+class MessageView(MessageOrigin):
     """A message as lists show it. `went_to` are the butlers it was delivered to."""
 
-    request_id: UUID
-    conversation: str
-    channel: str
-    endpoint: str
-    sender: str
-    thread: str | None
     text: str
     state: MessageState
     went_to: Sequence[str]
@@ -243,7 +237,7 @@ class Views:
         tried = await classification.attempts(self._database, request_id) if caller.role == "operator" else ()
         known = next((one.facts for one in reversed(await ledger.decisions_of(self._database, request_id))), None)
         return MessageDetail(
-            **{name: getattr(shown, name) for name in MessageView.__slots__},
+            **{one.name: getattr(shown, one.name) for one in fields(shown)},
             envelope=with_texts(stored.envelope),
             facts=None if known is None else shown_facts(known),
             deliveries=await ledger.deliveries_of(self._database, request_id),
@@ -419,7 +413,7 @@ class Views:
 
 def message_view(stored: StoredMessage) -> MessageView:
     """A stored message as the interfaces list it."""
-    same = {name: getattr(stored, name) for name in MessageView.__slots__ if name != "text"}
+    same = {one.name: getattr(stored, one.name) for one in fields(MessageView) if one.name != "text"}
     return MessageView(**same, text=stored.envelope["payload"]["normalized_text"])
 
 

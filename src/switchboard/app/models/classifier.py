@@ -88,8 +88,8 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: AskingPoli
         async with weighing:
             await _weigh_text(task.text)
         terms = RequestTerms(
+            asking.models,
             ASKER,
-            models=asking.models,
             cap=asking.cap,
             spent=await _amount_spent(database, request_id),
             unfit=task.unfit,

@@ -52,7 +52,7 @@ from switchboard.llm.context import CONTEXT_REMEDY, SHORT, kept_sentinel, lost_h
 from switchboard.llm.dispatch import Dispatcher, DispatchLimits, RequestTerms
 from switchboard.llm.pace import speed_of, timeout_for
 from switchboard.llm.parallel import COUNTING, measured_slots, told_slots
-from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS, Calls
+from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS, ModelTraits
 from switchboard.llm.spending import DayBook, Spending
 from switchboard.llm.web import open_client
 from switchboard.store.checkup import schema_facts
@@ -96,14 +96,8 @@ _FORM: Final = route_request(
 """What a router of plans is asked, with the schema of its form."""
 
 
-class Tried(Struct, frozen=True):
-    """The result for one model. `outcome` is `answered` or the failure; `remedy` says what to do about it.
-
-    `schemas`: its server accepts a JSON Schema of the answer; `thinks`: it thought before it answered, or did not
-    finish within a router's tokens. None: it was not asked, or gave no answer. `calls`: the setting with which it calls
-    tools; None: with neither, or it was not asked. `tokens_per_second`: how fast a local model reads; `timeout`: the
-    seconds that it should have at that speed, if that is more than it has.
-    """
+class Tried(ModelTraits, frozen=True):
+    """The result for one model. `outcome` is `answered` or the failure; `remedy` says what to do about it."""
 
     name: str
     kind: str
@@ -116,11 +110,6 @@ class Tried(Struct, frozen=True):
     tokens_in: int = 0
     tokens_out: int = 0
     cost_usd: float = 0.0
-    schemas: bool | None = None
-    thinks: bool | None = None
-    calls: Calls | None = None
-    tokens_per_second: float | None = None
-    timeout: int | None = None
 
 
 class ModelTestPlace(Struct, frozen=True):
@@ -401,7 +390,7 @@ async def _ask_model(
     """The result of the question; `wrong` says what is wrong with a reply. A provider that answers accepts the key."""
     async with aclosing(Sessions([model.spec])) as sessions:
         dispatcher = Dispatcher(sessions.models, _spending_for(place), DispatchLimits(settings.spending.cap))
-        terms = RequestTerms("models test", cap=Cap(settings.classify.tokens_per_message), unfit=wrong)
+        terms = RequestTerms(asker="models test", cap=Cap(settings.classify.tokens_per_message), unfit=wrong)
         report = await dispatcher.run(request, terms)
         if report.reply is not None and place.database is not None:
             await model_usage.trust_keys(place.database, model.name)

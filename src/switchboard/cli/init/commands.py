@@ -25,7 +25,7 @@ from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import print_next
 from switchboard.cli.init.discovery import PROVIDERS, Discovery, Offer, discover, models_at
-from switchboard.cli.init.files import SETTINGS, TEAM, Choice, ModelTraits, files_of
+from switchboard.cli.init.files import SETTINGS, TEAM, Choice, files_of
 from switchboard.cli.init.places import as_in_team_file, closed_to_database, require_new, workspace_at
 from switchboard.cli.init.typed import KEYS, ChosenModel, ask_for_model, is_near, source
 from switchboard.cli.messages.talk import local_user
@@ -34,6 +34,7 @@ from switchboard.connectors.kernel.accounts import GROUP
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, SwitchboardError
 from switchboard.domain.json_values import JsonObject
 from switchboard.llm.build import lacking
+from switchboard.llm.spec import ModelTraits
 from switchboard.transport.plug_ins import plug_ins
 from switchboard.transport.signed_post import check_url
 
@@ -111,7 +112,7 @@ def init(  # noqa: PLR0913 - the options of a command
         if tried is not None:
             choice = replace(choice, found=_traits_of(tried))
         if offer is not None:
-            choice = replace(choice, found=replace(choice.found, concurrency=_measure_parallel(offer, wanted, tried)))
+            choice = replace(choice, concurrency=_measure_parallel(offer, wanted, tried))
     written = [*_write_key(directory, chosen), *_write_files(directory, files_of(choice))]
     if not wants_json():
         _say_what_was_written(written)

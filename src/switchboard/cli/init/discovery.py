@@ -27,12 +27,17 @@ _MOST: Final = 20
 _NOT_FOR_CHAT: Final = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
 
 
-class Offer(Struct, frozen=True):
-    """A usable model. `name` is its name in the settings, `source` is where it was found."""
+class _NamedModel(Struct, frozen=True):
+    """A model, and the name that it has in the settings."""
 
     name: str
     kind: ApiKind
     model: str
+
+
+class Offer(_NamedModel, frozen=True):
+    """A usable model. `source` is where it was found."""
+
     source: str
     base_url: str | None = None
     api_key_env: str | None = None
@@ -47,13 +52,10 @@ class Discovery(Struct, frozen=True):
     programs: tuple[str, ...]
 
 
-class Provider(Struct, frozen=True):
+class Provider(_NamedModel, frozen=True):
     """A provider whose models need a key: the variables that may have it, and a model for a beginning."""
 
-    name: str
     variables: tuple[str, ...]
-    kind: ApiKind
-    model: str
     base_url: str | None = None
 
 
@@ -63,9 +65,9 @@ SERVERS: Final[Mapping[str, str]] = {
     "llama-cpp": "http://127.0.0.1:8080/v1",
 }
 PROVIDERS: Final = (
-    Provider("anthropic", ("ANTHROPIC_API_KEY", "ANTHROPIC_KEY"), "anthropic", "claude-haiku-4-5"),
-    Provider("openai", ("OPENAI_API_KEY", "OPENAI_KEY"), "openai-responses", "gpt-5-mini"),
-    Provider("openrouter", ("OPENROUTER_API_KEY",), "openai", "openai/gpt-5-mini", "https://openrouter.ai/api/v1"),
+    Provider("anthropic", "anthropic", "claude-haiku-4-5", ("ANTHROPIC_API_KEY", "ANTHROPIC_KEY")),
+    Provider("openai", "openai-responses", "gpt-5-mini", ("OPENAI_API_KEY", "OPENAI_KEY")),
+    Provider("openrouter", "openai", "openai/gpt-5-mini", ("OPENROUTER_API_KEY",), "https://openrouter.ai/api/v1"),
 )
 _LOGINS: Final[Mapping[str, str]] = {
     "claude": ".claude/.credentials.json",

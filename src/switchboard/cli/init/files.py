@@ -14,24 +14,11 @@ from msgspec import Struct
 
 from switchboard.cli.init.discovery import Offer
 from switchboard.domain.json_values import JsonObject
+from switchboard.llm.spec import ModelTraits
 
 SETTINGS: Final = PurePosixPath("switchboard.toml")
 TEAM: Final = PurePosixPath("teams/root.json")
 _PROMPT: Final = TEAM.with_name("prompt.md")
-
-
-class ModelTraits(Struct, frozen=True):
-    """What a test has shown of a model, None where it is unknown or usual; names and meanings as in `[[models]]`.
-
-    `tokens_per_second`: how fast it reads, from which `timeout` follows.
-    """
-
-    schemas: bool | None = None
-    thinks: bool | None = None
-    calls: str | None = None
-    timeout: int | None = None
-    tokens_per_second: float | None = None
-    concurrency: int | None = None
 
 
 NO_TRAITS: Final = ModelTraits()
@@ -40,7 +27,8 @@ NO_TRAITS: Final = ModelTraits()
 class Choice(Struct, frozen=True):
     """The choices made. `offer` None: no model for now.
 
-    `found` is what the model was found to be like. `workspace` is the directory of the butler's files as the team file
+    `found` is what the model was found to be like, `concurrency` how many requests it runs at once, if that is not
+    usual. `workspace` is the directory of the butler's files as the team file
     names it; `owner` the person who may use all of its tools.
     """
 
@@ -49,6 +37,7 @@ class Choice(Struct, frozen=True):
     workspace: str
     owner: str
     found: ModelTraits = NO_TRAITS
+    concurrency: int | None = None
 
 
 def files_of(choice: Choice) -> Mapping[PurePosixPath, str]:
@@ -81,7 +70,7 @@ def _settings_text(choice: Choice) -> str:
         "schemas": choice.found.schemas,
         "thinks": choice.found.thinks,
         "calls": choice.found.calls,
-        "concurrency": choice.found.concurrency,
+        "concurrency": choice.concurrency,
         "timeout": choice.found.timeout,
     }
     speed = choice.found.tokens_per_second

@@ -95,7 +95,7 @@ def plan_service(wanted: Wanted) -> ServicePlan:
         runner = owner or UnprivilegedUser(wanted.account, _NOBODY_YET, _NOBODY_YET)
         _require_within_reach(unit, runner)
         _require_no_program_user(settings, wanted.account)
-        read = (*teams, channels, *(piece.source for piece in inventory.pieces if piece.secret))
+        read = (*teams, channels, *(piece.source for piece in inventory.pieces.values() if piece.secret))
         lacking = tuple(_not_yet_given(unit, runner, file.path, read))
     if owner is not None and lacking:
         raise ConfigurationError("; ".join(lacking))
@@ -226,7 +226,7 @@ def _notes_on_unit(unit: UnitPlan, inventory: Inventory) -> Iterator[str]:
     """What the service lacks of what this shell has."""
     credentials = unit.credentials_dir.replace("%t", f"/run/user/{os.geteuid()}")
     yield from (f"the credential {name} is at {credentials}/{name}: name it in a …_file" for name in unit.credentials)
-    for name in inventory.variables:
+    for name in sorted(inventory.variables):
         if name.startswith(PREFIX):
             yield f"{name} is set here, and not in the service: write it into {FILE_NAME}"
         else:

@@ -7,7 +7,7 @@ recorded nor repeated, and the reply comes by `sending.py` as if there had been 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,33 +17,27 @@ import structlog
 from switchboard.connectors.kernel.answers import Overtaken, Unreachable, WrittenText
 from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.parts import ReplyDestination, plan
+from switchboard.connectors.kernel.typing import REQUEST_S, TurnIndicator
 from switchboard.domain.errors import SwitchboardError
 from switchboard.domain.json_values import JsonObject
-from switchboard.ports.connector import Capabilities, Later, Refused, Session
+from switchboard.ports.connector import Capabilities, Later, Refused
 from switchboard.tasks import cancel_tasks, refuse_exit
 
 log = structlog.get_logger(__name__)
 
-_REQUEST_S: Final = 5.0
-_AT_ONCE: Final = 4
-"""How many drafts are sent at a time: each takes a connection, which replies need more urgently."""
 _MOST: Final = 4000
 """Characters of an answer that are shown: the most hostile take about a tenth of a second to render."""
 _MOST_OFF: Final = 1000
 
 
 @dataclass(slots=True)
-class Drafter:
+class Drafter(TurnIndicator):
     """Shows drafts until cancelled, at most one in `draft_s` seconds in each conversation."""
 
-    session: Session
     api: Api
     capabilities: Capabilities
-    clock: Callable[[], float]
     _answering: bool = False
     """Whether a butler works on an answer to a direct chat."""
-    _ended: dict[str, float] = field(default_factory=dict)
-    """When the last replies came: what was asked before that is out of date."""
     _shown: dict[int, str] = field(default_factory=dict)
     """By the number of the answer, what is shown of it."""
     _showing: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -52,8 +46,6 @@ class Drafter:
     _over: bool = False
     """Whether no conversation takes any."""
     _pause_s: float = 0.0
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     @property
     def wanted(self) -> bool:
@@ -118,7 +110,7 @@ class Drafter:
         words = one.text[:_MOST].strip()
         with suppress(Exception):
             part, *_ = plan(words, (), self.capabilities, ReplyDestination(one.address))
-            async with self._turns, asyncio.timeout(_REQUEST_S):
+            async with self._turns, asyncio.timeout(REQUEST_S):
                 self._note(one, words, await self.session.draft(part, one.number))
 
     def _note(self, one: WrittenText, words: str, outcome: Later | Refused | None) -> None:

@@ -18,11 +18,7 @@ from typing import Final
 import structlog
 
 from switchboard.connectors.kernel.answers import Declined, IntakeAnswer, NotNow, Taken, Unreachable
-from switchboard.connectors.kernel.api import Api
-from switchboard.connectors.kernel.files import Filer
-from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import (
-    Handling,
     LeftOut,
     at_home,
     conversation_of,
@@ -32,10 +28,11 @@ from switchboard.connectors.kernel.intake import (
 from switchboard.connectors.kernel.patience import Patience
 from switchboard.connectors.kernel.posted import PostedQueue
 from switchboard.connectors.kernel.progress import UnsettledBatches
+from switchboard.connectors.kernel.replaying import SessionIntake
 from switchboard.connectors.kernel.series import belongs_to, due_after, merge_events
 from switchboard.domain.envelope import Envelope
 from switchboard.lanes.faults import point
-from switchboard.ports.connector import Batch, Inbound, Session, TakesPosted, Unreadable
+from switchboard.ports.connector import Batch, Inbound, TakesPosted, Unreadable
 from switchboard.tasks import cancel_tasks, first_of, refuse_exit, wait_at_most
 
 log = structlog.get_logger(__name__)
@@ -83,17 +80,10 @@ class _Broken:
 
 
 @dataclass(slots=True)
-class Receiver:
+class Receiver(SessionIntake):
     """Receives for one session until cancelled, or until the session or the lease ends."""
 
-    session: Session
-    api: Api
-    handling: Handling
-    files: Filer
-    health: Health
     clock: Callable[[], float]
-    moved: dict[str, str] = field(default_factory=dict)
-    """By the thread that a conversation has now, the one under which it is submitted, so that it stays one."""
     _waiting: list[_Waiting] = field(default_factory=list)
     _broken: list[_Broken] = field(default_factory=list)
     _keys: set[str | bytes] = field(default_factory=set)

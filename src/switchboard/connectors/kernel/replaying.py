@@ -7,7 +7,6 @@ Events that fail again stay in quarantine, with their new reason. Next: `api.py`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -24,15 +23,24 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Replayer:
-    """Replays for one session until cancelled. `handling` is the account's, `moved` is shared with the receiver."""
+class SessionIntake:
+    """What events of a session are submitted with. `handling` is the account's; all intakes of a session share `moved`.
+
+    `moved`: by the thread that a conversation has now, the one under which it is submitted, so that it stays one.
+    """
 
     session: Session
     api: Api
     handling: Handling
     files: Filer
     health: Health
-    moved: Mapping[str, str]
+    moved: dict[str, str]
+
+
+@dataclass(slots=True)
+class Replayer(SessionIntake):
+    """Replays for one session until cancelled."""
+
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def note_replays(self, replays: int) -> None:

@@ -185,12 +185,12 @@ class Runner:
         handling = self._handling(lease)
         limits = limits_of(self.configured.manifest.capabilities, handling)
         files = Filer(session, api, limits, self.health, self.clock)
-        receiver = Receiver(session, api, handling, files, self.health, self.clock, dict(lease.moved))
-        replayer = Replayer(session, api, handling, files, self.health, receiver.moved)
+        intake = session, api, handling, files, self.health, dict(lease.moved)
+        receiver, replayer = Receiver(*intake, self.clock), Replayer(*intake)
         replayer.note_replays(lease.replays)
         capabilities = self.configured.manifest.capabilities
-        typist = Typist(session, capabilities.typing_s, self.clock)
-        drafter = Drafter(session, api, capabilities, self.clock)
+        typist = Typist(session, self.clock, capabilities.typing_s)
+        drafter = Drafter(session, self.clock, api, capabilities)
         shown = _AtWork(typist, drafter)
         shown.take_answer(lease.answering, self.clock())
         await first_of(

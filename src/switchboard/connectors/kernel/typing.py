@@ -18,24 +18,30 @@ from switchboard.tasks import refuse_exit, wait_at_most
 
 _BEFORE: Final = 0.8
 """The part of the time after which it is shown again."""
-_REQUEST_S: Final = 5.0
+REQUEST_S: Final = 5.0
 _AT_ONCE: Final = 4
-"""How many conversations it is shown in at a time: each takes a connection, which replies need more urgently."""
+"""In how many conversations something is shown at a time: each takes a connection, which replies need more urgently."""
 
 
 @dataclass(slots=True)
-class Typist:
-    """Shows it until cancelled. `typing_s`: seconds for which the platform shows it; 0 for platforms that cannot."""
+class TurnIndicator:
+    """Shows something in a session while turns run, in a few conversations at a time."""
 
     session: Session
-    typing_s: float
     clock: Callable[[], float]
+    _ended: dict[str, float] = field(init=False, default_factory=dict)
+    """When the last replies came: what was asked before that is out of date."""
+    _changed: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    _turns: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+
+
+@dataclass(slots=True)
+class Typist(TurnIndicator):
+    """Shows it until cancelled. `typing_s`: seconds for which the platform shows it; 0 for platforms that cannot."""
+
+    typing_s: float
     _shown: dict[str, JsonObject] = field(default_factory=dict)
     """By conversation, the address of the message that is being answered."""
-    _ended: dict[str, float] = field(default_factory=dict)
-    """When the last replies came: what was asked before that is out of date."""
-    _changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     def take_answer(self, answering: Mapping[str, JsonObject], asked: float) -> None:
         """Take the server's answer to a request made at that time."""
@@ -66,5 +72,5 @@ class Typist:
     async def _show(self, address: JsonObject) -> None:
         """Show it; failures are harmless."""
         with suppress(Exception):
-            async with self._turns, asyncio.timeout(min(self.typing_s, _REQUEST_S)):
+            async with self._turns, asyncio.timeout(min(self.typing_s, REQUEST_S)):
                 await self.session.typing(address)

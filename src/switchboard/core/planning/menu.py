@@ -19,19 +19,26 @@ from switchboard.ports.tools import AfterForeign
 SPECIALIST_TASKS: Final = ("synthesize", "analyze", "write")
 
 
-class Menu(Struct, frozen=True):
+class PlanReach(Struct, frozen=True, kw_only=True):
     """`urls` and `paths` are those of the message, `more_urls` and `more_paths` of earlier turns and the settings.
 
-    `subagents`: butlers and teams that may answer instead, with their descriptions. `own`: names of tools whose
-    results contain nothing from outside. `after_foreign`: what people are asked about once others' words were read.
+    `subagents`: butlers and teams that may answer instead, with their descriptions.
     """
 
-    tools: tuple[FrozenTool, ...] = ()
     subagents: Mapping[str, str] = field(default_factory=dict)
     urls: tuple[str, ...] = ()
     more_urls: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     more_paths: tuple[str, ...] = ()
+
+
+class Menu(PlanReach, frozen=True):
+    """`own`: names of tools whose results contain nothing from outside.
+
+    `after_foreign`: what people are asked about once others' words were read.
+    """
+
+    tools: tuple[FrozenTool, ...] = ()
     own: frozenset[str] = frozenset()
     after_foreign: AfterForeign = "all"
 

@@ -10,14 +10,14 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.passages.names import speaker
 from switchboard.core.planning.guard import Guard
 from switchboard.core.planning.ladder import PlanSource
 from switchboard.core.planning.limits import PlanLimits
-from switchboard.core.planning.menu import Menu
+from switchboard.core.planning.menu import Menu, PlanReach
 from switchboard.core.planning.templates import Builds
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.entries import told_by_others
@@ -56,9 +56,10 @@ def cast(named: Mapping[str, str], first: str) -> Roles:
     return Roles(named.get("main") or router, router, specialist)
 
 
-class Start(Struct, frozen=True):
-    """One JSON value. `text` is what the person said; `urls` and `paths` are those in it. `windows`: the context of
-    each model, in tokens. The plan may work until the `deadline`; waiting for people does not count.
+class Start(PlanReach, frozen=True):
+    """One JSON value. `text` is what the person said. `windows`: the context of each model, in tokens.
+
+    The plan may work until the `deadline`; waiting for people does not count.
     """
 
     frozen: Frozen
@@ -69,12 +70,7 @@ class Start(Struct, frozen=True):
     max_rounds: int
     token_budget: int
     deadline: datetime
-    urls: tuple[str, ...] = ()
-    more_urls: tuple[str, ...] = ()
-    paths: tuple[str, ...] = ()
-    more_paths: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
-    subagents: Mapping[str, str] = field(default_factory=dict)
     builds: Builds | None = None
     tries: int = 3
     """Maximum attempts of a tool call that may be repeated."""
@@ -86,13 +82,9 @@ class Start(Struct, frozen=True):
         """What a plan may use. Asking the person is a decision, not a tool of a step."""
         return Menu(
             tuple(tool for tool in self.frozen.tools if tool.name != ASK_USER),
-            subagents=self.subagents,
-            urls=self.urls,
-            more_urls=self.more_urls,
-            paths=self.paths,
-            more_paths=self.more_paths,
             own=frozenset(self.own),
             after_foreign=self.frozen.after_foreign,
+            **{name: getattr(self, name) for name in PlanReach.__struct_fields__},
         )
 
     def guard(self, source: PlanSource) -> Guard:

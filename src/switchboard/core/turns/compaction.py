@@ -83,15 +83,20 @@ _ABOUT_THE_AUTHOR = frozenset(
 """Words with which models refer to the author of the words they repeat."""
 
 
-class CompactionEntry(Struct, frozen=True):
-    """An entry as compaction reads it. `person`: its author or addressee; `learn`: facts may be learned from it."""
+class EntryOnRecord(Struct, frozen=True):
+    """An entry of a history. `person`: its author or addressee."""
+
+    role: str
+    person: str
+    text: str
+    created_at: datetime
+
+
+class CompactionEntry(EntryOnRecord, frozen=True):
+    """An entry as compaction reads it. `learn`: facts may be learned from it."""
 
     position: int
-    role: str
-    text: str
-    person: str
     private: bool
-    created_at: datetime
     learn: bool = True
     own: str | None = None
     """The person's own words; None: the whole text."""

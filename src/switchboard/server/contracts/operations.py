@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from switchboard.app.access import Role, Token
+from switchboard.domain.ledger import Balance
 from switchboard.domain.shown import ShownDelivery
 from switchboard.server.contracts.base import Body, ResponseBody, Word
 
@@ -108,28 +109,15 @@ class Revoked(ResponseBody):
     status: Literal["revoked"]
 
 
-class BalanceView(ResponseBody):
-    """Counts by state; the states add up to `accepted`."""
-
-    accepted: int
-    in_flight: int
-    answered: int
-    declined: int
-    dead: int
-    cancelled: int
-    held: int
-    history: int
-    """Kept, and sent to nobody."""
-
-
-class BooksView(BalanceView):
+@dataclass(frozen=True, slots=True)
+class BooksView(Balance):
     """The balance per message and, in `targets`, per message and butler.
 
     `stale` is true if it is more than five minutes old.
     """
 
     balanced: bool
-    targets: BalanceView
+    targets: Balance
     problems: list[str]
     balanced_at: datetime | None
     stale: bool

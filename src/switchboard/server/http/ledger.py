@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import Depends, Response
-from msgspec.structs import asdict
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.explain import EXPLAIN
@@ -69,7 +69,7 @@ async def get_books(parts: Parts, now: bool = False) -> Response:
         {
             **asdict(kept.books.messages),
             "balanced": kept.books.balanced,
-            "targets": asdict(kept.books.targets),
+            "targets": kept.books.targets,
             "problems": kept.books.problems,
             "balanced_at": kept.at,
             "stale": kept.stale,

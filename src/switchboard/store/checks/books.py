@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from switchboard.domain.ledger import Balance
 from switchboard.ports.checks import MOST, CheckResult, count_of, error, ok, warning
-from switchboard.store.books import Balance, Books, DayBooks, audit_books, check_books, kept_books
+from switchboard.store.books import Books, DayBooks, audit_books, check_books, kept_books
 from switchboard.store.database import Database
 from switchboard.store.work import lanes
 

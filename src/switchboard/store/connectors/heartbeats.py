@@ -5,13 +5,12 @@ Called by `app/connectors/work.py` (heartbeat) and `app/messages/views.py` (list
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
-from msgspec import Struct
-
 from switchboard.domain.errors import TooManyInstances
-from switchboard.domain.shown import Connector, ConnectorState
+from switchboard.domain.shown import Connector, ConnectorReport
 from switchboard.store.database import Database, query, rows_as, seconds
 
 INTERVAL_S: Final = 120
@@ -21,16 +20,10 @@ INSTANCES: Final = 16
 """Processes of one account that may report at a time, beside the one that serves it."""
 
 
-class Heartbeat(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Heartbeat(ConnectorReport):
     """What a connector reports: `connector.heartbeat.v1`. `lag_s`: how far it is behind the platform, in seconds."""
 
-    channel: str
-    endpoint: str
-    instance_id: str
-    version: str | None
-    state: ConnectorState
-    error_message: str | None
-    counters: Mapping[str, int]
     lag_s: float | None = None
 
 

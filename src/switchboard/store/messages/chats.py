@@ -6,6 +6,7 @@ Called by `app/messages/chat.py`; reads only. Next: `store/work/stopping.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -21,12 +22,13 @@ from switchboard.store.database import Database, each_as, part_as, query, rows_a
 _LAST: Final = UUID(int=2**128 - 1)
 
 
-class WrittenMessage(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class WrittenMessage:
     """A message. `key`: the key with which it was sent, by which its sender recognises it."""
 
     request_id: UUID
-    text: str
     key: str | None
+    text: str
     received_at: datetime
     state: str
 

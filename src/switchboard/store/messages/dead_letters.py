@@ -9,6 +9,7 @@ They are created by `write_dead_letters` in SQL. Each writing function is one tr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
@@ -19,7 +20,7 @@ from msgspec import Struct
 from switchboard.core.policy.tiers import TIERS
 from switchboard.core.text.storable import storable_text, to_storable_json
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.message import Conversation
+from switchboard.domain.ledger import DeadLetterOrigin
 from switchboard.domain.routing import Decision, Target, TeamId
 from switchboard.domain.shown import MadeDelivery, Notice, ShownDeadLetter
 from switchboard.store.database import Database, part_as, query, row_as, rows_as, seconds
@@ -62,17 +63,14 @@ class DeadLetterFilter(Struct, frozen=True):
 ALL_DEAD_LETTERS: Final = DeadLetterFilter()
 
 
-class DeadLetterCase(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class DeadLetterCase(DeadLetterOrigin):
     """What is needed to decide a dead letter's message again. `facts` is None if an old release stored none.
 
     `kept`: the message still exists. `taken`: the butlers that received the dead part, or had finished with it.
     `reply`: the reply that it is about, if not the message.
     """
 
-    dead_letter_id: UUID
-    request_id: UUID
-    conversation: Conversation
-    team_id: TeamId
     status: str
     handled_by_system_id: str | None
     resolution: str | None

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import accumulate
@@ -26,6 +27,7 @@ from switchboard.core.text.storable import storable_text
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.ledger import MessageOrigin
 from switchboard.domain.message import Conversation, Message, Named, RequestId
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.domain.shown import MessageState
@@ -85,18 +87,13 @@ class Prepared(Struct, frozen=True, gc=False):
     raw: bytes
 
 
-class StoredMessage(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class StoredMessage(MessageOrigin):
     """A message as the interfaces show it. `went_to`: the butlers that it was delivered to, in order.
 
     `is_code`: it was a code for pairing, and went nowhere.
     """
 
-    request_id: RequestId
-    conversation: Conversation
-    channel: str
-    endpoint: str
-    sender: str
-    thread: str | None
     envelope: JsonMapping
     media_type: str
     received_at: datetime

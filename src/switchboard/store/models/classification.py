@@ -47,25 +47,26 @@ _TAKEN_OVER_AFTER: Final = timedelta(minutes=10)
 _candidates: Final = msgspec.json.Decoder(tuple[Candidate, ...]).decode
 
 
-class ClassificationSession(Struct, frozen=True):
-    """An open session: what it is bound to, and its candidates."""
+class _SessionScope(Struct, frozen=True):
+    """What a session is bound to, and its candidates."""
 
-    session_id: UUID
     conversation: str
     request_id: UUID
     team_id: str
     candidates: tuple[Candidate, ...]
-    expires_at: datetime
 
 
-class NewSession(Struct, frozen=True):
+class NewSession(_SessionScope, frozen=True):
     """The arguments for opening a session."""
 
-    conversation: str
-    request_id: UUID
-    team_id: str
-    candidates: tuple[Candidate, ...]
     lifetime: timedelta
+
+
+class ClassificationSession(_SessionScope, frozen=True):
+    """An open session."""
+
+    session_id: UUID
+    expires_at: datetime
 
 
 class SessionCall(Struct, frozen=True):

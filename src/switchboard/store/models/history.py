@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from switchboard.core.channels.registry import Channels
 from switchboard.core.people.readers import reader_of
 from switchboard.core.text.storable import to_storable_json
+from switchboard.core.turns.compaction import EntryOnRecord
 from switchboard.core.turns.entries import with_own_words
 from switchboard.core.turns.images import images_among
 from switchboard.core.turns.window import shortened, window_start
@@ -43,15 +44,11 @@ class HistoryAddition(Struct, frozen=True):
     remembered: tuple[OwnWords, ...] = ()
 
 
-class SavedEntry(Struct, frozen=True):
+class SavedEntry(EntryOnRecord, frozen=True):
     """An entry of the history of a butler's conversation that belongs to no turn."""
 
     system_id: SystemId
     conversation: Conversation
-    role: Literal["user", "assistant"]
-    person: str
-    text: str
-    created_at: datetime
 
 
 class StoredReaders(Struct, frozen=True):

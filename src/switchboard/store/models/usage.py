@@ -19,6 +19,7 @@ from switchboard.core.policy.budget import SenderCaps
 from switchboard.core.text.storable import storable_text
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.ledger import Flow
+from switchboard.domain.llm import TokensSpent
 from switchboard.store.database import Database, query, rows_as
 from switchboard.store.models.classification import Reservation
 
@@ -142,14 +143,12 @@ async def spending_of(database: Database, day: date) -> Day:
     return found
 
 
-class ModelDay(Struct, frozen=True):
+class ModelDay(TokensSpent, frozen=True):
     """The usage of a model on a day, for all callers. `tokens_in` include cached tokens."""
 
     model: str
     attempts: int = 0
     failed: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
     cache_read: int = 0
     cache_write: int = 0
     cost_usd: float | None = None

@@ -19,7 +19,7 @@ from switchboard.core.text.storable import storable_or_none, storable_text
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import ContactState, ShownContact
-from switchboard.store.database import Database, query, row_as, rows_as
+from switchboard.store.database import Database, part_as, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
 from switchboard.store.keys import Keys
 from switchboard.store.messages.inbox import Prepared, keys_of
@@ -102,16 +102,14 @@ class HeldBy(Struct, frozen=True):
     """The contact for whom a message is or was held."""
 
     contact_id: UUID
-    channel: str
-    endpoint: str
     scope: str
-    identity: str
     state: Literal["held", "forgotten", "code"]
 
 
 async def held_by(database: Database, request_id: UUID) -> HeldBy | None:
     """None if it was never held, or has been released."""
-    return row_as(HeldBy, await database.row(query("strangers.held_by"), request_id))
+    row = await database.row(query("strangers.held_by"), request_id)
+    return None if row is None else part_as(HeldBy, row)
 
 
 async def forget(database: Database, age: timedelta) -> int:

@@ -87,18 +87,18 @@ def _remote_agent(row: Row, patience: LivenessPolicy) -> RemoteAgent:
     told, by, announced = row["told"], row["quarantined_by"], decode_json(row["announced"])
     promised = row["promised"] if told is None else told
     alive = liveness(row["silence"], patience, promised=promised, quarantined=by is not None)
-    shown = RemoteAgent(
+    why = f"no sign of life for {row['silence']:.0f} s" if alive == "quarantined" else ""
+    return RemoteAgent(
         system_id=SystemId(row["system_id"]),
         liveness=alive,
+        why=why if by is None else f"put there by {by}: {row['quarantine_reason']}",
         last_seen_at=row["last_seen_at"],
+        endpoint=row["endpoint"],
         description=announced.get("description", ""),
         capabilities=tuple(announced.get("capabilities", ())),
-        endpoint=row["endpoint"],
         own_endpoint=row["own_endpoint"],
+        by=by or "",
     )
-    if by is not None:
-        return replace(shown, by=by, why=f"put there by {by}: {row['quarantine_reason']}")
-    return replace(shown, why=f"no sign of life for {row['silence']:.0f} s") if shown.away else shown
 
 
 async def hold(connection: RuleConnection, system_id: SystemId) -> Registered | None:

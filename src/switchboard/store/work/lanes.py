@@ -38,23 +38,28 @@ LOCK_CLASS: Final = 0x5357
 """First key of the advisory locks by which workers show that they live."""
 
 
-class Work(Struct, frozen=True):
+class TakenMessage(Struct, frozen=True, kw_only=True):
+    """A message that is worked on now."""
+
+    request_id: RequestId
+    conversation: Conversation
+    received_at: datetime
+    resumed: bool
+    """Whether an earlier attempt may have left steps in the journal."""
+
+
+class Work(TakenMessage, frozen=True):
     """What a turn needs to know: the message, its receiver, and for a notice also the dead letter."""
 
     lane: LaneKey
     seq: int
-    request_id: RequestId
-    conversation: Conversation
     system_id: SystemId
     team_id: TeamId
     segment: int
     envelope: Envelope
     """As it arrived; but of a message that a model split, `payload.normalized_text` is the part for this butler."""
-    received_at: datetime
     dead_letter: JsonMapping | None
     """For a notice: dead_letter_id, team_id, category, reason, system_id; for a digest more (`lanes.load_notices`)."""
-    resumed: bool = True
-    """Whether an earlier attempt may have left steps in the journal."""
     stopped: bool = False
     """Whether the turn is to end, see `stopping.py`."""
     whole_text: str | None = None

@@ -13,6 +13,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from switchboard.domain.ledger import StepOnRecord
 from switchboard.domain.shown import PlanState
 from switchboard.ports.engine import StepState
 from switchboard.store.database import Database, from_json, query, rows_as
@@ -35,16 +36,12 @@ class PlanRow(Struct, frozen=True):
     ended_at: datetime | None
 
 
-class PlanStepRow(Struct, frozen=True):
+class PlanStepRow(StepOnRecord, frozen=True):
     """Any step of such a turn."""
 
-    lane: UUID
-    seq: int
-    path: str
     state: StepState
     result: Any
     tokens: int
-    started_at: datetime
     ended_at: datetime | None
 
 

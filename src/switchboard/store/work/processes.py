@@ -19,26 +19,26 @@ from switchboard.store.migrate import known_schema
 Role = Literal["worker", "server", "program"]
 
 
-class NewProcess(Struct, frozen=True):
-    """A process that registers: where it runs, its release, its kinds of lanes. It beats within `ttl` seconds."""
+class _Process(Struct, frozen=True):
+    """What a process says of itself: where it runs, its release, its kinds of lanes."""
 
     role: Role
     kinds: Sequence[str]
     host: str
     pid: int
     version: str
+
+
+class NewProcess(_Process, frozen=True):
+    """A process that registers. It beats within `ttl` seconds."""
+
     ttl: float
 
 
-class RunningProcess(Struct, frozen=True):
+class RunningProcess(_Process, frozen=True):
     """A registered process; `alive` while its beat is younger than its ttl."""
 
     process_id: int
-    role: Role
-    kinds: Sequence[str]
-    host: str
-    pid: int
-    version: str
     started_at: datetime
     beat: datetime
     alive: bool

@@ -15,27 +15,21 @@ from msgspec import Struct
 
 from switchboard.core.text.storable import storable_or_none, storable_text, to_storable_json
 from switchboard.domain.ledger import Item
-from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.domain.shown import ShownWaiting
 from switchboard.store.database import Database, query, row_as, to_json
 from switchboard.store.ids import new_uuid7
-from switchboard.store.work.lanes import SettlementOutcome
+from switchboard.store.work.lanes import SettlementOutcome, TakenMessage
 
 _MAX_REASON: Final = 2000
 
 
-class WaitingMessage(Struct, frozen=True):
+class WaitingMessage(TakenMessage, frozen=True):
     """A message to be decided now. `envelope` is JSON: a message that cannot be parsed is decided anyway."""
 
-    request_id: RequestId
-    conversation: Conversation
     pinned: SystemId | None
     facts: Mapping[str, str]
-    received_at: datetime
     envelope: str
-    resumed: bool
-    """Whether an earlier attempt may have left steps in the journal."""
 
 
 class Routed(Struct, frozen=True):

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from switchboard.core.text.storable import storable_json
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import Item
+from switchboard.domain.llm import TokensSpent
 from switchboard.domain.message import RequestId
 from switchboard.ports.engine import StepState
 from switchboard.store.database import Database, from_json, query, rows_as, seconds, to_json
@@ -23,7 +24,7 @@ StepEffect = Literal["idempotent", "queryable", "effectful", "event"]
 """Those of an engine, and that of an event, which is waited for."""
 
 
-class Step(Struct, frozen=True):
+class Step(TokensSpent, frozen=True):
     """A journaled part of an item's work. `cost` in micro-dollars."""
 
     path: str
@@ -31,8 +32,6 @@ class Step(Struct, frozen=True):
     effect: StepEffect
     idempotency_key: UUID
     result: Any = None
-    tokens_in: int = 0
-    tokens_out: int = 0
     cost: int | None = None
 
 

@@ -12,11 +12,11 @@ import json
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from switchboard.app.ops.engines import WORKSPACES
 from switchboard.app.ops.installation.archive import Contents, Reference
@@ -46,15 +46,15 @@ class BackupPiece(Struct, frozen=True):
 
 
 class Inventory(Struct, frozen=True):
-    """All pieces, no two with the same source, and what the manifest says of them."""
+    """All pieces by their source, and what the manifest says of them."""
 
-    pieces: tuple[BackupPiece, ...]
-    directories: Mapping[str, str]
-    references: tuple[Reference, ...]
-    variables: tuple[str, ...]
-    logins: tuple[str, ...]
-    missing: tuple[str, ...]
-    excluded: frozenset[Path]
+    pieces: dict[Path, BackupPiece] = field(default_factory=dict)
+    directories: dict[str, str] = field(default_factory=dict)
+    references: list[Reference] = field(default_factory=list)
+    variables: set[str] = field(default_factory=set)
+    logins: set[str] = field(default_factory=set)
+    missing: list[str] = field(default_factory=list)
+    excluded: set[Path] = field(default_factory=set)
     """What no tree takes along: pieces of their own, the data directory, workspaces that are not wanted."""
 
     def is_secret(self, piece: BackupPiece, path: str) -> bool:
@@ -63,18 +63,13 @@ class Inventory(Struct, frozen=True):
 
     def contents(self, contents: Contents) -> Contents:
         """The manifest's contents with what is known here."""
-        return Contents(
-            release=contents.release,
-            schema=contents.schema,
-            made_at=contents.made_at,
-            root=contents.root,
+        return replace(
+            contents,
             directories=self.directories,
-            references=self.references,
-            secrets=contents.secrets,
-            variables=self.variables,
-            logins=self.logins,
+            references=tuple(self.references),
+            variables=tuple(sorted(self.variables)),
+            logins=tuple(sorted(self.logins)),
             left_out=(*self.missing, *contents.left_out),
-            workspaces=contents.workspaces,
         )
 
 
@@ -126,26 +121,19 @@ class _Document(Struct, frozen=True):
     account: bool = False
 
 
-@dataclass(slots=True)
-class _Finding:
-    """The pieces found so far."""
+class _Finding(Struct, frozen=True):
+    """What was found so far, and where the directories that paths are relative to go."""
 
     root: Path
     workspaces: bool
-    pieces: dict[Path, BackupPiece] = field(default_factory=dict)
-    directories: dict[str, str] = field(default_factory=dict)
-    references: list[Reference] = field(default_factory=list)
-    variables: set[str] = field(default_factory=set)
-    logins: set[str] = field(default_factory=set)
-    missing: list[str] = field(default_factory=list)
-    excluded: set[Path] = field(default_factory=set)
+    found: Inventory = field(default_factory=Inventory)
     bases: dict[Path, str] = field(default_factory=dict)
 
     def name_directory(self, name: str, place: Path) -> None:
         """Where a directory of the settings goes: to the same place in the installation, or to its usual one."""
         path = self._path_inside(place)
-        taken = {*self.directories.values(), FILE_NAME}
-        self.directories[name] = path if path and path not in taken else _free_path(DIRECTORIES[name], taken)
+        taken = {*self.found.directories.values(), FILE_NAME}
+        self.found.directories[name] = path if path and path not in taken else _free_path(DIRECTORIES[name], taken)
 
     def add_settings(self, file: SettingsFile) -> None:
         """The settings, and what they and the environment name."""
@@ -153,9 +141,9 @@ class _Finding:
             self._add_piece(BackupPiece("settings", _place_of_file(file.path), FILE_NAME))
         values = tomllib.loads(file.text)
         self._follow_document(_Document(FILE_NAME, values, lambda _: self.root))
-        self.variables |= {
+        self.found.variables.update(
             name for name in os.environ if name.startswith(PREFIX) and name not in _NOT_GIVEN_AGAIN and os.environ[name]
-        }
+        )
 
     def add_teams(self, place: Path | None) -> None:
         """The directory of the team files with all that is in it, and what they name.
@@ -165,11 +153,11 @@ class _Finding:
         if place is None:
             return
         place = place.resolve()
-        self.bases[place] = self.directories["teams_dir"]
+        self.bases[place] = self.found.directories["teams_dir"]
         if not self.root.is_relative_to(place):
-            self._add_piece(BackupPiece("team files", place, self.directories["teams_dir"], tree=True))
+            self._add_piece(BackupPiece("team files", place, self.found.directories["teams_dir"], tree=True))
         for file in sorted(place.glob("*.json")):
-            path = f"{self.directories['teams_dir']}/{file.name}"
+            path = f"{self.found.directories['teams_dir']}/{file.name}"
             if self.root.is_relative_to(place):
                 self._add_piece(BackupPiece("team files", file, path))
             members = _member_options(_parse_file(file, json.loads))
@@ -180,22 +168,22 @@ class _Finding:
         if not place.is_dir():
             return
         place = place.resolve()
-        self.bases[place] = self.directories["channels_dir"]
+        self.bases[place] = self.found.directories["channels_dir"]
         whole = not self.root.is_relative_to(place)
         if whole:
-            self._add_piece(BackupPiece("accounts", place, self.directories["channels_dir"], tree=True))
+            self._add_piece(BackupPiece("accounts", place, self.found.directories["channels_dir"], tree=True))
         for file in sorted(place.glob("*.toml")):
             if not whole and file.name == FILE_NAME:
                 continue
-            path = f"{self.directories['channels_dir']}/{file.name}"
+            path = f"{self.found.directories['channels_dir']}/{file.name}"
             if not whole:
                 self._add_piece(BackupPiece("account files", file, path))
             self._follow_document(_Document(path, _parse_file(file, tomllib.loads), lambda _: place, account=True))
 
     def add_data(self, place: Path) -> None:
         """The tokens and the workspaces in the data directory; the database is dumped."""
-        data, place = self.directories["data_dir"], place.resolve()
-        self.excluded.add(place)
+        data, place = self.found.directories["data_dir"], place.resolve()
+        self.found.excluded.add(place)
         for file in (place / OPERATOR_FILE, *sorted(place.glob("connectors/*.token"))):
             if file.is_file():
                 path = f"{data}/{file.relative_to(place)}"
@@ -207,16 +195,9 @@ class _Finding:
 
     def finish(self) -> Inventory:
         """Everything found. Of a secret that is a link, the file behind it is one, too."""
-        behind = {piece.source.resolve() for piece in self.pieces.values() if piece.secret}
-        return Inventory(
-            tuple(self.pieces.values()),
-            self.directories,
-            tuple(self.references),
-            tuple(sorted(self.variables)),
-            tuple(sorted(self.logins)),
-            tuple(self.missing),
-            frozenset(self.excluded | self.pieces.keys() | behind),
-        )
+        pieces = self.found.pieces
+        self.found.excluded.update(pieces, (piece.source.resolve() for piece in pieces.values() if piece.secret))
+        return self.found
 
     def _base_of(self, name: str, place: Path) -> Path:
         return place if name in {"prompt_file", "workspace"} else self.root
@@ -226,9 +207,9 @@ class _Finding:
         for option in _options_below(document.values):
             match option.name:
                 case name if name.endswith("_env") or (name == "env" and document.account):
-                    self.variables.add(option.value)
+                    self.found.variables.add(option.value)
                 case "login":
-                    self.logins.add(option.value)
+                    self.found.logins.add(option.value)
                 case "workspace":
                     self._add_reference(document, option, "workspaces")
                 case "prompt_file":
@@ -245,16 +226,16 @@ class _Finding:
         place = (base / option.value).resolve() if tree else _place_of_file(base / option.value)
         if not (place.is_dir() if tree else place.is_file()):
             if not tree:  # a workspace is made when it is needed
-                self.missing.append(f"{place}, which {document.path} names, is not there")
+                self.found.missing.append(f"{place}, which {document.path} names, is not there")
             path = self._below_root(place)
         else:
             path = self._path_of(place, kind)
             if not tree or self.workspaces:
                 self._add_piece(BackupPiece(kind, place, path, tree=tree, secret=kind == "secrets"))
             else:
-                self.excluded.add(place)
+                self.found.excluded.add(place)
         path = path or f"{kind.replace(' ', '-')}/{place.name or 'root'}"
-        self.references.append(Reference(document.path, option.key, option.value, self._path_of_base(base), path))
+        self.found.references.append(Reference(document.path, option.key, option.value, self._path_of_base(base), path))
 
     def _path_of_base(self, base: Path) -> str:
         """Where the directory that a path is relative to lies in the restored installation."""
@@ -262,11 +243,11 @@ class _Finding:
 
     def _path_of(self, place: Path, kind: str) -> str:
         """Where a file goes: to the same place in the installation, or to a directory for such files."""
-        if place in self.pieces:
-            return self.pieces[place].path
-        for tree in (one for one in self.pieces.values() if one.tree and place.is_relative_to(one.source)):
+        if place in self.found.pieces:
+            return self.found.pieces[place].path
+        for tree in (one for one in self.found.pieces.values() if one.tree and place.is_relative_to(one.source)):
             return f"{tree.path}/{place.relative_to(tree.source)}"
-        taken = {one.path for one in self.pieces.values()}
+        taken = {one.path for one in self.found.pieces.values()}
         return self._below_root(place) or _free_path(f"{kind.replace(' ', '-')}/{place.name or 'root'}", taken)
 
     def _path_inside(self, place: Path) -> str:
@@ -277,7 +258,7 @@ class _Finding:
         return str(place.relative_to(self.root)) if place != self.root and place.is_relative_to(self.root) else ""
 
     def _add_piece(self, piece: BackupPiece) -> None:
-        self.pieces.setdefault(piece.source, piece)
+        self.found.pieces.setdefault(piece.source, piece)
 
 
 def _free_path(path: str, taken: set[str]) -> str:

@@ -95,7 +95,7 @@ async def measure(settings: Settings, inventory: Inventory) -> list[PartSize]:
     """The sizes of the database and of all files. Raises ConfigurationError, Unavailable."""
     async with existing_database(settings) as database:
         sizes = {"database": PartSize("database", 1, await schema_bytes(database))}
-    for piece in inventory.pieces:
+    for piece in inventory.pieces.values():
         known = sizes.get(piece.kind, PartSize(piece.kind, 0, 0))
         found = [one.st_size for one in _statuses_below(piece, inventory) if stat.S_ISREG(one.st_mode)]
         sizes[piece.kind] = PartSize(piece.kind, known.files + len(found), known.size_bytes + sum(found))
@@ -151,7 +151,7 @@ def _check_target(wanted: SaveRequest) -> None:
     if wanted.passphrase is not None:
         require_sealing()
     place = wanted.file.absolute()
-    for piece in wanted.inventory.pieces:
+    for piece in wanted.inventory.pieces.values():
         if piece.tree and place.is_relative_to(piece.source):
             raise ConfigurationError(f"{wanted.file} lies in {piece.source}, which is saved; name a file elsewhere")
 
@@ -191,7 +191,7 @@ class _Saving:
 
         Between two files it can be cancelled.
         """
-        for piece in self.wanted.inventory.pieces:
+        for piece in self.wanted.inventory.pieces.values():
             if piece.tree:
                 await self._write_tree(piece, progress)
             else:
@@ -318,7 +318,7 @@ def _entry_of(path: str, status: os.stat_result) -> ArchiveEntry:
 class _Walk(Struct, frozen=True):
     """Walks a directory without following links; what cannot be looked at is told in `left_out`."""
 
-    excluded: frozenset[Path]
+    excluded: set[Path]
     left_out: list[str]
 
     def below(self, root: Path) -> Iterator[_Found]:
