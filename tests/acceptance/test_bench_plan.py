@@ -18,7 +18,7 @@ async def test_plans_are_measured_with_both_journals() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_plans_that_are_measured_are_as_large_as_is_said_and_never_too_wide(size: int) -> None:
+def test_measured_plans_are_as_large_as_is_said_and_never_too_wide(size: int) -> None:
     given = uneven(size, size)
     assert [len(one.pipeline.steps) for one in (given, free(size))] == [size, size]
     assert not list(graph_faults(given.pipeline.steps, LIMITS.steps))

@@ -163,7 +163,7 @@ async def test_nothing_is_written_unless_the_platform_accepts_the_secret(house: 
     assert sorted(one.name for one in (house.place / "channels.d").iterdir()) == ["house.token", "house.toml"]
 
 
-async def test_a_token_that_is_revoked_rotated_or_of_another_bot_is_a_named_state(house: House, api: BotApi) -> None:
+async def test_a_revoked_rotated_or_foreign_token_is_a_named_state(house: House, api: BotApi) -> None:
     await house.add()
     await eventually(lambda: house.is_in("healthy"), within=60)
     api.tokens.clear()

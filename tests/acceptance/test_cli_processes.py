@@ -293,7 +293,7 @@ def test_up_from_nothing_on_the_embedded_database(place: Path) -> None:
     assert not (place / "data/postgres/postmaster.pid").exists()
 
 
-def test_signals_that_are_ignored_from_the_start_end_nothing_but_sigterm_does(place: Path) -> None:
+def test_signals_ignored_from_the_start_end_nothing_but_sigterm_does(place: Path) -> None:
     """As under `nohup` or behind `&` in a script; and whatever the parent ignores, there is a way to end it."""
     process = subprocess.Popen(
         ["/bin/sh", "-c", 'trap "" INT QUIT HUP TERM; exec "$@"', "sh", EXECUTABLE, "up", "--json"],
@@ -389,7 +389,7 @@ main()
 
 
 @pytest.mark.parametrize("command", ["up", "serve", "work"])
-def test_garbage_is_collected_once_it_has_started_but_not_in_what_was_loaded(
+def test_garbage_is_collected_once_started_but_not_in_what_was_loaded(
     database_url: str, tmp_path: Path, command: str
 ) -> None:
     done = subprocess.run(

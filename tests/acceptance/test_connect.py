@@ -201,7 +201,7 @@ async def test_a_bot_that_is_killed_at_eight_points_answers_each_message(
 
 
 @pytest.mark.slow
-async def test_killed_between_the_upload_of_a_file_and_its_message_there_is_one_message_with_all_files(
+async def test_a_kill_between_upload_and_message_leaves_one_with_all_files(
     server: Opened, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     photos = [b"\xff\xd8\xff%d" % number * 50_000 for number in range(3)]
@@ -226,7 +226,7 @@ async def test_killed_between_the_upload_of_a_file_and_its_message_there_is_one_
 
 
 @pytest.mark.slow
-async def test_a_process_that_was_stopped_inside_send_for_longer_than_its_leases_neither_sends_nor_writes_a_cursor(
+async def test_a_process_stopped_in_send_past_its_leases_sends_and_saves_nothing(
     server: Opened, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     database = server.lab.database
@@ -264,7 +264,7 @@ async def test_a_process_that_was_stopped_inside_send_for_longer_than_its_leases
 
 @pytest.mark.slow
 @pytest.mark.parametrize("server", [False], indirect=True)
-async def test_a_mailbox_whose_connector_is_killed_at_six_points_answers_each_mail_once(
+async def test_a_mail_connector_killed_at_six_points_answers_each_mail_once(
     server: Opened, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     receiving = POINTS[: POINTS.index("connector_intended")]
@@ -313,7 +313,7 @@ async def answered_by(environment: Mapping[str, str], postbox: Postbox, count: i
 
 
 @pytest.mark.slow
-async def test_a_mailbox_at_dovecot_and_postfix_that_is_killed_three_times_loses_and_doubles_nothing(
+async def test_a_real_mailbox_killed_three_times_loses_and_doubles_nothing(
     server: Opened, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     points = ("connector_received", "connector_intended", "connector_sent")

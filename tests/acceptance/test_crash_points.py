@@ -106,7 +106,7 @@ async def test_a_crash_at_this_point_loses_nothing_and_answers_nothing_twice(
 @pytest.mark.parametrize(
     "point", [*ROUTE_POINTS, "after_claim", "before_commit", "after_commit", "before_journal", "between_steps"]
 )
-async def test_a_crash_while_messages_are_classified_decides_each_once_and_in_order(
+async def test_a_crash_during_classification_decides_each_message_once_in_order(
     database_url: str, lives: Callable[[str], Lives], point: Point, nth: int
 ) -> None:
     lines = await lives("classify-all").crash_twice_and_end(f"{point}:{nth}")
@@ -126,7 +126,7 @@ async def test_a_crash_while_messages_are_classified_decides_each_once_and_in_or
 @pytest.mark.slow
 @pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize("point", [*WAIT_POINTS, "after_claim", "between_steps", "before_complete", "after_complete"])
-async def test_a_crash_while_items_wait_loses_no_decision_and_decides_nothing_twice(
+async def test_a_crash_while_items_wait_loses_no_decision_and_repeats_none(
     database_url: str, lives: Callable[[str], Lives], point: Point, nth: int
 ) -> None:
     lines = await lives("wait-all").crash_twice_and_end(f"{point}:{nth}")

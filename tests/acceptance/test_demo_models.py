@@ -30,7 +30,7 @@ OWN: dict[str, Any] = {"name": "own", "kind": "claude-code", "model": "m", "api_
 
 
 @pytest.mark.slow
-async def test_the_models_of_the_settings_are_asked_and_no_database_of_theirs_is_touched(place: Path) -> None:
+async def test_the_models_of_the_settings_are_asked_and_their_database_untouched(place: Path) -> None:
     def brain(request: Request) -> Reply:
         assert request.dialect == "openai-chat"
         if "write_file" in request.tools:
@@ -102,7 +102,7 @@ def test_with_the_scripted_model_all_is_shown_and_nothing_is_left_running(place:
 
 
 @pytest.mark.slow
-def test_a_part_that_does_not_start_ends_the_demo_at_once_with_its_own_words(place: Path) -> None:
+def test_a_part_that_does_not_start_ends_the_demo_at_once_in_its_own_words(place: Path) -> None:
     """A program that is not installed, as an SDK that is not: the worker refuses to start."""
     models = [{"name": "own", "kind": "claude-code", "model": "m", "base_url": "http://127.0.0.1:9", "program": "nope"}]
     own = {"MODELS": json.dumps(models), "CLASSIFY__MODELS": '["own"]'}
@@ -121,7 +121,7 @@ def test_what_a_part_of_the_demo_has_said_before_it_ended_is_shown(tmp_path: Pat
             _read_output(said, tmp_path)
 
 
-def test_the_screen_of_the_demo_has_no_empty_table_and_its_first_line_whole() -> None:
+def test_the_screen_of_the_demo_has_no_empty_table_and_a_whole_first_line() -> None:
     console = Console(width=80, force_terminal=True, file=StringIO(), color_system=None)
     show = Show(console)
     show.tell("what no rule decides is decided by a scripted model on this machine, and " + "x" * 20)

@@ -73,9 +73,7 @@ async def waiting_for_the_standby(primary: EmbeddedServer) -> list[int]:
 
 
 @pytest.mark.parametrize("channel", ["telegram", "slack"], ids=["routed", "nobody takes it"])
-async def test_what_the_standby_has_not_confirmed_is_not_acknowledged_however_often_it_is_sent(
-    place: Path, channel: str
-) -> None:
+async def test_nothing_unconfirmed_by_the_standby_is_acknowledged_on_any_retry(place: Path, channel: str) -> None:
     """A cancelled wait is a success to PostgreSQL, with a warning; a duplicate has nothing to write of its own."""
     alone = Team(ROOT, None, members=(butler("echo"),))
     rules = (rule(ROOT, [to("System1/echo")], channel="telegram"),)

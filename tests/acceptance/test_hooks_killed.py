@@ -42,7 +42,7 @@ async def posted(server: Forked, url: str, request: Request) -> httpx2.Response 
 
 
 @pytest.mark.slow
-async def test_killed_before_it_answers_a_webhook_it_has_one_message_of_it_in_the_end(
+async def test_killed_before_it_answers_a_webhook_it_ends_with_one_message_of_it(
     forks: Forks, database_url: str, tmp_path: Path
 ) -> None:
     account(tmp_path / "channels.d", "orders", 'verify = "standard"')

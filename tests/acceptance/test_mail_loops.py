@@ -96,7 +96,7 @@ async def house(postgres: Postgres, place: Path, address: str, dovecot: Dovecot,
         await postgres.drop(database)
 
 
-async def test_two_switchboards_stop_by_themselves_though_both_are_killed_after_every_mail(
+async def test_two_switchboards_stop_though_both_are_killed_after_every_mail(
     postgres: Postgres, tmp_path: Path
 ) -> None:
     with running_dovecot() as dovecot, running_postfix(dovecot) as postfix:

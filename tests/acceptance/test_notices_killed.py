@@ -52,7 +52,7 @@ async def end(process: ForkedCommand[bytes]) -> None:
     assert await ended(process) == 0
 
 
-async def test_a_dead_letter_and_a_stranger_are_one_notice_each_wherever_workers_are_killed(place: Path) -> None:
+async def test_a_dead_letter_and_a_stranger_are_one_notice_each_despite_kills(place: Path) -> None:
     channels = place / "channels.d"
     channels.mkdir()
     async with BotApi() as api, asyncio.timeout(200):  # six workers start one after the other

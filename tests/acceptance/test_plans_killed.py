@@ -74,7 +74,7 @@ async def test_plans_that_are_killed_at_every_point_go_on_where_they_were(
     assert (report.plans, report.kills) == (PLANS * len(POINTS), len(POINTS))
 
 
-async def test_a_worker_that_stood_still_finds_all_of_its_steps_taken_over_and_begins_no_effect(
+async def test_a_worker_that_stood_still_finds_its_steps_taken_and_acts_no_more(
     database_url: str, forks: Forks, tmp_path: Path
 ) -> None:
     async with lab(database_url, [TEAM], RULES) as parts, ScriptedLlm(brain) as llm:

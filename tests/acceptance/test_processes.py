@@ -124,9 +124,7 @@ async def _two(parts: Lab) -> bool:
     return len(await workers(parts)) == 2
 
 
-async def test_a_worker_that_was_stopped_for_too_long_writes_nothing_when_it_wakes(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_a_worker_stopped_for_too_long_writes_nothing_when_it_wakes(database_url: str, tmp_path: Path) -> None:
     async with lab(database_url) as parts, a_node(database_url, tmp_path / "one") as zombie, AsyncExitStack() as stack:
         count = await fill(parts, 20, 30)
         await eventually(lambda: _true(bool(zombie.unfinished())))

@@ -174,7 +174,7 @@ async def test_workers_take_over_from_a_program_that_was_killed(database_url: st
         await assert_nothing_waits(parts)
 
 
-async def test_a_message_of_others_in_a_session_is_for_workers_as_soon_as_the_program_has_its_answers(
+async def test_once_a_program_has_its_answers_workers_take_messages_of_others(
     database_url: str, tmp_path: Path
 ) -> None:
     async with ScriptedLlm(echo) as llm, lab(database_url, [TEAM], []) as parts:

@@ -11,7 +11,7 @@ from tests.chaos.model_run import ModelPlan, run
 
 
 @pytest.mark.slow
-async def test_models_that_fail_and_workers_that_die_lose_double_and_reorder_nothing(place: Path) -> None:
+async def test_failing_models_and_dying_workers_lose_double_and_reorder_nothing(place: Path) -> None:
     report = await run(ModelPlan(messages=90, conversations=15, seconds=4, seed=7), place)
     assert report.clean, report
     assert report.accepted == 90

@@ -27,9 +27,7 @@ async def test_nothing_is_left_of_what_tools_have_started(database_url: str, tmp
 
 
 @pytest.mark.chaos
-async def test_a_shell_of_which_workers_are_killed_keeps_its_state_or_says_that_it_is_lost(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_a_shell_whose_workers_die_keeps_its_state_or_says_it_is_lost(database_url: str, tmp_path: Path) -> None:
     await _need_a_sandbox()
     report = await run_on(database_url, ToolsPlan(turns=12, seconds=2, every=1, seed=3, shells=True), tmp_path)
     assert report.clean, report

@@ -120,7 +120,7 @@ async def all_accepted(parts: Lab, submissions: list[Submission]) -> list[Accept
     return [outcome for outcome in outcomes if isinstance(outcome, Acceptance)]
 
 
-async def test_the_same_event_is_one_message_and_every_sender_is_told_the_same_id(database_url: str) -> None:
+async def test_the_same_event_is_one_message_and_all_senders_get_the_same_id(database_url: str) -> None:
     async with lab(database_url) as parts:
         first = await parts.accept.accept(submission("one", event="e1"))
         again = await parts.accept.accept(submission("one, sent again", event="e1"))
@@ -168,7 +168,7 @@ ANOTHER_BODY: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("other", ANOTHER_BODY, ids=lambda other: next(iter(other)))
-async def test_an_idempotency_key_that_belongs_to_another_body_is_refused_with_the_first_id(
+async def test_a_key_used_with_another_body_is_refused_with_the_first_id(
     database_url: str, other: dict[str, Any]
 ) -> None:
     async with lab(database_url) as parts:
@@ -198,7 +198,7 @@ async def test_one_event_is_one_message_whatever_thread_and_form_it_has(database
         assert [a.duplicate for a in await all_accepted(parts, given)] == [False, True]
 
 
-async def test_a_reply_goes_to_the_chat_that_was_written_in_whether_or_not_it_was_named_as_the_thread(
+async def test_a_reply_goes_to_the_chat_of_its_message_named_as_thread_or_not(
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts:
@@ -216,7 +216,7 @@ async def test_two_accounts_may_use_the_same_event_id(database_url: str) -> None
         assert [a.duplicate for a in accepted] == [False, False]
 
 
-async def test_two_processes_that_accept_the_same_messages_at_once_store_each_once(database_url: str) -> None:
+async def test_two_processes_accepting_the_same_messages_store_each_once(database_url: str) -> None:
     async with lab(database_url) as one, lab(database_url) as two:
         for round_ in range(5):
             given = [submission("x", event=f"{round_}-{n}", sender=f"s{n % 7}") for n in range(40)]
@@ -227,7 +227,7 @@ async def test_two_processes_that_accept_the_same_messages_at_once_store_each_on
         await assert_balanced(one)
 
 
-async def test_a_repeated_commit_whose_first_answer_was_lost_gives_its_own_id_and_is_no_duplicate(
+async def test_a_commit_repeated_after_a_lost_answer_is_no_duplicate(
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts:
@@ -286,7 +286,7 @@ async def _waits_for_lock(parts: Lab) -> bool:
     )
 
 
-async def test_under_concurrent_accepts_no_lane_has_a_gap_and_each_sender_keeps_his_order(database_url: str) -> None:
+async def test_concurrent_accepts_leave_no_lane_gaps_and_keep_each_senders_order(database_url: str) -> None:
     async with AsyncExitStack() as stack:
         parts = [await stack.enter_async_context(lab(database_url)) for _ in range(3)]
 
@@ -360,7 +360,7 @@ async def test_whatever_the_names_look_like_they_are_stored_as_they_are(database
         await assert_balanced(parts)
 
 
-async def test_workers_are_woken_by_what_comes_into_lanes_that_had_no_work_a_moment_ago(database_url: str) -> None:
+async def test_workers_are_woken_by_what_enters_lanes_that_were_just_idle(database_url: str) -> None:
     rung: list[str] = []
     async with lab(database_url) as parts:
 
@@ -432,7 +432,7 @@ async def test_what_arrived_is_kept_byte_for_byte(database_url: str, raw: bytes)
         assert await inbox.get_raw(parts.database, accepted.request_id) == (raw, "message/x")
 
 
-async def test_a_platform_object_with_nul_and_odd_spaces_is_taken_and_its_bytes_are_kept(database_url: str) -> None:
+async def test_a_platform_object_with_nul_and_odd_spaces_is_kept_byte_for_byte(database_url: str) -> None:
     odd = submission("  a\u2028b ", raw={"nul": "\u0000", "deep": [{"\u0000": 1}], "lone": "\u2028\t "})
     async with lab(database_url) as parts:
         accepted = await parts.accept.accept(odd)
@@ -444,7 +444,7 @@ async def test_a_platform_object_with_nul_and_odd_spaces_is_taken_and_its_bytes_
         assert "raw" not in stored.envelope["payload"]
 
 
-async def test_a_full_backlog_refuses_with_a_time_to_come_again_and_takes_messages_when_it_is_less(
+async def test_a_full_backlog_refuses_with_a_retry_time_until_it_shrinks(
     database_url: str,
 ) -> None:
     async with lab(database_url, backlog=3) as parts:
@@ -527,7 +527,7 @@ async def _is_stored(parts: Lab, one: Submission) -> bool:
     return isinstance(outcome, Acceptance)
 
 
-async def test_one_endpoint_fills_half_of_the_backlog_and_its_end_is_kept_for_what_matters_more(
+async def test_an_endpoint_fills_half_the_backlog_whose_end_is_for_priorities(
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts:
@@ -592,7 +592,7 @@ async def test_a_message_of_which_no_json_can_be_made_costs_the_others_nothing(d
         assert await parts.count("select count(*) from message_inbox") == 2
 
 
-async def test_a_message_for_several_butlers_and_one_dead_end_is_stored_whole_or_not_at_all(database_url: str) -> None:
+async def test_a_message_for_several_butlers_and_a_dead_end_is_stored_atomically(database_url: str) -> None:
     members = (butler("a"), butler("b"), Member(SystemId("System4/root"), ROOT, 4, "echo"))
     rules = [rule(ROOT, [to("System1/a"), to("System1/b"), to("System4/root")])]
     async with lab(database_url, [Team(ROOT, None, members=members)], rules) as parts:
@@ -605,7 +605,7 @@ async def test_a_message_for_several_butlers_and_one_dead_end_is_stored_whole_or
         await assert_balanced(parts)
 
 
-async def test_many_batches_over_the_same_conversations_in_random_order_never_lock_each_other_out(
+async def test_many_batches_over_shared_conversations_never_deadlock(
     database_url: str,
 ) -> None:
     members = (butler("a"), butler("b"), butler("c"))

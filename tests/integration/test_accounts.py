@@ -110,7 +110,7 @@ async def test_a_released_account_is_taken_at_once(server: Opened) -> None:
     assert error_of(await leased(server, "a")) == (409, "account_held")
 
 
-async def test_an_instance_that_was_killed_gets_its_account_at_once_and_the_dead_process_writes_nothing(
+async def test_a_killed_instance_is_back_at_once_and_its_dead_process_shut_out(
     server: Opened,
 ) -> None:
     await leased(server, "a")
@@ -130,7 +130,7 @@ async def echoed(parts: Lab) -> None:
 
 
 @pytest.mark.parametrize(("instance", "freed"), [("a", True), ("b", False)])
-async def test_replies_of_a_process_that_was_killed_are_free_for_the_same_instance_only(
+async def test_replies_of_a_killed_process_are_free_for_its_own_instance_only(
     database_url: str, instance: str, freed: bool
 ) -> None:
     async with lab(database_url) as parts:
@@ -149,7 +149,7 @@ async def test_replies_of_a_process_that_was_killed_are_free_for_the_same_instan
         assert [(one.text, [part.state for part in one.parts]) for one in again] == [("hello", ["uncertain"])] * freed
 
 
-async def test_replies_that_a_session_has_not_begun_to_send_are_free_for_the_next_session(database_url: str) -> None:
+async def test_replies_a_session_has_not_begun_to_send_are_free_for_the_next_one(database_url: str) -> None:
     account = ("telegram", "bot:house")
     async with lab(database_url) as parts:
         for number in range(3):
@@ -169,7 +169,7 @@ async def test_replies_that_a_session_has_not_begun_to_send_are_free_for_the_nex
             assert (await outbox.get_reply(parts.database, one.outbox_id)).state == "sending"
 
 
-async def test_a_session_that_breaks_again_and_again_uses_up_no_attempts_of_what_it_did_not_begin(
+async def test_a_session_that_keeps_breaking_uses_no_attempts_of_unbegun_replies(
     database_url: str,
 ) -> None:
     account = ("telegram", "bot:house")
@@ -208,7 +208,7 @@ async def one_waits(parts: Lab) -> bool:
     return await parts.count(blocked) == 1
 
 
-async def test_what_is_begun_at_the_moment_of_a_reconnection_is_not_given_to_anybody(database_url: str) -> None:
+async def test_what_is_begun_during_a_reconnection_is_given_to_nobody(database_url: str) -> None:
     """It would be sent twice: its intent was taken."""
     account = ("telegram", "bot:house")
     async with lab(database_url) as parts:
@@ -227,7 +227,7 @@ async def test_what_is_begun_at_the_moment_of_a_reconnection_is_not_given_to_any
         assert [part.state for part in await outbox.parts_of(parts.database, reply.outbox_id)] == ["intent"]
 
 
-async def test_an_intent_is_taken_back_while_the_platform_takes_nothing_and_a_kill_leaves_no_doubt(
+async def test_an_intent_put_off_by_the_platform_leaves_no_doubt_after_a_kill(
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts:
@@ -339,7 +339,7 @@ async def answering(server: Opened) -> Any:
     return (await server.http.post("/v1/connectors/lease", json=asked)).json()["answering"]
 
 
-async def test_a_lease_tells_in_which_conversations_a_butler_is_working_on_an_answer(server: Opened) -> None:
+async def test_a_lease_tells_in_which_conversations_a_butler_is_answering(server: Opened) -> None:
     topic = {"chat": -5, "topic": 3, "group": True}
     async with a_hand(server.lab.database) as hand:
         for chat, address, tier in (("1", topic, "full"), ("2", {"chat": 2}, "history"), ("3", {"chat": 3}, "held")):
@@ -366,7 +366,7 @@ async def shown(server: Opened) -> list[tuple[str, str, str, bool]]:
     return [(one.instance_id, one.state, one.liveness, one.serving) for one in known]
 
 
-async def test_each_process_of_an_account_is_shown_and_one_that_stands_by_overwrites_nothing(server: Opened) -> None:
+async def test_each_process_of_an_account_is_shown_and_a_standby_changes_nothing(server: Opened) -> None:
     await leased(server, "b")
     await beats(server, "b", "healthy")
     await beats(server, "a", "standby")

@@ -195,9 +195,7 @@ async def test_of_two_who_decide_at_once_one_does(database_url: str, tmp_path: P
                 await site.decided(asked, one)
 
 
-async def test_several_calls_of_one_answer_are_told_once_and_their_results_go_back_together(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_several_calls_of_one_answer_are_told_once_and_return_together(database_url: str, tmp_path: Path) -> None:
     async with a_site(database_url, tmp_path) as site:
         first = await site.said("pay 1 and pay 2 and look x")
         one, two = await site.asked(2)
@@ -248,9 +246,7 @@ async def test_a_turn_that_waits_ends_when_its_sender_stops_it(database_url: str
 # In chat --------------------------------------------------------------------------------------------------------------
 
 
-async def test_an_owner_decides_in_their_own_conversation_and_nobody_else_in_chat(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_only_owners_decide_in_chat_and_only_in_their_own_conversation(database_url: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"owners": ["api:x", "api:alice"], "grants": {"others": ["pay"]}}
     async with a_site(database_url, tmp_path, **options) as site:
         first = await site.said("pay 7")
@@ -443,7 +439,7 @@ def _from_ann(number: int, text: str) -> Submission:
     return Submission(read.envelope, read.raw, "message/rfc822")
 
 
-async def test_a_phone_decides_by_mail_and_neither_a_subject_nor_a_quotation_does(
+async def test_a_phone_decides_by_mail_but_not_through_a_subject_or_a_quotation(
     database_url: str, tmp_path: Path
 ) -> None:
     async with a_site(database_url, tmp_path, channels=TRUSTING, owners=["email:ann@acme.example"]) as site:

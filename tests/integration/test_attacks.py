@@ -61,7 +61,7 @@ async def test_a_nul_in_a_name_costs_nobody_else_his_message(server: Opened, pat
     assert [result["status"] for result in results] == ["accepted"] * 3
 
 
-async def test_of_one_key_with_many_bodies_through_two_servers_one_message_is_kept(server: Opened) -> None:
+async def test_of_one_key_with_many_bodies_via_two_servers_one_message_is_kept(server: Opened) -> None:
     async def by_mcp(number: int) -> dict[str, Any]:
         given = {"envelopes": [envelope_json(f"mcp {number}", key="k")]}
         return dict((await tool(server, "ingest_batch", given))["results"][0])
@@ -93,7 +93,7 @@ async def test_signs_that_separate_do_not_lead_into_another_conversation(server:
 # Tokens and scopes ----------------------------------------------------------------------------------------------------
 
 
-async def test_no_other_way_of_writing_a_path_or_showing_a_token_gets_past_the_gate(server: Opened) -> None:
+async def test_no_other_spelling_of_a_path_or_token_gets_past_the_gate(server: Opened) -> None:
     token = server.token
     async with httpx2.AsyncClient(base_url=server.url) as stranger:
         ways = (f"/v1/books?token={token}", "/health/..%2fv1/books", "//v1/books", "/v1/books/", "/metrics;/health")
@@ -329,7 +329,7 @@ async def test_only_messages_may_be_as_large_as_a_batch(server: Opened) -> None:
         assert (await server.http.post(path, content=large, headers=headers)).status_code == status, (caller, path)
 
 
-async def test_what_the_sdk_would_decode_may_be_neither_large_nor_made_of_many_parts(server: Opened) -> None:
+async def test_what_the_sdk_would_decode_may_be_neither_large_nor_of_many_parts(server: Opened) -> None:
     headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
     call = '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ingest", "arguments": {"x": %s}}}'
     for given, expected in (

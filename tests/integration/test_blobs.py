@@ -302,9 +302,7 @@ async def deny(server: Opened) -> None:
     assert (await server.http.post(f"/v1/pairing/{contact['contact_id']}/deny")).json()["messages"] == 1
 
 
-async def test_what_is_forgotten_of_a_stranger_takes_no_room_though_others_have_the_same(
-    paired: Opened, tmp_path: Path
-) -> None:
+async def test_a_strangers_forgotten_files_take_no_room_though_others_have_them(paired: Opened, tmp_path: Path) -> None:
     house, other = [await paired.token_for(who) for who in (CONNECTOR, OTHER)]
     name = await upload(paired, b"x" * 1000, other)
     assert (await paired.submit(with_file(name, "bot:other"))).is_success
@@ -323,9 +321,7 @@ async def test_what_is_forgotten_of_a_stranger_takes_no_room_though_others_have_
 
 
 @pytest.mark.parametrize("first", ["forget", "refer"])
-async def test_a_file_stays_of_its_endpoint_that_is_named_while_a_stranger_with_it_is_denied(
-    paired: Opened, first: str
-) -> None:
+async def test_denying_a_stranger_with_a_file_leaves_it_to_its_endpoint_if_named(paired: Opened, first: str) -> None:
     database = paired.lab.database
     name = await upload(paired, b"x", await paired.token_for(CONNECTOR))
     assert (await paired.submit(with_file(name))).is_success

@@ -231,9 +231,7 @@ def id_in(label: str) -> str:
     return label.rpartition("(")[2].rstrip(")")
 
 
-async def test_a_question_in_a_group_is_answered_by_whoever_was_asked_and_nobody_else(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_a_question_in_a_group_is_answered_only_by_whoever_was_asked(database_url: str, tmp_path: Path) -> None:
     async with a_house(database_url, tmp_path) as house, connector(house.configured, house.wire):
         group = house.api.people.group()
         asked = await house.asked("ask_user Which colour?", group)

@@ -260,9 +260,7 @@ async def test_workers_answer_live_messages_while_an_account_catches_up(database
         await assert_balanced(parts)
 
 
-async def test_people_see_that_an_account_catches_up_and_which_messages_wait_for_it(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_people_see_that_an_account_catches_up_and_which_messages_wait(database_url: str, tmp_path: Path) -> None:
     async with open_server(database_url, tmp_path) as server, a_hand(server.lab.database) as hand:
         for n in range(MOST + 1):
             about: dict[str, Any] = {"of_event": _sent(timedelta(hours=1)), "sender": f"s{n}"}

@@ -69,9 +69,7 @@ def person(number: int) -> dict[str, Any]:
     return {"id": 1000 + number, "is_bot": False, "first_name": f"Person {number}"}
 
 
-async def test_200_strangers_cost_no_model_and_20_notices_and_whom_an_operator_lets_in_is_answered_in_order(
-    server: Opened, api: BotApi
-) -> None:
+async def test_200_strangers_cost_no_model_and_the_admitted_get_ordered_answers(server: Opened, api: BotApi) -> None:
     async with connected(server, telegram(api), "bot:123456"):
         for n in range(3):
             for number in range(200 if n == 0 else 1):
@@ -170,7 +168,7 @@ def desk(imap: Imap, port: int) -> Configured:
     return Configured(EMAIL, Account("desk", settings, {"password": PASSWORD}), Handling(start="all"))
 
 
-async def test_who_forges_a_sender_on_the_list_is_held_and_nothing_is_sent_to_anybody(
+async def test_a_forged_sender_on_the_list_is_held_and_nothing_is_sent(
     server: Opened, imap: Imap, smtp: tuple[Postbox, int]
 ) -> None:
     postbox, port = smtp

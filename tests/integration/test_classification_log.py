@@ -331,7 +331,7 @@ async def test_models_are_listed_in_their_order_with_what_is_left_of_the_day(ope
         assert "switchboard_models_in_cooldown 1.0" in (await house.http.get("/metrics")).text
 
 
-async def test_a_classification_about_a_part_is_not_taken_for_the_whole_after_the_rules_have_changed(
+async def test_after_a_rule_change_a_part_is_not_classified_as_the_whole(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both were on record; before they were settled, a rule was added that gives the whole to the sub-team."""
@@ -420,7 +420,7 @@ async def test_doctor_hints_at_teams_that_would_ask_a_model_where_there_is_none(
 # Corrections ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_correction_is_on_record_and_brings_the_message_to_the_right_butler(opened: Open) -> None:
+async def test_a_correction_is_recorded_and_brings_it_to_the_right_butler(opened: Open) -> None:
     async with ScriptedLlm([to("System1/health")]) as llm, opened(llm) as house:
         request_id = await house.message("pay the doctor")
         done = (await house.correct(request_id, "System1/finance", reason="it is about money")).json()
@@ -492,7 +492,7 @@ async def test_a_correction_waits_for_another_that_has_begun(opened: Open) -> No
         await eventually(lambda: house.over(request_id))
 
 
-async def test_a_correction_to_a_butler_that_has_the_message_or_may_not_get_it_delivers_nothing(opened: Open) -> None:
+async def test_a_correction_to_a_butler_that_has_it_or_may_not_delivers_nothing(opened: Open) -> None:
     async with (
         ScriptedLlm([to("System1/health", "System1/finance"), to("System1/health")]) as llm,
         opened(llm) as house,
@@ -540,7 +540,7 @@ async def test_a_correction_to_a_team_goes_down_its_tree(opened: Open) -> None:
         await house.balanced()
 
 
-async def test_a_correction_settles_the_dead_letter_that_was_there_because_no_model_chose(opened: Open) -> None:
+async def test_a_correction_settles_the_dead_letter_of_a_failed_choice(opened: Open) -> None:
     async with ScriptedLlm([to("ghost")]) as llm, opened(llm) as house:
         request_id = await house.message("my head hurts")
         [dead_letter] = (await house.http.get("/v1/dead-letters", params={"status": "pending"})).json()["dead_letters"]
@@ -788,7 +788,7 @@ async def test_a_butler_that_got_a_part_gets_the_whole_message_once(opened: Open
         await house.balanced()
 
 
-async def test_a_dead_letter_below_a_split_is_told_shown_and_sent_on_as_the_part_that_came_there(opened: Open) -> None:
+async def test_a_dead_letter_below_a_split_is_told_shown_and_sent_on_as_its_part(opened: Open) -> None:
     replies = [parts(("System1/health", SECRET), ("care", WASH)), to("ghost")]
     async with ScriptedLlm(replies) as llm, opened(llm) as house:
         request_id = await house.message(SPLIT)
@@ -837,7 +837,7 @@ async def test_what_dies_again_after_a_reroute_is_still_but_the_part(opened: Ope
         await house.balanced()
 
 
-async def test_the_splitting_team_sees_the_whole_of_what_its_own_butler_did_not_take(opened: Open) -> None:
+async def test_the_splitting_team_sees_all_of_what_its_own_butler_did_not_take(opened: Open) -> None:
     replies = [parts(("System1/health", SECRET), ("System1/refuser", WASH))]
     async with ScriptedLlm(replies) as llm, opened(llm, teams=with_refuser(0)) as house:
         request_id = await house.message(SPLIT)

@@ -417,7 +417,7 @@ async def test_a_classification_is_paid_for_once(opened: Open) -> None:
         assert len(llm.requests) == len(await house.log(request_id)) == 1
 
 
-async def test_a_classification_of_which_one_is_gone_meanwhile_loses_nobodys_part(opened: Open) -> None:
+async def test_a_classification_that_lost_a_butler_meanwhile_loses_nobodys_part(opened: Open) -> None:
     """It was on record; before it was settled the worker died, and one of the two butlers was switched off."""
     found = asyncio.Event()
     both = Reply(

@@ -118,7 +118,7 @@ async def delivered(parts: Lab, sender: str = "x", *, by_time: bool = True) -> l
     return [(row["system_id"].removeprefix("System1/"), row["text"]) for row in rows]
 
 
-async def test_what_a_model_must_decide_waits_and_all_that_follows_in_its_conversation_waits_behind_it(
+async def test_what_a_model_must_decide_holds_up_its_conversation_behind_it(
     database_url: str,
 ) -> None:
     model = Held()
@@ -263,7 +263,7 @@ async def test_what_nobody_foresaw_counts_though_nobody_was_asked_before(
         assert [row["category"] for row in await all_dead_letters(parts)] == ["classification_failed"]
 
 
-async def test_a_message_that_has_waited_long_enough_waits_no_more_for_who_turns_it_away(database_url: str) -> None:
+async def test_a_message_that_waited_long_enough_stops_waiting_for_a_busy_model(database_url: str) -> None:
     async def play(_: Question) -> Classified:
         raise ClassifierBusy("it is in cooldown", retry_in=3600.0, asked=False)
 
@@ -368,7 +368,7 @@ async def test_a_part_of_a_message_with_others_words_is_not_the_senders_word(dat
     assert [(own_words_of(turn.envelope), entry_of(turn, ()).told) for turn in given] == [("", True)] * 2
 
 
-async def test_a_model_that_classifies_is_spared_the_history_of_a_reply_which_butlers_get_whole(
+async def test_a_classifying_model_is_spared_the_reply_history_butlers_get_whole(
     database_url: str,
 ) -> None:
     passages = [{"kind": "own", "text": "Thanks!"}, {"kind": "quoted", "text": "> a\n> b", "refers_to": "<1@x>"}]
@@ -386,7 +386,7 @@ async def test_a_model_that_classifies_is_spared_the_history_of_a_reply_which_bu
     assert [turn.text for turn in given] == ["Thanks!\n\n> a\n> b"]
 
 
-async def test_an_answer_is_paid_for_once_even_if_the_rules_change_between_two_attempts(database_url: str) -> None:
+async def test_an_answer_is_paid_for_once_though_rules_change_between_attempts(database_url: str) -> None:
     """Two teams are asked; the second fails once. Then a rule makes the second the first."""
     east = Team(EAST, ROOT, members=(butler("e", team=EAST),), classify=True)
     asked = 0
@@ -414,7 +414,7 @@ async def test_an_answer_is_paid_for_once_even_if_the_rules_change_between_two_a
         await assert_balanced(parts)
 
 
-async def test_the_explanation_says_where_a_message_waits_and_what_the_model_was_for(
+async def test_the_explanation_says_where_a_message_waits_and_what_a_model_did(
     database_url: str, tmp_path: Path
 ) -> None:
     failures = iter((ClassifierFailure("down"),))
@@ -489,7 +489,7 @@ def _routed(item: Item) -> Routed:
     return Routed(item, decision, 2, datetime.now(UTC), hand_on=False)
 
 
-async def test_through_many_servers_at_once_each_sender_keeps_its_order_at_every_butler(database_url: str) -> None:
+async def test_many_servers_at_once_keep_each_senders_order_at_every_butler(database_url: str) -> None:
     """Direct decisions and waiting ones race for the same conversations, in two processes, while workers drain them."""
     dice = random.Random(5)
 
@@ -532,7 +532,7 @@ async def test_through_many_servers_at_once_each_sender_keeps_its_order_at_every
 
 
 @pytest.mark.slow
-async def test_a_thousand_messages_a_worker_killed_in_the_middle_and_every_order_kept(
+async def test_a_thousand_messages_keep_their_order_though_a_worker_is_killed(
     database_url: str, tmp_path: Path
 ) -> None:
     async with lab(database_url, [CLASSIFIED_TEAM], CLASSIFIED_RULES, classifying=True) as parts:

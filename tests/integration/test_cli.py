@@ -263,7 +263,7 @@ def test_what_explain_is_asked_wrongly(cli: Cli) -> None:
     assert "'nonsense' is not an id: give the id of a message" in cli.run("explain", "nonsense")[2]
 
 
-def test_wrong_contacts_events_and_accounts_are_told_where_the_right_ones_are(cli: Cli) -> None:
+def test_a_wrong_contact_event_or_account_is_pointed_to_the_right_ones(cli: Cli) -> None:
     assert "'77' is not an id: give the id of a contact, or" in cli.run("pairing", "approve", "77")[2]
     assert (
         "or its first 4 or last 8 characters, or more, as `switchboard quarantine list`"
@@ -274,7 +274,7 @@ def test_wrong_contacts_events_and_accounts_are_told_where_the_right_ones_are(cl
     assert "such as telegram/bot:123456, as `switchboard channels`" in cli.run("pairing", "code", "telegram")[2]
 
 
-def test_a_code_is_made_for_an_account_by_its_name_and_warns_of_one_that_nobody_serves(cli: Cli) -> None:
+def test_a_code_is_made_by_account_name_and_warns_if_nobody_serves_it(cli: Cli) -> None:
     token = {"name": "connector-house", "role": "connector", "channel": "telegram", "endpoint": "bot:77"}
     ask(lambda client: client.post("/v1/tokens", token))
     made = cli.json("pairing", "code", "house")
@@ -283,7 +283,7 @@ def test_a_code_is_made_for_an_account_by_its_name_and_warns_of_one_that_nobody_
     assert "there is no account 'hous'; did you mean house?" in cli.run("pairing", "code", "hous")[2]
 
 
-def test_contacts_and_events_in_quarantine_are_known_by_the_beginning_of_their_ids(cli: Cli) -> None:
+def test_contacts_and_quarantined_events_are_found_by_an_id_prefix(cli: Cli) -> None:
     contact = cli.json("pairing", "allow", "telegram/bot:house", "5488")["contact_id"]
     assert cli.json("pairing", "show", contact[:8])["identity"] == "5488"
     assert "is the id of a contact, not of a message" in cli.run("messages", "show", contact[:8])[2]

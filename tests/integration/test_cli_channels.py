@@ -314,7 +314,7 @@ def test_settings_that_are_wrong_are_named(given: tuple[str, ...], why: str) -> 
         settings_of(manifest_of("email"), given, ask=False)
 
 
-def test_what_a_webhook_needs_is_said_and_its_only_needed_secret_needs_no_name(tmp_path: Path) -> None:
+def test_what_a_webhook_needs_is_said_and_its_only_secret_needs_no_name(tmp_path: Path) -> None:
     with pytest.raises(BadParameter, match="verify is missing: standard, github, stripe, bearer"):
         settings_of(manifest_of("webhook"), (), ask=False)
     for name in ("new", "old"):
@@ -340,7 +340,7 @@ def test_adding_a_webhook_asks_what_names_the_event(given: tuple[str, ...], type
     assert ("what names the event" in questions) is bool(typed)
 
 
-def test_the_servers_of_usual_providers_are_known_and_what_is_given_goes_first() -> None:
+def test_servers_of_usual_providers_are_known_and_given_ones_go_first() -> None:
     manifest = manifest_of("email")
     known = settings_of(manifest, ["address=ann@GoogleMail.com"], ask=False).model_dump()
     assert (known["imap"]["host"], known["imap"]["port"]) == ("imap.gmail.com", 993)
@@ -505,7 +505,7 @@ async def test_telegram_posts_only_to_an_address_that_the_world_reaches(
     assert api.webhook is None, "its connector sets it"
 
 
-async def test_all_that_waits_for_an_account_is_counted_however_many_pages_it_has(
+async def test_all_that_waits_for_an_account_is_counted_over_however_many_pages(
     server: Opened, settings: Settings, account: Callable[[str], Configured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SWITCHBOARD_TOKEN", server.token)

@@ -194,7 +194,7 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
     assert not (tmp_path / "teams").exists()
 
 
-def test_a_model_whose_package_is_missing_is_refused_before_anything_is_written(
+def test_a_model_without_its_package_is_refused_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "anthropic", None)
@@ -329,7 +329,7 @@ def test_without_a_model_at_hand_a_url_and_a_key_are_asked_for(tmp_path: Path, u
         assert (house / "keys/own.key").stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_channel_is_connected_at_once_by_options_or_by_the_same_questions(tmp_path: Path) -> None:
+async def test_a_channel_is_connected_at_once_by_options_or_the_same_questions(tmp_path: Path) -> None:
     async with BotApi() as api:
         env = environment(tmp_path / "data") | {"HOME": str(tmp_path), "TERM": "xterm"}
         options = ("--channel", "telegram", "--set", f"api_url={api.url}")

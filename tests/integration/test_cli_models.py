@@ -150,7 +150,7 @@ def test_a_model_is_asked_what_it_is_used_for(
     assert not both["ok"], "it does not choose"
 
 
-def test_a_model_of_a_butler_that_no_team_file_names_is_asked_to_call_a_tool(
+def test_a_model_of_a_butler_in_no_team_file_is_asked_to_call_a_tool(
     cli: Cli, provider: Provider, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     elsewhere = write_teams(tmp_path / "teams", {"team": {"name": "root"}, "systems": [], "routing_rules": []})

@@ -58,7 +58,7 @@ def test_systemd_understands_the_unit(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", PLANS)
-def test_nothing_in_the_unit_breaks_the_sandbox_and_what_is_left_out_is_said(kind: str) -> None:
+def test_the_unit_keeps_the_sandbox_intact_and_lists_what_is_left_out(kind: str) -> None:
     text = unit_text(PLANS[kind])
     options = set(re.findall(r"^(\w+)=", text, re.MULTILINE))
     assert options & {*BREAK_THE_SANDBOX, *LEFT_OUT} == set()
@@ -158,7 +158,7 @@ def test_the_service_never_runs_as_root(place: Path) -> None:
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can install a unit of the system")
-def test_a_unit_of_the_system_belongs_to_an_account_that_can_reach_everything(
+def test_a_system_unit_belongs_to_an_account_that_can_reach_everything(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In this process, as the interpreter of a checkout may be closed to others."""

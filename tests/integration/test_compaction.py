@@ -138,7 +138,7 @@ async def none_due(parts: Lab) -> bool:
     return await parts.count("select count(*) from compaction") == 0
 
 
-async def test_a_failure_changes_nothing_and_after_three_tries_the_next_turn_tries_again(database_url: str) -> None:
+async def test_a_failure_changes_nothing_and_after_three_the_next_turn_retries(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         compactor = Compactor(parts.database, OneModel(never), ["cheap"])
         lane = await talk(parts, hand, 20)
@@ -291,7 +291,7 @@ async def test_what_was_read_and_then_erased_is_in_no_summary(database_url: str)
         assert await learned(parts) == []
 
 
-async def test_results_of_tools_stay_while_a_turn_runs_and_its_words_are_in_a_history(
+async def test_tool_results_stay_while_a_turn_runs_or_its_words_are_in_a_history(
     database_url: str, tmp_path: Path
 ) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
@@ -414,7 +414,7 @@ async def test_what_is_forgotten_while_a_model_condenses_is_not_brought_back(dat
         assert (await shown(parts, lane))[0] == "message 10", "no summary"
 
 
-async def test_what_was_forgotten_and_is_said_again_comes_into_no_fact_and_no_summary(database_url: str) -> None:
+async def test_forgotten_words_said_again_enter_no_fact_and_no_summary(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         lane = await learned_and_forgotten(parts, hand)
         await talk(parts, hand, 20)  # the 43rd entry says it again

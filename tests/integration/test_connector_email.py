@@ -277,7 +277,7 @@ async def refusing(imap: Imap, uids: Sequence[int], what: bytes) -> AsyncIterato
         await asyncio.gather(*serving)
 
 
-async def test_a_mail_that_the_server_does_not_give_is_set_aside_and_stands_in_the_way_of_none(
+async def test_a_mail_the_server_withholds_is_set_aside_and_blocks_no_others(
     pymap: Imap, open_sessions: list[EmailSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "_REFUSED_S", (0.0, 0.0))
@@ -439,7 +439,7 @@ async def silent_smtp(after: bytes) -> AsyncIterator[tuple[list[bytes], int]]:
 @pytest.mark.parametrize(
     ("after", "outcome"), [(b"", Later), (b"MAIL", Later), (b"DATA", Later), (b".\r\n", Uncertain)]
 )
-async def test_a_server_that_says_nothing_more_is_given_up_before_the_kernel_gives_us_up(
+async def test_a_silent_server_is_given_up_before_the_kernel_gives_us_up(
     monkeypatch: pytest.MonkeyPatch, after: bytes, outcome: type[Outcome]
 ) -> None:
     monkeypatch.setattr(channel, "_WRITTEN_S", 0.5)

@@ -121,7 +121,7 @@ async def test_what_is_known_to_be_unwanted_is_never_asked_for(handling: Handlin
     assert (platform.fetched, UPLOAD in switchboard.requests) == ([], False)
 
 
-async def test_a_file_that_claims_a_wanted_type_is_looked_at_before_it_is_uploaded() -> None:
+async def test_a_file_claiming_a_wanted_type_is_inspected_before_its_upload() -> None:
     handling = Handling(start="all", file_types=("application/octet-stream",))
     platform, switchboard = ScriptedPlatform(handling=handling), scripted()
     await platform.brings("t", "an image", PNG)
@@ -155,7 +155,7 @@ async def test_what_is_kept_as_history_is_not_fetched() -> None:
     assert platform.fetched == []
 
 
-async def test_an_edit_that_is_answered_again_has_its_file_without_another_download() -> None:
+async def test_an_edit_answered_again_has_its_file_without_another_download() -> None:
     platform, switchboard = ScriptedPlatform(handling=Handling(start="all", on_edit="again")), scripted()
     first = platform.add("t", "a file", files=[PNG])
     edit = platform.add("t", "the file", files=[PNG], event={"kind": "edit", "refers_to": "1"})
@@ -166,7 +166,7 @@ async def test_an_edit_that_is_answered_again_has_its_file_without_another_downl
     assert (platform.fetched, switchboard.requests.count(UPLOAD)) == ([100], 1)
 
 
-async def test_an_album_that_is_cut_off_after_its_first_file_is_one_message_with_three() -> None:
+async def test_an_album_cut_off_after_its_first_file_is_one_message_with_three() -> None:
     platform, switchboard = ScriptedPlatform(), scripted()
     for number in range(3):
         platform.add("t", "look", album="a", files=[b"photo %d" % number])

@@ -47,7 +47,7 @@ async def test_a_reply_goes_to_the_address_of_its_message_as_an_answer() -> None
     assert (outcome, part.address, part.reply_to, part.text) == ("sent", {"thread": "t"}, "1", "hi")
 
 
-async def test_markup_that_is_refused_is_sent_plain_and_a_target_that_is_gone_is_left_out() -> None:
+async def test_refused_markup_is_sent_plain_and_a_missing_target_is_left_out() -> None:
     platform = ScriptedPlatform(replace(CAPABILITIES, markup="entities"))
     platform.outcomes = [Refused("can't parse entities", "markup"), Refused("message not found", "target")]
     _, outcome = await answer(platform, "**hi**")
@@ -69,7 +69,7 @@ TWO: Final = [("Approve", "t1"), ("Refuse", "t2")]
         (0, "pay?", False, [None]),
     ],
 )
-async def test_choices_are_buttons_below_the_last_text_where_all_of_them_can_be_shown(
+async def test_choices_are_buttons_below_the_last_text_if_all_of_them_fit(
     buttons: int, text: str, refused: bool, shown: list[object]
 ) -> None:
     """Where they cannot, or are refused, the text goes as it is: it says the same."""
@@ -101,7 +101,7 @@ async def test_whoever_has_blocked_us_is_not_sent_the_other_parts() -> None:
     assert sum(request.endswith("/parts") for request in switchboard.requests) == 2
 
 
-async def test_nothing_is_tried_where_we_are_blocked_before_somebody_writes_there_again() -> None:
+async def test_where_we_are_blocked_nothing_is_tried_until_somebody_writes_again() -> None:
     platform, switchboard = ScriptedPlatform(), scripted()
     platform.outcomes = [Refused("blocked by the user", "blocked")]
     await platform.says("t", "hello")
@@ -114,7 +114,7 @@ async def test_nothing_is_tried_where_we_are_blocked_before_somebody_writes_ther
     assert (platform.outcomes, switchboard.reasons) == ([], ["blocked"])
 
 
-async def test_what_was_stopped_for_longer_than_its_lease_sends_nothing_when_it_goes_on() -> None:
+async def test_what_was_paused_beyond_its_lease_sends_nothing_when_it_resumes() -> None:
     platform = ScriptedPlatform(replace(CAPABILITIES, on_uncertain="ask"))
     await platform.says("t", "hello")
     switchboard = scripted()
@@ -156,7 +156,7 @@ async def test_replies_to_one_sender_are_slowed_and_each_counts_once() -> None:
     assert [switchboard.outcome(one) for one in replies] == ["sent", "sent", ""]
 
 
-async def test_more_replies_than_a_person_reads_are_left_to_an_operator_who_can_send_them() -> None:
+async def test_excess_replies_are_left_to_an_operator_who_can_send_them() -> None:
     platform = ScriptedPlatform(replace(CAPABILITIES, brake=(1, 1.0)))
     switchboard = scripted()
     async with connector(platform.configured, switchboard):
@@ -244,7 +244,7 @@ async def test_a_part_that_was_written_without_an_answer(
     assert (outcome, [part.text for part in platform.posts]) == (expected, sent)
 
 
-async def test_that_a_platform_could_not_be_asked_says_nothing_and_it_is_asked_again() -> None:
+async def test_a_failed_lookup_at_the_platform_proves_nothing_and_is_repeated() -> None:
     platform = ScriptedPlatform(replace(CAPABILITIES, idempotency="lookup"))
     platform.outcomes, platform.unanswered = [OSError("cut")], 1
     await platform.says("t", "hello")
@@ -263,7 +263,7 @@ async def test_that_a_platform_could_not_be_asked_says_nothing_and_it_is_asked_a
 
 
 @pytest.mark.parametrize(("age_s", "finds", "outcome"), [(5.0, 0, "sent"), (100.0, 1, "uncertain")])
-async def test_a_part_in_doubt_goes_again_under_its_key_while_the_platform_remembers_it(
+async def test_a_part_in_doubt_is_resent_under_its_key_while_that_is_remembered(
     age_s: float, finds: int, outcome: str
 ) -> None:
     capabilities = replace(CAPABILITIES, idempotency="key", key_window_s=60.0, on_uncertain="ask")
@@ -332,7 +332,7 @@ async def test_an_album_is_one_message() -> None:
     assert (message["event"]["also"], len(message["payload"]["attachments"])) == (["2", "3"], 3)
 
 
-async def test_of_an_album_whose_first_part_was_stored_alone_the_others_are_not_lost() -> None:
+async def test_an_album_whose_first_part_was_stored_alone_loses_no_others() -> None:
     platform, switchboard = ScriptedPlatform(), scripted()
     platform.add("t", "look", album="a")
     async with connector(platform.configured, switchboard):
@@ -502,7 +502,7 @@ async def test_told_to_stop_the_account_is_free_at_once() -> None:
     assert switchboard.requests[-2:] == ["DELETE /v1/connectors/lease", "POST /v1/connectors/heartbeat"]
 
 
-async def test_an_sdk_that_wants_to_end_the_process_ends_its_account_with_an_error(
+async def test_an_sdk_that_tries_to_exit_ends_its_account_with_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SystemExit of a task would end the loop, with the server and all other accounts in it."""

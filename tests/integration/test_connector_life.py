@@ -35,7 +35,7 @@ def state(switchboard: ScriptedSwitchboard) -> str:
     return str(switchboard.heartbeats[-1]["state"])
 
 
-def test_typing_is_shown_while_a_turn_runs_renewed_in_time_and_ends_with_the_reply() -> None:
+def test_typing_is_renewed_while_a_turn_runs_and_ends_with_the_reply() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(TYPING), scripted()
         async with connector(platform.configured, switchboard):
@@ -56,7 +56,7 @@ def test_typing_is_shown_while_a_turn_runs_renewed_in_time_and_ends_with_the_rep
     in_no_time(main())
 
 
-def test_what_is_written_is_shown_once_a_second_until_the_reply_comes_and_where_it_is_refused_no_more() -> None:
+def test_a_draft_is_shown_every_second_until_the_reply_or_a_refusal() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(replace(CAPABILITIES, draft_s=1.0)), scripted()
         async with connector(platform.configured, switchboard):
@@ -128,7 +128,7 @@ def test_drafts_that_cannot_be_had_harm_nobody(server: str) -> None:
     in_no_time(main())
 
 
-def test_typing_is_shown_soon_after_a_start_where_turns_of_before_run_or_begin_again() -> None:
+def test_typing_is_shown_soon_after_a_start_for_turns_running_or_resumed() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(TYPING), scripted()
         switchboard.answering = {"running": {"thread": "running"}}
@@ -174,7 +174,7 @@ def test_typing_in_many_conversations_takes_few_connections() -> None:
     assert max(busy) <= 5
 
 
-def test_an_account_asks_no_more_often_for_many_messages_than_for_one_where_turns_run() -> None:
+def test_an_account_asks_no_more_often_for_many_messages_than_for_one() -> None:
     async def main() -> int:
         platform, switchboard = ScriptedPlatform(TYPING), scripted()
         async with connector(platform.configured, switchboard):
@@ -188,7 +188,7 @@ def test_an_account_asks_no_more_often_for_many_messages_than_for_one_where_turn
     assert in_no_time(main()) <= 11
 
 
-def test_a_platform_without_typing_is_never_asked_and_one_that_fails_at_it_harms_nobody() -> None:
+def test_a_platform_without_typing_is_never_asked_and_failures_do_no_harm() -> None:
     async def main(typing_s: float) -> ScriptedPlatform:
         platform, switchboard = ScriptedPlatform(replace(CAPABILITIES, typing_s=typing_s)), scripted()
         switchboard.answering = {"t": {"thread": "t"}}
@@ -252,7 +252,7 @@ async def soon_sent(platform: ScriptedPlatform, switchboard: ScriptedSwitchboard
         assert asyncio.get_running_loop().time() - began < 5.0
 
 
-def test_replies_whose_answer_was_on_its_way_when_the_session_broke_are_sent_by_the_next() -> None:
+def test_replies_in_transit_when_the_session_broke_are_sent_by_the_next() -> None:
     """The request for replies ends with its session, and then the server cannot take back what it has answered."""
 
     class Wire(ScriptedSwitchboard):
@@ -276,7 +276,7 @@ def test_replies_whose_answer_was_on_its_way_when_the_session_broke_are_sent_by_
 
 
 @pytest.mark.parametrize("path", ["/next", "/parts"])
-def test_what_the_server_answered_in_vain_is_asked_again_though_the_session_goes_on(path: str) -> None:
+def test_an_answer_lost_on_the_way_is_requested_again_in_the_same_session(path: str) -> None:
     class Wire(ScriptedSwitchboard):
         lost = False
 
@@ -312,7 +312,7 @@ def test_a_standby_says_so_and_is_not_behind() -> None:
     in_no_time(main())
 
 
-def test_who_polls_beside_us_makes_us_degraded_and_we_receive_again_unaided() -> None:
+def test_a_rival_poller_makes_us_degraded_and_we_recover_unaided() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(), scripted()
         async with connector(platform.configured, switchboard) as running:
@@ -334,7 +334,7 @@ def test_who_polls_beside_us_makes_us_degraded_and_we_receive_again_unaided() ->
     in_no_time(main())
 
 
-def test_a_sign_in_that_is_refused_is_failed_and_tried_every_quarter_of_an_hour() -> None:
+def test_a_refused_sign_in_is_failed_and_retried_every_quarter_of_an_hour() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(), scripted()
         async with connector(platform.configured, switchboard) as running:
@@ -355,7 +355,7 @@ def test_a_sign_in_that_is_refused_is_failed_and_tried_every_quarter_of_an_hour(
     in_no_time(main())
 
 
-def test_a_silent_platform_is_not_healthy_the_connection_is_made_again_and_then_the_process_ends() -> None:
+def test_a_silent_platform_is_degraded_reconnected_and_ends_the_process() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(), scripted()
         async with connector(platform.configured, switchboard) as running:
@@ -399,7 +399,7 @@ def test_since_when_a_platform_takes_no_replies_is_told_until_it_takes_one() -> 
     in_no_time(main())
 
 
-def test_one_line_of_the_log_tells_that_an_account_is_connected_lost_and_back() -> None:
+def test_one_log_line_tells_that_an_account_is_connected_lost_or_back() -> None:
     async def main() -> list[str]:
         platform = ScriptedPlatform()
         with listening() as logged:
@@ -417,7 +417,7 @@ def test_one_line_of_the_log_tells_that_an_account_is_connected_lost_and_back() 
     assert back == connected
 
 
-def test_how_far_an_account_is_behind_is_told_when_it_begins_and_when_it_ends() -> None:
+def test_the_lag_of_an_account_is_told_when_it_begins_and_when_it_ends() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(), scripted()
         sent_at = datetime.now(UTC) - timedelta(hours=1)
@@ -434,7 +434,7 @@ def test_how_far_an_account_is_behind_is_told_when_it_begins_and_when_it_ends() 
     in_no_time(main())
 
 
-def test_two_programs_that_answer_each_other_are_stopped_though_the_connector_is_restarted_each_time() -> None:
+def test_two_programs_answering_each_other_are_stopped_despite_restarts() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(replace(SLOW, brake=(4, 600.0)), poll_s=20.0), scripted()
         replies = list[str]()
@@ -462,7 +462,7 @@ def test_two_programs_that_answer_each_other_are_stopped_though_the_connector_is
     in_no_time(main())
 
 
-def test_through_half_an_hour_without_the_platform_and_five_pauses_nothing_is_dead_or_in_doubt() -> None:
+def test_half_an_hour_without_the_platform_leaves_nothing_dead_or_in_doubt() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(SLOW, poll_s=20.0), scripted()
         await platform.says("t", "tell me")
@@ -484,7 +484,7 @@ def test_through_half_an_hour_without_the_platform_and_five_pauses_nothing_is_de
     in_no_time(main())
 
 
-def test_the_third_of_a_batch_is_quarantined_when_it_has_failed_for_long_and_a_restart_changes_nothing() -> None:
+def test_one_long_failing_item_of_a_batch_is_quarantined_despite_a_restart() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(SLOW, poll_s=20.0), scripted()
         switchboard.refusal = lambda envelope: "internal_error" if texts([envelope]) == ["number 3"] else None
@@ -521,7 +521,7 @@ def test_while_nothing_else_succeeds_what_fails_waits() -> None:
     in_no_time(main())
 
 
-def test_an_idle_account_asks_the_platform_for_nothing_and_the_switchboard_seldom() -> None:
+def test_an_idle_account_asks_the_platform_nothing_and_us_seldom() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(replace(SLOW, typing_s=5.0), poll_s=20.0), scripted()
         async with connector(platform.configured, switchboard):
@@ -537,7 +537,7 @@ def test_an_idle_account_asks_the_platform_for_nothing_and_the_switchboard_seldo
     in_no_time(main())
 
 
-def test_at_its_first_start_an_account_keeps_what_is_there_as_history_though_it_is_killed_meanwhile() -> None:
+def test_a_first_start_keeps_what_is_there_as_history_despite_a_kill() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(handling=Handling(start="7d")), scripted()
         for number in range(60):

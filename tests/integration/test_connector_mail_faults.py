@@ -94,7 +94,7 @@ async def proxied(port: int) -> AsyncIterator[tuple[Proxy, int]]:
             writer.close()
 
 
-async def test_a_mailbox_that_is_open_and_silent_is_not_healthy_and_then_receives_again(dovecot: Dovecot) -> None:
+async def test_an_open_and_silent_mailbox_is_unhealthy_and_then_receives_again(dovecot: Dovecot) -> None:
     async with proxied(dovecot.port) as (proxy, port):
         account = configured(dovecot, imap={"host": "127.0.0.1", "port": port, "tls": "none"})
         short = replace(MANIFEST, capabilities=replace(MANIFEST.capabilities, receive_window_s=2.0))
@@ -154,7 +154,7 @@ async def test_a_mailbox_made_anew_with_the_same_uids_loses_and_doubles_nothing(
     assert str(switchboard.cursor).partition(":")[0] != before.partition(":")[0]
 
 
-async def test_a_mail_that_a_silent_server_may_have_is_not_sent_again_and_others_are_received(
+async def test_a_mail_a_silent_server_may_have_is_not_resent_and_others_arrive(
     dovecot: Dovecot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "_ANSWERED_S", 2.0)

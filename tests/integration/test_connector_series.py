@@ -82,7 +82,7 @@ def test_in_an_hours_backlog_only_what_belongs_together_is_joined() -> None:
     assert found == expected
 
 
-def test_a_text_that_waits_for_its_rest_holds_back_only_its_own_conversation() -> None:
+def test_a_text_waiting_for_its_rest_holds_back_only_its_own_conversation() -> None:
     async def received() -> tuple[list[str], list[str]]:
         platform, switchboard = ScriptedPlatform(), scripted()
         split(platform, PIECES[:1])

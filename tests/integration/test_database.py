@@ -35,7 +35,7 @@ async def test_an_argument_that_cannot_be_sent_is_no_outage(database_url: str) -
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, asyncpg.DataError])
-async def test_a_statement_that_is_not_run_once_it_was_parsed_leaves_no_transaction(
+async def test_a_statement_that_is_parsed_and_not_run_leaves_no_transaction(
     database_url: str, error: type[BaseException]
 ) -> None:
     database = await Database.connect(database_url, size=1)
@@ -72,7 +72,7 @@ async def test_a_pool_that_is_cut_off_under_a_statement_is_an_outage(database_ur
         await _ask_after(database, lambda _: database.pool.terminate())
 
 
-async def test_a_pool_grows_where_connections_stay_in_use_and_nobody_waits_for_ever(database_url: str) -> None:
+async def test_a_pool_grows_while_connections_stay_in_use_and_no_wait_is_endless(database_url: str) -> None:
     database = await Database.connect(database_url, size=4)
     assert database.pool.get_size() == 1
     async with AsyncExitStack() as stack:
@@ -156,7 +156,7 @@ async def test_connections_forget_the_types_of_a_schema_that_was_made_anew(datab
             assert await parts.database.value(statement, []) == 0
 
 
-async def test_a_connection_that_breaks_while_it_is_used_is_given_back_without_a_word(database_url: str) -> None:
+async def test_a_connection_that_breaks_in_use_is_given_back_without_a_word(database_url: str) -> None:
     async with lab(database_url) as parts:
         for _ in range(20):
             with pytest.raises(Unavailable):
@@ -164,7 +164,7 @@ async def test_a_connection_that_breaks_while_it_is_used_is_given_back_without_a
         assert await parts.database.value("select 1") == 1
 
 
-async def test_what_filters_is_planned_each_time_and_the_functions_that_it_calls_are_not(database_url: str) -> None:
+async def test_filters_are_planned_each_time_and_the_functions_they_call_are_not(database_url: str) -> None:
     filters = "select current_setting('plan_cache_mode') as mode where $1::integer > 0"
     database = await Database.connect(database_url, size=1)
     for _ in range(10):

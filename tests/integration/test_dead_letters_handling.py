@@ -69,7 +69,7 @@ async def test_a_closed_dead_letter_stays_on_the_books_as_dead(database_url: str
         assert [row["action"] for row in actions] == ["dead_letter:handled"]
 
 
-async def test_a_dead_letter_whose_message_is_no_longer_kept_is_shown_and_closed_but_not_sent_on(
+async def test_a_dead_letter_without_its_message_is_shown_and_closed_but_unsent(
     database_url: str,
 ) -> None:
     async with opened(database_url) as (parts, service):
@@ -168,7 +168,7 @@ async def test_a_bulk_reroute_beyond_the_reach_is_one_audited_refusal(database_u
         assert (unknown.value.code, unknown.value.field) == ("unknown_target", "to")
 
 
-async def test_of_many_those_of_a_team_below_the_receiver_fail_and_are_one_row_on_record(database_url: str) -> None:
+async def test_of_many_those_of_a_lower_team_fail_and_are_one_row_on_record(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         below = [await a_dead_letter(parts, channel="slack", sender=f"s{n}") for n in range(3)]
         own = await a_dead_letter(parts, channel="slack", sender="own")
@@ -204,7 +204,7 @@ async def test_a_rule_can_be_made_of_a_dead_letter_and_takes_the_next_one(databa
         assert await parts.count("select count(*) from rule where name = 'ann to spare'") == 1
 
 
-async def test_a_rule_that_would_not_decide_the_dead_letters_own_message_is_not_made(database_url: str) -> None:
+async def test_a_rule_that_would_not_decide_its_own_dead_letter_is_not_made(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         dead_letter = await a_dead_letter(parts, sender="ann@example.org")
         handler = Target(system_id=SystemId("System4/root"))
@@ -255,7 +255,7 @@ async def test_a_repeated_reroute_with_another_rule_is_refused(database_url: str
 
 
 @pytest.mark.parametrize("filters", [(), {}, ("channel",), {"channel": "email"}], ids=str)
-async def test_a_rule_without_a_filter_would_be_one_for_everybody_and_is_not_made(
+async def test_a_rule_without_a_filter_would_match_everybody_and_is_not_made(
     database_url: str, filters: Mapping[str, str] | Sequence[str]
 ) -> None:
     async with opened(database_url) as (parts, service):
@@ -300,9 +300,7 @@ async def test_a_rule_needs_a_target_even_if_the_rules_would_decide(database_url
 
 
 @pytest.mark.parametrize("goes_on", ["with it", "without"])
-async def test_after_a_failed_reroute_another_rule_is_refused_with_the_existing_one(
-    database_url: str, goes_on: str
-) -> None:
+async def test_after_a_failed_reroute_another_rule_is_refused_naming_the_first(database_url: str, goes_on: str) -> None:
     """The rule was made, and then the dead letter could not be sent on: its lane was out of reach for a moment."""
     async with opened(database_url) as (parts, service):
         dead_letter = await a_dead_letter(parts, channel="slack")
@@ -428,7 +426,7 @@ async def test_filters_leave_exactly_what_they_say(database_url: str) -> None:
 # Keeping --------------------------------------------------------------------------------------------------------------
 
 
-async def test_old_handled_dead_letters_lose_what_they_keep_and_the_books_still_balance(database_url: str) -> None:
+async def test_old_handled_dead_letters_lose_their_content_and_the_books_balance(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         old, fresh, pending = [await a_dead_letter(parts, sender=f"s{n}") for n in range(3)]
         await service.reroute(OPERATOR, old, to_butler("spare"))

@@ -37,7 +37,7 @@ from tests.lab import ROOT, lab, rule, submission, to
 # Rerouting ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_dead_letter_sent_to_a_butler_is_answered_and_its_way_is_on_record(database_url: str) -> None:
+async def test_a_dead_letter_sent_to_a_butler_is_answered_and_its_path_recorded(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         dead_letter = await a_dead_letter(parts)
         request_id = await request_of(parts, dead_letter)
@@ -63,7 +63,7 @@ async def test_a_dead_letter_sent_to_a_butler_is_answered_and_its_way_is_on_reco
         assert [made.system_id for made in detail.rerouted_to] == ["System1/spare"]
 
 
-async def test_the_deliveries_of_a_reroute_are_known_by_the_number_of_its_decision(database_url: str) -> None:
+async def test_the_deliveries_of_a_reroute_are_found_by_its_decision_number(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         dead_letter = await a_dead_letter(parts)
         await service.reroute(OPERATOR, dead_letter, to_butler("spare"))
@@ -84,7 +84,7 @@ async def test_a_dead_letter_is_written_though_the_bytes_are_no_longer_kept(data
         assert (dead_letter["category"], dead_letter["raw"]) == ("refused", b"")
 
 
-async def test_without_a_receiver_the_current_rules_decide_from_the_dead_letters_own_team_downward(
+async def test_without_a_receiver_current_rules_decide_from_its_own_team_down(
     database_url: str,
 ) -> None:
     async with opened(database_url) as (parts, service):
@@ -178,7 +178,7 @@ async def test_a_butler_that_had_the_message_does_not_get_it_again(database_url:
         await assert_balanced(parts)
 
 
-async def test_a_butler_that_refused_may_be_asked_again_and_dies_as_a_further_dead_letter(database_url: str) -> None:
+async def test_a_butler_that_refuses_again_leaves_another_dead_letter(database_url: str) -> None:
     async def refuse(turn: Turn, _: Journal) -> TurnResult:
         return NoReply() if turn.dead_letter is not None else Refusal("never")
 
@@ -195,7 +195,7 @@ async def test_a_butler_that_refused_may_be_asked_again_and_dies_as_a_further_de
         await assert_balanced(parts)
 
 
-async def test_what_again_nobody_can_take_becomes_a_dead_letter_beside_what_somebody_can(database_url: str) -> None:
+async def test_what_still_has_no_taker_is_a_new_dead_letter_beside_what_has_one(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         dead_letter = await a_dead_letter(parts, channel="api")
         await add_rule(parts, ROOT, [to("System1/spare"), to(team="sales")], "api")
@@ -230,7 +230,7 @@ async def test_a_dead_letter_of_an_old_release_is_decided_by_what_its_bytes_say(
 # All at once, and in the middle of it ---------------------------------------------------------------------------------
 
 
-async def test_of_reroute_and_handle_at_once_exactly_one_wins_and_the_other_is_told(database_url: str) -> None:
+async def test_of_reroute_and_handle_at_once_one_wins_and_the_other_is_told(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         for n in range(12):
             dead_letter = await a_dead_letter(parts, sender=f"s{n}")
@@ -254,7 +254,7 @@ async def test_of_reroute_and_handle_at_once_exactly_one_wins_and_the_other_is_t
         await assert_balanced(parts)
 
 
-async def test_of_two_receivers_at_once_one_gets_it_and_who_named_the_other_is_told(database_url: str) -> None:
+async def test_of_two_receivers_at_once_one_gets_it_and_the_loser_is_told(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         for n in range(8):
             dead_letter = await a_dead_letter(parts, sender=f"s{n}")
@@ -269,7 +269,7 @@ async def test_of_two_receivers_at_once_one_gets_it_and_who_named_the_other_is_t
         await assert_balanced(parts)
 
 
-async def test_two_dead_letters_of_one_message_sent_to_one_butler_at_once_deliver_once(database_url: str) -> None:
+async def test_two_dead_letters_of_one_message_sent_at_once_deliver_once(database_url: str) -> None:
     twice = (rule(ROOT, [to(team="sales"), to("System4/root")], channel="telegram"),)
     async with lab(database_url, TEAMS, twice) as parts:
         service = service_of(parts)

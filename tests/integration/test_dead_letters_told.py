@@ -47,7 +47,7 @@ async def many_dead_letters(parts: Lab, count: int, name: str = "s") -> None:
 # Telling System4 ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_hundred_dead_letters_are_twenty_notices_and_one_digest_and_each_is_told_once(
+async def test_a_hundred_dead_letters_are_20_notices_and_a_digest_each_told_once(
     database_url: str,
 ) -> None:
     async with opened(database_url) as (parts, _):
@@ -78,7 +78,7 @@ async def test_a_hundred_dead_letters_are_twenty_notices_and_one_digest_and_each
         await assert_balanced(parts)
 
 
-async def test_many_that_wait_are_told_in_bites_so_that_few_conversations_are_held_at_once(database_url: str) -> None:
+async def test_many_that_wait_are_told_in_batches_that_hold_few_conversations(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
         maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
         await many_dead_letters(parts, 230)
@@ -231,7 +231,7 @@ async def test_a_machine_that_answers_us_is_not_told_for_ever(database_url: str)
         assert await parts.count("select count(*) from dead_letter where sender_spared") == 3
 
 
-async def test_a_machine_that_starts_a_new_conversation_each_time_is_not_notified_forever(database_url: str) -> None:
+async def test_a_machine_that_keeps_starting_conversations_is_not_told_forever(database_url: str) -> None:
     """A mail without References is a conversation of its own."""
     async with opened(database_url) as (parts, _):
         maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
@@ -256,7 +256,7 @@ async def test_a_machine_that_starts_a_new_conversation_each_time_is_not_notifie
         await assert_balanced(parts)
 
 
-async def test_of_a_message_without_a_dead_letter_nobody_is_told_and_no_lane_is_made(database_url: str) -> None:
+async def test_a_message_without_a_dead_letter_tells_nobody_and_makes_no_lane(database_url: str) -> None:
     async with opened(database_url) as (parts, _):
         made = "select tell_sender(gen_random_uuid(), gen_random_uuid(), 'x', null)"
         assert await parts.database.value(made) is False
@@ -327,7 +327,7 @@ def warnings_of(logs: Sequence[MutableMapping[str, Any]]) -> dict[str, MutableMa
     return {entry["category"]: entry for entry in found}
 
 
-async def test_each_dead_letter_is_logged_once_however_it_came_about_and_without_what_was_written(
+async def test_each_dead_letter_of_any_cause_is_logged_once_without_its_text(
     database_url: str,
 ) -> None:
     """Accepted for nobody, by a rule of the rules, refused by a butler, given up, written by SQL alone."""

@@ -390,7 +390,7 @@ def shown(asked: Request) -> list[str]:
     return [one["text"].split()[0] for one in data["history"]]
 
 
-async def test_a_model_with_too_small_a_context_is_asked_again_with_less_and_less_history() -> None:
+async def test_a_model_with_too_small_a_context_is_asked_with_ever_less_history() -> None:
     small = Scripted("small", lambda one: ModelFailure("context_too_long", "no") if shown(one) else GOOD)
     report = await dispatcher(small).run(*chatty())
     assert outcomes(report.attempts) == [*[("small", "context_too_long")] * 2, ("small", "answered")]

@@ -73,7 +73,7 @@ def failing(times: int, failure: ModelFailure = FAILED) -> Callable[[Request], S
     return lambda _: left.pop() if left else GOOD
 
 
-async def test_three_failures_of_one_chat_hold_up_no_other_and_itself_for_less_than_ten_seconds() -> None:
+async def test_three_failures_of_a_chat_delay_only_itself_and_under_ten_seconds() -> None:
     """With room for one session only, so that who holds it while waiting would stop everybody."""
     clock, sick = Clock(), Scripted("sick", failing(3))
     book = Billed()
@@ -122,7 +122,7 @@ async def test_failures_of_one_message_count_once_whatever_is_asked_for_it() -> 
     ],
     ids=str,
 )
-async def test_all_are_asked_again_only_after_all_have_failed_with_an_outage_that_may_soon_be_over(
+async def test_all_are_asked_again_only_after_every_one_had_a_passing_outage(
     failures: Sequence[ModelFailure], pauses: Sequence[float]
 ) -> None:
     clock = Clock()
@@ -165,7 +165,7 @@ async def test_a_stop_and_a_drain_end_the_pause_at_once(which: str) -> None:
     assert await wait_for_models(a_turn())(Report(None), 0.0) is True
 
 
-async def test_a_request_that_alone_fails_is_at_fault_and_others_are_not_kept_waiting() -> None:
+async def test_a_request_that_alone_fails_is_at_fault_and_delays_no_others() -> None:
     """First the next model, then the shortest form, then an end that says so."""
 
     def act(asked: Request) -> Said | ModelFailure:
@@ -209,7 +209,7 @@ def shortened(terms: RequestTerms, shorter: Callable[[Request, int], Request]) -
 
 
 @pytest.mark.parametrize("failure", [OVERLOADED, ModelFailure("rate_limited", "no"), DOWN])
-async def test_no_request_is_at_fault_where_the_server_has_too_much_to_do_or_answers_nobody(
+async def test_no_request_is_at_fault_if_the_server_is_overloaded_or_down(
     failure: ModelFailure,
 ) -> None:
     clock, sick = Clock(), Scripted("sick", lambda _: failure)
@@ -240,7 +240,7 @@ async def test_no_request_is_at_fault_where_the_server_has_too_much_to_do_or_ans
     ],
     ids=["crash", "timeout", "no connection", "one short recovery", "seldom"],
 )
-async def test_only_a_request_that_a_server_fails_at_between_answers_to_others_is_at_fault(
+async def test_only_a_request_that_fails_between_answers_to_others_is_at_fault(
     failure: ModelFailure, others: int, pause: float, blamed: bool
 ) -> None:
     """`others`: after how many of its failures another request was answered, `pause` seconds after the failure."""
@@ -285,7 +285,7 @@ def long(lines: int) -> tuple[Request, Callable[[Request, int], Request]]:
         (40, 2_500, [35]),
     ],
 )
-async def test_less_and_less_is_asked_at_most_three_times_and_the_limit_is_remembered(
+async def test_it_asks_with_less_at_most_three_times_and_remembers_the_limit(
     kept: int, named: int | None, again: list[int]
 ) -> None:
     """`kept`: how many lines the server takes; `again`: how many it is asked with the next time."""
@@ -332,7 +332,7 @@ async def test_refusals_of_one_model_keep_no_other_from_its_first_request(small:
         assert len(models[-1].asked[-1].messages) == 1, "the last is the shortest"
 
 
-async def test_an_empty_answer_to_a_request_that_nearly_fills_the_context_means_that_it_was_too_long() -> None:
+async def test_an_empty_answer_to_a_request_near_the_context_size_means_too_long() -> None:
     empty = Said(usage=Usage(6_000, 0), stop_reason="end")
     asked, shorter = long(120)
     silent = Scripted("m", lambda one: GOOD if len(one.messages) < 100 else empty)
@@ -361,7 +361,7 @@ async def test_an_empty_answer_to_a_request_that_nearly_fills_the_context_means_
     ],
     ids=str,
 )
-async def test_a_guess_lowers_no_context_of_the_settings_and_an_odd_refusal_none_at_all(
+async def test_a_guess_lowers_no_configured_context_and_an_odd_refusal_none(
     ends: Said | ModelFailure, lines: int, explicit: bool, known: float | None
 ) -> None:
     """`known`: what is learned, in tokens, or as a share of what was asked."""
@@ -382,7 +382,7 @@ async def test_a_guess_lowers_no_context_of_the_settings_and_an_odd_refusal_none
         assert asked_tokens(shorter(asked, 0)) < LEAST
 
 
-async def test_thinking_up_to_the_limit_and_an_answer_that_was_cut_off_are_no_sign_of_a_full_context() -> None:
+async def test_thinking_to_the_limit_and_cut_answers_do_not_mean_full_context() -> None:
     asked, _ = long(120)
     for reply in (Said(usage=Usage(7_000, 9), stop_reason="length"), Said(usage=Usage(7_000, 9), thought=True)):
         silent = Scripted("m", by_turns(reply))
@@ -402,7 +402,7 @@ async def test_it_is_known_by_any_status_and_in_a_stream(kind: ApiKind, at: Wher
     assert (caught.value.kind, caught.value.limit, caught.value.alive) == ("context_too_long", 4096, True)
 
 
-async def test_what_is_learned_ends_after_ten_minutes_or_when_the_server_reports_another_size() -> None:
+async def test_what_is_learned_ends_after_ten_minutes_or_at_a_new_reported_size() -> None:
     clock = Clock()
     async with httpx2.AsyncClient() as http:
         async with ScriptedLlm(SCRIPT, server="llama.cpp", context=6_000) as llm:

@@ -58,9 +58,7 @@ async def read(server: Opened, headers: Any, **account: str) -> Any:
     return answer.json().get("texts", answer.status_code)
 
 
-async def test_only_what_is_written_to_somebody_alone_is_read_and_only_by_its_connector(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_only_private_drafts_are_read_and_only_by_their_connector(database_url: str, tmp_path: Path) -> None:
     pen = Pen()
     async with a_server(database_url, tmp_path, Writing(pen.play)) as server:
         mine = await server.token_for(BOT)
@@ -100,7 +98,7 @@ async def texts(server: Opened, headers: Any, wanted: list[str]) -> bool:
     return [one["text"] for one in await read(server, headers)] == wanted
 
 
-async def test_in_telegram_an_answer_appears_while_it_is_written_and_is_sent_once(
+async def test_a_telegram_answer_appears_while_it_is_written_and_is_sent_once(
     database_url: str, tmp_path: Path
 ) -> None:
     pen = Pen()

@@ -172,7 +172,7 @@ async def _main(data_dir: Path, user: str, binaries: str) -> None:
 
 
 @copies
-async def test_a_small_server_can_still_be_copied_and_a_large_one_has_its_buffers(place: Path) -> None:
+async def test_a_small_server_can_be_copied_and_a_large_one_has_its_buffers(place: Path) -> None:
     async with embedded_postgres(place / "data", settings=settings_of(size_for(workers=1))) as small:
         assert await ask(small, "show shared_buffers") == "16MB"
         assert await ask(small, "show wal_level") == "replica"

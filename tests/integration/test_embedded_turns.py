@@ -177,7 +177,7 @@ async def test_the_same_request_is_answered_once(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("request_id", ["r1 ", " r1", "r1\n", "r\x001"])
-async def test_a_request_id_with_blanks_around_it_or_control_characters_is_refused(
+async def test_a_request_id_with_outer_blanks_or_control_characters_is_refused(
     database_url: str, request_id: str
 ) -> None:
     async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):

@@ -369,7 +369,7 @@ async def test_a_cancelled_turn_kills_the_whole_family(command: CommandEngine, t
 
 
 @pytest.mark.parametrize("steps", range(8))
-async def test_a_turn_that_is_cancelled_while_its_program_starts_kills_the_whole_family(
+async def test_a_turn_cancelled_while_its_program_starts_kills_the_whole_family(
     command: CommandEngine, tmp_path: Path, steps: int
 ) -> None:
     """The program is faster than we are: it has a child already when the loop has made only so many steps."""

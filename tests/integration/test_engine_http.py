@@ -231,7 +231,7 @@ def a_host_that_takes_no_connection(host: str = "127.0.0.1", port: int = 0) -> I
         yield server.getsockname()[1]
 
 
-async def test_an_effectful_webhook_that_could_not_be_reached_in_time_is_called_again(hook: Hook) -> None:
+async def test_an_effectful_webhook_not_reached_in_time_is_called_again(hook: Hook) -> None:
     record = Record()
     with a_host_that_takes_no_connection() as port:
         away = options_for(hook, effect="effectful", url=f"http://127.0.0.1:{port}/", timeout=1.0)

@@ -69,7 +69,7 @@ async def entries(parts: Lab) -> list[tuple[Any, ...]]:
     return [(row["role"], row["text"]) for row in rows]
 
 
-async def test_what_failed_turns_were_asked_is_one_message_to_the_model_with_the_next(database_url: str) -> None:
+async def test_questions_of_failed_turns_join_the_next_one_in_one_model_message(database_url: str) -> None:
     brain = Brain()
     async with working(database_url, brain) as (parts, llm):
         brain.on = "?"
@@ -117,7 +117,7 @@ async def test_a_reroute_to_the_same_butler_replaces_what_was_asked(database_url
         await assert_balanced(parts)
 
 
-async def test_a_message_that_is_too_long_for_the_model_ends_and_later_ones_are_answered(database_url: str) -> None:
+async def test_a_message_too_long_for_the_model_ends_and_later_ones_are_answered(database_url: str) -> None:
     """Though it stays in the history, and the model refuses whatever it is part of."""
     brain = Brain()
     brain.fails, brain.on = TOO_LONG, "HUGE"
@@ -136,9 +136,7 @@ async def test_a_message_that_is_too_long_for_the_model_ends_and_later_ones_are_
 
 
 @pytest.mark.parametrize("fails", [REFUSED, Reply(fault=Status(500))], ids=["refused", "crashes"])
-async def test_a_message_that_a_model_cannot_take_keeps_none_after_it_from_an_answer(
-    database_url: str, fails: Reply
-) -> None:
+async def test_a_message_that_a_model_cannot_take_does_not_block_later_answers(database_url: str, fails: Reply) -> None:
     """It stays in the history, for people, and whoever asks the model with it fails."""
     brain = Brain()
     brain.fails, brain.on = fails, "poison"
@@ -190,7 +188,7 @@ async def test_a_drain_ends_the_pause_and_the_turn_is_left_to_others_at_once(dat
         assert len(llm.requests) == 1
 
 
-async def test_a_message_that_alone_makes_the_model_fail_becomes_a_dead_letter_that_says_so(database_url: str) -> None:
+async def test_a_message_that_alone_fails_the_model_is_a_dead_letter_saying_so(database_url: str) -> None:
     """It is tried as in an outage until others are answered meanwhile, which do not wait for anything."""
     brain = Brain()
     brain.fails, brain.on = Reply(fault=Status(500)), "poison"

@@ -238,7 +238,7 @@ LATER: Final[dict[str, tuple[Asked, int]]] = {
 }
 
 
-async def test_connectors_are_answered_before_fastapi_is_there_and_all_others_when_it_is(server: Opened) -> None:
+async def test_connectors_are_answered_before_fastapi_is_there_and_others_after(server: Opened) -> None:
     token = await server.token_of(CONNECTOR)
     entrance, api = Entrance(server.switchboard), create_app(server.switchboard)
     both = Both(entrance, api, token)

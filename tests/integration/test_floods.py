@@ -137,7 +137,7 @@ async def _answered_in_order(bodies: Sequence[tuple[bytes, bool]], every: int) -
     connection.connection_lost(None)
 
 
-async def test_a_full_connection_is_not_read_and_when_it_is_lost_nothing_is_left_of_it() -> None:
+async def test_a_full_connection_is_not_read_and_leaves_nothing_when_lost() -> None:
     house, wire = House(), Reading()
     connection = connected(house, wire)
     connection.data_received(request(1, b"", chunked=False) * 2000)
@@ -225,7 +225,7 @@ async def test_strangers_take_turns_and_who_has_sent_more_comes_last() -> None:
     assert begun[len(begun) - 71 :] == [*(n for n in rest if n >= 190), *(n for n in rest if n < 190), 194][-71:]
 
 
-async def test_a_request_that_waits_for_its_turn_is_displaced_by_no_connection_that_asks_for_nothing() -> None:
+async def test_an_idle_connection_displaces_no_request_that_waits_for_its_turn() -> None:
     turns, connections = StrangersTurns(asyncio.get_running_loop(), per_second=1e-3), Connections(8)
     wires = [Wire() for _ in range(100)]
     first, waits = [connected(House(asyncio.Semaphore(9)), wire, turns, connections) for wire in wires[:2]]
@@ -421,7 +421,7 @@ REFUSED: Final = {
 }
 
 
-async def test_of_refused_handshakes_and_frames_few_are_in_the_log_and_none_has_a_traceback(
+async def test_refused_handshakes_and_frames_are_few_log_lines_and_no_traceback(
     server: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     with capture_logs() as logs:

@@ -84,7 +84,7 @@ async def test_not_to_itself_nor_sideways_nor_upwards(database_url: str, name: s
         assert "below care" in letter["reason"]
 
 
-async def test_a_team_where_no_rule_takes_it_makes_it_a_dead_letter_of_who_handed_it_on(database_url: str) -> None:
+async def test_no_rule_in_the_team_makes_a_dead_letter_of_whoever_handed_it_on(database_url: str) -> None:
     async with lab(database_url, TREE, RULES[:2]) as parts:
         await after(parts, handing_on(NIGHT))
         [letter] = await all_dead_letters(parts)

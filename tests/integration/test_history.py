@@ -126,7 +126,7 @@ async def test_other_butlers_conversations_and_people_are_not_heard(database_url
     assert [texts(one) for one in private] == [[], [], [], ["and here?", "re: and here?"]]
 
 
-async def test_in_one_thread_what_was_said_in_private_is_not_read_when_others_read_along(database_url: str) -> None:
+async def test_private_words_in_a_thread_are_not_read_when_others_read_along(database_url: str) -> None:
     """Anybody who holds the token names any thread of `api`; its answers reach the sender alone."""
     api = {"channel": "api", "thread": "t"}
     async with lab(database_url, channels=TRUSTING) as parts:

@@ -107,7 +107,7 @@ async def stored(server: Opened) -> list[Mapping[str, Any]]:
     return found
 
 
-async def test_a_webhook_of_the_reference_library_is_answered_in_the_outbox_of_its_account(server: Opened) -> None:
+async def test_a_standard_webhook_is_answered_in_the_outbox_of_its_account(server: Opened) -> None:
     answer = await post(server, "orders", standard(BODY))
     assert (answer.status_code, answer.json()["status"]) == (200, "accepted")
     request_id = answer.json()["request_id"]
@@ -261,7 +261,7 @@ FORM = "application/x-www-form-urlencoded"
         (b"&".join([b"a=1"] * 1001), FORM, 422, "not a form"),
     ],
 )
-async def test_forms_are_read_and_what_no_mapping_can_read_is_refused_and_not_kept(
+async def test_forms_are_read_and_what_no_mapping_reads_is_refused_and_not_kept(
     server: Opened, body: bytes, kind: str, status: int, text: str | None
 ) -> None:
     sent = Request(body, {"authorization": "Bearer a-long-token", "content-type": kind})
@@ -336,7 +336,7 @@ async def test_slow_strangers_take_no_places_of_those_who_post(server: Opened) -
     assert await slow == 503, "the slowest gives way"
 
 
-async def test_large_bodies_of_strangers_take_no_places_of_those_who_show_a_token(
+async def test_large_bodies_of_strangers_take_no_places_of_those_with_a_token(
     database_url: str, tmp_path: Path, directory: Path
 ) -> None:
     async with open_server(

@@ -37,7 +37,7 @@ async def say(parts: Lab, text: str, sender: str = "ann", **more: str) -> Accept
     return await parts.accept.accept(submission(text, sender=sender, thread=sender, chat_type="private", **more))
 
 
-async def test_after_new_a_model_is_not_told_what_was_said_before_by_whatever_process(database_url: str) -> None:
+async def test_after_new_by_any_process_a_model_is_told_nothing_said_before(database_url: str) -> None:
     async with (
         lab(database_url, [TEAM], RULES) as parts,
         lab(database_url, [TEAM], RULES) as other,
@@ -62,7 +62,7 @@ async def test_after_new_a_model_is_not_told_what_was_said_before_by_whatever_pr
         await assert_balanced(parts)
 
 
-async def test_what_was_asked_before_and_answered_behind_the_command_is_not_told_either(database_url: str) -> None:
+async def test_a_message_from_before_the_command_answered_after_it_is_not_told(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         await say(parts, "secret")
         [item] = await hand.claim()
@@ -98,7 +98,7 @@ async def test_no_summary_spans_the_beginning_of_a_conversation(database_url: st
         await compactor.aclose()
 
 
-async def test_a_summary_that_was_being_written_when_the_conversation_began_anew_is_dropped(database_url: str) -> None:
+async def test_a_summary_in_progress_when_a_conversation_restarts_is_dropped(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         lane = await talk(parts, hand, 20)
 

@@ -47,7 +47,7 @@ def error_of(response: httpx2.Response) -> tuple[int, str]:
 # In ------------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_is_stored_before_it_is_acknowledged_and_its_bytes_are_kept_exactly(server: Opened) -> None:
+async def test_a_message_is_stored_byte_for_byte_before_it_is_acknowledged(server: Opened) -> None:
     raw = (json.dumps(envelope_json("hé  llo", channel="telegram"), ensure_ascii=False) + " \n").encode()
     accepted = await server.http.post("/v1/ingest", content=raw, headers={"content-type": "application/json"})
     assert accepted.status_code == 202
@@ -158,9 +158,7 @@ async def test_what_is_not_an_envelope_is_refused_in_one_shape(
 
 
 @pytest.mark.parametrize("path", ["/v1/ingest", "/v1/ingest/batch", "/v1/rules", "/v1/outbox/next", "/v1/tokens"])
-async def test_a_body_that_is_no_json_and_a_field_that_is_missing_are_told_alike_everywhere(
-    server: Opened, path: str
-) -> None:
+async def test_invalid_json_and_a_missing_field_are_told_alike_everywhere(server: Opened, path: str) -> None:
     headers = {"content-type": "application/json"}
     cases = {
         b"": (400, "invalid_json"),
@@ -251,7 +249,7 @@ async def test_a_sender_over_its_rate_is_told_when_to_come_again(database_url: s
         assert 0 < int(answer.headers["retry-after"]) <= 60
 
 
-async def test_health_tells_when_nothing_is_accepted_because_the_clocks_are_far_apart(
+async def test_health_tells_when_clocks_too_far_apart_stop_all_acceptance(
     server: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = DatabaseClock(lambda: datetime.now(UTC) - timedelta(seconds=40))
@@ -516,7 +514,7 @@ def _beat(endpoint: str, state: str) -> dict[str, object]:
     return {"channel": "telegram", "endpoint": endpoint, "instance_id": "1", "state": state}
 
 
-async def test_connectors_are_counted_by_state_and_doctor_names_those_that_are_missed(answering: Opened) -> None:
+async def test_connectors_are_counted_by_state_and_doctor_names_the_missed_ones(answering: Opened) -> None:
     database = answering.lab.database
     for endpoint, state in (("well", "healthy"), ("ill", "degraded"), ("late", "healthy"), ("gone", "healthy")):
         await answering.http.post("/v1/connectors/heartbeat", json=_beat(endpoint, state))
@@ -561,7 +559,7 @@ async def test_the_documentation_needs_no_internet(server: Opened) -> None:
     assert published["$id"] == "/schemas/ingest.v1.json"
 
 
-async def test_a_slash_after_the_documentation_leads_there_and_opens_nothing_else(server: Opened) -> None:
+async def test_a_slash_after_docs_redirects_there_and_opens_nothing_else(server: Opened) -> None:
     stranger = {"authorization": ""}
     led = await server.http.get("/docs/?token=x", headers=stranger)
     assert (led.status_code, led.headers["location"], led.content) == (308, "/docs", b"")
@@ -588,7 +586,7 @@ async def test_pages_are_public_made_once_and_may_run_nothing_of_others(server: 
             assert "connect-src 'self'" in policy
 
 
-async def test_the_documentation_can_try_every_call_with_a_token_that_is_not_kept(server: Opened) -> None:
+async def test_the_documentation_can_try_every_call_and_keeps_no_token(server: Opened) -> None:
     page = (await server.http.get("/docs", headers={"authorization": ""})).text
     paths = (await server.http.get("/openapi.json")).json()["paths"]
     calls = {(method.upper(), path) for path, methods in paths.items() for method in methods}

@@ -109,7 +109,7 @@ async def test_whatever_a_step_gave_it_gives_again(database_url: str, value: obj
         assert calls == 1
 
 
-async def test_what_the_engine_is_given_the_first_time_is_what_it_is_given_on_resume(database_url: str) -> None:
+async def test_the_engine_gets_the_same_on_resume_as_the_first_time(database_url: str) -> None:
     async def act(key: UUID) -> object:
         return {"id": key, "pair": (1, 2), 3: float("nan")}
 
@@ -197,7 +197,7 @@ async def test_keys_differ_between_steps_items_and_lanes(database_url: str) -> N
         assert len(keys) == 12
 
 
-async def test_steps_are_known_by_their_paths_whatever_order_they_are_asked_for_in(database_url: str) -> None:
+async def test_steps_are_known_by_path_whatever_order_they_are_asked_for_in(database_url: str) -> None:
     world = World()
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         item, journal = await begin(parts, hand)
@@ -208,7 +208,7 @@ async def test_steps_are_known_by_their_paths_whatever_order_they_are_asked_for_
         assert len(world.effects) == 4
 
 
-async def test_a_path_that_is_asked_for_twice_in_one_attempt_is_a_defect_and_has_no_effect(database_url: str) -> None:
+async def test_a_path_asked_for_twice_in_one_attempt_is_a_defect_without_effect(database_url: str) -> None:
     world = World()
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         _, journal = await begin(parts, hand)
@@ -236,7 +236,7 @@ async def test_steps_run_side_by_side_and_each_is_replayed(database_url: str) ->
         assert (reverse[::-1], len(world.effects)) == (first, 8)
 
 
-async def test_nothing_waits_for_a_step_that_may_be_repeated_and_none_is_recorded_before_what_ended_earlier(
+async def test_repeatable_steps_wait_for_nothing_and_are_recorded_in_order(
     database_url: str,
 ) -> None:
     world = World()
@@ -253,7 +253,7 @@ async def test_nothing_waits_for_a_step_that_may_be_repeated_and_none_is_recorde
         assert [row["path"] for row in order] == ["s0", "s1", "s2", "pay"]
 
 
-async def test_the_end_of_an_effect_whose_task_was_cancelled_meanwhile_is_waited_for(database_url: str) -> None:
+async def test_the_end_of_an_effect_is_awaited_though_its_task_was_cancelled(database_url: str) -> None:
     world = World()
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         item, journal = await begin(parts, hand)
@@ -313,7 +313,7 @@ async def test_a_step_that_failed_is_replayed_as_a_failure_and_costs_are_kept(da
         ]
 
 
-async def test_reserved_tokens_are_on_record_before_a_step_begins_and_stay_spent_if_its_end_is_not(
+async def test_tokens_are_reserved_first_and_stay_spent_if_the_end_is_unrecorded(
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
@@ -385,7 +385,7 @@ async def test_a_step_shows_that_its_worker_lives(database_url: str) -> None:
         assert await parts.count("select count(*) from process where beat > clock_timestamp() - interval '5 s'") == 1
 
 
-async def test_an_unknown_outcome_ends_as_a_dead_letter_and_the_step_is_not_run_again(database_url: str) -> None:
+async def test_an_unknown_outcome_ends_as_a_dead_letter_without_a_second_run(database_url: str) -> None:
     world = World()
     world.dies_after_effect = True
 

@@ -278,7 +278,7 @@ async def test_a_claim_shares_its_places_among_endpoints(database_url: str) -> N
         assert sorted(shares.values()) == [1, 1, 2]
 
 
-async def test_a_share_is_that_of_the_sender_whose_message_made_the_conversation_ready(database_url: str) -> None:
+async def test_a_share_belongs_to_the_sender_who_made_the_conversation_ready(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         flows = {}
         for sender in ("anna", "ben"):
@@ -396,7 +396,7 @@ async def test_a_step_never_waits_for_changes_of_the_worker_registry(database_ur
 # Rescue and release -----------------------------------------------------------------------------------------------
 
 
-async def test_a_dead_workers_lock_gives_its_lanes_away_at_once_and_the_attempt_counts(database_url: str) -> None:
+async def test_a_dead_workers_lock_frees_its_lanes_at_once_and_counts_an_attempt(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database, ttl=3600) as dead, a_hand(parts.database) as alive:
         await fill(parts, 3)
         assert len(await dead.claim(0, 0, 9, 0)) == 3
@@ -420,7 +420,7 @@ async def test_a_worker_without_a_lock_is_never_swept_by_lock_only_by_its_ttl(da
         assert await rescue(parts.database) == 0
 
 
-async def test_a_worker_that_holds_its_lock_but_does_not_beat_is_swept_by_its_ttl(database_url: str) -> None:
+async def test_a_worker_that_holds_its_lock_without_a_beat_is_swept_by_its_ttl(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         await fill(parts, 1)
         await hand.claim()
@@ -439,7 +439,7 @@ async def test_a_worker_that_leaves_gives_its_attempts_back(database_url: str) -
         assert sorted(i.attempts for i in await second.claim(0, 0, 2, 0)) == [1, 2]
 
 
-async def test_a_released_turn_goes_on_from_its_journal_although_its_attempt_is_the_first_again(
+async def test_a_released_turn_resumes_from_its_journal_at_its_first_attempt(
     database_url: str,
 ) -> None:
     ran = Counter[str]()
@@ -523,7 +523,7 @@ async def test_a_retry_waits_for_its_time(database_url: str) -> None:
         assert (again.seq, again.attempts) == (1, 2)
 
 
-async def test_attempts_used_up_end_in_a_dead_letter_with_the_whole_message_and_the_lane_goes_on(
+async def test_spent_attempts_leave_the_whole_message_dead_and_the_lane_goes_on(
     database_url: str,
 ) -> None:
     async def play(turn: Turn, _: Journal) -> TurnResult:
@@ -575,7 +575,7 @@ async def test_a_message_that_kills_its_workers_is_poison_in_the_end(database_ur
         await assert_balanced(parts)
 
 
-async def test_a_lane_can_be_told_to_stand_still_after_a_dead_letter_until_somebody_resumes_it(
+async def test_a_lane_can_pause_after_a_dead_letter_until_somebody_resumes_it(
     database_url: str,
 ) -> None:
     async def play(turn: Turn, _: Journal) -> TurnResult:
@@ -689,7 +689,7 @@ async def test_a_lane_of_a_kind_that_this_worker_does_not_know_is_left_to_others
         await assert_balanced(parts)
 
 
-async def test_an_item_whose_message_cannot_be_read_ends_as_poison_and_the_lane_goes_on(
+async def test_an_unreadable_message_ends_as_poison_and_the_lane_goes_on(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchboard.lanes.worker._PAUSE_AFTER_DEFECT", 0.02)
@@ -722,7 +722,7 @@ async def test_no_item_is_ever_given_the_message_of_another(database_url: str) -
 # Maintenance --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_task_is_done_by_exactly_one_of_two_workers_and_again_after_its_interval(database_url: str) -> None:
+async def test_a_task_is_done_by_one_of_two_workers_and_again_after_its_interval(database_url: str) -> None:
     done = Counter[str]()
 
     def tasks(every: float) -> tuple[MaintenanceTask, ...]:
@@ -743,7 +743,7 @@ async def test_a_task_is_done_by_exactly_one_of_two_workers_and_again_after_its_
         assert done["all"] == 2
 
 
-async def test_a_task_about_the_machine_is_done_by_every_worker_whatever_becomes_of_it(database_url: str) -> None:
+async def test_a_task_about_the_machine_is_done_by_every_worker_even_if_it_fails(database_url: str) -> None:
     done = Counter[int]()
 
     def tasks(worker: int) -> tuple[MaintenanceTask, ...]:

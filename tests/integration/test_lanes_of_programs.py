@@ -42,9 +42,7 @@ async def ask(parts: Lab, program: int | None) -> None:
 
 
 @pytest.mark.parametrize("left", ["by a program that is gone", "to the workers"])
-async def test_a_lane_that_comes_to_a_program_is_left_to_it_however_long_it_has_been_ready(
-    database_url: str, left: str
-) -> None:
+async def test_a_lane_that_comes_to_a_program_stays_with_it_however_long_ready(database_url: str, left: str) -> None:
     async with lab(database_url, [TEAM], []) as parts:
         first, own, other = [await a_program(parts) for _ in range(3)]
         await ask(parts, first if left == "by a program that is gone" else None)

@@ -76,7 +76,7 @@ async def test_no_two_events_have_one_key_however_their_names_are_cut(database_u
         assert (first.duplicate, second.duplicate) == (False, False)
 
 
-async def test_under_another_database_nothing_is_stored_by_the_keys_of_the_one_before(database_url: str) -> None:
+async def test_another_database_stores_nothing_by_the_keys_of_the_one_before(database_url: str) -> None:
     """It was restored, or created again, while a server and a worker ran: the secret is another one."""
     one = submission("x", key="k")
     async with lab(database_url) as parts, at_work(parts.worker()):
@@ -116,7 +116,7 @@ async def test_an_event_is_one_message_of_its_endpoint_whatever_its_thread(datab
         assert not elsewhere.duplicate
 
 
-async def test_a_duplicate_writes_too_so_that_its_answer_waits_for_a_synchronous_standby(database_url: str) -> None:
+async def test_a_duplicate_writes_so_its_answer_waits_for_a_synchronous_standby(database_url: str) -> None:
     async with lab(database_url) as parts:
         await parts.accept.accept(submission("x", key="k"))
         assert not await locked(parts)

@@ -52,7 +52,7 @@ async def test_automatic_mail_gets_a_turn_and_no_reply(
         await assert_balanced(server.lab)
 
 
-async def test_a_person_gets_a_reply_and_so_does_a_machine_where_butler_or_rule_allow_it(
+async def test_a_person_gets_a_reply_and_a_machine_if_butler_or_rule_allow_it(
     database_url: str, tmp_path: Path
 ) -> None:
     async with open_server(database_url, tmp_path, tree=TREE, worker=True) as server:

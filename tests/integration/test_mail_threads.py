@@ -186,7 +186,7 @@ async def test_of_two_who_name_a_thread_at_once_one_is_the_first(database_url: s
             assert one != other
 
 
-async def test_a_reply_that_names_only_our_mail_joins_its_thread_if_it_is_by_someone_there(
+async def test_a_reply_naming_only_our_mail_joins_its_thread_if_by_someone_there(
     database_url: str,
 ) -> None:
     """Eve was forwarded our mail to Ann, and later got one of ours herself, in a conversation of her own."""
@@ -223,7 +223,7 @@ async def test_a_reply_that_names_only_our_mail_joins_its_thread_if_it_is_by_som
         assert fay not in eve
 
 
-async def test_a_part_of_a_reply_is_ours_too_and_only_in_the_account_that_sent_it(database_url: str) -> None:
+async def test_a_part_of_a_reply_is_ours_too_only_in_the_account_that_sent_it(database_url: str) -> None:
     async with lab(database_url) as parts, at_work(parts.worker()):
         [home] = await conversations(parts, [taken(mail("ann@x.example", "hello", "m1"))])
         [one] = await parts.replies.pull(PullRequest("email", HOUSE, wait_s=20))

@@ -74,7 +74,7 @@ async def failure_of(server: McpServer, name: str, /, **arguments: object) -> st
 # What servers do to us ----------------------------------------------------------------------------------------------
 
 
-async def test_what_a_server_does_wrong_ends_its_call_and_the_next_one_finds_it_well(
+async def test_a_fault_of_a_server_ends_its_call_and_the_next_one_finds_it_well(
     rogue: Rogue, database: Database
 ) -> None:
     open_before = len([*OPEN.iterdir()])
@@ -99,7 +99,7 @@ async def test_an_answer_of_another_form_is_quoted_as_data(rogue: Rogue, databas
     assert "<" not in quoted
 
 
-async def test_a_call_without_an_answer_ends_and_the_server_only_if_it_answers_nothing(
+async def test_an_unanswered_call_ends_and_its_server_only_if_it_answers_nothing(
     rogue: Rogue, database: Database
 ) -> None:
     async with a_server(rogue.spec(timeout=0.2), database) as server:
@@ -199,7 +199,7 @@ async def test_a_server_gets_nothing_of_ours(
     assert has.keys() <= {"PATH", "HOME", "LANG", "LC_CTYPE", "TZ", "GIVEN", "TOKEN"}
 
 
-async def test_a_server_that_cannot_be_started_is_left_alone_for_a_while_and_its_secrets_are_told_to_nobody(
+async def test_a_server_that_cannot_start_is_left_alone_and_its_secrets_untold(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GIVEN", "canary-secret")
@@ -214,7 +214,7 @@ async def test_a_server_that_cannot_be_started_is_left_alone_for_a_while_and_its
     await server.aclose()
 
 
-async def test_a_server_that_starts_and_does_not_list_its_tools_is_left_alone_longer_each_time(
+async def test_a_server_that_lists_no_tools_is_left_alone_longer_each_time(
     rogue: Rogue, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     skipped = 0.0
@@ -338,9 +338,7 @@ async def test_a_new_tool_waits_and_one_that_is_gone_is_not_offered(rogue: Rogue
         assert {*await pinned(database)} == {"one", "two"}
 
 
-async def test_a_running_server_that_says_that_its_tools_have_changed_is_asked_again(
-    rogue: Rogue, database: Database
-) -> None:
+async def test_a_running_server_that_reports_changed_tools_is_asked_again(rogue: Rogue, database: Database) -> None:
     async with a_server(rogue.spec(), database) as server:
         echo = (await pinned(database))["echo"]
         await called(server, "change", tools=[a_tool("echo", "something else"), a_tool("change")])

@@ -168,7 +168,7 @@ async def test_of_two_tools_of_one_name_neither_can_be_used(database: Database, 
         ('rogue__large with {"megabytes": 50}', 60, "the server sent a message of more than 8388608 bytes"),
     ],
 )
-async def test_a_server_that_hangs_or_answers_with_50_mb_fails_its_call_and_no_turn(
+async def test_a_server_that_hangs_or_sends_50_mb_fails_its_call_but_no_turn(
     database: Database, tmp_path: Path, call: str, timeout: float, why: str
 ) -> None:
     rogue = a_rogue(tmp_path, "silent", "freeze", "large", "echo")
@@ -239,7 +239,7 @@ async def test_the_schemas_of_a_turn_have_12_kb(database: Database, tmp_path: Pa
     assert sum(len(json.dumps(tool["function"])) for tool in offered) < MOST_SCHEMAS + 500
 
 
-async def test_a_tool_that_changes_after_approval_is_not_called_and_not_offered_again(
+async def test_a_tool_changed_after_approval_is_neither_called_nor_offered_again(
     database: Database, tmp_path: Path
 ) -> None:
     rogue = a_rogue(tmp_path, a_tool("look", "looks"), "echo")

@@ -135,7 +135,7 @@ def found(given: str) -> list[str]:
     return [secret for secret in SECRETS if secret in given]
 
 
-async def test_no_attempt_to_read_what_another_said_or_was_learned_from_them_succeeds(database_url: str) -> None:
+async def test_nobody_reads_what_another_said_or_what_was_learned_from_them(database_url: str) -> None:
     tried = 0
     async with stage(database_url) as on:
         for n in range(21):

@@ -193,7 +193,7 @@ async def test_without_any_one_clause_the_wall_of_histories_is_another(database_
         await database.run(sql)
 
 
-async def test_a_statement_that_does_not_go_through_the_wall_finds_and_changes_nothing(database_url: str) -> None:
+async def test_a_statement_that_bypasses_the_wall_finds_and_changes_nothing(database_url: str) -> None:
     async with served(database_url) as database:
         await learn(database)
         assert await database.value("select count(*) from fact") == 0
@@ -208,7 +208,7 @@ async def test_a_statement_that_does_not_go_through_the_wall_finds_and_changes_n
         assert await database.value("select count(*) from fact") == 0
 
 
-def test_no_statement_names_the_table_of_facts_but_the_functions_that_open_it() -> None:
+def test_only_the_functions_that_open_the_table_of_facts_name_it() -> None:
     """Who connects as a superuser is bound by no row security; our statements are bound by this."""
     named = re.compile(r"\b(?:from|join|into|update|only)\s+(?:switchboard\.)?fact\b")
     for folder in ("queries", "functions"):
@@ -230,7 +230,7 @@ async def test_only_its_author_or_an_operator_shares_a_fact(database_url: str) -
         assert "ann private" in await told(database, BOB_ALONE)
 
 
-async def test_what_is_forgotten_is_gone_with_its_copies_and_is_not_learned_again(database_url: str) -> None:
+async def test_what_is_forgotten_goes_with_its_copies_and_is_not_learned_again(database_url: str) -> None:
     async with served(database_url) as database:
         ids = await learn(database)
         lane = LaneKey(await database.value("select lane_key('turn', $1, conversation_key($2))", NOTES, GROUP))
@@ -276,7 +276,7 @@ async def test_a_fact_that_is_said_twice_is_one_with_two_sources(database_url: s
         assert [one.position for one in sources] == [1, 9]
 
 
-async def test_what_was_forgotten_after_a_backup_stays_forgotten_when_it_is_restored(
+async def test_what_was_forgotten_after_a_backup_stays_forgotten_when_restored(
     database_url: str, tmp_path: Path
 ) -> None:
     async with served(database_url) as database:

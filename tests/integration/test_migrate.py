@@ -105,9 +105,7 @@ async def test_a_database_of_a_newer_release_is_refused_and_left_alone(database_
         await database.close()
 
 
-async def test_the_time_of_a_migration_is_its_own_and_not_that_of_other_statements(
-    database_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_migration_has_a_time_limit_of_its_own(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shown the other way round, so that no machine is too slow for it: what has a day is given a moment."""
     slow = (replace(PRESENT[0], sql="select pg_sleep(600)"),)
     monkeypatch.setattr("switchboard.store.migrate.migrations", lambda: slow)
@@ -129,7 +127,7 @@ async def test_the_time_of_a_migration_is_its_own_and_not_that_of_other_statemen
         await other.close()
 
 
-async def test_a_server_in_the_middle_of_a_batch_and_the_migration_do_not_block_each_other(migrated: Database) -> None:
+async def test_a_server_amid_a_batch_and_the_migration_do_not_block_each_other(migrated: Database) -> None:
     """accept_messages reads routing first, and writes message_inbox and decision after it."""
 
     async def is_stuck() -> bool:
@@ -143,7 +141,7 @@ async def test_a_server_in_the_middle_of_a_batch_and_the_migration_do_not_block_
     assert await migrating == (NEXT,)
 
 
-async def test_a_migration_does_not_block_everybody_for_a_table_that_somebody_holds(
+async def test_a_migration_does_not_block_everybody_for_a_table_that_is_held(
     migrated: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchboard.store.migrate._LOCK_WAIT", "100ms")
@@ -217,7 +215,7 @@ async def test_a_live_server_of_an_older_release_is_not_migrated_under(
     assert await migrate(migrated) == (NEXT,)
 
 
-async def test_a_process_of_an_older_release_that_died_is_waited_for_until_its_ttl(
+async def test_a_dead_process_of_an_older_release_is_waited_for_until_its_ttl(
     migrated: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchboard.store.migrate.__version__", "99.0.0")
@@ -256,7 +254,7 @@ async def test_functions_are_replaced_when_they_differ_and_only_then(
     assert await migrated.value("select answer()") == 44, "the same functions are not applied again"
 
 
-async def test_an_older_release_that_starts_again_leaves_the_functions_of_a_newer_one(
+async def test_a_restarted_older_release_leaves_the_functions_of_a_newer_one(
     migrated: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchboard.store.migrate.__version__", "0.10.0")
@@ -312,7 +310,7 @@ async def test_what_older_releases_kept_is_read_as_if_it_came_today(
         await database.close()
 
 
-async def test_the_function_that_gives_slots_is_replaced_although_it_returns_more(
+async def test_the_function_that_gives_slots_is_replaced_though_it_returns_more(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = await Database.connect(database_url)
@@ -363,7 +361,7 @@ async def test_a_code_that_an_older_release_made_lets_in_and_makes_no_owner(
         await database.close()
 
 
-async def test_replies_that_older_releases_kept_for_connectors_of_programs_are_returned(
+async def test_replies_older_releases_kept_for_embedded_connectors_are_returned(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = await Database.connect(database_url)

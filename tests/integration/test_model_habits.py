@@ -98,7 +98,7 @@ async def test_what_the_settings_say_is_not_advised_and_what_they_say_wrongly_is
     assert found.remedy.startswith("set schemas = true in"), "once without thinking proves nothing"
 
 
-async def test_a_short_answer_is_no_sign_of_thinking_where_no_longer_one_is_allowed() -> None:
+async def test_an_answer_cut_by_its_limit_is_no_sign_of_thinking() -> None:
     found, _ = await tried(caller(Reply("Well, " * 90, finish="length")), **LOCAL, max_tokens=100)
     assert (found.ok, found.thinks) == (True, False)
 

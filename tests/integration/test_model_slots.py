@@ -78,7 +78,7 @@ async def leases(database: Database) -> int:
     return int(await database.value("select count(*) from model_lease"))
 
 
-async def test_a_model_runs_one_session_for_two_processes_and_a_killed_one_gives_its_slot_back(
+async def test_a_model_runs_one_session_for_two_processes_and_a_kill_frees_it(
     database: Database, database_url: str
 ) -> None:
     async with ScriptedLlm(brain) as llm, models(database, database_url, llm) as ours:
@@ -98,7 +98,7 @@ async def test_a_model_runs_one_session_for_two_processes_and_a_killed_one_gives
     assert await leases(database) == 0
 
 
-async def test_a_pause_that_the_provider_asks_one_process_for_holds_for_the_others(
+async def test_a_pause_the_provider_asks_of_one_process_holds_for_the_others(
     database: Database, database_url: str
 ) -> None:
     down = Script(otherwise=Reply(fault=Status(429, retry_after=30)))
@@ -358,7 +358,7 @@ async def test_models_of_one_local_server_share_its_slots(database: Database, da
     assert llm.most_at_once == 1
 
 
-async def test_a_slot_that_is_given_back_is_free_for_the_next_request_of_the_same_process(database: Database) -> None:
+async def test_a_returned_slot_is_free_for_the_next_request_of_its_process(database: Database) -> None:
     slots = StoredSlots(database, 60)
     for _ in range(20):
         lease = await slots.take(slot("a", 1))

@@ -171,7 +171,7 @@ async def or_failure(asked: Awaitable[Said]) -> Said | ModelFailure:
 
 
 @every_spec
-async def test_what_breaks_off_at_any_byte_before_its_end_is_a_failure_and_never_an_answer(spec: ModelSpec) -> None:
+async def test_a_stream_cut_at_any_byte_is_a_failure_and_never_an_answer(spec: ModelSpec) -> None:
     reply = Reply("It is.", (Call("weather", {"at": "a"}),), "Hm.")
     question = replace(QUESTION, tools=())
     whole = Provider(spec, reply)

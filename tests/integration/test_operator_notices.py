@@ -87,9 +87,7 @@ async def test_one_a_minute_of_each_kind_and_the_rest_is_a_number_in_the_next(ho
 
 
 @pytest.mark.parametrize("receipt", [UNCERTAIN, BLOCKED], ids=["uncertain", "blocked"])
-async def test_a_notice_that_is_not_sent_is_told_at_the_next_address_and_at_last_in_the_log(
-    house: Lab, receipt: Receipt
-) -> None:
+async def test_an_unsent_notice_goes_to_the_next_address_and_finally_to_the_log(house: Lab, receipt: Receipt) -> None:
     told = operators(house, FIRST, SECOND)
     await write(house, "7")
     chats = list[object]()
@@ -109,7 +107,7 @@ async def test_a_notice_that_is_not_sent_is_told_at_the_next_address_and_at_last
     await assert_balanced(house)
 
 
-async def test_a_failed_account_is_told_through_another_one_and_again_when_it_fails_again(house: Lab) -> None:
+async def test_each_failure_of_an_account_is_told_through_another_one(house: Lab) -> None:
     other = "telegram/bot:other"
     beat = Heartbeat("telegram", "bot:house", "one", None, "failed", "a secret", {})
     third = Contact("telegram", "bot:other", "person", "43")

@@ -93,7 +93,7 @@ create trigger hold before update on lane for each row when (old.delayed and not
 """A process that finds that the time of a reply has come waits until the lock is free."""
 
 
-async def test_a_reply_that_is_committed_while_others_are_looked_for_has_all_that_belongs_to_it(
+async def test_a_reply_committed_during_a_lookup_comes_with_all_its_parts(
     database_url: str,
 ) -> None:
     address = {"chat": 7}
@@ -168,7 +168,7 @@ async def test_another_endpoints_connector_sees_nothing(database_url: str) -> No
         assert len(await parts.replies.pull(PULL)) == 1
 
 
-async def test_a_retryable_failure_is_tried_again_after_its_delay_and_nothing_overtakes_it(database_url: str) -> None:
+async def test_a_retryable_failure_is_retried_after_its_delay_and_not_overtaken(database_url: str) -> None:
     async with lab(database_url) as parts:
         await answered(parts, "1", "2")
         [reply] = await parts.replies.pull(PULL)
@@ -225,7 +225,7 @@ async def test_a_lease_that_runs_out_is_honestly_uncertain(database_url: str) ->
         await assert_balanced(parts)
 
 
-async def test_a_lease_that_runs_out_is_offered_again_where_the_platform_takes_an_idempotency_key(
+async def test_an_expired_lease_is_offered_again_if_the_platform_takes_a_key(
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts:
@@ -327,7 +327,7 @@ async def test_ten_operators_that_send_again_at_once_send_once(database_url: str
         await assert_balanced(parts)
 
 
-async def test_replies_that_are_read_at_the_door_are_sent_as_soon_as_they_are_written(database_url: str) -> None:
+async def test_replies_read_at_the_door_count_as_sent_once_written(database_url: str) -> None:
     async with lab(database_url) as parts:
         await answered(parts, "1", "2", channel="api")
         rows = await replies_of(parts)
@@ -409,7 +409,7 @@ async def test_replies_with_a_callback_are_posted_in_order_by_the_workers(databa
         await assert_balanced(parts)
 
 
-async def test_a_callback_that_fails_or_breaks_its_promise_is_tried_again_until_the_attempts_are_used_up(
+async def test_a_failing_or_false_callback_is_retried_until_attempts_run_out(
     database_url: str,
 ) -> None:
     platform = Platform([Receipt("retryable", error="503"), *(ValueError("\x00 defect") for _ in range(MAX_SENDS))])
@@ -435,7 +435,7 @@ async def test_a_callback_that_fails_or_breaks_its_promise_is_tried_again_until_
 
 
 @pytest.mark.slow
-async def test_a_callback_that_kills_every_worker_that_tries_is_not_tried_for_ever(database_url: str) -> None:
+async def test_a_callback_that_kills_every_worker_is_not_tried_forever(database_url: str) -> None:
     platform = Platform()
     async with lab(database_url) as parts:
         await parts.accept.accept(submission("1", channel="api"))
@@ -511,7 +511,7 @@ def states(reply: LeasedRow) -> list[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("in_flight", [True, False], ids=["during a part", "between two parts"])
-async def test_after_a_crash_in_the_middle_only_the_part_that_was_begun_is_uncertain(
+async def test_after_a_crash_midway_only_the_part_that_was_begun_is_uncertain(
     database_url: str, in_flight: bool
 ) -> None:
     async with lab(database_url) as parts:

@@ -83,7 +83,7 @@ async def test_a_reply_to_any_part_goes_to_the_butler_that_wrote_it(parts: Lab) 
         assert await say(parts, update(n, 8, replied_to=part)) == "System1/first"
 
 
-async def test_a_connector_pins_messages_only_to_butlers_that_wrote_in_the_conversation(parts: Lab) -> None:
+async def test_a_connector_pins_only_to_butlers_that_wrote_in_the_conversation(parts: Lab) -> None:
     def pinned(event: str, thread: str, to: str = "System1/first") -> Submission:
         return replace(submission("hello", thread=thread, pinned=to, event=event), by_operator=False)
 

@@ -56,7 +56,7 @@ STAGE: Final[Mapping[str, Held | str]] = {
     "Routing prompt construction": (stage.test_the_prompt_holds_all_that_it_should,),
     "Route tool call parsing": (stage.test_what_a_session_says_is_parsed,),
     "Routing result": (
-        stage.test_an_error_of_classification_and_one_of_routing_have_fields_of_their_own,
+        stage.test_errors_of_classification_and_of_routing_have_separate_fields,
         class_.test_partial_success_is_told_as_it_is,
     ),
     "Realtime messaging history": (

@@ -44,7 +44,7 @@ PAGES = plan(
 )
 
 
-async def test_a_page_that_is_gone_is_named_though_every_model_says_that_all_is_done() -> None:
+async def test_a_missing_page_is_named_though_every_model_says_all_is_done() -> None:
     def script(request: Request) -> Reply:
         lead = "one or two sentences" in request.system
         return Reply(text="All done, I have read both pages!" if lead else "Both pages say the same.")
@@ -201,7 +201,7 @@ async def test_a_tool_that_is_gone_after_a_crash_fails_by_name(at: int) -> None:
 
 
 @pytest.mark.parametrize("name", "mrs")
-async def test_a_model_that_is_gone_after_a_crash_fails_by_name_or_was_not_needed_any_more(name: str) -> None:
+async def test_a_model_gone_after_a_crash_fails_by_name_unless_no_longer_needed(name: str) -> None:
     def change(_: Record, __: list[Noting], specs: list[ModelSpec], options: dict[str, Any]) -> None:
         specs[:] = [one for one in specs if one.name != name]
         options |= dict.fromkeys(("main", "router", "specialist"), specs[0].name)

@@ -104,7 +104,7 @@ def assert_timed(found: Any) -> None:
 STARTS = {True: "began_at", False: "started_at"}
 
 
-async def test_a_plan_that_waits_goes_on_when_it_is_approved_and_is_shown_at_every_time(house: House) -> None:
+async def test_a_waiting_plan_resumes_when_approved_and_is_shown_throughout(house: House) -> None:
     found = await house.plan()
     assert (found["state"], found["action"], found["source"], found["ended_at"]) == (
         "waiting",
@@ -162,9 +162,7 @@ async def test_the_commands_show_a_plan_and_end_it(
     assert attempts[-1]["stop_reason"] == "aborted"
 
 
-async def test_a_specialist_that_waits_for_the_approval_of_a_call_is_shown_to_wait(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_a_specialist_whose_call_awaits_approval_is_shown_as_waiting(database_url: str, tmp_path: Path) -> None:
     team = Team(ROOT, None, members=(butler("clerk", "trio", owners=["api:ann"], approve=["send"]),))
     steps = plan(writes("s1", action="specialist_with_tools"), tool("s10", "look", text="a"))
     async with (
@@ -225,7 +223,7 @@ async def test_a_plan_that_runs_ends_though_its_worker_is_not_told(database_url:
 @pytest.mark.parametrize(
     ("path", "why"), [("plan:route", "its format is 99"), ("plan:start", "missing required field")]
 )
-async def test_a_plan_of_another_release_hides_no_others_and_is_said_to_be_unreadable(
+async def test_a_plan_of_another_release_is_called_unreadable_and_hides_no_other(
     house: House, path: str, why: str
 ) -> None:
     odd = {"format": 99, "action": "dream"} if path == "plan:route" else {}

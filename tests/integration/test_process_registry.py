@@ -71,7 +71,7 @@ async def test_a_worker_tells_the_kinds_of_lanes_that_it_knows(database_url: str
         assert await list_processes(parts.database) == []
 
 
-async def test_a_server_whose_beat_is_old_is_removed_and_one_that_was_removed_comes_back(database_url: str) -> None:
+async def test_a_server_with_an_old_beat_is_removed_and_can_come_back(database_url: str) -> None:
     async with lab(database_url) as parts:
         database = parts.database
         async with in_background(lambda: stay_registered(database, every=0.01)):

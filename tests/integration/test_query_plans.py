@@ -509,7 +509,7 @@ async def test_a_page_of_replies_is_read_by_index(watched: Watched, state: Outbo
             assert "outbox" not in await watched.scanned(ask)
 
 
-async def test_whatever_is_shown_of_one_message_or_of_the_newest_is_read_by_index(watched: Watched) -> None:
+async def test_one_message_and_the_newest_are_always_read_by_index(watched: Watched) -> None:
     request_id = await watched.a_request()
     database = watched.database
     shown: list[Callable[[], Awaitable[Any]]] = [

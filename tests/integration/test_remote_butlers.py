@@ -246,7 +246,7 @@ async def test_where_nobody_is_called(database_url: str, tmp_path: Path, endpoin
         assert (await agent(server))["endpoint"] == PUBLIC_URL
 
 
-async def test_an_operators_endpoint_goes_before_all_others_until_it_is_taken_back(
+async def test_an_operators_endpoint_outranks_all_others_until_it_is_taken_back(
     database_url: str, tmp_path: Path
 ) -> None:
     async with server_with(database_url, tmp_path, far(announces_endpoint=True)) as server:
@@ -269,7 +269,7 @@ async def test_a_member_that_is_switched_off_is_no_remote_butler(database_url: s
         assert (await agent(server))["liveness"] is None
 
 
-async def test_a_heartbeat_under_way_does_not_undo_what_an_operator_sets_meanwhile(database_url: str) -> None:
+async def test_a_heartbeat_does_not_undo_what_an_operator_sets_meanwhile(database_url: str) -> None:
     async with lab(database_url, *tree(far(announces_endpoint=True))) as parts:
         await remote_agents.move(parts.database, FAR, "https://new.example/mcp")
         kept = await remote_agents.beat(
@@ -413,7 +413,7 @@ class Asked:
         return Classified((Route(question.targets[0]),))
 
 
-async def test_a_model_is_told_what_a_butler_announced_and_not_of_one_who_is_away(database_url: str) -> None:
+async def test_a_model_is_told_what_butlers_announced_and_of_none_who_is_away(database_url: str) -> None:
     async with lab(database_url, *tree(far(), butler("here"), classify=True), classifying=True) as parts:
         await remote_agents.beat(
             parts.database, FAR, remote_agents.Announcement("knows the sea", ("tides",)), LivenessPolicy()

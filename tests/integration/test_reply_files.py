@@ -189,7 +189,7 @@ async def test_a_link_to_upload_ends_with_its_turn(server: Opened, files: Stored
     assert (answer.status_code, await server.lab.count("select count(*) from blob")) == (404, 1)
 
 
-async def test_how_many_files_a_butler_may_store_and_that_it_takes_no_room_of_others(
+async def test_a_butlers_stored_files_are_limited_and_take_no_room_of_others(
     server: Opened, files: StoredFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stored_files, "MOST_MADE", 3)

@@ -61,7 +61,7 @@ async def told(parts: Lab) -> int:
     [(UNCERTAIN, "reply_uncertain"), (BRAKED, "reply_braked"), (BLOCKED, "reply_unreachable")],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-async def test_people_are_told_once_and_the_letter_closes_when_the_reply_is_sent_again(
+async def test_people_are_told_once_and_a_resent_reply_closes_the_letter(
     house: House, receipt: Receipt, category: str
 ) -> None:
     parts, service = house
@@ -96,7 +96,7 @@ async def test_people_are_told_once_and_the_letter_closes_when_the_reply_is_sent
 
 
 @pytest.mark.parametrize("because", ["braked", "blocked"])
-async def test_a_conversation_that_gets_no_replies_is_told_once_whatever_waits_there(
+async def test_a_conversation_that_gets_no_replies_is_told_once_whatever_waits(
     house: House, because: SendFailure
 ) -> None:
     parts, service = house
@@ -111,7 +111,7 @@ async def test_a_conversation_that_gets_no_replies_is_told_once_whatever_waits_t
     await assert_balanced(parts)
 
 
-async def test_a_blocked_conversation_is_left_in_peace_until_somebody_writes_there_again(house: House) -> None:
+async def test_a_blocked_conversation_is_left_alone_until_somebody_writes_again(house: House) -> None:
     parts, _ = house
     await worked(parts, "1", "2", "3")
     assert [(await replied(parts, BLOCKED)).unreachable for _ in range(2)] == [False, True]

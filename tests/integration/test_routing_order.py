@@ -38,7 +38,7 @@ async def two_servers(url: str) -> AsyncIterator[tuple[Lab, Lab]]:
         yield stale, knows
 
 
-async def test_a_door_that_has_not_heard_that_a_team_asks_a_model_overtakes_nothing(database_url: str) -> None:
+async def test_a_door_unaware_that_a_team_asks_a_model_overtakes_nothing(database_url: str) -> None:
     async with two_servers(database_url) as (stale, knows):
         assert (await send(knows, "1")).waits
         assert (await send(stale, "2", chat_type="private")).waits
@@ -76,7 +76,7 @@ async def test_a_worker_that_has_not_heard_of_it_asks_the_model_all_the_same(dat
         await assert_balanced(knows)
 
 
-async def test_through_two_servers_one_of_them_stale_every_message_follows_the_one_before(database_url: str) -> None:
+async def test_order_holds_through_two_servers_of_which_one_is_stale(database_url: str) -> None:
     """As long as the first waits: servers take turns, and the stale one's own decision never counts."""
     model = Held()
     async with two_servers(database_url) as (stale, knows):
@@ -95,7 +95,7 @@ async def test_through_two_servers_one_of_them_stale_every_message_follows_the_o
 # Nobody waits for others ----------------------------------------------------------------------------------------------
 
 
-async def test_a_conversation_keeps_its_order_while_a_slow_model_thinks_and_no_other_waits_for_it(
+async def test_a_slow_model_keeps_a_conversation_in_order_and_delays_no_other(
     database_url: str,
 ) -> None:
     """Both conversations need the model. It thinks about the first of one until all of the other has been answered."""
@@ -185,7 +185,7 @@ async def chosen_by(question: Question, refused: str) -> Classified:
     return chosen("a" if (question.text == refused) == (refused == "1") else "b")
 
 
-async def test_a_model_that_asks_for_hours_is_waited_for_as_long_as_a_message_may_wait(database_url: str) -> None:
+async def test_a_model_asking_for_hours_is_awaited_as_long_as_a_message_may_wait(database_url: str) -> None:
     async def play(_: Question) -> Classified:
         raise ClassifierBusy("come again", retry_in=7200.0)
 

@@ -135,7 +135,7 @@ async def test_a_version_of_many_changes_is_made_ready_beside_the_one_in_force(d
     assert book.rules.teams is before.teams, "what took over goes on like the one before"
 
 
-async def test_an_avoided_butler_stays_no_candidate_after_a_version_of_many_changes(
+async def test_an_avoided_butler_stays_no_candidate_after_a_large_rule_change(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one who falls silent while the version is being made ready beside the one in force."""

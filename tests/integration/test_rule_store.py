@@ -249,7 +249,7 @@ async def test_the_rules_of_some_teams_are_read_as_of_one_version(database: Data
     assert await rules.rules_of(database, []) == (2, [])
 
 
-async def test_standing_operating_procedures_are_listed_with_what_they_registered(database: Database) -> None:
+async def test_standing_procedures_are_listed_with_what_they_registered(database: Database) -> None:
     off = replace(a_rule(source="sop:b"), active=False)
     await put(database, *new(a_rule(), a_rule(HOME, source="sop:b"), off, a_rule(source="sop:a")))
     found = [(one.source, one.rules, one.active, sorted(one.teams)) for one in await rules.list_sops(database)]

@@ -128,9 +128,7 @@ async def test_it_is_told_what_was_said_before_in_lines_that_nobody_can_fake(tmp
 
 
 @pytest.mark.parametrize("stop_at", [4, 5, 6, 8])
-async def test_whenever_it_is_interrupted_nothing_is_paid_twice_and_there_is_one_answer(
-    tmp_path: Path, stop_at: int
-) -> None:
+async def test_wherever_it_is_interrupted_it_pays_once_and_answers_once(tmp_path: Path, stop_at: int) -> None:
     """Before the record of each step; the steps of calls stop in the middle of the run."""
     look, pay = Noting("look"), Noting("pay", "effectful")
     record, turn = Record(), a_turn(TRUSTED, "pay it")
@@ -192,9 +190,7 @@ else:
 
 
 @pytest.mark.parametrize("end", ["", "time.sleep(0)\nos._exit(1)\n"])
-async def test_a_call_that_needs_an_approval_parks_the_turn_and_is_made_once_it_is_there(
-    tmp_path: Path, end: str
-) -> None:
+async def test_a_call_that_needs_approval_parks_the_turn_until_it_is_approved(tmp_path: Path, end: str) -> None:
     """Whether the program ends as it is told, or dies."""
     look, pay = Noting("look"), Noting("pay", "effectful")
     record, turn = Record(), a_turn({**MINE, "approve": ["pay"]}, "pay it")
@@ -304,7 +300,7 @@ time.sleep(600)
 """
 
 
-async def test_stopped_it_ends_with_all_that_it_has_started_and_what_it_wrote_is_kept(tmp_path: Path) -> None:
+async def test_stopping_it_ends_all_that_it_started_and_keeps_what_it_wrote(tmp_path: Path) -> None:
     stop = asyncio.Event()
     async with turns_by(tmp_path, IGNORES, [Noting("look")]) as engine:
         deltas: list[Delta] = []

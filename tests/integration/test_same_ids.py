@@ -43,7 +43,7 @@ async def statuses(server: Opened, name: str, *sent: Request) -> list[str]:
     return [answer.json()["status"] for answer in answers]
 
 
-async def test_another_content_under_an_id_is_an_event_with_a_mark_and_the_same_one_is_a_duplicate(
+async def test_new_content_under_an_id_is_marked_and_the_same_is_a_duplicate(
     server: Opened,
 ) -> None:
     sent = [standard(body, "msg_1") for body in (PAID, LOST, PAID, LOST)]

@@ -271,7 +271,7 @@ async def test_a_local_server_ends_an_answer_at_its_limits(more: Body, said: str
     assert (choice["finish_reason"], choice["message"]["content"]) == ("length", said)
 
 
-async def test_a_local_server_answers_one_after_the_other_and_goes_on_when_its_client_has_left() -> None:
+async def test_a_local_server_answers_in_turn_and_goes_on_when_its_client_leaves() -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
     async with (
         ScriptedLlm([Reply(text="1", gate="first"), Reply(text="2")], strict="local") as llm,

@@ -58,7 +58,7 @@ async def test_a_new_installation_has_a_team_that_answers(database: Database) ->
 
 
 @pytest.mark.parametrize("name", ["root", "house"])
-async def test_the_built_in_team_makes_room_for_the_first_files_unless_somebody_changed_it(
+async def test_the_built_in_team_yields_to_the_first_files_unless_it_was_changed(
     database: Database, tmp_path: Path, name: str
 ) -> None:
     files = root(team={"name": name}, systems=[butler("clerk")])
@@ -310,7 +310,7 @@ async def _version(url: str) -> int:
         await database.close()
 
 
-async def test_rules_of_a_file_that_differ_from_those_in_force_are_told_with_the_remedy(
+async def test_rules_of_a_file_unlike_those_in_force_are_told_with_the_remedy(
     database: Database, tmp_path: Path
 ) -> None:
     write_teams(tmp_path, root())

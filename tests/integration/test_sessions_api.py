@@ -201,7 +201,7 @@ async def test_usage_that_nobody_told_is_estimated_and_marked(kind: ApiKind) -> 
 
 @every_kind
 @pytest.mark.parametrize("told", [0, -40, 2**60])
-async def test_an_answer_that_is_said_to_have_no_tokens_or_absurdly_many_is_estimated(kind: ApiKind, told: int) -> None:
+async def test_an_answer_with_a_zero_or_absurd_token_count_is_estimated(kind: ApiKind, told: int) -> None:
     async with session(kind, Reply(calls=(HEALTH,), usage=Told(900, told))) as (one, _):
         usage = (await one.run(request())).usage
     assert (usage.estimated, usage.input_tokens) == (True, 900)

@@ -231,7 +231,7 @@ async def test_what_a_program_is_given(tmp_path: Path, kind: CliKind, monkeypatc
 
 @pytest.mark.usefixtures("scratch")
 @pytest.mark.parametrize("allowed", [(), ("HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")])
-async def test_of_our_proxies_and_certificates_it_gets_what_the_settings_let_through(
+async def test_of_our_proxies_and_certificates_it_gets_what_the_settings_allow(
     tmp_path: Path, allowed: tuple[Passed, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = {"HTTPS_PROXY": "http://proxy.example:3128", "NO_PROXY": "intern.example", "SSL_CERT_FILE": "/etc/ours.pem"}

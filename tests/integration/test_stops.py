@@ -245,7 +245,7 @@ class Asking:
 
 @pytest.mark.parametrize("stoppable", [True, False])
 @pytest.mark.parametrize("parked", [True, False])
-async def test_a_turn_that_waits_for_an_event_ends_at_once_and_one_that_is_about_to_wait_does(
+async def test_a_turn_that_waits_or_is_about_to_wait_for_an_event_ends_at_once(
     database_url: str, stoppable: bool, parked: bool
 ) -> None:
     team = Team(ROOT, None, members=(butler("clerk", "asking"),))
@@ -285,7 +285,7 @@ class Holding:
         return Classified(failed="no idea")
 
 
-async def test_behind_a_message_that_is_being_classified_it_acts_and_costs_no_question(database_url: str) -> None:
+async def test_behind_a_message_being_classified_it_acts_and_asks_no_model(database_url: str) -> None:
     """Everybody is asked about but the catch-all takes it: the second message is behind the first, the command too."""
     model = Holding()
     async with a_site(database_url, classifier=model) as site:

@@ -289,7 +289,7 @@ def posted(where: str) -> Submission:
 
 @pytest.mark.parametrize("open_to", ["group", "channel", "both", "neither"])
 @pytest.mark.parametrize("order", [("channel", "group"), ("group", "channel")])
-async def test_a_post_and_its_copy_are_one_message_where_both_may_write_and_else_that_which_may(
+async def test_a_post_and_its_copy_are_one_message_or_only_the_permitted_one(
     database_url: str, open_to: str, order: tuple[str, str]
 ) -> None:
     async with lab(database_url, policies=PAIR) as parts:
@@ -311,7 +311,7 @@ async def test_a_post_and_its_copy_are_one_message_where_both_may_write_and_else
         assert await parts.count("select sum(held) from contact") == 0
 
 
-async def test_mail_counts_only_for_an_authenticated_sender_and_nobody_is_answered(database_url: str) -> None:
+async def test_mail_counts_only_if_authenticated_and_nobody_is_answered(database_url: str) -> None:
     async with lab(database_url, policies=PAIR) as parts:
         for n in range(200):
             mail = submission("hello", channel="email", endpoint="me@x.org", sender=f"a{n}@x.org", chat_type="private")
@@ -370,7 +370,7 @@ def late(text: str, sender: str, **more: Any) -> Submission:
     return submission(text, sender=sender, chat_type="private", of_control={"ingestion_tier": "held"}, **more)
 
 
-async def test_62_messages_that_came_too_late_make_no_turn_and_one_notice_a_chat_and_a_live_one_overtakes_them(
+async def test_late_messages_make_no_turn_one_notice_a_chat_and_are_overtaken(
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts:
@@ -389,7 +389,7 @@ async def test_62_messages_that_came_too_late_make_no_turn_and_one_notice_a_chat
         await assert_balanced(parts)
 
 
-async def test_what_came_too_late_is_released_in_order_and_the_next_such_message_is_held_again(
+async def test_late_messages_are_released_in_order_and_the_next_is_held_again(
     database_url: str,
 ) -> None:
     async with lab(database_url, policies=PAIR) as parts:
@@ -410,7 +410,7 @@ async def test_what_came_too_late_is_released_in_order_and_the_next_such_message
         await assert_balanced(parts)
 
 
-async def test_strangers_who_are_late_are_strangers_and_late_messages_take_no_places_of_theirs(
+async def test_late_strangers_stay_strangers_and_late_messages_take_no_place(
     database_url: str,
 ) -> None:
     async with lab(database_url, policies=PAIR) as parts:
@@ -467,7 +467,7 @@ async def test_a_code_lets_its_sender_in_once_and_goes_nowhere_itself(database_u
         assert await parts.count("select count(*) from audit where action = 'contact_paired'") == 1
 
 
-async def test_a_code_of_somebody_who_may_write_goes_nowhere_and_stays_for_another(database_url: str) -> None:
+async def test_a_code_from_someone_who_may_write_goes_nowhere_and_stays_valid(database_url: str) -> None:
     async with lab(database_url, policies=PAIR) as parts:
         await parts.accept.accept(private("hello"))
         await decided(parts, "alice", "approved")
@@ -641,7 +641,7 @@ async def test_an_owner_by_code_is_told_and_stays_one_until_they_may_not_write(d
         assert await owners(parts) == set()
 
 
-async def test_a_code_for_an_owner_is_locked_by_wrong_tries_of_those_who_may_write_too(database_url: str) -> None:
+async def test_wrong_tries_of_permitted_writers_also_lock_an_owner_code(database_url: str) -> None:
     async with lab(database_url, policies=PAIR) as parts:
         await keep(parts)
         await parts.accept.accept(private(CODE))
@@ -654,7 +654,7 @@ async def test_a_code_for_an_owner_is_locked_by_wrong_tries_of_those_who_may_wri
 
 
 @pytest.mark.parametrize("revoked", [False, True])
-async def test_owners_change_while_a_butler_is_removed_and_neither_waits_for_the_other(
+async def test_owners_change_as_a_butler_is_removed_and_neither_blocks_the_other(
     database_url: str, revoked: bool
 ) -> None:
     waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"

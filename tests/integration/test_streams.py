@@ -184,9 +184,7 @@ async def test_a_reader_goes_on_where_its_connection_was_lost(database_url: str,
         assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_cursor")
 
 
-async def test_a_reader_that_was_cut_off_between_events_that_belong_together_gets_the_right_text(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_a_reader_cut_off_between_related_events_gets_the_right_text(database_url: str, tmp_path: Path) -> None:
     """It has taken a reset, and goes on before it, when what followed is not there any more."""
     go_on = asyncio.Event()
 
@@ -218,7 +216,7 @@ async def _always() -> bool:
     return True
 
 
-async def test_replies_that_are_stored_in_another_order_than_their_ids_are_all_told_once(
+async def test_replies_stored_out_of_id_order_are_all_told_once(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = (UUID(int=n) for n in range(9, 0, -1))

@@ -124,7 +124,7 @@ async def house(url: str, place: Path, engine: str = "model") -> AsyncIterator[H
 
 
 @pytest.mark.parametrize(("engine", "kind"), [("model", "edit"), ("model", "message"), ("trio", "message")])
-async def test_a_message_that_is_edited_before_its_turn_is_read_once_and_as_edited(
+async def test_a_message_edited_before_its_turn_is_read_once_and_as_edited(
     database_url: str, tmp_path: Path, engine: str, kind: str
 ) -> None:
     """`message`: the edit is to be answered anew."""

@@ -268,7 +268,7 @@ async def test_files_are_fetched_in_pieces_and_large_ones_are_not_asked_for() ->
             await anext(session.fetch(small))
 
 
-async def test_a_poll_that_is_open_and_silent_is_given_up_and_the_account_receives_again(
+async def test_a_silent_poll_is_given_up_and_the_account_receives_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(telegram_api, "ANSWER_S", 1.0)
@@ -305,7 +305,7 @@ async def test_a_comment_and_its_forward_are_one_message_whose_edits_find_it() -
     assert edit["event"]["refers_to"] in map(str, (address["message"], *address["also"]))
 
 
-async def test_a_post_and_its_copy_are_one_message_and_unknown_kinds_are_events_that_are_counted() -> None:
+async def test_a_post_and_its_copy_are_one_message_and_unknown_kinds_are_counted() -> None:
     switchboard = scripted()
     async with BotApi() as api:
         made = MANIFEST.settings.model_validate({"api_url": api.url, "poll_s": 1})

@@ -134,7 +134,7 @@ async def test_an_update_that_came_both_ways_is_one_message(server: Opened, api:
     assert await server.lab.database.value("select count(*) from posted_event") == 0
 
 
-async def test_what_is_being_posted_as_the_webhook_is_removed_does_not_wait_for_the_next_session(
+async def test_a_post_during_webhook_removal_does_not_wait_for_the_next_session(
     server: Opened, api: BotApi, bot: Bot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the database is slow, it is stored after the session that polls has looked for what was posted."""

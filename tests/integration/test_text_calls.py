@@ -93,7 +93,7 @@ async def a_hosted_engine(llm: ScriptedLlm, *tools: Noting) -> AsyncIterator[Mod
         yield engine
 
 
-async def test_a_model_that_insists_has_its_text_sent_without_what_only_templates_understand() -> None:
+async def test_a_model_that_insists_has_its_text_sent_without_template_markup() -> None:
     look = Noting("look")
     async with ScriptedLlm([written("tool_call")] * 2) as llm, a_hosted_engine(llm, look) as engine:
         result, _ = await answered(engine)

@@ -135,7 +135,7 @@ async def test_what_a_model_is_told(shell: Shell, command: str, told: str) -> No
         ),
     ],
 )
-async def test_of_a_command_that_does_not_end_the_output_is_told_and_its_session_lives(
+async def test_the_output_of_a_command_that_hangs_is_told_and_its_session_lives(
     shell: Shell, command: str, told: str
 ) -> None:
     await shell("x=heron")
@@ -192,7 +192,7 @@ def _status(pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-async def test_what_an_interrupted_shell_reports_late_is_not_taken_for_the_next_command(shell: Shell) -> None:
+async def test_late_output_of_an_interrupted_shell_is_not_the_next_commands(shell: Shell) -> None:
     """Ctrl-C comes while nothing runs any more, so the shell reports twice."""
     session = await start_session(Sandbox(SandboxRules()), shell.workspace, QUOTA)
     for n in range(20):
@@ -292,7 +292,7 @@ async def test_the_token_of_reports_is_told_to_no_program(shell: Shell) -> None:
     assert (await shell.told(everything)).splitlines()[-2] == "0"
 
 
-async def test_that_a_session_is_new_is_said_though_its_first_command_was_stopped(shell: Shell) -> None:
+async def test_a_session_is_said_to_be_new_though_its_first_command_was_stopped(shell: Shell) -> None:
     await shell("x=heron")
     await shell.tool.close()
     for name in ("y", "z"):

@@ -126,7 +126,7 @@ _NESTED = "for n in $(seq {depth}); do mkdir {name} && cd {name} || exit; done"
         (10, "n" * 220, "paths of more than 2048 bytes"),
     ],
 )
-async def test_directories_too_deep_are_refused_to_the_command_that_makes_them_and_can_be_removed(
+async def test_too_deep_directories_are_refused_to_their_maker_and_removable(
     tmp_path: Path, depth: int, name: str, excess: str | None
 ) -> None:
     shell = Bash(Sandbox(SandboxRules()))

@@ -81,7 +81,7 @@ async def accept(parts: Lab, text: str) -> UUID:
     return one.request_id
 
 
-async def test_a_message_is_one_trace_across_processes_and_its_resumed_turn_is_linked(
+async def test_a_message_is_one_trace_across_processes_with_resumed_turns_linked(
     database_url: str, taking: Collector
 ) -> None:
     async with lab(database_url) as parts:
@@ -118,7 +118,7 @@ async def test_a_message_is_one_trace_across_processes_and_its_resumed_turn_is_l
     assert not [word for word in WORDS for body in taking.bodies if word.encode() in body]
 
 
-async def test_what_a_collector_did_not_acknowledge_comes_again_with_the_same_ids(
+async def test_what_a_collector_did_not_acknowledge_is_resent_with_the_same_ids(
     database_url: str, taking: Collector
 ) -> None:
     async with lab(database_url) as parts:

@@ -92,7 +92,7 @@ TURN = a_turn(MINE)
 RESEARCH = plan(tool("s1", "look", text="a"), tool("s2", "look", text="b"), writes("s3", "s1 s2", "Compare them."))
 
 
-async def test_steps_without_needs_run_side_by_side_and_the_specialist_reads_both() -> None:
+async def test_steps_without_needs_run_in_parallel_and_the_specialist_reads_both() -> None:
     done = await ran(Given(RESEARCH), [Noting("look", act=meeting(2))], says("They differ."))
     assert (done.answer.text, done.answer.stop_reason) == ("They differ.", "end")
     [request] = done.requests
@@ -140,7 +140,7 @@ async def test_what_may_be_repeated_is_tried_again_while_that_may_help(monkeypat
     assert done.answer.text.startswith("there")
 
 
-async def test_the_lead_is_of_the_main_model_and_the_final_text_goes_out_unchanged() -> None:
+async def test_the_lead_is_the_main_model_and_the_final_text_goes_out_unchanged() -> None:
     def script(request: Request) -> Reply:
         if "one or two sentences" in request.system:
             return Reply(text="Here it is:")
@@ -321,7 +321,7 @@ async def test_a_plan_of_which_nothing_is_done_is_no_answer() -> None:
 _NO_ROOM = r"s3: of its input the model was shown [\d,]+ characters: there was no space for more"
 
 
-async def test_what_a_writer_was_not_shown_for_lack_of_room_is_told_to_the_operator() -> None:
+async def test_the_operator_is_told_what_a_writer_was_not_shown_for_lack_of_room() -> None:
     pages = plan(tool("s1", "look", text="漢" * 3_900), tool("s2", "look", text="short"), writes("s3", "s1 s2"))
     async with ScriptedLlm(says("Much is missing.")) as llm:
         small = [spec("openai", llm.url, "m", timeout=20.0, context=4_096)]
@@ -471,7 +471,7 @@ async def until_parked(given: Given, tools: Sequence[Noting], record: Record, sc
         await ran(given, tools, script, turn=TURN, record=record, approvals=NoApprovals())
 
 
-async def test_what_was_planned_before_something_was_read_waits_for_an_approval_and_the_others_go_on() -> None:
+async def test_what_was_planned_before_reading_awaits_approval_and_others_go_on() -> None:
     look, send, record = Noting("look"), Noting("send", "effectful"), Record()
     await until_parked(Given(APPROVALS), [look, send], record, says("Written."))
     [(path, ask)] = record.asks.items()
@@ -541,7 +541,7 @@ async def test_what_the_router_was_told_by_others_makes_what_acts_wait(
     assert len(send.calls) == (not asks)
 
 
-async def test_what_a_specialist_does_for_a_router_that_was_told_by_others_waits_too() -> None:
+async def test_what_a_specialist_does_for_a_router_told_by_others_waits_too() -> None:
     send, record, script = Noting("send", "effectful"), Record(), [Reply(calls=(Call("send", {"text": "it"}),))]
     given = Given(plan(writes("s1", action="specialist_with_tools")))
     with pytest.raises(Parked):
@@ -563,7 +563,7 @@ CALLS_LOOK: Final = [Reply(calls=(Call("look", {"text": "it"}),)), Reply("Edited
         pytest.param(CALLS_LOOK, {"after_foreign": "never"}, False, id="nobody is to be asked"),
     ],
 )
-async def test_a_build_waits_only_if_the_specialist_before_it_has_read_something_foreign(
+async def test_a_build_waits_only_if_the_specialist_before_it_read_foreign_words(
     script: Script, options: JsonMapping, asks: bool
 ) -> None:
     build, record = Noting("build", "effectful"), Record()

@@ -126,7 +126,7 @@ async def _ran(one: Case, world: _World) -> None:
 
 
 @given(st.integers(0, 2**64).map(lambda seed: _only_tools_and_reviews(case(Random(seed)))))
-def test_everything_starts_and_ends_when_a_scheduler_says_that_tries_everything(one: Case) -> None:
+def test_everything_starts_and_ends_when_a_brute_force_scheduler_says_so(one: Case) -> None:
     expected = BruteForce(one).run()
     world = _World(one.pipeline, courses=one.courses, adds=one.adds)
     with asyncio.Runner(loop_factory=_Loop) as runner:

@@ -164,7 +164,7 @@ async def test_a_reviewer_that_always_wants_more_comes_to_an_end(steps: list[Jso
 SHORT: Final = plan(tool("web_fetch", {"url": PAGE}), write("Sum it up", 1), write("Say it shortly", 1))
 
 
-async def test_twenty_plans_and_a_message_to_route_share_one_slot_and_the_message_is_next(database_url: str) -> None:
+async def test_a_message_to_route_goes_next_on_a_slot_shared_with_twenty_plans(database_url: str) -> None:
     def brain(asked: Request) -> Reply:
         if "route_to_butler" in asked.prompt:
             return Reply(form({"butler": "health"}))

@@ -149,7 +149,7 @@ async def test_a_turn_begins_with_the_bytes_of_the_turn_before(database_url: str
     assert all(after.startswith(before) for before, after in pairwise(bodies))
 
 
-async def test_while_no_model_can_be_reached_everybody_is_told_once_and_answered_in_the_end(database_url: str) -> None:
+async def test_an_outage_of_all_models_is_told_once_and_all_are_answered_later(database_url: str) -> None:
     """The provider is away for ten minutes of virtual time, by the policy that everybody has."""
     away = True
 

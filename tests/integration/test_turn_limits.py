@@ -115,7 +115,7 @@ async def test_at_a_limit_there_is_one_last_request_without_calls(
     assert text == "So far, nothing." if last.text else text.startswith("I have stopped here: ")
 
 
-async def test_forty_calls_and_the_others_are_told_that_they_were_not_carried_out(database_url: str) -> None:
+async def test_after_forty_calls_the_others_are_said_not_to_be_carried_out(database_url: str) -> None:
     tool = changing()
     async with ScriptedLlm([*[TWICE] * 19, Reply(calls=TWICE.calls * 2), Reply("Enough.")]) as llm:
         async with clerk(database_url, llm, tool) as parts:

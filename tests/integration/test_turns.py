@@ -91,7 +91,7 @@ async def test_no_reply_is_declined_without_a_reply_or_a_dead_letter(database_ur
 
 
 @pytest.mark.parametrize("kind", [lambda **more: Answer("cut", **more), NoReply, lambda **more: Refusal("no", **more)])
-async def test_what_a_turn_used_of_models_and_why_it_stopped_is_kept_with_its_attempt(
+async def test_the_models_a_turn_used_and_why_it_stopped_are_kept_per_attempt(
     database_url: str, kind: Callable[..., TurnResult]
 ) -> None:
     usage = (ModelUsage("large", 812, 24, 100, 50, 0.0031), ModelUsage("small\0", 5))
@@ -110,7 +110,7 @@ async def test_an_engine_that_asks_no_model_leaves_no_usage(database_url: str) -
         assert (attempt.stop_reason, attempt.usage) == (None, None)
 
 
-async def test_a_refusal_is_a_dead_letter_that_system4_is_told_of_as_a_turn_of_its_engine(database_url: str) -> None:
+async def test_a_refusal_is_a_dead_letter_told_to_system4_as_a_turn(database_url: str) -> None:
     scout = Scout()
     async with lab(database_url, team(butler("echo"))) as parts:
         delivery = await run_one(parts, scout, Refusal("not mine"))
@@ -146,7 +146,7 @@ async def test_system4_may_answer_a_notice_but_nobody_gets_that_as_a_reply(datab
         EngineFailure("slow", error_class="timeout"),
     ],
 )
-async def test_a_system4_that_cannot_take_the_notice_ends_it_and_nothing_goes_round_in_circles(
+async def test_a_system4_that_cannot_take_the_notice_ends_it_without_a_loop(
     database_url: str, result: TurnResult | Exception
 ) -> None:
     scout = Scout(result)
@@ -253,7 +253,7 @@ async def test_what_nobody_can_take_is_a_dead_letter_that_system4_is_told_of(dat
     assert told.dead_letter["system_id"] is None
 
 
-async def test_what_nobody_can_take_in_a_tree_without_system4_is_kept_all_the_same(database_url: str) -> None:
+async def test_what_nobody_can_take_is_kept_even_in_a_tree_without_system4(database_url: str) -> None:
     [dead] = await _unroutable(database_url, [], [Team(ROOT, None, members=(butler("echo"),))], Scout())
     assert (dead["category"], dead["handler"]) == ("no_route", None)
 

@@ -109,7 +109,7 @@ async def house(request: pytest.FixtureRequest, empty_database_url: str, tmp_pat
     return OldHouse(empty_database_url, environment_of(tmp_path / "data", LOG_LEVEL="error", **given), newer, schema)
 
 
-async def test_the_house_of_a_release_goes_up_and_back_though_killed_at_ten_points(house: OldHouse) -> None:
+async def test_a_house_is_upgraded_and_rolled_back_despite_ten_kills(house: OldHouse) -> None:
     before = await house.counts()
     assert before["inbox", ""] >= ANSWERED + OPEN
     assert before["delivery", "pending"] == OPEN

@@ -75,7 +75,7 @@ async def replies(parts: Lab) -> list[str]:
     return [row["text"] for row in await parts.database.rows("select text from outbox order by created_at, seq")]
 
 
-async def test_an_item_waits_while_the_others_of_its_lane_go_on_and_runs_next_when_it_is_decided(
+async def test_a_waiting_item_lets_its_lane_go_on_and_runs_next_once_decided(
     database_url: str,
 ) -> None:
     asking = Asking()
@@ -111,7 +111,7 @@ async def test_a_waiting_item_is_shown_as_waiting(database_url: str) -> None:
             assert "paused lane" not in {one.name for one in told}, "nobody has to resume it"
 
 
-async def test_the_first_decision_stands_an_unknown_key_is_an_error_and_so_is_one_that_comes_too_late(
+async def test_the_first_decision_stands_and_unknown_keys_and_late_ones_fail(
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts:
@@ -129,7 +129,7 @@ async def test_the_first_decision_stands_an_unknown_key_is_an_error_and_so_is_on
         await assert_balanced(parts)
 
 
-async def test_what_nobody_decides_in_time_has_expired_by_the_clock_of_the_database(database_url: str) -> None:
+async def test_what_nobody_decides_in_time_expires_by_the_clock_of_the_database(database_url: str) -> None:
     async with lab(database_url) as parts:
         await fill(parts, "may I?", "1")
         async with at_work(parts.worker({"echo": Scripted(Asking(within=3600))})):
@@ -177,7 +177,7 @@ async def test_a_decision_that_comes_before_the_item_is_parked_is_kept(database_
         await assert_balanced(parts)
 
 
-async def test_a_decided_item_comes_before_one_that_waits_for_its_retry_which_keeps_its_attempts_and_its_time(
+async def test_a_decided_item_precedes_a_retry_that_keeps_its_attempts_and_time(
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
@@ -204,7 +204,7 @@ async def test_a_decided_item_comes_before_one_that_waits_for_its_retry_which_ke
         await assert_balanced(parts)
 
 
-async def test_several_wait_in_one_lane_and_come_in_the_order_in_which_they_were_decided(database_url: str) -> None:
+async def test_several_items_wait_in_a_lane_and_resume_in_order_of_decision(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         await fill(parts, "0", "1", "2", "3")
         keys = [await park(hand, item) for _ in range(3) for item in await hand.claim()]
@@ -224,7 +224,7 @@ async def test_several_wait_in_one_lane_and_come_in_the_order_in_which_they_were
         assert await parts.count("select count(*) from lane where kind = 'turn' and state = 'idle'") == 1
 
 
-async def test_an_item_may_wait_for_several_events_and_again_after_one_was_decided(database_url: str) -> None:
+async def test_an_item_may_wait_for_several_events_and_again_after_a_decision(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         await fill(parts, "0", "1")
         [item] = await hand.claim()
@@ -252,7 +252,7 @@ async def test_an_item_may_wait_for_several_events_and_again_after_one_was_decid
         await assert_balanced(parts)
 
 
-async def test_an_event_that_is_registered_while_another_is_waited_for_wakes_the_item_too(database_url: str) -> None:
+async def test_an_event_registered_while_another_is_awaited_wakes_the_item_too(database_url: str) -> None:
     """As by a branch that goes on beside the one that waits, until the attempt is over."""
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         await fill(parts, "0")
@@ -272,7 +272,7 @@ async def test_an_event_that_is_registered_while_another_is_waited_for_wakes_the
         assert await (await journal_of(hand, again)).wait("b") == Decided("b")
 
 
-async def test_an_item_that_was_deferred_and_then_waits_for_an_event_is_woken_by_that_only(database_url: str) -> None:
+async def test_a_deferred_item_that_then_waits_for_an_event_wakes_by_that_only(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         await fill(parts, "0")
         [item] = await hand.claim()
@@ -286,7 +286,7 @@ async def test_an_item_that_was_deferred_and_then_waits_for_an_event_is_woken_by
         await assert_balanced(parts)
 
 
-async def test_an_engine_that_waits_for_nothing_is_a_defect_and_does_not_wait_for_ever(database_url: str) -> None:
+async def test_an_engine_that_waits_for_nothing_is_a_defect_and_does_not_hang(database_url: str) -> None:
     async def play(turn: Turn, _: ports.Journal) -> TurnResult:
         if turn.dead_letter is None:
             raise Parked([])
@@ -325,9 +325,7 @@ async def test_a_decision_is_not_undone_by_an_engine_that_skips_the_step(databas
 
 
 @pytest.mark.parametrize("again", [False, True])
-async def test_a_path_is_of_a_step_that_acts_or_of_one_that_waits_in_every_attempt(
-    database_url: str, again: bool
-) -> None:
+async def test_a_path_is_of_an_acting_or_of_a_waiting_step_in_every_attempt(database_url: str, again: bool) -> None:
     """Otherwise the decision would take the place of the result."""
 
     async def act(_: UUID) -> int:
@@ -374,9 +372,7 @@ async def test_the_fence_stands_before_waiting_too(database_url: str) -> None:
 
 
 @pytest.mark.parametrize("good_order", [True, False])
-async def test_a_worker_that_goes_while_a_decided_item_waits_behind_its_own_lets_that_one_go_first(
-    database_url: str, good_order: bool
-) -> None:
+async def test_a_worker_that_goes_lets_a_decided_item_run_before_its_own(database_url: str, good_order: bool) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as first, a_hand(parts.database) as second:
         await fill(parts, "0", "1")
         [item] = await first.claim()
@@ -486,7 +482,7 @@ async def defer(parts: Lab, text: str) -> None:
     await parts.database.run("select defer_item(key, last_seq, now() - interval '1 s') from lane where kind = 'turn'")
 
 
-async def test_a_timer_that_is_over_before_its_place_has_come_swallows_nothing_of_what_lies_before_it(
+async def test_a_timer_over_before_its_turn_swallows_nothing_that_lies_before_it(
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
@@ -504,7 +500,7 @@ async def test_a_timer_that_is_over_before_its_place_has_come_swallows_nothing_o
         assert await parts.count("select parked from lane where kind = 'turn'") == 0
 
 
-async def test_a_timer_that_is_over_while_the_item_before_it_waits_for_its_retry_keeps_its_place(
+async def test_a_timer_over_during_the_retry_of_an_earlier_item_keeps_its_place(
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
@@ -527,7 +523,7 @@ async def test_a_timer_that_is_over_while_the_item_before_it_waits_for_its_retry
 # Many of one lane -----------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_lane_goes_on_with_is_found_without_reading_all_that_waits_in_it(database_url: str) -> None:
+async def test_a_lane_finds_what_it_goes_on_with_without_reading_all_that_waits(database_url: str) -> None:
     many = 2000
     read = "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables where relname = 'parked'"
     async with lab(database_url) as parts:

@@ -239,7 +239,7 @@ async def test_after_a_crash_the_results_are_known_from_the_records_alone(tmp_pa
     assert len([head for head in web.heads if "/search?" in head]) == 1
 
 
-async def test_a_command_line_that_does_the_turn_knows_what_it_has_found_also_when_it_is_started_again(
+async def test_a_command_line_knows_what_it_has_found_even_when_started_again(
     tmp_path: Path,
 ) -> None:
     record, turn = Record(), a_turn({"owners": OWNER, "models": ["cli"], "approve": ["pay"]}, "Look it up.")

@@ -256,7 +256,7 @@ def forwarding(chat_type: ChatType | None = None, **options: object) -> Turn:
     return replace(turn, envelope=structs.replace(envelope, payload=payload, sender=sender))
 
 
-async def test_what_others_words_may_have_asked_for_waits_for_an_approval_and_is_done_once(tmp_path: Path) -> None:
+async def test_what_others_may_have_asked_for_needs_approval_and_is_done_once(tmp_path: Path) -> None:
     pay, record, turn = Noting("pay", "effectful"), Record(), forwarding()
     given: dict[str, Any] = {"approvals": NoApprovals(), "workspaces": tmp_path}
     async with ScriptedLlm([Reply(calls=(PAYS,)), SENT]) as llm, a_model_engine(llm, [pay], **given) as (engine, _):
@@ -327,7 +327,7 @@ async def test_a_model_that_has_read_something_from_outside_asks_before_it_acts(
     assert (len(pay.calls), len(record.asks)) == ((0, 1) if waits else (1, 0))
 
 
-async def test_in_a_group_nobody_is_asked_and_the_model_is_told_that_it_was_not_done(tmp_path: Path) -> None:
+async def test_in_a_group_nobody_is_asked_and_the_model_is_told_it_was_not_done(tmp_path: Path) -> None:
     pay, record = Noting("pay", "effectful"), Record()
     turn = forwarding("group", grants={"groups": ["pay"]})
     given: dict[str, Any] = {"approvals": NoApprovals(), "workspaces": tmp_path}

@@ -136,7 +136,7 @@ def _ignore(_: ModelDelta) -> None:
 
 
 @every_form
-def test_the_sdk_understands_the_answer_whole_and_as_events_and_we_read_the_same(
+def test_the_sdk_and_we_read_the_answer_alike_both_whole_and_as_events(
     name: str, kind: ApiKind, more: dict[str, Any]
 ) -> None:
     kept = json.loads((PLACE / f"{name}.json").read_text(encoding="utf-8"))

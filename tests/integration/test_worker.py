@@ -71,7 +71,7 @@ async def cut_off(parts: Lab) -> None:
     )
 
 
-async def test_a_worker_that_is_cut_off_cancels_its_turns_registers_again_and_answers_once(database_url: str) -> None:
+async def test_a_worker_cut_off_cancels_its_turns_reregisters_and_answers_once(database_url: str) -> None:
     slow = Slow()
     async with lab(database_url) as parts:
         await fill(parts, 3)
@@ -146,7 +146,7 @@ def _stop_everything(seconds: float) -> None:
     time.sleep(seconds)
 
 
-async def test_a_worker_that_was_stopped_for_long_begins_nothing_when_it_wakes_up(
+async def test_a_worker_stopped_for_long_begins_nothing_when_it_wakes_up(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, really, stops = Slow(), lanes.load_work, iter([2.2])
@@ -168,7 +168,7 @@ async def test_a_worker_that_was_stopped_for_long_begins_nothing_when_it_wakes_u
         await assert_balanced(parts)
 
 
-async def test_a_worker_that_is_told_to_stop_finishes_what_runs_and_begins_nothing_more(database_url: str) -> None:
+async def test_a_worker_told_to_stop_finishes_what_runs_and_begins_nothing_more(database_url: str) -> None:
     slow = Slow()
     async with lab(database_url) as parts:
         await fill(parts, 2, each=3)
@@ -189,7 +189,7 @@ async def test_a_worker_that_is_told_to_stop_finishes_what_runs_and_begins_nothi
         await assert_balanced(parts)
 
 
-async def test_what_a_stopping_worker_cannot_finish_is_taken_over_at_once_and_costs_no_attempt(
+async def test_what_a_stopping_worker_leaves_moves_at_once_and_costs_no_attempt(
     database_url: str,
 ) -> None:
     slow, attempts = Slow(), []
@@ -334,7 +334,7 @@ async def _sleeping(parts: Lab) -> bool:
     return await parts.count("select count(*) from process") == 1
 
 
-async def test_many_workers_that_are_cut_off_at_random_answer_everything_once_and_in_order(database_url: str) -> None:
+async def test_workers_cut_off_at_random_answer_everything_once_and_in_order(database_url: str) -> None:
     dice = random.Random(3)
 
     async def play(_: Turn, journal: Journal) -> TurnResult:

@@ -202,7 +202,7 @@ async def test_the_operators_token_leaves_this_machine_for_no_account_inside(tmp
     assert "is not sent to http://192.0.2.1:8470" in logged[0]["why"]
 
 
-async def test_the_process_of_an_account_that_is_paused_may_end_before_anybody_looks(tmp_path: Path) -> None:
+async def test_the_process_of_a_paused_account_may_end_before_anybody_looks(tmp_path: Path) -> None:
     """As when its token is revoked: that is no accident, and no other process is started."""
     (tmp_path / "bot.token").write_text("123456:TEST-TOKEN")
     file = tmp_path / "good.toml"

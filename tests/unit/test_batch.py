@@ -110,7 +110,7 @@ async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
     assert await batch.put(5) == 10
 
 
-async def test_a_write_that_forgets_an_answer_leaves_nobody_waiting_and_answers_nobody_wrongly() -> None:
+async def test_a_write_that_forgets_an_answer_strands_and_misleads_nobody() -> None:
     async def forgetful(asks: Sequence[int]) -> list[int]:
         return [ask * 2 for ask in asks if ask != 1]
 
@@ -175,7 +175,7 @@ async def test_what_has_the_same_key_is_never_written_at_the_same_time() -> None
     assert [await call for call in keyed.calls] == [["a1", "b1"], ["b2"], ["c1"], ["d1"], ["d2"]]
 
 
-async def test_what_joins_others_is_written_with_them_as_long_as_they_wait_and_have_room() -> None:
+async def test_what_joins_a_batch_is_written_with_it_while_it_waits_and_has_room() -> None:
     commits: list[list[str]] = []
 
     async def write(asks: Sequence[str]) -> list[str]:

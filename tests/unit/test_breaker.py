@@ -120,9 +120,7 @@ def test_the_only_model_left_opens_for_a_second_doubling_to_fifteen() -> None:
 
 
 @pytest.mark.parametrize(("alone", "waits"), [(True, [10, 20]), (False, [1, 2])])
-def test_openings_of_the_only_model_left_and_others_do_not_lengthen_each_other(
-    *, alone: bool, waits: list[float]
-) -> None:
+def test_openings_of_a_lone_model_and_of_others_do_not_lengthen_each_other(*, alone: bool, waits: list[float]) -> None:
     """A model may be the only one of a butler, and one of two of another."""
     breaker, found = failing("a", "b", "c", *["p"] * 3, alone=alone), list[float]()
     for _ in waits:

@@ -179,7 +179,7 @@ def test_tables_go_on_in_a_second_line_where_one_is_too_short(
     assert max(map(len, said)) <= 66
 
 
-def test_a_row_is_one_line_at_80_columns_as_long_as_its_columns_have_eight_cells(
+def test_a_row_is_one_line_at_80_columns_if_its_columns_have_eight_cells(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

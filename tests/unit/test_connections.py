@@ -94,7 +94,7 @@ def test_others_than_operators_leave_a_quarter_of_the_places() -> None:
     connections.admit_connection(clients[6], operator=True)
 
 
-async def test_large_bodies_are_worked_on_one_after_the_other_and_arrive_one_per_token() -> None:
+async def test_large_bodies_arrive_one_per_token_and_are_worked_on_one_by_one() -> None:
     large, order = LargeBodies(10), list[str]()
 
     async def body(token: str, arrived: asyncio.Event) -> None:

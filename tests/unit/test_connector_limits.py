@@ -36,7 +36,7 @@ def test_no_limit_is_ever_broken(wishes: list[tuple[str, float]], group: bool) -
             assert all(later - earlier >= 60 - 1e-6 for earlier, later in zip(mine, mine[3:], strict=False))
 
 
-def test_what_the_platform_asks_for_is_obeyed_there_and_for_the_whole_account() -> None:
+def test_what_the_platform_asks_for_is_obeyed_there_and_account_wide() -> None:
     limiter = Limiter(CHAT)
     limiter.later("a", 40.0, 100.0)
     assert (limiter.wait("a", 110.0), limiter.wait("b", 110.0)) == (30.0, 0.0)
@@ -66,7 +66,7 @@ def test_a_reply_that_is_tried_again_counts_once() -> None:
     assert brake.wait("a", "2", 5.0) == 0.0
 
 
-def test_two_programs_that_answer_each_other_are_stopped_after_one_more_reply() -> None:
+def test_two_programs_answering_each_other_stop_after_one_more_reply() -> None:
     brake, now = Brake(4, 600.0), 0.0
     for reply in "1234":
         assert brake.wait("a", reply, now) == 0.0
@@ -116,7 +116,7 @@ def test_the_cursor_is_that_of_the_last_batch_before_anything_open(sizes: list[i
         assert cursor == (f"c{done[-1]}" if done else None)
 
 
-def test_a_batch_that_moves_no_cursor_keeps_that_before_it_and_nothing_is_settled_twice() -> None:
+def test_a_batch_without_a_cursor_keeps_the_last_and_nothing_settles_twice() -> None:
     progress = UnsettledBatches()
     first, second = progress.received(1, "a"), progress.received(1, None)
     progress.settle_event(second)

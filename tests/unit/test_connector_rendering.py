@@ -86,7 +86,7 @@ def test_every_part_fits_and_none_is_empty(source: str, markup: str, limit: int)
         assert length(mark_as_resent(part, chat).text, "utf16") <= limit
 
 
-def test_html_shows_the_html_of_others_and_plain_text_shows_where_a_link_leads() -> None:
+def test_html_shows_the_html_of_others_and_plain_text_where_a_link_leads() -> None:
     made = render("[a](https://x.example) <script>", "html")
     assert made.text == "a (https://x.example) <script>"
     assert made.markup == {"html": '<p><a href="https://x.example">a</a> &lt;script&gt;</p>\n'}

@@ -113,7 +113,7 @@ def test_every_make_target_of_the_documents_exists() -> None:
     assert {"demo", "test", "up", "check", "chaos", "bench"} <= named
 
 
-def test_the_readme_begins_with_three_lines_that_install_and_the_three_of_a_checkout() -> None:
+def test_the_readme_begins_with_install_and_checkout_in_three_lines_each() -> None:
     installed, checkout, *_ = (re.findall(r"^\$ (.*?)(?: +#.*)?$", one.text, re.MULTILINE) for one in blocks(README))
     place = "~/switchboard"
     pip, demo = f"{place}/bin/pip install {DISTRIBUTION}", f"{place}/bin/switchboard demo"

@@ -10,7 +10,7 @@ import pytest
 from switchboard.cli.channels.instances import instance_of
 
 
-def test_the_next_process_is_the_same_instance_and_one_beside_it_is_another(tmp_path: Path) -> None:
+def test_the_next_process_is_the_same_instance_and_one_beside_it_is_not(tmp_path: Path) -> None:
     file = tmp_path / "connectors/house.instance"
     with instance_of(file) as first, instance_of(file) as beside:
         assert not first.restarted

@@ -140,7 +140,7 @@ def test_a_rule_is_said_never_to_fire_iff_no_message_makes_it_fire(rules: list[R
 
 @settings(max_examples=300)
 @given(rules=RULES)
-def test_the_rule_that_is_in_the_way_matches_whenever_the_other_does_and_comes_first(rules: list[Rule]) -> None:
+def test_a_rule_in_the_way_comes_first_and_matches_whenever_the_other_does(rules: list[Rule]) -> None:
     for finding in lint((TEAM,), rules):
         if finding.by is None or finding.code == "same_name" or "together" in finding.message:
             continue
@@ -217,7 +217,7 @@ def test_a_rule_is_hidden_when_each_of_its_values_is() -> None:
     assert (finding.code, finding.rule_name) == ("shadowed", "of 2")
 
 
-def test_values_that_contradict_another_filter_are_told_from_a_rule_that_never_fires() -> None:
+def test_contradictory_values_are_told_from_a_rule_that_never_fires() -> None:
     mail = replace(
         RULE, channel="email", filters={"email_domain": "a.example", "email_sender": ("x@a.example", "y@b.example")}
     )
@@ -258,7 +258,7 @@ def test_more_specific_rules_and_named_channels_can_shadow_too() -> None:
         ("telegram", {"telegram_chat_id": "-1"}, {"telegram_chat_id": "-1", "telegram_user_id": "7"}),
     ],
 )
-def test_what_pins_down_more_comes_first_whatever_is_older_and_is_hidden_by_priority_alone(
+def test_what_pins_down_more_precedes_the_older_and_only_priority_hides_it(
     channel: str, wide: dict[str, str], narrow: dict[str, str]
 ) -> None:
     older = replace(RULE, name="wide", channel=channel, filters=wide)
@@ -346,7 +346,7 @@ def test_a_plug_ins_channel_may_have_keys_of_its_own() -> None:
     assert "unmatchable" in {one.code for one in found}
 
 
-def test_a_rule_that_needs_a_fact_of_which_nothing_is_known_is_warned_about() -> None:
+def test_a_rule_that_needs_a_fact_nothing_is_known_about_is_warned_about() -> None:
     needing = replace(RULE, channel="*", filters={"email_auth": "pass"})
     finding = {one.code: one for one in lint((TEAM,), [needing])}["unknown_fact"]
     assert (finding.severity, finding.rule_id) == ("warning", needing.rule_id)
@@ -639,7 +639,7 @@ def test_a_change_that_cuts_a_team_off_is_told_of_at_once(before: list[Rule], go
         ({"telegram_chat_id": "-100"}, "telegram", None),
     ],
 )
-def test_a_rule_that_names_a_conversation_as_it_was_before_it_moved_is_found(
+def test_a_rule_that_names_a_conversation_as_before_its_move_is_found(
     filters: dict[str, FilterValue], channel: str, said: str | None
 ) -> None:
     found = list(lint_moves([replace(RULE, filters=filters, channel=channel)], [Move("telegram", "-5", "-100")]))

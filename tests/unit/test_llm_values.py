@@ -95,7 +95,7 @@ def test_the_attempt_that_counts_is_the_last_that_answered() -> None:
         ([], "unavailable"),
     ],
 )
-def test_a_request_fails_as_the_model_that_is_away_whatever_the_others_said(
+def test_a_request_fails_as_the_model_that_is_away_whatever_others_said(
     outcomes: list[Outcome], kind: FailureKind
 ) -> None:
     failure = Report(None, tuple(ModelAttempt(f"m{n}", outcome) for n, outcome in enumerate(outcomes))).failure
@@ -103,7 +103,7 @@ def test_a_request_fails_as_the_model_that_is_away_whatever_the_others_said(
     assert failure.kind == kind
 
 
-def test_a_schema_for_grammars_has_no_lengths_whatever_its_arguments_are_called() -> None:
+def test_a_grammar_schema_has_no_lengths_whatever_its_arguments_are_called() -> None:
     text = {"type": "string", "maxLength": 262_144, "pattern": "x", "format": "uri", "description": "d"}
     kept = {"type": "string", "description": "d"}
     schema = {

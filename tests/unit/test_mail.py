@@ -204,7 +204,7 @@ def test_attachments_are_described() -> None:
     assert (alone.payload.normalized_text, len(alone.payload.attachments)) == ("", 1)
 
 
-def test_the_topmost_of_a_repeated_field_counts_and_encoded_words_in_it_stay() -> None:
+def test_the_topmost_of_a_repeated_field_counts_and_keeps_encoded_words() -> None:
     results = b"Authentication-Results: mx; dmarc=fail\nAuthentication-Results: mx; dmarc=pass\n"
     others = b"List-Id: =?utf-8?q?a?= <l.x>\nAuto-Submitted: auto-replied\nX-Other: 1\n"
     kept = headers(HEAD + results + others + b"\nhi")

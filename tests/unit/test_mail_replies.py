@@ -70,7 +70,7 @@ def exchanged(first: bytes, most: int, stripped: str = "") -> list[int]:
     return counts
 
 
-def test_two_switchboards_that_may_answer_each_other_stop_though_nothing_of_them_lasts() -> None:
+def test_two_switchboards_answering_each_other_stop_though_nothing_lasts() -> None:
     first = b"From: ada@x.example\r\nTo: house@home.example\r\nMessage-ID: <m1@x.example>\r\n\r\nHello"
     assert exchanged(first, 5, "Auto-Submitted") == [0, 1, 2, 3, 4, 5]
     assert exchanged(first, 2, "Auto-Submitted") == [0, 1, 2]
@@ -158,7 +158,7 @@ WORDS = ANY.map(lambda text: text.replace("\ud800", ""))  # as header fields are
 
 
 @pytest.mark.parametrize("kind", ["message/rfc822", "multipart/mixed", "Message/Partial"])
-def test_an_attached_mail_arrives_as_it_was_although_a_part_of_its_kind_may_not_be_encoded(kind: str) -> None:
+def test_an_attached_mail_arrives_as_is_though_its_kind_forbids_encoding(kind: str) -> None:
     data = b"Subject: inner\r\n\r\ntext\r\n"
     raw = compose(
         MailReply(to={"to": "ada@x.example"}, own=OWN, key="k", text="t", files=(File("a.eml", kind, data),)), NOW

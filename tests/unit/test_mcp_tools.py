@@ -106,7 +106,7 @@ def test_our_own_tools_would_pass() -> None:
     assert unusable("server", ours, {}) == {}
 
 
-def test_of_two_tools_with_one_name_neither_is_offered_unless_one_is_renamed() -> None:
+def test_of_two_tools_of_one_name_neither_is_offered_unless_one_is_renamed() -> None:
     tools = [LOOK, replace(LOOK, name="see")]
     assert unusable("server", tools, {}) == {}
     assert {*unusable("server", tools, {"see": "look"})} == {"look", "see"}

@@ -1,8 +1,9 @@
-"""Every type has its name for itself, so that a reader who searches for it finds one."""
+"""Every type has its name for itself, so that a reader who searches for it finds one; names of tests are short."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ import switchboard
 
 SOURCE: Final = Path(switchboard.__file__).parent
 PUBLIC: Final = ("domain/", "ports/")
+LONGEST_TEST_NAME: Final = 70
 NAMED_BY_OTHERS: Final = ("server/contracts/", "testing/", "examples/")
 """Documents of the API, and what plays the servers of others: they are named as it is read there. Examples are read
 by themselves."""
@@ -54,3 +56,12 @@ def test_no_two_types_share_a_name() -> None:
         if len(ours := [place for place in places if not place.startswith(NAMED_BY_OTHERS)]) > 1
     }
     assert doubled == {}
+
+
+def test_names_of_tests_fit_a_line() -> None:
+    names = (
+        name
+        for path in Path(__file__).parents[1].rglob("*.py")
+        for name in re.findall(r"^\s*(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    assert [name for name in names if len(name) > LONGEST_TEST_NAME] == []

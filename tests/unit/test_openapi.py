@@ -50,7 +50,7 @@ def bodies(operation: Operation) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield f"{where} {media_type}", content
 
 
-def test_every_operation_has_a_name_a_summary_and_one_tag_that_is_described(openapi: Mapping[str, Any]) -> None:
+def test_every_operation_has_a_name_a_summary_and_one_described_tag(openapi: Mapping[str, Any]) -> None:
     names = [operation["operationId"] for _, operation in operations(openapi)]
     assert len(names) == len(set(names))
     for place, operation in operations(openapi):

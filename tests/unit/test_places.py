@@ -16,7 +16,7 @@ sizes = st.dictionaries(st.sampled_from(["work", "route"]), st.integers(0, 30), 
 
 
 @given(sizes, st.lists(backlogs, min_size=1, max_size=6))
-def test_a_worker_takes_what_there_is_and_never_more_than_it_has_places_for(
+def test_a_worker_takes_what_there_is_and_no_more_than_it_has_places_for(
     size: dict[str, int], rounds: list[dict[str, tuple[int, ...]]]
 ) -> None:
     places = Places(size)

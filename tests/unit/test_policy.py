@@ -96,9 +96,7 @@ def test_the_highest_tier_comes_first() -> None:
 
 @given(st.integers(1, 50), st.lists(st.floats(0, 30), max_size=200))
 @example(1, [0.0, 30.0, 0.0])
-def test_in_no_minute_does_anybody_do_more_than_twice_their_rate_and_waiting_always_helps(
-    per_minute: int, pauses: list[float]
-) -> None:
+def test_nobody_exceeds_twice_their_rate_in_a_minute_and_waiting_helps(per_minute: int, pauses: list[float]) -> None:
     rates, done, now = RateLimiter(per_minute), list[float](), 0.0
     for pause in pauses:
         now += pause

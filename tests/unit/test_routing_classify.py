@@ -137,7 +137,7 @@ def test_several_butlers_get_their_parts_and_a_blank_part_is_the_whole() -> None
     assert [(one.system_id, one.segment) for one in decision.chosen] == [(A, "one"), (B, None)]
 
 
-def test_who_is_named_twice_is_chosen_once_and_gets_the_whole_if_the_parts_differ() -> None:
+def test_who_is_named_twice_is_chosen_once_with_the_whole_if_parts_differ() -> None:
     twice = Classified((Route(target(A), "x"), Route(target(A), "y"), Route(target(B), "z"), Route(target(B), "z")))
     assert [(one.system_id, one.segment) for one in answered(index(), twice).chosen] == [(A, None), (B, "z")]
 
@@ -150,7 +150,7 @@ def test_a_sub_team_that_a_model_names_is_entered_and_asked_in_turn() -> None:
     assert steps(decision) == ["root classified", "east classified"]
 
 
-def test_a_part_goes_with_the_message_down_the_rules_and_a_smaller_part_wins() -> None:
+def test_a_part_follows_its_message_down_the_rules_and_a_smaller_one_wins() -> None:
     rules = rule(DEEP, "System1/d")
     down = Classified((Route(target("east"), "outer"),))
     kept = answered(index(rules), down, routes("deep"))
@@ -159,7 +159,7 @@ def test_a_part_goes_with_the_message_down_the_rules_and_a_smaller_part_wins() -
     assert [(one.system_id, one.segment) for one in smaller.chosen] == [("System1/e", "inner")]
 
 
-def test_a_part_that_nobody_takes_is_lost_as_that_part_and_what_came_to_each_team_is_told() -> None:
+def test_a_part_nobody_takes_is_lost_as_such_and_each_teams_part_is_told() -> None:
     down = Classified((Route(target("east"), "outer"), Route(target(A), "for a")))
     failed = answered(index(), down, Classified(failed="no"))
     assert [(one.team_id, one.segment) for one in failed.unrouted] == [(EAST, "outer")]
@@ -216,7 +216,7 @@ def test_a_pinned_message_asks_nobody() -> None:
     assert decide_now(index(), FACTS, SystemId("System1/gone")) is None
 
 
-def test_where_nobody_can_be_asked_the_ladder_is_gone_down_and_what_is_simulated_says_so() -> None:
+def test_with_nobody_to_ask_the_ladder_decides_and_a_simulation_says_so() -> None:
     assert lost(decide(index(), FACTS)) == [("root", "classification_failed")]
     assert steps(decide(index(rule(ROOT, B)), FACTS)) == ["root classification_failed", "root catch_all"]
     ahead = simulate(index(rule(ROOT, B)), FACTS)
@@ -247,7 +247,7 @@ def test_a_team_file_says_whether_a_model_may_be_asked() -> None:
         parse_team_file({**file, "classify": "yes"})
 
 
-def test_a_team_where_a_model_chooses_dead_letters_nothing_and_reaches_its_sub_teams() -> None:
+def test_a_classifying_team_dead_letters_nothing_and_reaches_its_sub_teams() -> None:
     codes = {(one.team_id, one.code) for one in lint(TEAMS, [rule(DEEP, "System1/d")])}
     assert not codes & {(ROOT, "dead_letters_everything"), (EAST, "unreachable"), (DEEP, "unreachable")}
     plain = [replace(team, classify=False) for team in TEAMS]

@@ -307,7 +307,7 @@ def test_a_pin_goes_before_the_rules_of_any_team() -> None:
     assert trail(decision) == ("onboarding pin_unreachable", "onboarding rule 2")
 
 
-def test_a_team_that_no_way_leads_to_is_a_dead_letter_for_the_roots_system4() -> None:
+def test_a_team_out_of_reach_is_a_dead_letter_for_the_roots_system4() -> None:
     decision = decide(INDEX, CASES[0].facts, start=TeamId("gone"))
     assert (butlers(decision), dead(decision)) == ((), ("gone no_route System4/root",))
     assert decision.trail[0].detail == decision.unrouted[0].reason == "there is no path from the root to gone"
@@ -321,7 +321,7 @@ def test_a_decision_keeps_the_facts_it_was_made_of() -> None:
 # The known defects of the seed's own router (seeds-facts 2.2), each in the order given there
 
 
-def test_defect_1_only_the_first_match_fires_and_a_default_hides_no_dead_letter() -> None:
+def test_defect_1_the_first_match_fires_and_defaults_hide_no_dead_letter() -> None:
     default = rule(99, "root", "*", {}, "System4/root")
     index = RoutingIndex(1, TEAMS, (*RULES, default))
     assert butlers(decide(index, CASES[0].facts)) == ("System1/interviewer",)
@@ -445,7 +445,7 @@ class Counting(Mapping[str, str]):
         return len(self.facts)
 
 
-def test_defect_10_the_work_grows_with_the_shapes_of_rules_not_with_their_number() -> None:
+def test_defect_10_work_grows_with_the_shapes_of_rules_not_their_number() -> None:
     def looks(count: int) -> int:
         rules = (rule(n, "root", "cli", {("sender", "thread")[n % 2]: f"v{n}"}, "System1/butler") for n in range(count))
         facts = Counting({"channel": "cli", "sender": "v8", "thread": "t"})

@@ -154,7 +154,7 @@ def test_the_nearest_are_of_its_channel_then_by_failed_filters_then_rank(
 
 @settings(max_examples=300)
 @given(rules=SETS, facts=MESSAGES, shown=st.integers(1, 5), piece=st.integers(1, 8))
-def test_of_many_rules_the_first_and_the_one_that_fired_are_shown_and_the_others_counted(
+def test_of_many_rules_the_first_and_the_fired_are_shown_others_counted(
     rules: list[Rule], facts: dict[str, str], shown: int, piece: int
 ) -> None:
     order = sorted((rule for rule in rules if rule.active), key=lambda rule: (rule.catch_all, rank(rule)))

@@ -214,7 +214,7 @@ def test_a_copy_and_its_original_change_apart(seed: int) -> None:
         assert same(life, twin, proposed), "nor the other way round"
 
 
-def test_a_copy_of_no_team_changes_nothing_and_sees_what_its_original_becomes() -> None:
+def test_a_copy_of_no_team_changes_nothing_and_follows_its_original() -> None:
     original = RoutingIndex(1, TEAMS, [rule(1, sender="a")])
     view = original.copy(())
     with pytest.raises(ValueError, match="the rules of team root are shared"):
@@ -224,7 +224,7 @@ def test_a_copy_of_no_team_changes_nothing_and_sees_what_its_original_becomes() 
     assert (view.version, original.version) == (1, 2)
 
 
-def test_a_copy_refuses_the_rules_of_teams_that_it_shares_whatever_else_is_changed() -> None:
+def test_a_copy_refuses_rules_of_teams_it_shares_whatever_else_is_changed() -> None:
     original = RoutingIndex(1, TEAMS, [rule(1)])
     twin = original.copy([CHILD, TeamId("no such team")]).copy([CHILD])
     with pytest.raises(ValueError, match="root are shared"):

@@ -176,9 +176,7 @@ def names_one_team(before: list[Rule], after: list[Rule]) -> list[Rule]:
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(before=SETS, after=SETS)
-def test_an_import_makes_the_rules_those_of_the_file_and_touches_no_other_team(
-    before: list[Rule], after: list[Rule]
-) -> None:
+def test_an_import_makes_the_rules_the_files_and_touches_no_other_team(before: list[Rule], after: list[Rule]) -> None:
     after = names_one_team(before, after)
     elsewhere = [replace(GOOD, rule_id=UUID(int=500), team_id=OTHER)]
     changes = changes_for(rule_file(1, [ROOT, BELOW], after), before + elsewhere, edit())

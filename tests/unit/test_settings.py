@@ -246,7 +246,7 @@ def test_a_fresh_installation_limits_what_models_may_use() -> None:
     assert settings.spending.model_copy(update={"tokens_per_day": 0}).cap == Cap()
 
 
-def test_a_worker_takes_no_more_questions_than_its_models_may_be_asked_at_a_time() -> None:
+def test_a_worker_takes_no_more_questions_than_its_models_allow_at_a_time() -> None:
     models = [{"name": name, "kind": "openai", "model": "m", "concurrency": 3} for name in ("a", "b", "unused")]
     one = Settings.model_validate({"models": models, "classify": {"models": ["a"]}})
     two = Settings.model_validate(

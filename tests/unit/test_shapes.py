@@ -69,7 +69,7 @@ def test_a_function_that_is_called_through_its_module_is_counted_apart(other: st
     assert [one.apart for one in find_functions(modules, LISTS)] == [why]
 
 
-def test_functions_of_the_store_and_commands_in_the_table_are_not_public_ones_of_modules() -> None:
+def test_store_functions_and_tabled_commands_do_not_count_as_public() -> None:
     modules = [
         module_of("store/a.py", "def find(): ..."),
         module_of("cli/processes/commands.py", "def up(): ..."),

@@ -294,7 +294,7 @@ def test_nothing_that_arrives_raises(odd: JsonObject, sound: bool) -> None:
     ],
     ids=["lines", "links", "mentions", "long mentions", "long links", "quotations"],
 )
-def test_very_many_passages_take_little_time_and_are_no_more_than_a_message_may_have(fields: Mapping[str, Any]) -> None:
+def test_very_many_passages_are_fast_and_no_more_than_a_message_may_have(fields: Mapping[str, Any]) -> None:
     begin = process_time()
     found = inbound("message", message(**fields))
     assert process_time() - begin < 2.0

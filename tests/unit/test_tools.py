@@ -143,7 +143,7 @@ def test_grants(grants: Grants, audience: Audience, names: list[str]) -> None:
     assert [tool.spec.name for tool in granted_tools(TOOLS, grants, audience)] == names
 
 
-def test_by_default_others_have_no_tool_that_reaches_more_than_their_own_words() -> None:
+def test_by_default_others_have_no_tool_that_reaches_beyond_their_words() -> None:
     reaching = [tool for tool in TOOLS if tool.spec.name not in MEMORY]
     assert {audience for audience in get_args(Audience) if granted_tools(reaching, Grants(), audience)} == {"owners"}
 

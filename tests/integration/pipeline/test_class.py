@@ -60,7 +60,7 @@ async def test_an_embedder_needs_a_pool_and_a_dispatch_function(house: Lab, pool
     assert row.result["acked"] == [HEALTH]
 
 
-async def test_an_embedder_gets_the_history_of_the_conversation_that_its_arguments_name(
+async def test_an_embedder_gets_the_history_of_the_conversation_in_its_arguments(
     house: Lab, pool: asyncpg.Pool
 ) -> None:
     await talk(house, [("before", timedelta(minutes=1))], thread="t/1")

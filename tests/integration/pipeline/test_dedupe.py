@@ -81,9 +81,7 @@ async def test_a_key_whose_message_is_under_way_is_taken(pool: asyncpg.Pool) -> 
     assert (await first).acked_targets == [HEALTH]
 
 
-async def test_a_key_that_was_handed_on_is_known_to_the_inbox_until_the_log_is_forgotten(
-    house: Lab, pool: asyncpg.Pool
-) -> None:
+async def test_a_key_handed_on_is_known_to_the_inbox_until_the_log_is_forgotten(house: Lab, pool: asyncpg.Pool) -> None:
     model = calling(call("health"))
     pipeline = MessagePipeline(pool, model, "switchboard", route_fn=takes, enable_ingress_dedupe=True)
     args = {**TELEGRAM, "external_event_id": "17"}
@@ -103,9 +101,7 @@ async def test_a_key_that_was_handed_on_is_known_to_the_inbox_until_the_log_is_f
     assert (await pipeline.process("hello", args)).route_result["status"] == "duplicate"
 
 
-async def test_what_the_inbox_has_is_a_duplicate_for_the_pipeline_and_the_other_way_round(
-    house: Lab, pool: asyncpg.Pool
-) -> None:
+async def test_inbox_and_pipeline_know_each_others_messages_as_duplicates(house: Lab, pool: asyncpg.Pool) -> None:
     model = calling(call("health"))
     pipeline = MessagePipeline(pool, model, "switchboard", enable_ingress_dedupe=True)
     accepted = await house.accept.accept(submission("hello", event="17"))
@@ -118,9 +114,7 @@ async def test_what_the_inbox_has_is_a_duplicate_for_the_pipeline_and_the_other_
     assert await house.count("select count(*) from pipeline_key") == 0
 
 
-async def test_a_message_that_the_inbox_gets_while_the_model_thinks_is_delivered_once(
-    house: Lab, pool: asyncpg.Pool
-) -> None:
+async def test_a_message_reaching_the_inbox_while_the_model_thinks_is_sent_once(house: Lab, pool: asyncpg.Pool) -> None:
     async def play(_: RoutingTask) -> object:
         await house.accept.accept(submission("hello", event="17"))
         return [call("health")]

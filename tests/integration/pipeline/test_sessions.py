@@ -105,7 +105,7 @@ async def test_a_token_dies_with_its_session(house: Lab, pool: asyncpg.Pool) -> 
         await access.authenticate(f"Bearer {model.tasks[1].token}")
 
 
-async def test_a_token_dies_after_minutes_and_with_the_next_session_of_its_message(house: Lab) -> None:
+async def test_a_token_dies_after_minutes_or_with_its_messages_next_session(house: Lab) -> None:
     candidates = (Candidate("health"),)
     new = classification.NewSession("c", new_uuid7(), "root", candidates, timedelta(minutes=10))
     ids = [await classification.open_session(house.database, new, bytes([n])) for n in range(2)]
@@ -257,7 +257,7 @@ def wanted(day: date, tokens: int) -> Reservation:
     return Reservation(new_uuid7(), day, Amount(tokens))
 
 
-async def test_sessions_at_the_same_time_exceed_the_share_of_a_sender_by_one_at_most(house: Lab) -> None:
+async def test_concurrent_sessions_exceed_the_share_of_a_sender_by_at_most_one(house: Lab) -> None:
     day, caps = datetime.now(UTC).date(), SenderCaps(tokens=1000)
     asked = [wanted(day, 400) for _ in range(8)]
     found = await asyncio.gather(*(admitted(house, "mallory", one, caps) for one in asked))
@@ -273,7 +273,7 @@ async def test_sessions_at_the_same_time_exceed_the_share_of_a_sender_by_one_at_
     assert (await admitted(house, "mallory", wanted(day, 400), caps)).reached is None, "its process died"
 
 
-async def test_newcomers_at_the_same_time_exceed_their_share_by_one_session_at_most(house: Lab) -> None:
+async def test_concurrent_newcomers_exceed_their_share_by_at_most_one_session(house: Lab) -> None:
     day, caps = datetime.now(UTC).date(), SenderCaps(newcomer_tokens=100)
     found = await asyncio.gather(*(admitted(house, f"stranger {n}", wanted(day, 60), caps) for n in range(8)))
     assert sorted(one.reached or "" for one in found) == ["", "", *["newcomer_tokens_per_day"] * 6]

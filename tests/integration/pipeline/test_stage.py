@@ -174,7 +174,7 @@ async def test_what_a_session_says_is_parsed(house: Lab, pool: asyncpg.Pool, sai
     assert row.error == result.classification_error
 
 
-async def test_an_error_of_classification_and_one_of_routing_have_fields_of_their_own(pool: asyncpg.Pool) -> None:
+async def test_errors_of_classification_and_of_routing_have_separate_fields(pool: asyncpg.Pool) -> None:
     async def broken(_: RoutingTask) -> object:
         raise TimeoutError
 
@@ -231,7 +231,7 @@ async def test_a_dispatch_function_may_take_the_prompt_by_name(pool: asyncpg.Poo
         pipeline.set_pipeline(pipeline=pipeline)
 
 
-async def test_a_request_context_has_the_words_of_the_seed_or_of_route_v1_and_no_others(pool: asyncpg.Pool) -> None:
+async def test_a_request_context_takes_only_the_words_of_the_seed_or_of_route_v1(pool: asyncpg.Pool) -> None:
     model = calling(call("health"))
     pipeline = MessagePipeline(pool, model, "switchboard")
     given = {key: value for key, value in context().items() if key != "sender_identity"}

@@ -427,7 +427,7 @@ def test_a_refusal_by_the_server_wins_over_a_claimed_success() -> None:
     )
 
 
-def test_a_failure_that_both_tell_of_is_told_once_in_the_words_of_the_server() -> None:
+def test_a_failure_told_by_both_is_told_once_in_the_words_of_the_server() -> None:
     classification = reconcile(judge(call(ok=False)), [RecordedCall("health", False, None, "stale")])
     assert classification.failed == (FailedCall("health", "not_ok", "stale"),)
 

@@ -61,7 +61,7 @@ def test_no_text_costs_nothing_and_any_text_something() -> None:
 
 
 @given(_TEXT | _LIKELY)
-def test_never_more_than_one_token_a_byte_never_less_than_one_for_eight_characters(text: str) -> None:
+def test_a_token_has_at_least_one_byte_and_at_most_eight_characters(text: str) -> None:
     assert len(text) / 8 <= estimate_tokens(text) <= token_ceiling(text) == len(text.encode())
 
 

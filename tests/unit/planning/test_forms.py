@@ -113,7 +113,7 @@ def test_what_a_plan_reads_it_does_not_replace_by_constants() -> None:
     assert isinstance(read_decision(plan(write("Note it."), fill_in), menu, LIMITS), RouteDecision)
 
 
-def test_what_no_specialist_sees_is_left_out_behind_it_and_refused_before_it() -> None:
+def test_what_no_specialist_sees_is_left_out_after_it_and_refused_before() -> None:
     search, compare = tool("web_search", {"query": "more"}, 3), write("Compare.", 1, 2)
     whole = read_decision(plan(FETCH_A, FETCH_C, compare), MENU, LIMITS)
     assert isinstance(whole, RouteDecision)

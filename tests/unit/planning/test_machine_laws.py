@@ -22,7 +22,7 @@ CASES = SEEDS.map(lambda seed: case(Random(seed)))
 
 @WIDE
 @given(CASES)
-def test_everything_starts_and_ends_when_a_scheduler_says_that_tries_everything(one: Case) -> None:
+def test_everything_starts_and_ends_when_a_brute_force_scheduler_says_so(one: Case) -> None:
     trace, expected = by_machine(one), BruteForce(one).run()
     assert trace.started == expected.started
     assert trace.ended == expected.ended
@@ -30,7 +30,7 @@ def test_everything_starts_and_ends_when_a_scheduler_says_that_tries_everything(
 
 
 @given(CASES)
-def test_every_plan_ends_once_and_each_of_its_steps_ends_once_after_its_needs(one: Case) -> None:
+def test_every_plan_ends_once_and_each_step_once_after_its_needs(one: Case) -> None:
     trace = by_machine(one)
     assert trace.plan.ended
     assert [isinstance(command, Finish) for command in trace.commands].count(True) == 1

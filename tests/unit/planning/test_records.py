@@ -106,7 +106,7 @@ def test_what_a_turn_begins_with_is_read_back_as_it_was() -> None:
     assert start.asked == "Earlier in the conversation:\nperson: Which one?\n\nNow:\nThe blue one"
 
 
-def test_what_was_decided_is_read_back_and_a_template_gets_what_planning_has_cost() -> None:
+def test_a_decision_is_read_back_and_a_template_gets_what_planning_cost() -> None:
     routed = RoutedPlan(
         "pipeline", "template", Pipeline((PipelineStep("s1", "tool", "look"),), 1, 4_000), notes=("why",)
     )
@@ -119,7 +119,7 @@ def test_what_was_decided_is_read_back_and_a_template_gets_what_planning_has_cos
     assert budgets == [4_900, 4_500]
 
 
-def test_of_the_tokens_that_may_be_generated_a_request_gets_half_and_the_last_one_all() -> None:
+def test_a_request_may_generate_half_the_tokens_left_and_the_last_one_all() -> None:
     limits = LoopLimits(generated=4_000)
     assert may_generate(LoopLimits(), TurnUsage(), 4_096, last=False) == 4_096
     assert may_generate(limits, TurnUsage(generated=1_000), 4_096, last=False) == 1_500

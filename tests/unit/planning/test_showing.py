@@ -109,7 +109,7 @@ def test_why_something_failed_stands_between_rules_that_it_cannot_end() -> None:
 
 
 @pytest.mark.parametrize("sign", ["ж", "漢", "🙂", "é"])
-def test_a_long_page_is_cut_once_on_characters_and_its_mark_tells_how_long_it_was(sign: str) -> None:
+def test_a_long_page_is_cut_once_on_characters_and_a_mark_tells_its_length(sign: str) -> None:
     one = plan(RESEARCH, s1="done", s2="done")
     seen = specialist_view(one, RESEARCH[2], {"s1": sign * 40_000, "s2": sign * 39_000}, 6_000)
     assert len(seen) <= 6_000
@@ -255,7 +255,7 @@ OURS = tuple(FrozenTool(s.name, s.description, s.parameters, s.effect) for s in 
 
 
 @pytest.mark.parametrize("urls", [1, 5, 40])
-def test_with_a_small_context_the_router_is_told_less_and_what_the_message_is_about_stays(urls: int) -> None:
+def test_a_small_context_tells_the_router_less_but_what_it_is_about_stays(urls: int) -> None:
     many = (*OURS, *(tool(f"tool_{n}", {"query": {"type": "string"}, "language": {}}) for n in range(20)))
     menu = Menu(many, urls=tuple(f"https://en.example.org/wiki/Some_Long_Article_{n}" for n in range(urls)))
     text = "Please compare what these pages say about dams. " * 40

@@ -56,7 +56,7 @@ def asked(**arguments: object) -> ShownApproval:
 
 
 @given(st.dictionaries(TEXTS, st.recursive(TEXTS | st.integers() | st.none(), st.lists, max_leaves=4), max_size=4))
-def test_arguments_are_shown_whole_one_a_line_and_nothing_of_them_is_hidden(arguments: dict[str, object]) -> None:
+def test_arguments_are_shown_whole_one_a_line_and_nothing_is_hidden(arguments: dict[str, object]) -> None:
     shown = render_arguments(arguments)
     lines = shown.split("\n") if arguments else []
     assert json.loads("{" + ",".join(lines) + "}") == arguments
@@ -109,7 +109,7 @@ def test_a_digest_is_of_all_that_is_approved() -> None:
     assert len({digest_of(*whole), *others}) == 5
 
 
-def test_a_notice_cuts_what_is_long_and_offers_commands_only_to_whom_they_are_for() -> None:
+def test_a_notice_cuts_long_text_and_offers_commands_only_to_their_users() -> None:
     short, long = asked(text="7"), asked(text="7" * 5000)
     assert fits_chat(short)
     assert not fits_chat(long)

@@ -41,7 +41,7 @@ REQUESTS = st.lists(
 
 
 @given(REQUESTS, TEXTS)
-def test_labels_are_one_visible_line_and_tokens_name_request_choice_and_person(
+def test_labels_are_one_line_and_tokens_name_request_choice_and_person(
     requests: list[ShownApproval], name: str
 ) -> None:
     choices = choices_of(requests, mark_of("telegram/bot%3A1/42"), name)

@@ -130,7 +130,7 @@ def test_a_model_that_obeys_somebody_puts_no_words_into_a_persons_mouth(bad: obj
     assert [one.text for one in made.facts] == ["The person sells oil"]
 
 
-def test_of_a_thousand_facts_with_forged_authors_those_stand_that_were_said_and_by_whom() -> None:
+def test_of_a_thousand_facts_with_forged_authors_only_the_true_ones_stand() -> None:
     said = tuple(line(n, f"Child {n} is called Kid{n}n", person=(ANN, BOB)[n % 2]) for n in range(1, 21))
     forged = [
         {**fact(f"Child {n} is called Kid{m}n", n, f"Kid{m}n"), "author": BOB, "space": "shared"}
@@ -146,7 +146,7 @@ def test_of_a_thousand_facts_with_forged_authors_those_stand_that_were_said_and_
 
 
 @pytest.mark.parametrize(("before", "kept"), [(999, 1), (1000, 0)])
-def test_of_an_answer_with_countless_facts_the_first_thousand_are_looked_at(before: int, kept: int) -> None:
+def test_of_an_answers_countless_facts_the_first_thousand_are_looked_at(before: int, kept: int) -> None:
     facts: list[dict[str, object]] = [{}] * before + [fact("Child 1 is called Kid1n", 1, "Kid1n")]
     made = parse_compaction(json.dumps({"summary": "short", "facts": facts}), (line(1, "Child 1 is called Kid1n"),))
     assert isinstance(made, Compacted)

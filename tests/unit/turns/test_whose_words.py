@@ -193,7 +193,7 @@ def test_only_history_at_the_end_of_an_answer_is_folded(
     assert whole == [Shown(one.kind, one.text) for one in passages[: len(whole)]]
 
 
-def test_the_largest_message_is_compared_with_the_largest_record_in_one_pass() -> None:
+def test_the_largest_message_and_record_are_compared_in_one_pass() -> None:
     block, record = passage("quoted", "a b c d e f " * 20_000), ["a b c d e f " * 20_000] * 50
     assert folded((OWN, block), answers=True, record=record)[-1].folded == 1
 

@@ -10,7 +10,7 @@ from switchboard.ports.history import Entry, EntryCall
 
 
 @given(last=st.integers(0, 5000), added=st.integers(1, 6))
-def test_a_later_history_begins_with_the_earlier_one_unless_the_start_moved_by_20(last: int, added: int) -> None:
+def test_a_later_history_extends_the_earlier_unless_the_start_moved_by_20(last: int, added: int) -> None:
     before, after = window_start(last), window_start(last + added)
     assert after - before in (0, STRIDE)
     earlier, later = list(range(before + 1, last + 1)), list(range(after + 1, last + added + 1))
@@ -19,9 +19,7 @@ def test_a_later_history_begins_with_the_earlier_one_unless_the_start_moved_by_2
 
 
 @given(last=st.integers(0, 5000), compacted=st.integers(0, 250))
-def test_what_was_compacted_is_not_shown_and_a_history_never_ends_before_its_last_entry(
-    last: int, compacted: int
-) -> None:
+def test_what_was_compacted_is_hidden_and_no_history_lacks_its_last_entry(last: int, compacted: int) -> None:
     start = window_start(last, min(compacted * STRIDE, last // STRIDE * STRIDE))
     assert min(compacted * STRIDE, last // STRIDE * STRIDE) <= start <= last
     assert start % STRIDE == 0
