@@ -5,34 +5,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
 from switchboard.app.access import Access, Principal
-from switchboard.app.approvals.service import ApprovalService
-from switchboard.app.connectors.accounts import AccountService
-from switchboard.app.connectors.hook_accounts import HookAccounts
-from switchboard.app.connectors.hooks import HookService
-from switchboard.app.connectors.posted import PostedService
-from switchboard.app.connectors.quarantine import QuarantineService
-from switchboard.app.connectors.work import ConnectorService
-from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.app.messages.blobs import BlobService
-from switchboard.app.messages.chat import ChatService
 from switchboard.app.messages.intake import Intake
-from switchboard.app.messages.stream import StreamService
 from switchboard.app.messages.views import Views
 from switchboard.app.metrics import Metrics
 from switchboard.app.reach import Reach, reach_of
-from switchboard.app.remote_agents import RemoteAgentService
-from switchboard.app.rules.records import RuleRecords
-from switchboard.app.rules.replays import Replays
-from switchboard.app.rules.service import RuleService
 from switchboard.app.runtime import Switchboard
 from switchboard.domain.errors import Unauthenticated
 from switchboard.server.polls import Polls
-from switchboard.server.turns import TokenPaces
 
 _T = TypeVar("_T")
 
@@ -58,24 +42,7 @@ class Services:
         self.polls = Polls()
         self.blobs = BlobService(database, access, settings)
         self.intake = Intake(switchboard.accept, switchboard.mails, access, self.blobs, self.metrics)
-        self.connectors = ConnectorService(database, switchboard.replies, access)
-        self.accounts = AccountService(database, access, runtime.policies.look)
-        self.quarantine = QuarantineService(database, access)
-        self.posted = PostedService(database, access, runtime.notifier)
-        self.hooks = HookService(
-            *(HookAccounts(settings.channels_dir), self.intake, self.quarantine, self.posted),
-            *(settings.accept.message_bytes, settings.trusted_proxies),
-        )
         self.views = Views(runtime, access)
-        self.streams = StreamService(runtime, self.views)
-        self.paces = TokenPaces(time.monotonic)
-        self.chats = ChatService(runtime, access, self.intake, self.views)
-        self.remote_agents = RemoteAgentService(runtime, access)
-        self.records = RuleRecords(runtime)
-        self.replays = Replays(runtime)
-        self.rules = RuleService(runtime, access, self.records, self.replays)
-        self.dead_letters = DeadLetterService(runtime, access, self.rules)
-        self.approvals = ApprovalService(runtime)
 
     def of(self, factory: ServiceFactory[_T]) -> _T:
         """The service that this factory makes, the same for every request."""

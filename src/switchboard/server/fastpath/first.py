@@ -8,7 +8,7 @@ request waits for FastAPI, which also words what is wrong with it. Next: `app/co
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from pydantic import ValidationError
@@ -17,13 +17,16 @@ from starlette.responses import Response
 from starlette.types import Receive
 
 from switchboard.app.access import Principal
-from switchboard.app.connectors.accounts import AccountId, Holder, LeaseQuery
+from switchboard.app.connectors.accounts import AccountId, AccountService, Holder, LeaseQuery
+from switchboard.app.connectors.posted import PostedService
 from switchboard.app.messages.blobs import OUTBOX
 from switchboard.server.contracts.base import Body
 from switchboard.server.contracts.connectors import AccountLeaseBody, PostedNext
 from switchboard.server.fastpath.direct import Handler, whole_body
-from switchboard.server.services import Services
+from switchboard.server.services import ServiceFactory, Services
 
+ACCOUNT_SERVICE: Final = ServiceFactory(lambda s: AccountService(s.runtime.database, s.access, s.runtime.policies.look))
+POSTED_SERVICE: Final = ServiceFactory(lambda s: PostedService(s.runtime.database, s.access, s.runtime.notifier))
 _B = TypeVar("_B", bound=Body)
 _JSON = "application/json"
 
@@ -59,14 +62,14 @@ async def lease(services: Services, caller: Principal, body: AccountLeaseBody) -
     account = AccountId(body.channel, body.endpoint)
     holder = Holder(body.instance_id, body.restarted, body.reconnected, body.heard)
     wanted = LeaseQuery(body.answering, body.recent_s)
-    return _answer_json(await services.accounts.lease(caller, account, holder, wanted))
+    return _answer_json(await services.of(ACCOUNT_SERVICE).lease(caller, account, holder, wanted))
 
 
 async def posted(services: Services, caller: Principal, body: PostedNext, receive: Receive) -> Response:
     """The answer with posted events, once there are some or the time is up."""
     async with services.polls.watch(receive) as gone:
         account = AccountId(body.channel, body.endpoint)
-        found = await services.posted.next(caller, account, body.after, body.wait_s, gone)
+        found = await services.of(POSTED_SERVICE).next(caller, account, body.after, body.wait_s, gone)
     return _answer_json(
         {"events": [{"posted_id": one.posted_id, "raw": b64encode(one.raw).decode("ascii")} for one in found]}
     )

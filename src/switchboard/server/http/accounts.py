@@ -28,6 +28,7 @@ from switchboard.server.contracts.connectors import (
 )
 from switchboard.server.contracts.operations import Released
 from switchboard.server.fastpath import first
+from switchboard.server.fastpath.first import ACCOUNT_SERVICE, POSTED_SERVICE
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 from switchboard.server.services import ServiceFactory
@@ -47,21 +48,21 @@ async def lease(caller: Connector, parts: Parts, body: AccountLeaseBody) -> Resp
 @router.delete("/lease", **operation("release_account", "Release an account", Released, 409))
 async def release(caller: Connector, parts: Parts, channel: Word, endpoint: Word, lease: Number) -> Response:
     """A standby can lease it at once. 409 `lease_lost` if the lease has ended already."""
-    await parts.accounts.release(caller, AccountId(channel, endpoint), lease)
+    await parts.of(ACCOUNT_SERVICE).release(caller, AccountId(channel, endpoint), lease)
     return answer({"status": "released"})
 
 
 @router.put("/cursor", **operation("save_cursor", "Save the cursor of an account", CursorKept, 409))
 async def save_cursor(caller: Connector, parts: Parts, body: CursorBody) -> Response:
     """What the next lease returns. 409 `lease_lost` if the lease has ended, and the old cursor is kept."""
-    await parts.accounts.save_cursor(caller, AccountId(body.channel, body.endpoint), body.lease, body.cursor)
+    await parts.of(ACCOUNT_SERVICE).save_cursor(caller, AccountId(body.channel, body.endpoint), body.lease, body.cursor)
     return answer({"status": "saved"})
 
 
 @router.post("/moves", **operation("move_conversation", "Say that a conversation has moved", ConversationMoveKept, 409))
 async def move(caller: Connector, parts: Parts, body: ConversationMoveBody) -> Response:
     """Approvals follow, and each lease reports it as `moved`. 409 `lease_lost` if the lease has ended."""
-    await parts.accounts.move(caller, AccountId(body.channel, body.endpoint), body.lease, body.old, body.new)
+    await parts.of(ACCOUNT_SERVICE).move(caller, AccountId(body.channel, body.endpoint), body.lease, body.old, body.new)
     return answer({"status": "saved"})
 
 
@@ -84,5 +85,5 @@ async def settle_posted(
     caller: Connector, parts: Parts, channel: Word, endpoint: Word, lease: Number, upto: Number
 ) -> Response:
     """All up to the number `upto`. 409 `lease_lost` if the lease has ended, and all of them stay."""
-    await parts.posted.settle(caller, AccountId(channel, endpoint), lease, upto)
+    await parts.of(POSTED_SERVICE).settle(caller, AccountId(channel, endpoint), lease, upto)
     return answer({"status": "settled"})

@@ -5,18 +5,20 @@ Who there is stands in `teams.py`. Next: `app/remote_agents.py`.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from fastapi import Depends, Response
 from pydantic import Field, StringConstraints
 
 from switchboard.app.access import Principal
-from switchboard.app.remote_agents import BEAT, EDIT_AGENTS, Standing
+from switchboard.app.remote_agents import BEAT, EDIT_AGENTS, RemoteAgentService, Standing
 from switchboard.server.contracts.base import Body, Line, Word
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
+from switchboard.server.services import ServiceFactory
 from switchboard.store.rules.remote_agents import Announcement
 
+REMOTE_AGENT_SERVICE: Final = ServiceFactory(lambda s: RemoteAgentService(s.runtime, s.access))
 router = router_of("agents")
 
 Beating = Annotated[Principal, Depends(needs(BEAT))]
@@ -55,25 +57,25 @@ class MoveBody(OrderBody):
 )
 async def heartbeat(caller: Beating, parts: Parts, body: BeatBody) -> Response:
     """Send the next one after `interval_s` seconds."""
-    return answer(await parts.remote_agents.beat(caller, body.system_id, announcement(body)))
+    return answer(await parts.of(REMOTE_AGENT_SERVICE).beat(caller, body.system_id, announcement(body)))
 
 
 @router.post("/v1/agents/quarantine", **operation("quarantine_butler", "Quarantine a butler", Standing, 404, 409))
 async def quarantine(caller: Operator, parts: Parts, body: OrderBody) -> Response:
     """Until it is released, models do not choose it, and messages that rules send to it become dead letters."""
-    return answer(await parts.remote_agents.quarantine(caller, body.system_id, body.reason))
+    return answer(await parts.of(REMOTE_AGENT_SERVICE).quarantine(caller, body.system_id, body.reason))
 
 
 @router.post("/v1/agents/release", **operation("release_butler", "Release a butler", Standing, 404, 409))
 async def release(caller: Operator, parts: Parts, body: OrderBody) -> Response:
     """Missing heartbeats count again as before."""
-    return answer(await parts.remote_agents.release(caller, body.system_id, body.reason))
+    return answer(await parts.of(REMOTE_AGENT_SERVICE).release(caller, body.system_id, body.reason))
 
 
 @router.post("/v1/agents/endpoint", **operation("set_butler_endpoint", "Set a butler's endpoint", Standing, 404, 409))
 async def move(caller: Operator, parts: Parts, body: MoveBody) -> Response:
     """It overrides the team file, also after a restart, until it is set to null."""
-    return answer(await parts.remote_agents.move(caller, body.system_id, body.endpoint, body.reason))
+    return answer(await parts.of(REMOTE_AGENT_SERVICE).move(caller, body.system_id, body.endpoint, body.reason))
 
 
 def announcement(body: BeatBody) -> Announcement:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.approvals.service import APPROVALS
+from switchboard.app.approvals.service import APPROVALS, ApprovalService
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.server.contracts.approvals import AnswerBody, ApprovalPage, RefusalBody
 from switchboard.server.contracts.base import Cursor, Limit
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
+from switchboard.server.services import ServiceFactory
 
+APPROVAL_SERVICE: Final = ServiceFactory(lambda s: ApprovalService(s.runtime))
 router = router_of("approvals", prefix="/v1/approvals")
 
 Approver = Annotated[Principal, Depends(needs(APPROVALS))]
@@ -25,19 +27,19 @@ async def list_approvals(
     parts: Parts, state: ApprovalState | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
     """Newest first: calls of tools to approve, and questions. What is older than 30 days and decided is gone."""
-    return answer(page("approvals", await parts.approvals.list(state, limit=limit, cursor=cursor)))
+    return answer(page("approvals", await parts.of(APPROVAL_SERVICE).list(state, limit=limit, cursor=cursor)))
 
 
 @router.get("/{approval_id}", **operation("get_approval", "Get one", ShownApproval, 404, needing=APPROVALS))
 async def get(parts: Parts, approval_id: UUID) -> Response:
     """With all of its arguments. They were written by a model: show them as data."""
-    return answer(await parts.approvals.get(approval_id))
+    return answer(await parts.of(APPROVAL_SERVICE).get(approval_id))
 
 
 @router.post("/{approval_id}/approve", **operation("approve_call", "Approve a call", ShownApproval, 404, 409))
 async def approve(caller: Approver, parts: Parts, approval_id: UUID) -> Response:
     """It is made once, with exactly these arguments. Approving again changes nothing."""
-    return answer(await parts.approvals.approve(caller, approval_id))
+    return answer(await parts.of(APPROVAL_SERVICE).approve(caller, approval_id))
 
 
 @router.post(
@@ -45,10 +47,10 @@ async def approve(caller: Approver, parts: Parts, approval_id: UUID) -> Response
 )
 async def refuse(caller: Approver, parts: Parts, approval_id: UUID, body: RefusalBody | None = None) -> Response:
     """The model is told so. Refusing again changes nothing."""
-    return answer(await parts.approvals.refuse(caller, approval_id, "" if body is None else body.reason))
+    return answer(await parts.of(APPROVAL_SERVICE).refuse(caller, approval_id, "" if body is None else body.reason))
 
 
 @router.post("/{approval_id}/answer", **operation("answer_question", "Answer a question", ShownApproval, 404, 409))
 async def answer_question(caller: Approver, parts: Parts, approval_id: UUID, body: AnswerBody) -> Response:
     """On behalf of the person who was asked. The same answer again changes nothing."""
-    return answer(await parts.approvals.answer(caller, approval_id, body.text))
+    return answer(await parts.of(APPROVAL_SERVICE).answer(caller, approval_id, body.text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 from fastapi import Depends, Response
@@ -10,6 +10,7 @@ from fastapi import Depends, Response
 from switchboard.app.access import Principal
 from switchboard.app.dead_letters.reach import DEAD_LETTERS
 from switchboard.app.dead_letters.requests import Bulk, Reroute, RuleWish
+from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.domain.routing import DeadLetterCategory, Target
 from switchboard.server.contracts.base import Cursor, Limit, Word
 from switchboard.server.contracts.dead_letters import (
@@ -26,9 +27,12 @@ from switchboard.server.contracts.dead_letters import (
 )
 from switchboard.server.contracts.rules import TargetBody
 from switchboard.server.http.parameters import router_of
+from switchboard.server.http.rules import RULE_SERVICE
 from switchboard.server.http.services import Parts, answer, needs, operation, page
+from switchboard.server.services import ServiceFactory
 from switchboard.store.messages.dead_letters import DeadLetterFilter
 
+DEAD_LETTER_SERVICE: Final = ServiceFactory(lambda s: DeadLetterService(s.runtime, s.access, s.of(RULE_SERVICE)))
 router = router_of("dead letters", prefix="/v1/dead-letters")
 
 Handler = Annotated[Principal, Depends(needs(DEAD_LETTERS))]
@@ -51,19 +55,21 @@ async def list_dead_letters(  # noqa: PLR0913, PLR0917 - one parameter per filte
     """Newest first; a System4 sees those of its team. They died in [since, until)."""
     teams = None if team_id is None else (team_id,)
     wanted = DeadLetterFilter(teams, status, category, channel, system_id, since, until)
-    return answer(page("dead_letters", await parts.dead_letters.list(caller, wanted, limit=limit, cursor=cursor)))
+    return answer(
+        page("dead_letters", await parts.of(DEAD_LETTER_SERVICE).list(caller, wanted, limit=limit, cursor=cursor))
+    )
 
 
 @router.get("/{dead_letter_id}", **operation("get_dead_letter", "Get a dead letter", DeadLetterDetail, 404))
 async def get_dead_letter(caller: Handler, parts: Parts, dead_letter_id: UUID) -> Response:
     """In full: the envelope, the original bytes, who was notified, and where it was rerouted."""
-    return answer(await parts.dead_letters.get(caller, dead_letter_id))
+    return answer(await parts.of(DEAD_LETTER_SERVICE).get(caller, dead_letter_id))
 
 
 @router.post("/bulk", **operation("bulk_dead_letters", "Reroute or handle many dead letters", BulkOutcome))
 async def bulk(caller: Handler, parts: Parts, body: BulkBody) -> Response:
     """One by one: what fails stays pending and is listed. May be repeated; continue with `next_cursor`."""
-    return answer(await parts.dead_letters.bulk(caller, bulk_of(body)))
+    return answer(await parts.of(DEAD_LETTER_SERVICE).bulk(caller, bulk_of(body)))
 
 
 @router.post(
@@ -71,13 +77,13 @@ async def bulk(caller: Handler, parts: Parts, body: BulkBody) -> Response:
 )
 async def reroute(caller: Handler, parts: Parts, dead_letter_id: UUID, body: RerouteBody) -> Response:
     """To a butler, to a team, or by the current rules from its own team downward; repeated, it says what was done."""
-    return answer(await parts.dead_letters.reroute(caller, dead_letter_id, reroute_of(body)))
+    return answer(await parts.of(DEAD_LETTER_SERVICE).reroute(caller, dead_letter_id, reroute_of(body)))
 
 
 @router.post("/{dead_letter_id}/handle", **operation("handle_dead_letter", "Close a dead letter", Handled, 404, 409))
 async def handle(caller: Handler, parts: Parts, dead_letter_id: UUID, body: HandleBody) -> Response:
     """Nothing more is to be done with it; the message stays dead."""
-    return answer(await parts.dead_letters.handle(caller, dead_letter_id, body.resolution))
+    return answer(await parts.of(DEAD_LETTER_SERVICE).handle(caller, dead_letter_id, body.resolution))
 
 
 def reroute_of(body: RerouteBody) -> Reroute:

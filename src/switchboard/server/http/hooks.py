@@ -7,15 +7,27 @@ stored. Next: `app/connectors/hooks.py`.
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Path, Request, Response
 
+from switchboard.app.connectors.hook_accounts import HookAccounts
+from switchboard.app.connectors.hooks import HookService
+from switchboard.app.connectors.quarantine import QuarantineService
 from switchboard.server.contracts.messages import HookAnswer
 from switchboard.server.fastpath.direct import whole_body
+from switchboard.server.fastpath.first import POSTED_SERVICE
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, operation
+from switchboard.server.services import ServiceFactory
 
+QUARANTINE_SERVICE: Final = ServiceFactory(lambda s: QuarantineService(s.runtime.database, s.access))
+HOOK_SERVICE: Final = ServiceFactory(
+    lambda s: HookService(
+        *(HookAccounts(s.runtime.settings.channels_dir), s.intake, s.of(QUARANTINE_SERVICE), s.of(POSTED_SERVICE)),
+        *(s.runtime.settings.accept.message_bytes, s.runtime.settings.trusted_proxies),
+    )
+)
 router = router_of("webhooks")
 
 Name = Annotated[str, Path(max_length=64, description="The name of the account, as its file is called.")]
@@ -31,7 +43,9 @@ Name = Annotated[str, Path(max_length=64, description="The name of the account, 
 async def post(request: Request, account: Name, parts: Parts) -> Response:
     """Any JSON, signed as the account wants it. Post it again after any other answer: an event is stored once."""
     peer = request.client.host if request.client else ""
-    return answer(await parts.hooks.receive(account, _headers_of(request), partial(whole_body, request), peer))
+    return answer(
+        await parts.of(HOOK_SERVICE).receive(account, _headers_of(request), partial(whole_body, request), peer)
+    )
 
 
 def _headers_of(request: Request) -> dict[str, str]:

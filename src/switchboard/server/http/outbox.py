@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import Depends, Request, Response
@@ -13,6 +13,7 @@ from switchboard.app.connectors.work import (
     HEARTBEAT,
     INTERVAL_S,
     LEASE_S,
+    ConnectorService,
     Heartbeat,
     OutboxPart,
     PullRequest,
@@ -36,7 +37,11 @@ from switchboard.server.contracts.connectors import (
 )
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
+from switchboard.server.services import ServiceFactory
 
+CONNECTOR_SERVICE: Final = ServiceFactory(
+    lambda s: ConnectorService(s.runtime.database, s.switchboard.replies, s.access)
+)
 router = router_of("connectors", prefix="/v1")
 
 Connector = Annotated[Principal, Depends(needs(OUTBOX))]
@@ -47,7 +52,7 @@ Beating = Annotated[Principal, Depends(needs(HEARTBEAT))]
 async def fetch(request: Request, caller: Connector, parts: Parts, body: OutboxNext) -> Response:
     """Leases the next reply of each conversation; waits up to `wait_s` seconds for the first."""
     async with parts.polls.watch(request.receive) as gone:
-        replies = await parts.connectors.fetch(caller, pull_request(body), gone)
+        replies = await parts.of(CONNECTOR_SERVICE).fetch(caller, pull_request(body), gone)
     return answer({"replies": replies})
 
 
@@ -56,7 +61,7 @@ async def fetch(request: Request, caller: Connector, parts: Parts, body: OutboxN
 )
 async def receive(caller: Connector, parts: Parts, outbox_id: UUID, body: ReceiptBody) -> Response:
     """409 if the lease has expired or was never held."""
-    return answer({"state": await parts.connectors.receive(caller, outbox_id, body.lease, receipt(body))})
+    return answer({"state": await parts.of(CONNECTOR_SERVICE).receive(caller, outbox_id, body.lease, receipt(body))})
 
 
 @router.post(
@@ -65,7 +70,7 @@ async def receive(caller: Connector, parts: Parts, outbox_id: UUID, body: Receip
 async def record_part(caller: Connector, parts: Parts, outbox_id: UUID, body: PartBody) -> Response:
     """Before it is sent, and after; renews the lease. A part that is `sent` stays so: do not send it again."""
     part = OutboxPart(body.part, body.of, body.state, body.key, body.platform_message_id, body.error)
-    state = await parts.connectors.record_part(caller, outbox_id, body.lease, part, body.account_lease)
+    state = await parts.of(CONNECTOR_SERVICE).record_part(caller, outbox_id, body.lease, part, body.account_lease)
     return answer({"state": state, "lease_s": LEASE_S})
 
 
@@ -88,7 +93,7 @@ async def get_reply(parts: Parts, outbox_id: UUID) -> Response:
 )
 async def resend(parts: Parts, outbox_id: UUID) -> Response:
     """An uncertain, failed or dead reply is queued again, behind the others of its conversation."""
-    await parts.connectors.resend(outbox_id)
+    await parts.of(CONNECTOR_SERVICE).resend(outbox_id)
     return answer({"state": "pending"})
 
 
@@ -98,7 +103,7 @@ async def resend(parts: Parts, outbox_id: UUID) -> Response:
 )
 async def heartbeat(caller: Beating, parts: Parts, body: HeartbeatBody) -> Response:
     """Send the next one after `interval_s` seconds. 429 `too_many_instances` if 16 other processes report already."""
-    await parts.connectors.heartbeat(caller, beat(body))
+    await parts.of(CONNECTOR_SERVICE).heartbeat(caller, beat(body))
     return answer({"status": "ok", "interval_s": INTERVAL_S})
 
 

@@ -18,6 +18,7 @@ from switchboard.app.connectors.quarantine import (
 )
 from switchboard.server.contracts.base import Cursor, Limit, Word
 from switchboard.server.contracts.connectors import Discarded, QuarantineBody, QuarantinePage, Replayed
+from switchboard.server.http.hooks import HOOK_SERVICE, QUARANTINE_SERVICE
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 
@@ -30,7 +31,7 @@ Caller = Annotated[Principal, Depends(needs(QUARANTINE))]
 async def put(caller: Caller, parts: Parts, body: QuarantineBody) -> Response:
     """Once per endpoint and event; again it takes the new `reason`, and a replay is over. `raw` is base64."""
     event = BadEvent(body.channel, body.endpoint, body.event_id, body.reason, decode_event(body.raw))
-    return answer(await parts.quarantine.put(caller, event))
+    return answer(await parts.of(QUARANTINE_SERVICE).put(caller, event))
 
 
 @router.get("", **operation("list_quarantine", "List the quarantine", QuarantinePage))
@@ -45,25 +46,25 @@ async def list_quarantine(  # noqa: PLR0913, PLR0917 - one parameter per filter 
 ) -> Response:
     """Newest first, without the bytes; a connector sees its endpoint. `replay`: only what is to be submitted again."""
     wanted = QuarantineFilter(channel, endpoint, replay)
-    return answer(page("events", await parts.quarantine.list(caller, wanted, limit=limit, cursor=cursor)))
+    return answer(page("events", await parts.of(QUARANTINE_SERVICE).list(caller, wanted, limit=limit, cursor=cursor)))
 
 
 @router.get("/{quarantine_id}", **operation("get_quarantined", "Get an event in quarantine", QuarantinedDetail, 404))
 async def get(caller: Caller, parts: Parts, quarantine_id: UUID) -> Response:
     """With its bytes in base64."""
-    return answer(await parts.quarantine.get(caller, quarantine_id))
+    return answer(await parts.of(QUARANTINE_SERVICE).get(caller, quarantine_id))
 
 
 @router.post("/{quarantine_id}/replay", **operation("replay_quarantined", "Replay an event", Replayed, 404))
 async def replay(caller: Caller, parts: Parts, quarantine_id: UUID) -> Response:
     """Its connector submits it again, and discards it here when that has succeeded; a webhook is submitted at once."""
-    await parts.quarantine.replay(caller, quarantine_id)
-    await parts.hooks.replay(caller, quarantine_id)
+    await parts.of(QUARANTINE_SERVICE).replay(caller, quarantine_id)
+    await parts.of(HOOK_SERVICE).replay(caller, quarantine_id)
     return answer({"quarantine_id": quarantine_id, "replay": True})
 
 
 @router.delete("/{quarantine_id}", **operation("discard_quarantined", "Discard an event", Discarded, 404))
 async def discard(caller: Caller, parts: Parts, quarantine_id: UUID) -> Response:
     """Permanently: after a replay, or because it is not needed."""
-    await parts.quarantine.discard(caller, quarantine_id)
+    await parts.of(QUARANTINE_SERVICE).discard(caller, quarantine_id)
     return answer({"quarantine_id": quarantine_id, "status": "discarded"})

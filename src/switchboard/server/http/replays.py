@@ -22,6 +22,7 @@ from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.domain.routing import TeamId
 from switchboard.server.contracts.rules import BacktestBody, DryRun, DryRunBody, TestAnswer, TestBody
 from switchboard.server.http.parameters import router_of
+from switchboard.server.http.rules import RULE_REPLAYS, RULE_SERVICE
 from switchboard.server.http.services import Parts, Responses, Within, answer, needs, operation
 from switchboard.server.services import Services
 
@@ -38,13 +39,13 @@ Editor = Annotated[Principal, Depends(needs(EDIT_RULES))]
 async def test_rules(caller: Reader, parts: Parts, reach: Within, body: TestBody) -> Response:
     """Cases: a message, and its expected recipient; by the rules in force, or by those of a rule file."""
     del caller
-    return answer(await parts.replays.test(body.cases, body.document, reach))
+    return answer(await parts.of(RULE_REPLAYS).test(body.cases, body.document, reach))
 
 
 @router.post("/explain", **operation("explain_rules", "Explain a hypothetical message", DryRun))
 async def explain(caller: Reader, parts: Parts, reach: Within, body: DryRunBody) -> Response:
     """Where it would go, and why; nothing is stored."""
-    return answer(await parts.replays.dry_run(question(caller, body), reach))
+    return answer(await parts.of(RULE_REPLAYS).dry_run(question(caller, body), reach))
 
 
 def question(caller: Principal, body: DryRunBody) -> ReplayQuestion:
@@ -81,10 +82,10 @@ async def backtest(request: Request, caller: Editor, parts: Parts, body: Backtes
 
     For those who may edit rules: the examples name messages of others, and who got them.
     """
-    await parts.rules.check_editor(caller)
+    await parts.of(RULE_SERVICE).check_editor(caller)
     last = NEWEST if body.last is None and body.days is None else body.last
-    lines = parts.replays.backtest(
-        ReplaySpan(last, body.days), proposal_of(body, partial(parts.rules.check_scope, caller))
+    lines = parts.of(RULE_REPLAYS).backtest(
+        ReplaySpan(last, body.days), proposal_of(body, partial(parts.of(RULE_SERVICE).check_scope, caller))
     )
     # The first step runs here, so that errors in the proposal are an answer of their own, not a line.
     first = await anext(lines)

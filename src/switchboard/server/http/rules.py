@@ -6,7 +6,7 @@ router, whose `/v1/rules/{rule_id}` takes every other name for an id.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import Depends, Response
@@ -14,7 +14,9 @@ from fastapi import Depends, Response
 from switchboard.app.access import Principal
 from switchboard.app.cursors import uuid_cursor
 from switchboard.app.reach import Reach
-from switchboard.app.rules.service import EDIT_RULES, READ_RULES, NewRule, Order, Patch, WrittenRule
+from switchboard.app.rules.records import RuleRecords
+from switchboard.app.rules.replays import Replays
+from switchboard.app.rules.service import EDIT_RULES, READ_RULES, NewRule, Order, Patch, RuleService, WrittenRule
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.contracts.base import Cursor, Limit, Line, TeamRef, Word
 from switchboard.server.contracts.rules import (
@@ -32,9 +34,13 @@ from switchboard.server.contracts.rules import (
 )
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, Within, answer, needs, operation, page
-from switchboard.server.services import Services
+from switchboard.server.services import ServiceFactory, Services
 
 router = router_of("rules", prefix="/v1")
+
+RULE_RECORDS: Final = ServiceFactory(lambda s: RuleRecords(s.runtime))
+RULE_REPLAYS: Final = ServiceFactory(lambda s: Replays(s.runtime))
+RULE_SERVICE: Final = ServiceFactory(lambda s: RuleService(s.runtime, s.access, s.of(RULE_RECORDS), s.of(RULE_REPLAYS)))
 
 Editor = Annotated[Principal, Depends(needs(EDIT_RULES))]
 
@@ -52,7 +58,7 @@ async def list_rules(
 
     An agent sees those of its own team and of those below.
     """
-    return answer(await parts.records.page(reach, team_id, source, after=uuid_cursor(cursor), limit=limit))
+    return answer(await parts.of(RULE_RECORDS).page(reach, team_id, source, after=uuid_cursor(cursor), limit=limit))
 
 
 _NOT_NEW: Responses = {
@@ -67,7 +73,7 @@ _NEW = "The rule is in force."
 )
 async def create_rule(caller: Editor, parts: Parts, body: NewRuleBody) -> Response:
     """It takes effect in this process at once, in others within a second."""
-    written = await parts.rules.create(caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
+    written = await parts.of(RULE_SERVICE).create(caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
     return answer(written, 201 if written.fresh and not body.dry_run else 200)
 
 
@@ -75,7 +81,7 @@ async def create_rule(caller: Editor, parts: Parts, body: NewRuleBody) -> Respon
 async def restore_rules(caller: Editor, parts: Parts, body: RestoreBody) -> Response:
     """As a new version: the rules, or those of one team, become what they were. Teams and members stay."""
     order = Order(body.reason, body.expected_version, body.dry_run)
-    return answer(await parts.rules.restore(caller, body.version, body.team_id, order))
+    return answer(await parts.of(RULE_SERVICE).restore(caller, body.version, body.team_id, order))
 
 
 @router.post("/rules/import", **operation("import_rules", "Import a rule file", WrittenRules, 409))
@@ -83,7 +89,7 @@ async def import_rules(caller: Editor, parts: Parts, body: ImportBody) -> Respon
     """The rules of the teams it names become exactly those of the file; with `tests`, only if all of them pass."""
     cases = None if body.tests is None else body.tests.cases
     order = Order(body.reason, body.expected_version, body.dry_run)
-    return answer(await parts.rules.import_(caller, body.document, cases, order))
+    return answer(await parts.of(RULE_SERVICE).import_(caller, body.document, cases, order))
 
 
 @router.get("/rules/{rule_id}", **operation("get_rule", "Get a rule", RuleDetail, 404, needing=READ_RULES))
@@ -94,7 +100,7 @@ async def get_rule(parts: Parts, reach: Within, rule_id: UUID) -> Response:
 
 async def rule_detail(parts: Services, reach: Reach, rule_id: UUID) -> JsonObject:
     """A rule with its history in its wire format."""
-    rule, history = await parts.records.get(reach, rule_id)
+    rule, history = await parts.of(RULE_RECORDS).get(reach, rule_id)
     return {"rule": rule, "history": history}
 
 
@@ -109,13 +115,13 @@ async def delete_rule(
     caller: Editor, parts: Parts, rule_id: UUID, version: Version, reason: Line, *, dry_run: bool = False
 ) -> Response:
     """Its history is kept; restoring the previous version brings it back. 409 if it has changed since you read it."""
-    return answer(await parts.rules.delete(caller, rule_id, version, Order(reason, dry_run=dry_run)))
+    return answer(await parts.of(RULE_SERVICE).delete(caller, rule_id, version, Order(reason, dry_run=dry_run)))
 
 
 async def change_rule(parts: Services, caller: Principal, rule_id: UUID, body: RulePatch) -> WrittenRule:
     """Apply a patch, in the form of the service."""
     patch = Patch(rule_id, body.version, body.fields())
-    return await parts.rules.update(caller, patch, Order(body.reason, dry_run=body.dry_run))
+    return await parts.of(RULE_SERVICE).update(caller, patch, Order(body.reason, dry_run=body.dry_run))
 
 
 def new_rule(body: NewRuleBody) -> NewRule:
@@ -126,16 +132,18 @@ def new_rule(body: NewRuleBody) -> NewRule:
 @router.get("/sops", **operation("list_sops", "List SOPs", SopList, needing=READ_RULES))
 async def list_sops(parts: Parts, reach: Within, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """Every standard operating procedure that has rules here, loaded or not, by name."""
-    return answer(page("sops", await parts.records.sops(reach, limit=limit, cursor=cursor)))
+    return answer(page("sops", await parts.of(RULE_RECORDS).sops(reach, limit=limit, cursor=cursor)))
 
 
 @router.put("/sops/{name:path}", **operation("load_sop", "Load an SOP", WrittenRules, 409))
 async def load_sop(caller: Editor, parts: Parts, name: Word, body: SopBody) -> Response:
     """Registers or brings up to date exactly its own rules; loading the same again changes nothing."""
-    return answer(await parts.rules.load_sop(caller, name, body.document, Order(body.reason, dry_run=body.dry_run)))
+    return answer(
+        await parts.of(RULE_SERVICE).load_sop(caller, name, body.document, Order(body.reason, dry_run=body.dry_run))
+    )
 
 
 @router.delete("/sops/{name:path}", **operation("unload_sop", "Unload an SOP", WrittenRules, 404, 409))
 async def unload_sop(caller: Editor, parts: Parts, name: Word, reason: Line, *, dry_run: bool = False) -> Response:
     """Disables all of its rules; loading it again enables them."""
-    return answer(await parts.rules.unload_sop(caller, name, Order(reason, dry_run=dry_run)))
+    return answer(await parts.of(RULE_SERVICE).unload_sop(caller, name, Order(reason, dry_run=dry_run)))

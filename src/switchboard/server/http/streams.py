@@ -18,13 +18,14 @@ from fastapi import Depends, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.stream import Stream, StreamEvent
+from switchboard.app.messages.stream import Stream, StreamEvent, StreamService
 from switchboard.app.messages.views import MESSAGES
 from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, needs, operation
-from switchboard.server.services import Services
+from switchboard.server.services import ServiceFactory, Services
 
+STREAM_SERVICE: Final = ServiceFactory(lambda s: StreamService(s.runtime, s.views))
 log = structlog.get_logger(__name__)
 
 
@@ -54,7 +55,7 @@ class EventStream(Response):
         self._authorization = authorization
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._parts.streams.place(self._caller):
+        with self._parts.of(STREAM_SERVICE).place(self._caller):
             await self._send_events(scope, receive, send)
 
     async def _send_events(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,7 +98,7 @@ async def stream_message(
     Ends when all is settled, or after `wait_s` seconds; then ask again.
     """
     _refuse_body(request)
-    stream = await parts.streams.open(caller, request_id, last_event_id or None)
+    stream = await parts.of(STREAM_SERVICE).open(caller, request_id, last_event_id or None)
     return EventStream(parts, caller, stream, wait_s, request.headers.get("authorization"))
 
 

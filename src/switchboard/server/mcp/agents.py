@@ -7,7 +7,7 @@ answer. Next: `app/remote_agents.py`.
 from __future__ import annotations
 
 from switchboard.app.remote_agents import BEAT
-from switchboard.server.http.agents import BeatBody, announcement
+from switchboard.server.http.agents import REMOTE_AGENT_SERVICE, BeatBody, announcement
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 from switchboard.server.services import Services
 
@@ -16,7 +16,7 @@ _BEAT = "Report that this butler is alive, and what it can do. Repeat after inte
 
 def agent_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tool over the register."""
-    remote_agents = services.remote_agents
+    remote_agents = services.of(REMOTE_AGENT_SERVICE)
 
     async def beat(call: McpCall, body: BeatBody) -> object:
         return await remote_agents.beat(call.caller, body.system_id, announcement(body))

@@ -10,6 +10,7 @@ from typing import Final
 
 from switchboard.app.approvals.service import APPROVALS
 from switchboard.server.contracts.approvals import DecideApproval, ListApprovals, WhichApproval
+from switchboard.server.http.approvals import APPROVAL_SERVICE
 from switchboard.server.http.services import page
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 from switchboard.server.services import Services
@@ -21,7 +22,7 @@ _DECIDE: Final = "Approve or refuse a call, or answer a question. `text`: the an
 
 def approval_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the service."""
-    service = services.approvals
+    service = services.of(APPROVAL_SERVICE)
 
     async def found(_: McpCall, body: ListApprovals) -> object:
         return page("approvals", await service.list(body.state, limit=body.limit, cursor=body.cursor))

@@ -11,7 +11,7 @@ from switchboard.app.messages.blobs import OUTBOX
 from switchboard.app.messages.intake import INGEST, encode_batch, encode_envelope
 from switchboard.server.contracts.base import Id
 from switchboard.server.contracts.connectors import HeartbeatBody, OutboxNext, ReceiptBody
-from switchboard.server.http.outbox import beat, pull_request, receipt
+from switchboard.server.http.outbox import CONNECTOR_SERVICE, beat, pull_request, receipt
 from switchboard.server.mcp.tool_spec import ENVELOPE, McpCall, McpToolSpec, make_tool, object_of, only, tool_of
 from switchboard.server.services import Services
 
@@ -34,13 +34,17 @@ def connector_tools(services: Services) -> tuple[McpToolSpec, ...]:
         return {"results": await services.intake.batch(call.caller, encode_batch(envelopes))}
 
     async def outbox_next(call: McpCall, body: OutboxNext) -> object:
-        return {"replies": await services.connectors.fetch(call.caller, pull_request(body), call.gone)}
+        return {"replies": await services.of(CONNECTOR_SERVICE).fetch(call.caller, pull_request(body), call.gone)}
 
     async def outbox_receipt(call: McpCall, body: OutboxReceipt) -> object:
-        return {"state": await services.connectors.receive(call.caller, body.outbox_id, body.lease, receipt(body))}
+        return {
+            "state": await services.of(CONNECTOR_SERVICE).receive(
+                call.caller, body.outbox_id, body.lease, receipt(body)
+            )
+        }
 
     async def heartbeat(call: McpCall, body: HeartbeatBody) -> object:
-        await services.connectors.heartbeat(call.caller, beat(body))
+        await services.of(CONNECTOR_SERVICE).heartbeat(call.caller, beat(body))
         return {"status": "ok", "interval_s": INTERVAL_S}
 
     envelopes = {"type": "array", "minItems": 1, "maxItems": 200, "items": ENVELOPE}

@@ -12,7 +12,7 @@ from typing import Final
 from switchboard.app.dead_letters.reach import DEAD_LETTERS
 from switchboard.server.contracts.base import Body, Cursor, Id, Limit
 from switchboard.server.contracts.dead_letters import DeadLetterFilterBody, HandleBody, RerouteBody
-from switchboard.server.http.dead_letters import filter_of, reroute_of
+from switchboard.server.http.dead_letters import DEAD_LETTER_SERVICE, filter_of, reroute_of
 from switchboard.server.http.services import page
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 from switchboard.server.services import Services
@@ -50,7 +50,7 @@ class HandleDeadLetter(HandleBody):
 
 def dead_letter_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the service."""
-    service = services.dead_letters
+    service = services.of(DEAD_LETTER_SERVICE)
     make = partial(tool_of, action=DEAD_LETTERS, shown=service.may_handle)
 
     async def found(call: McpCall, body: ListDeadLetters) -> object:

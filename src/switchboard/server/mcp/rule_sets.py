@@ -15,6 +15,7 @@ from switchboard.core.routing.backtest import NEWEST
 from switchboard.server.contracts.base import Body, Cursor, Limit, Line, Word
 from switchboard.server.contracts.rules import BacktestBody, RestoreBody, SopBody
 from switchboard.server.http.replays import proposal_of
+from switchboard.server.http.rules import RULE_RECORDS, RULE_REPLAYS, RULE_SERVICE
 from switchboard.server.http.services import page
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 from switchboard.server.services import Services
@@ -62,28 +63,28 @@ class UnloadSop(Body):
 
 def rule_set_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the services."""
-    edits = services.rules.editable_by
+    edits = services.of(RULE_SERVICE).editable_by
 
     async def versions(_: McpCall, body: VersionsWanted) -> object:
-        return page("versions", await services.records.versions(limit=body.limit, cursor=body.cursor))
+        return page("versions", await services.of(RULE_RECORDS).versions(limit=body.limit, cursor=body.cursor))
 
     async def lint(call: McpCall, _: NoArguments) -> object:
-        return await services.records.lint(services.reach(call.caller))
+        return await services.of(RULE_RECORDS).lint(services.reach(call.caller))
 
     async def sops(call: McpCall, body: SopsWanted) -> object:
         reach = services.reach(call.caller)
-        return page("sops", await services.records.sops(reach, limit=body.limit, cursor=body.cursor))
+        return page("sops", await services.of(RULE_RECORDS).sops(reach, limit=body.limit, cursor=body.cursor))
 
     async def restore(call: McpCall, body: RestoreBody) -> object:
         order = Order(body.reason, body.expected_version, body.dry_run)
-        return await services.rules.restore(call.caller, body.version, body.team_id, order)
+        return await services.of(RULE_SERVICE).restore(call.caller, body.version, body.team_id, order)
 
     async def backtest(call: McpCall, body: BacktestBody) -> object:
         """Run to its end, or until nobody waits for it any longer."""
-        await services.rules.check_editor(call.caller)
+        await services.of(RULE_SERVICE).check_editor(call.caller)
         last = NEWEST if body.last is None and body.days is None else body.last
-        proposal = proposal_of(body, partial(services.rules.check_scope, call.caller))
-        lines = services.replays.backtest(ReplaySpan(last, body.days), proposal)
+        proposal = proposal_of(body, partial(services.of(RULE_SERVICE).check_scope, call.caller))
+        lines = services.of(RULE_REPLAYS).backtest(ReplaySpan(last, body.days), proposal)
         try:
             async for found in lines:
                 if call.gone.is_set() or not isinstance(found, ReplayProgress):
@@ -94,10 +95,12 @@ def rule_set_tools(services: Services) -> tuple[McpToolSpec, ...]:
 
     async def load(call: McpCall, body: LoadSop) -> object:
         order = Order(body.reason, dry_run=body.dry_run)
-        return await services.rules.load_sop(call.caller, body.name, body.document, order)
+        return await services.of(RULE_SERVICE).load_sop(call.caller, body.name, body.document, order)
 
     async def unload(call: McpCall, body: UnloadSop) -> object:
-        return await services.rules.unload_sop(call.caller, body.name, Order(body.reason, dry_run=body.dry_run))
+        return await services.of(RULE_SERVICE).unload_sop(
+            call.caller, body.name, Order(body.reason, dry_run=body.dry_run)
+        )
 
     return (
         tool_of("routing_rules_versions", _VERSIONS, VersionsWanted, READ_RULES, versions),

@@ -12,7 +12,7 @@ from switchboard.app.rules.service import EDIT_RULES, READ_RULES, Order
 from switchboard.server.contracts.base import Body, Cursor, Id, Limit, Line, TeamRef, Word
 from switchboard.server.contracts.rules import DryRunBody, NewRuleBody, RulePatch, TestBody, Version
 from switchboard.server.http.replays import question
-from switchboard.server.http.rules import change_rule, new_rule, rule_detail
+from switchboard.server.http.rules import RULE_RECORDS, RULE_REPLAYS, RULE_SERVICE, change_rule, new_rule, rule_detail
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 from switchboard.server.services import Services
 
@@ -59,18 +59,20 @@ _EXPLAIN = "Where would this message go, and why? Nothing is stored."
 
 def rule_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the services."""
-    edits = services.rules.editable_by
+    edits = services.of(RULE_SERVICE).editable_by
 
     async def found(call: McpCall, body: RulesWanted) -> object:
         after = uuid_cursor(body.cursor)
         reach = services.reach(call.caller)
-        return await services.records.page(reach, body.team_id, body.source, after=after, limit=body.limit)
+        return await services.of(RULE_RECORDS).page(reach, body.team_id, body.source, after=after, limit=body.limit)
 
     async def get(call: McpCall, body: OneRule) -> object:
         return await rule_detail(services, services.reach(call.caller), body.rule_id)
 
     async def create(call: McpCall, body: NewRuleBody) -> object:
-        return await services.rules.create(call.caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
+        return await services.of(RULE_SERVICE).create(
+            call.caller, new_rule(body), Order(body.reason, dry_run=body.dry_run)
+        )
 
     async def update(call: McpCall, body: RuleUpdate) -> object:
         return await change_rule(services, call.caller, body.rule_id, body)
@@ -81,13 +83,13 @@ def rule_tools(services: Services) -> tuple[McpToolSpec, ...]:
 
     async def delete(call: McpCall, body: RuleSwitch) -> object:
         order = Order(body.reason, dry_run=body.dry_run)
-        return await services.rules.delete(call.caller, body.rule_id, body.version, order)
+        return await services.of(RULE_SERVICE).delete(call.caller, body.rule_id, body.version, order)
 
     async def test(call: McpCall, body: TestBody) -> object:
-        return await services.replays.test(body.cases, body.document, services.reach(call.caller))
+        return await services.of(RULE_REPLAYS).test(body.cases, body.document, services.reach(call.caller))
 
     async def explain(call: McpCall, body: DryRunBody) -> object:
-        return await services.replays.dry_run(question(call.caller, body), services.reach(call.caller))
+        return await services.of(RULE_REPLAYS).dry_run(question(call.caller, body), services.reach(call.caller))
 
     return (
         tool_of("routing_rules_list", _LIST, RulesWanted, READ_RULES, found),

@@ -9,6 +9,7 @@ has a task. Nothing is read ahead, and nothing is sent before the client takes i
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, suppress
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,16 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from switchboard.app.access import Action, Principal
 from switchboard.app.approvals.service import APPROVALS
-from switchboard.app.messages.chat import CHAT, PAGE_BYTES, ChatInput, NoAnswer, Outcome, Speaker, WholeReply
+from switchboard.app.messages.chat import (
+    CHAT,
+    PAGE_BYTES,
+    ChatInput,
+    ChatService,
+    NoAnswer,
+    Outcome,
+    Speaker,
+    WholeReply,
+)
 from switchboard.app.messages.intake import ErrorDetail, refusal_from_error
 from switchboard.app.messages.stream import Reset, StreamEvent, TextDelta, ToolEnd, ToolUse, TurnStatus, Waiting
 from switchboard.app.messages.views import MessageReplies
@@ -66,11 +76,16 @@ from switchboard.server.contracts.gateway import (
     Told,
 )
 from switchboard.server.contracts.problems import first_problem
-from switchboard.server.services import Services
+from switchboard.server.http.approvals import APPROVAL_SERVICE
+from switchboard.server.http.streams import STREAM_SERVICE
+from switchboard.server.services import ServiceFactory, Services
+from switchboard.server.turns import TokenPaces
 from switchboard.server.ws.protocol import FRAME_BYTES
 from switchboard.server.ws.streams import ChatStream, ChatStreams
 from switchboard.tasks import cancel_tasks
 
+TOKEN_PACES: Final = ServiceFactory(lambda _: TokenPaces(time.monotonic))
+CHAT_SERVICE: Final = ServiceFactory(lambda s: ChatService(s.runtime, s.access, s.intake, s.views))
 log = structlog.get_logger(__name__)
 
 SLOW_S: Final = 20.0
@@ -199,7 +214,7 @@ class GatewayConnection:
         """Run until the client disconnects, or must."""
         try:
             while (text := await self._next_text()) is not None:
-                await self._parts.paces.take(self._caller.principal.name)
+                await self._parts.of(TOKEN_PACES).take(self._caller.principal.name)
                 await self._carry_out(text)
         except Gone:
             pass
@@ -251,26 +266,28 @@ class GatewayConnection:
 
     async def _answer_history(self, request: RequestFrame) -> None:
         asked = read_params(HistoryParams, request)
-        page = await self._parts.chats.history(
+        page = await self._parts.of(CHAT_SERVICE).history(
             self._caller.speaker, asked.session, limit=asked.limit, cursor=asked.cursor
         )
         await self._send_result(request, HistoryPage(*page))
 
     async def _answer_approvals(self, request: RequestFrame) -> None:
         asked = read_params(ListApprovals, request)
-        page = await self._parts.approvals.fitting(PAGE_BYTES, asked.state, limit=asked.limit, cursor=asked.cursor)
+        page = await self._parts.of(APPROVAL_SERVICE).fitting(
+            PAGE_BYTES, asked.state, limit=asked.limit, cursor=asked.cursor
+        )
         await self._send_result(request, page)
 
     async def _answer_decision(self, request: RequestFrame) -> None:
         asked = read_params(DecideApproval, request)
-        decided = await self._parts.approvals.decide(
+        decided = await self._parts.of(APPROVAL_SERVICE).decide(
             self._caller.principal, asked.approval_id, asked.decision, asked.text
         )
         await self._send_result(request, Decided(decided.approval_id, decided.state))
 
     async def _answer_abort(self, request: RequestFrame) -> None:
         asked = read_params(AbortParams, request)
-        stopped = await self._parts.chats.abort(
+        stopped = await self._parts.of(CHAT_SERVICE).abort(
             self._caller.principal, self._caller.speaker, asked.session, asked.request_id
         )
         await self._send_result(request, Aborted(stopped))
@@ -281,7 +298,7 @@ class GatewayConnection:
         with ExitStack() as held:
             held.enter_context(self._take_place())
             message = ChatInput(asked.session, asked.text, asked.key, asked.model)
-            accepted = await self._parts.chats.send(self._caller.principal, self._caller.speaker, message)
+            accepted = await self._parts.of(CHAT_SERVICE).send(self._caller.principal, self._caller.speaker, message)
             if not asked.stream:
                 self._start(self._answer_whole(request, accepted.request_id), held.pop_all())
                 return
@@ -306,7 +323,7 @@ class GatewayConnection:
                 stream.reader = self._start(self._tell_stream(stream), held.pop_all())
 
     def _take_place(self) -> AbstractContextManager[None]:
-        return self._parts.streams.place(self._caller.principal)
+        return self._parts.of(STREAM_SERVICE).place(self._caller.principal)
 
     async def _send_result(self, request: RequestFrame, payload: Payload) -> None:
         await self._out.send(ResultFrame(request.id, payload))
@@ -380,11 +397,13 @@ class GatewayConnection:
         principal, allowed = self._caller.principal, partial(self._parts.admits, self._caller.authorization)
         while True:
             try:
-                stream = await self._parts.streams.open(principal, request_id, place())
+                stream = await self._parts.of(STREAM_SERVICE).open(principal, request_id, place())
                 async with aclosing(stream.follow(self._gone, _LONGEST_S, allowed)) as events:
                     async for event in events:
                         if isinstance(event.data, MessageReplies):
-                            return _Settled(await self._parts.chats.outcome(request_id, event.data), event.id)
+                            return _Settled(
+                                await self._parts.of(CHAT_SERVICE).outcome(request_id, event.data), event.id
+                            )
                         await tell(event)
                 if not await allowed():
                     await self._out.close(1008, "the token is not valid any more")

@@ -34,6 +34,7 @@ from switchboard.server.contracts.gateway import (
 from switchboard.server.http.errors import error_response
 from switchboard.server.services import Services
 from switchboard.server.ws.connection import (
+    CHAT_SERVICE,
     GatewayCaller,
     GatewayConnection,
     Gone,
@@ -141,7 +142,7 @@ class GatewayEndpoint:
         if given is None and principal.role in APPROVALS.roles - CHAT.roles:
             return None
         wanted = None if given is None else Speaker(given.channel, given.endpoint, given.sender)
-        return await self._parts.chats.speaker(principal, wanted)
+        return await self._parts.of(CHAT_SERVICE).speaker(principal, wanted)
 
     def _make_welcome(self, caller: GatewayCaller) -> Welcome:
         return Welcome(PROTOCOL, caller.principal.name, caller.given, FRAME_BYTES, HEARTBEAT_S, KEEP_S)
