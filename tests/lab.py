@@ -50,7 +50,12 @@ def butler(name: str, engine: str = "echo", team: TeamId = ROOT, **options: Any)
 def rule(team: TeamId, targets: Sequence[Target], *, channel: str = "*", priority: int = 0, **filters: str) -> Rule:
     """A rule as a file would give it."""
     name = f"rule {next(_numbers)}"
-    return Rule(uuid4(), team, name, channel, filters, tuple(targets), datetime.now(UTC), priority)
+    return Rule(
+        *(name, channel, filters, tuple(targets), priority),
+        rule_id=uuid4(),
+        team_id=team,
+        created_at=datetime.now(UTC),
+    )
 
 
 def to(system: str = "", *, team: str = "") -> Target:

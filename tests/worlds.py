@@ -89,18 +89,18 @@ def a_rule(random: Random, teams: Sequence[Team], rule_id: UUID) -> Rule:
     below = [Target(team_id=team.team_id) for team in teams if team.parent_id == team_id]
     sensible = (*OWN.get(team_id, ()), *below * 4) or TARGETS
     return Rule(
-        rule_id,
-        team_id,
-        random.choice(("one", "ön", "")),
-        random.choice((*CHANNELS[:2], "telegram", "*")),
-        _filters(random),
-        tuple(
+        rule_id=rule_id,
+        team_id=team_id,
+        name=random.choice(("one", "ön", "")),
+        channel=random.choice((*CHANNELS[:2], "telegram", "*")),
+        filters=_filters(random),
+        targets=tuple(
             random.choice(sensible if random.random() < 0.85 else TARGETS)
             for _ in range(random.choice((0, 1, 1, 2, 2, 3)))
         ),
-        NEW_YEAR + timedelta(days=random.randrange(2)),
-        random.randrange(-1, 2),
-        random.random() < 0.9,
+        created_at=NEW_YEAR + timedelta(days=random.randrange(2)),
+        priority=random.randrange(-1, 2),
+        active=random.random() < 0.9,
         copy=random.random() < 0.1,
     )
 

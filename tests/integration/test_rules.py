@@ -25,6 +25,7 @@ from switchboard.app.rules.replays import Replays
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.core.routing.backtest import Case
+from switchboard.core.routing.draft import parse_draft
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.routing import RuleChange, TeamId
 from switchboard.store.database import Database
@@ -298,7 +299,7 @@ async def test_a_defect_after_the_write_does_not_look_like_a_failure(
 async def test_a_blast_radius_of_other_rules_is_none(server: Opened) -> None:
     runtime = server.switchboard.runtime
     fields = {name: new("root")[name] for name in ("name", "channel", "targets")}
-    replays, change = Replays(runtime), new_one(TeamId("root"), fields, edit_by("test"))
+    replays, change = Replays(runtime), new_one(TeamId("root"), parse_draft(fields), edit_by("test"))
     never_there = RuleChange(change.after, None)
     assert await replays.blast(replays.before([never_there]), [never_there]) is None
 
@@ -445,7 +446,7 @@ def overtaken(server: Opened, monkeypatch: pytest.MonkeyPatch, times: int = 1, *
         if left:
             left.pop()
             fields = {name: new("lab", **rule)[name] for name in ("name", "channel", "targets", *rule)}
-            other = new_one(TeamId("lab"), fields, edit_by("another"))
+            other = new_one(TeamId("lab"), parse_draft(fields), edit_by("another"))
             await write(server.lab.database, [other], by=Authorship("another", "in between"))
         return await write(database, changes, **order)
 

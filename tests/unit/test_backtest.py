@@ -53,7 +53,12 @@ TARGETS = (
 
 
 def rule(number: int, *targets: Target, channel: str = "telegram", team_id: TeamId = ROOT, priority: int = 0) -> Rule:
-    return Rule(UUID(int=number), team_id, f"rule {number}", channel, {}, targets, NEW_YEAR, priority)
+    return Rule(
+        *(f"rule {number}", channel, {}, targets, priority),
+        rule_id=UUID(int=number),
+        team_id=team_id,
+        created_at=NEW_YEAR,
+    )
 
 
 def case(number: int, channel: str = "telegram", pinned: SystemId | None = None) -> Case:

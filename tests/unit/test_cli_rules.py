@@ -39,7 +39,12 @@ _KEYS = ("sender", "thread", "endpoint")
 
 def rule(**more: Any) -> dict[str, Any]:
     """A rule as the API shows it."""
-    made = Rule(UUID(int=1), TeamId("root"), "mail", "email", {}, (Target(SystemId("System1/memo")),), NOW)
+    made = Rule(
+        *("mail", "email", {}, (Target(SystemId("System1/memo")),)),
+        rule_id=UUID(int=1),
+        team_id=TeamId("root"),
+        created_at=NOW,
+    )
     return rule_json(made) | more
 
 

@@ -182,7 +182,10 @@ def _check_team(document: Mapping[str, object]) -> None:
 
 def _stored(draft: RuleDraft, file: TeamFile) -> Rule:
     return Rule(
-        UUID(int=1), file.team.team_id, draft.name, draft.channel, draft.filters, draft.targets, NOW, draft.priority
+        *(draft.name, draft.channel, draft.filters, draft.targets, draft.priority),
+        rule_id=UUID(int=1),
+        team_id=file.team.team_id,
+        created_at=NOW,
     )
 
 

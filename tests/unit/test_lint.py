@@ -46,7 +46,7 @@ def below(name: str) -> Target:
 
 A, B, FOUR = system("System1/a"), system("System1/b"), system("System4/root")
 TEAM = team("root", None, member(1, "a", "root"), member(1, "b", "root"), member(4, "root", "root"))
-RULE = Rule(UUID(int=50), ROOT, "rule", "telegram", {"sender": "1"}, (A,), NEW_YEAR)
+RULE = Rule("rule", "telegram", {"sender": "1"}, (A,), rule_id=UUID(int=50), team_id=ROOT, created_at=NEW_YEAR)
 WIDE = replace(RULE, rule_id=UUID(int=10), name="wide", filters={}, priority=1)
 
 

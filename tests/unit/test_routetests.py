@@ -26,7 +26,7 @@ TEAMS = (
 
 
 def rule(number: int, channel: str, filters: dict[str, str], *targets: Target, team_id: TeamId = ROOT) -> Rule:
-    return Rule(UUID(int=number), team_id, f"rule {number}", channel, filters, targets, NOW)
+    return Rule(f"rule {number}", channel, filters, targets, rule_id=UUID(int=number), team_id=team_id, created_at=NOW)
 
 
 INDEX = RoutingIndex(

@@ -44,13 +44,13 @@ TEAMS = (
 BY_ID = {one.team_id: one for one in TEAMS}
 BUTLER = Target(system_id=SystemId("System1/butler"))
 GOOD = Rule(
-    UUID(int=1),
-    TeamId("root"),
     "good",
     "telegram",
     {"telegram_chat_id": "-100123", "chat_type": "group", "channel": "telegram"},
     (BUTLER, Target(team_id=TeamId("onboarding")), Target(system_id=SystemId("System4/root"))),
-    datetime(2026, 1, 1, tzinfo=UTC),
+    rule_id=UUID(int=1),
+    team_id=TeamId("root"),
+    created_at=datetime(2026, 1, 1, tzinfo=UTC),
 )
 
 

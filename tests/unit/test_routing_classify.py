@@ -46,7 +46,12 @@ def target(name: str) -> Target:
 
 def rule(team_id: TeamId, *targets: str, channel: str = "*", **filters: str) -> Rule:
     now = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=len(filters))
-    return Rule(UUID(int=len(filters) + 1), team_id, "r", channel, filters, tuple(map(target, targets)), now)
+    return Rule(
+        *("r", channel, filters, tuple(map(target, targets))),
+        rule_id=UUID(int=len(filters) + 1),
+        team_id=team_id,
+        created_at=now,
+    )
 
 
 TEAMS = (

@@ -58,15 +58,10 @@ def rule(
 ) -> Rule:
     created_at = NEW_YEAR + timedelta(days=day)
     return Rule(
-        UUID(int=number),
-        TeamId(team_id),
-        f"rule {number}",
-        channel,
-        filters,
-        targets(*to),
-        created_at,
-        priority,
-        active,
+        *(f"rule {number}", channel, filters, targets(*to), priority, active),
+        rule_id=UUID(int=number),
+        team_id=TeamId(team_id),
+        created_at=created_at,
     )
 
 

@@ -20,7 +20,15 @@ NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = TeamId("root")
 BUTLER = SystemId("System1/a")
 TEAM = Team(ROOT, None, "", (Member(BUTLER, ROOT, 1, "memo"),))
-GOOD = Rule(UUID(int=5), ROOT, "good", "telegram", {"sender": "a"}, (Target(system_id=BUTLER),), NEW_YEAR)
+GOOD = Rule(
+    "good",
+    "telegram",
+    {"sender": "a"},
+    (Target(system_id=BUTLER),),
+    rule_id=UUID(int=5),
+    team_id=ROOT,
+    created_at=NEW_YEAR,
+)
 FACTS = {"channel": "telegram", "sender": "a", "thread": "t"}
 
 

@@ -37,7 +37,12 @@ def rule(
     number: int, channel: str = "cli", *, team_id: TeamId = ROOT, priority: int = 0, **filters: FilterValue
 ) -> Rule:
     target = Target(system_id=SystemId(f"System1/{team_id}"))
-    return Rule(UUID(int=number), team_id, f"rule {number}", channel, filters, (target,), NEW_YEAR, priority)
+    return Rule(
+        *(f"rule {number}", channel, filters, (target,), priority),
+        rule_id=UUID(int=number),
+        team_id=team_id,
+        created_at=NEW_YEAR,
+    )
 
 
 def add(*rules: Rule) -> list[RuleChange]:
@@ -421,7 +426,12 @@ def test_key_sets_are_what_a_decision_may_have_to_look_up() -> None:
     target = (Target(system_id=SystemId("System1/a")),)
 
     def rule(n: int, channel: str, *keys: str) -> Rule:
-        return Rule(UUID(int=n), team.team_id, "", channel, dict.fromkeys(keys, "x"), target, NEW_YEAR)
+        return Rule(
+            *("", channel, dict.fromkeys(keys, "x"), target),
+            rule_id=UUID(int=n),
+            team_id=team.team_id,
+            created_at=NEW_YEAR,
+        )
 
     rules = [rule(1, "email", "sender"), rule(2, "email", "sender"), rule(3, "*", "sender", "thread"), rule(4, "*")]
     index = RoutingIndex(1, [team], rules)

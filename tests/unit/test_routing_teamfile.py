@@ -62,7 +62,7 @@ def test_the_seeds_own_file() -> None:
             Member(SystemId("System4/root"), ROOT, 4, "memo"),
         ),
     )
-    assert file.rules == (RuleDraft("Default DLQ", "*", (Target(system_id=SystemId("System4/root")),)),)
+    assert file.rules == (RuleDraft("Default DLQ", "*", {}, (Target(system_id=SystemId("System4/root")),)),)
     assert check_teams([file.team]) == []
 
 

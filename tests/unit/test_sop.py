@@ -77,12 +77,12 @@ def test_who_is_meant_is_found_in_three_ways() -> None:
     assert sop.drafts == (
         (
             ROOT,
-            RuleDraft("First Run: onboarding", "telegram", (Target(team_id=BELOW),), {"chat_type": "private"}),
+            RuleDraft("First Run: onboarding", "telegram", {"chat_type": "private"}, (Target(team_id=BELOW),)),
         ),
-        (BELOW, RuleDraft("First Run: interviewer", "telegram", (system("System1/interviewer"),))),
-        (BELOW, RuleDraft("mails", "email", (system("System1/interviewer"), system("System1/zoe")), {}, 10)),
-        (ROOT, RuleDraft("First Run: System4/root", "cli", (system("System4/root"),), {"session_id": "7"})),
-        (BELOW, RuleDraft("First Run: System1/zoe", "cli", (system("System1/zoe"),))),
+        (BELOW, RuleDraft("First Run: interviewer", "telegram", {}, (system("System1/interviewer"),))),
+        (BELOW, RuleDraft("mails", "email", {}, (system("System1/interviewer"), system("System1/zoe")), 10)),
+        (ROOT, RuleDraft("First Run: System4/root", "cli", {"session_id": "7"}, (system("System4/root"),))),
+        (BELOW, RuleDraft("First Run: System1/zoe", "cli", {}, (system("System1/zoe"),))),
     )
     made = sop_changes(sop, [], edit())
     assert [check_rule(change.rule, TEAMS) for change in made] == [[]] * 5

@@ -94,7 +94,12 @@ def _pure(messages: int) -> float:
             version,
             [team],
             (
-                Rule(UUID(int=n), _ROOT, "", "api", {"thread": f"chat-{n}"}, (Target(_ECHO),), now, version)
+                Rule(
+                    *("", "api", {"thread": f"chat-{n}"}, (Target(_ECHO),), version),
+                    rule_id=UUID(int=n),
+                    team_id=_ROOT,
+                    created_at=now,
+                )
                 for n in range(_RULES)
             ),
         )

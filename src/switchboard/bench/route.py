@@ -220,7 +220,12 @@ def _rule(number: int, person: int, team_id: TeamId, targets: tuple[Target, ...]
     channel, filters = _condition_for(person)
     created_at = _START + timedelta(seconds=number)
     name = f"rule {number}"
-    return Rule(UUID(int=number), team_id, name, channel, filters, targets, created_at, priority=person % 5)
+    return Rule(
+        *(name, channel, filters, targets, person % 5),
+        rule_id=UUID(int=number),
+        team_id=team_id,
+        created_at=created_at,
+    )
 
 
 def _condition_for(person: int) -> tuple[str, dict[str, str]]:

@@ -111,48 +111,44 @@ class Move(Struct, frozen=True):
     now: str
 
 
-class Rule(Struct, frozen=True):
-    """Fires if the channel is equal (or `*`) and every filter is met; rules of higher priority are tried first."""
+class RuleDraft(Struct, frozen=True):
+    """A rule as written: fires if the channel is equal (or `*`) and every filter is met.
 
-    rule_id: UUID
-    team_id: TeamId
+    A further field that is true or false is one here, and a column; files and the history have it by its name.
+    """
+
     name: str
     channel: str
     filters: Filters
     targets: tuple[Target, ...]
-    created_at: datetime
     priority: int = 0
+    """Rules of higher priority are tried first."""
     active: bool = True
-    created_by: str = ""
-    updated_by: str = ""
-    updated_at: datetime | None = None
-    """When it was last written; None for a rule that was never stored."""
-    version: int = 0
-    """The version of the rule set that last wrote it: an edit of the rule names the version that its author saw."""
     copy: bool = False
     """It copies messages to its targets, butlers of its team, whatever rule or model decides, and decides nothing."""
     reply_to_automatic: bool = False
     """Whether replies are sent to the automatic mail that it routes to its targets."""
+
+
+class Rule(RuleDraft, frozen=True, kw_only=True):
+    """A rule of a team, with what Switchboard adds when it is stored."""
+
+    rule_id: UUID
+    team_id: TeamId
+    version: int = 0
+    """The version of the rule set that last wrote it: an edit of the rule names the version that its author saw."""
     source: str = ""
     """`sop:NAME` for a rule that a standing operating procedure registers, changes and disables; else empty."""
+    created_by: str = ""
+    updated_by: str = ""
+    created_at: datetime
+    updated_at: datetime | None = None
+    """When it was last written; None for a rule that was never stored."""
 
     @property
     def catch_all(self) -> bool:
         """Channel `*` and no filter: tried last, after classification. A copying one copies all that its team gets."""
         return self.channel == "*" and not self.filters
-
-
-class RuleDraft(Struct, frozen=True):
-    """A rule as written; it gets its id, team and times when it is stored."""
-
-    name: str
-    channel: str
-    targets: tuple[Target, ...]
-    filters: Filters = field(default_factory=dict)
-    priority: int = 0
-    active: bool = True
-    copy: bool = False
-    reply_to_automatic: bool = False
 
 
 class RuleChange(Struct, frozen=True):
@@ -171,13 +167,19 @@ class RuleChange(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class RuleSetVersion:
-    """Who changed the rules, when, why, and how many. `teams` is true if teams or members may have changed too."""
+class VersionHead:
+    """Who changed the rules, when, and why."""
 
     version: int
     author: str
     reason: str
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSetVersion(VersionHead):
+    """Who changed the rules, when, why, and how many. `teams` is true if teams or members may have changed too."""
+
     changes: int
     teams: bool
 

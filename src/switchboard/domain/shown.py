@@ -11,8 +11,6 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from msgspec import Struct
-
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import DeadLetterOrigin, LaneName, LanePlace, MessagePlace, ReplyFile
 
@@ -97,20 +95,6 @@ class RefusedCall(LanePlace):
     path: str
     tool: str
     said: str | None
-
-
-class ShownDecision(Struct, frozen=True):
-    """The `n`-th decision about a message, by which version of the rules; `trail` is a list of TrailStep as JSON.
-
-    `facts` is what was known about the message; None if stored by an earlier release.
-    """
-
-    n: int
-    version: int
-    branches: int
-    trail: Sequence[JsonMapping]
-    decided_at: datetime
-    facts: Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True)

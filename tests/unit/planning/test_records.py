@@ -44,7 +44,7 @@ def test_a_plan_is_told_from_its_records() -> None:
         "s5": StepEnd("s5", "done", tokens=30),
     }
     assert [one.end.id for one in found.ends if one.review is not None] == ["s5"]
-    assert (found.begun, found.approved, found.halted) == ({"s3", "s4"}, {"s6"}, "deadline")
+    assert (found.begun, found.approved, found.halted) == (frozenset({"s3", "s4"}), frozenset({"s6"}), "deadline")
     assert found.lost == 100 + 1_500 + 40, "what was planned, and what steps have used that have not ended"
 
 

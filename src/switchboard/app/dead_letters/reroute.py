@@ -81,8 +81,9 @@ class Rerouter:
         if wanted.rule is None or wanted.to is None:
             return None
         known = await self._facts_of_case(case)
-        new = NewRule(case.team_id, _rule_fields(wanted.rule, wanted.to, known), _rule_id(case))
+        fields = _rule_fields(wanted.rule, wanted.to, known)
         try:
+            new = NewRule(case.team_id, parse_draft(fields), _rule_id(case))
             await self._prove_rule(caller, new, known)
             return await self._rules.create(caller, new, Order(wanted.reason))
         except InvalidInput as error:
@@ -100,7 +101,7 @@ class Rerouter:
 
     async def _prove_rule(self, caller: Principal, new: NewRule, known: Mapping[str, str]) -> None:
         """Check that the rule decides the message it is made from. Raises InvalidInput, and Conflict `rule_hidden`."""
-        made = new_one(new.team_id, new.fields, edit_by(author(caller))).rule
+        made = new_one(new.team_id, new.draft, edit_by(author(caller))).rule
         possible = self._runtime.channels.keys_of(made.channel)  # `create` reports errors in other keys
         for key, value in made.filters.items():
             if key in possible and not has(known, key, value):

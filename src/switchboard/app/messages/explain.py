@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -40,7 +39,6 @@ from switchboard.domain.shown import (
     RefusedCall,
     ShownApproval,
     ShownDeadLetter,
-    ShownDecision,
     ShownDelivery,
     ShownPlan,
     ShownStep,
@@ -54,6 +52,7 @@ from switchboard.store.models import classification, history
 from switchboard.store.people import strangers
 from switchboard.store.rules.versions import open_rules_at
 from switchboard.store.work import approvals, lanes, ledger, routing
+from switchboard.store.work.ledger import DecisionHead, ShownDecision
 
 EXPLAIN: Final = Action("explain", OPERATOR)
 
@@ -109,13 +108,9 @@ class ExplainedStep:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainedDecision:
+class ExplainedDecision(DecisionHead):
     """A decision, the version of the rules that made it, and its trail through the teams."""
 
-    n: int
-    version: int
-    branches: int
-    decided_at: datetime
     trail: tuple[ExplainedStep, ...]
     facts: Mapping[str, str | Sequence[str]] | None
     """What the rules saw; None if nobody kept it."""

@@ -16,7 +16,7 @@ from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.core.planning.machine import Plan, resume
 from switchboard.core.planning.records import APPROVAL, START, notes_of, recorded_of, tokens_of
-from switchboard.core.planning.routed import RoutedPlan, read_routed
+from switchboard.core.planning.routed import note_of_error
 from switchboard.core.planning.start import read_start
 from switchboard.core.planning.times import plan_times, step_times
 from switchboard.domain.errors import NotFound
@@ -39,8 +39,8 @@ class PlanService:
         """A page, newest message first, and the cursor of the next. Raises InvalidInput."""
         below = key_of(cursor, tuple[UUID, UUID])
         rows = await store.list_plans(self._database, below, running=running, limit=limit)
-        following = cursor_after(rows[-1].request_id, rows[-1].lane) if len(rows) == limit else None
-        return [_plan_from_row(row) for row in rows], following
+        following = cursor_after(rows[-1].shown.request_id, rows[-1].lane) if len(rows) == limit else None
+        return [row.shown for row in rows], following
 
     async def of_message(self, request_id: UUID) -> Sequence[ShownPlan]:
         """The plans of butlers for a message. Raises NotFound."""
@@ -58,51 +58,18 @@ async def plans_of(database: Database, request_id: UUID) -> list[ShownPlan]:
     return [_whole(row, [one for one in steps if (one.lane, one.seq) == (row.lane, row.seq)]) for row in rows]
 
 
-def _plan_from_row(row: PlanRow) -> ShownPlan:
-    routed = _read_decision(row)
-    return ShownPlan(
-        request_id=row.request_id,
-        system_id=row.system_id,
-        state=row.state,
-        message=row.message,
-        action=routed.action,
-        source=routed.source,
-        target=routed.target,
-        ended=row.steps,
-        done=row.done,
-        tokens=row.tokens,
-        token_budget=None if routed.pipeline is None else routed.pipeline.token_budget,
-        began_at=row.began_at,
-        ended_at=row.ended_at,
-        notes=routed.notes,
-    )
-
-
-def _read_decision(row: PlanRow) -> RoutedPlan:
-    """The decision; if another release made it, only that it cannot be read."""
-    try:
-        return read_routed(row.routed)
-    except msgspec.ValidationError as error:
-        return RoutedPlan("pipeline", "exact", notes=(_unreadable(error),))
-
-
-def _unreadable(error: msgspec.ValidationError) -> str:
-    return f"this release cannot read what is on record of the plan: {error}"
-
-
 def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
-    shown, by_path = _plan_from_row(row), {one.path: one for one in steps}
+    shown, routed, by_path = row.shown, row.routed, {one.path: one for one in steps}
     records = {path: OnRecord(one.state, one.result, one.tokens) for path, one in by_path.items()}
     try:
         start = read_start(by_path[START].result)
-        routed = _read_decision(row)
         if routed.pipeline is None:
             return shown
         # As a worker would resume it, with the steps added by reviews.
         plan, _ = resume(routed.pipeline, start.limits, start.guard(routed.source), recorded_of(records))
     except msgspec.ValidationError as error:
-        return replace(shown, notes=(_unreadable(error),))
-    times = plan_times(row.began_at, row.ended_at, by_path)
+        return replace(shown, notes=(note_of_error(error),))
+    times = plan_times(shown.began_at, shown.ended_at, by_path)
     return replace(
         shown,
         seconds=times.seconds,

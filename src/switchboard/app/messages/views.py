@@ -24,13 +24,13 @@ from switchboard.app.runtime import Runtime
 from switchboard.core.envelope.stored import with_texts
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.facts import shown_facts
-from switchboard.core.routing.rulefile import target_json
+from switchboard.core.routing.rulefile import RuleJson, rule_json
 from switchboard.core.text.words import offer
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import MessageOrigin, OutboxPart, OutboxRow, OutboxState
 from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_description
-from switchboard.domain.routing import Member, Rule, Team, TeamId
+from switchboard.domain.routing import Member, Team, TeamId
 from switchboard.domain.shown import (
     Connector,
     Found,
@@ -139,28 +139,6 @@ class MemberView:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleView:
-    """A rule in force."""
-
-    rule_id: UUID
-    team_id: str
-    name: str
-    channel: str
-    filters: Mapping[str, str | Sequence[str]]
-    targets: Sequence[Mapping[str, str]]
-    priority: int
-    active: bool
-    copy: bool
-    reply_to_automatic: bool
-    version: int
-    source: str
-    created_by: str
-    updated_by: str
-    created_at: datetime
-    updated_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class TeamView:
     """A team with its members and the first of its `rule_count` rules, in evaluation order."""
 
@@ -168,7 +146,7 @@ class TeamView:
     parent_id: str | None
     purpose: str
     members: Sequence[MemberView]
-    rules: Sequence[RuleView]
+    rules: Sequence[RuleJson]
     rule_count: int
 
 
@@ -438,13 +416,6 @@ def _agent(member: Member, tally: DeliveryTally, found: RemoteAgent | None) -> A
 
 
 def _team(team: Team, found: Overview, reach: Reach) -> TeamView:
-    rules = [_rule(rule) for rule in found.first.get(team.team_id, ()) if team.team_id in reach]
+    rules = [rule_json(rule) for rule in found.first.get(team.team_id, ()) if team.team_id in reach]
     members = [_member(m) for m in team.members]
     return TeamView(team.team_id, team.parent_id, team.purpose, members, rules, found.counts.get(team.team_id, 0))
-
-
-def _rule(rule: Rule) -> RuleView:
-    names = (name for name in RuleView.__slots__ if name != "targets")
-    return RuleView(
-        **{name: getattr(rule, name) for name in names}, targets=[target_json(target) for target in rule.targets]
-    )

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -21,12 +21,12 @@ from msgspec.structs import replace
 
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.check import Problem, check_rule
-from switchboard.core.routing.draft import Edit, apply_patch, draft_of, new_rule, parse_draft
+from switchboard.core.routing.draft import Edit, draft_of, new_rule, parse_draft, parse_patch
 from switchboard.core.routing.rulefile import changes_for, difference, parse_rule_file, stamp_changes
 from switchboard.core.text.words import offer, or_list
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.routing import Rule, RuleChange, TeamId
+from switchboard.domain.routing import Rule, RuleChange, RuleDraft, TeamId
 from switchboard.store.ids import new_uuid7
 from switchboard.store.rules import versions as store
 from switchboard.store.rules.versions import MovedOn
@@ -97,15 +97,15 @@ def edit_by(author: str) -> Edit:
     return Edit(author, datetime.now(UTC), new_uuid7)
 
 
-def new_one(team_id: TeamId, fields: JsonMapping, edit: Edit) -> RuleChange:
+def new_one(team_id: TeamId, draft: RuleDraft, edit: Edit) -> RuleChange:
     """A rule that does not exist yet."""
-    return RuleChange(None, new_rule(parse_draft(dict(fields)), team_id, edit))
+    return RuleChange(None, new_rule(draft, team_id, edit))
 
 
-def patch_rule(rule: Rule, fields: JsonMapping, edit: Edit) -> list[RuleChange]:
+def patch_rule(rule: Rule, parts: Mapping[str, Any], edit: Edit) -> list[RuleChange]:
     """The rule with the named parts changed; no change if they are already so."""
-    after = apply_patch(rule, dict(fields))
-    return [] if draft_of(after) == draft_of(rule) else [RuleChange(rule, edit.stamp(after))]
+    after = replace(rule, **parts)
+    return [] if after == rule else [RuleChange(rule, edit.stamp(after))]
 
 
 async def from_wanted(runtime: Runtime, wanted: Iterable[ProposedRule], edit: Edit) -> Proposed:
@@ -113,9 +113,9 @@ async def from_wanted(runtime: Runtime, wanted: Iterable[ProposedRule], edit: Ed
     version, changes = runtime.rule_book.rules.version, list[RuleChange]()
     for one in wanted:
         if one.rule_id is not None:
-            changes += patch_rule(await existing(runtime, one.rule_id), one.fields, edit)
+            changes += patch_rule(await existing(runtime, one.rule_id), parse_patch(one.fields), edit)
         else:
-            changes.append(new_one(one.team_id or TeamId(""), one.fields, edit))
+            changes.append(new_one(one.team_id or TeamId(""), parse_draft(one.fields), edit))
     return Proposed(version, changes)
 
 

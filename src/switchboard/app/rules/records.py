@@ -21,11 +21,11 @@ from switchboard.app.reach import Reach
 from switchboard.app.rules.proposals import existing, no_rule, refuse_absent_team
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.lint import Finding, lint, lint_change, lint_moves
-from switchboard.core.routing.rulefile import changed_fields, render_rule_file, rule_file, rule_json
+from switchboard.core.routing.rulefile import RuleJson, changed_fields, render_rule_file, rule_file, rule_json
 from switchboard.core.text.words import offer
 from switchboard.domain.errors import NotFound
-from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, SystemId, TeamId
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, SystemId, TeamId, VersionHead
 from switchboard.domain.shown import SopRules
 from switchboard.store.connectors import accounts
 from switchboard.store.rules import versions as store
@@ -36,15 +36,12 @@ SHOWN_CHANGES: Final = 200
 _LINTED: Final = 5000
 """Rules of a team up to which an edit looks for mistakes; for more there is a separate call."""
 
-RuleForm = JsonMapping
-"""A rule as `rule_json` writes it."""
-
 
 class RulePage(Struct, frozen=True):
     """Rules by id, oldest first, and the version in force."""
 
     version: int
-    rules: tuple[RuleForm, ...]
+    rules: tuple[RuleJson, ...]
     next_cursor: UUID | None
 
 
@@ -58,30 +55,23 @@ class ChangeView:
 
     rule_id: UUID
     team_id: str
-    before: RuleForm | None
-    after: RuleForm | None
+    before: JsonMapping | None
+    after: JsonMapping | None
     fields: Mapping[str, tuple[Any, Any]]
 
 
-class RuleEvent(Struct, frozen=True):
-    """One entry in the history of a rule."""
+@dataclass(frozen=True, slots=True)
+class RuleEvent(VersionHead):
+    """What a version did to a rule: `before` is null if it was new, `after` if it was removed."""
 
-    version: int
-    author: str
-    reason: str
-    created_at: datetime
-    before: RuleForm | None
-    after: RuleForm | None
+    before: RuleJson | None
+    after: RuleJson | None
 
 
 @dataclass(frozen=True, slots=True)
-class VersionView:
+class VersionView(VersionHead):
     """A version with its changes: the first 200 of `changed`."""
 
-    version: int
-    author: str
-    reason: str
-    created_at: datetime
     teams: bool
     changed: int
     changes: tuple[ChangeView, ...]
@@ -147,7 +137,7 @@ class RuleRecords:
         if source not in sources:
             raise NotFound(f"no rule has ever been registered by {source!r}{offer(source, sources)}")
 
-    async def get(self, reach: Reach, rule_id: UUID) -> tuple[RuleForm, tuple[RuleEvent, ...]]:
+    async def get(self, reach: Reach, rule_id: UUID) -> tuple[JsonObject, tuple[RuleEvent, ...]]:
         """A rule and its history, newest first. A removed one is shown as it last was. Raises NotFound."""
         events = await store.history(self._database, rule_id)
         rule = events[0][1].rule if events and events[0][1].after is None else await existing(self._runtime, rule_id)
@@ -167,8 +157,7 @@ class RuleRecords:
         if found is None:
             raise NotFound(f"there is no version {number} of the rules")
         changes, changed = await self._changes_within(reach, found)
-        f = found
-        return VersionView(f.version, f.author, f.reason, f.created_at, f.teams, changed, first_changes(changes))
+        return VersionView(*_head_of(found), found.teams, changed, first_changes(changes))
 
     async def _changes_within(self, reach: Reach, version: RuleSetVersion) -> tuple[Sequence[RuleChange], int]:
         """The first changes of a version within the reach, and their number."""
@@ -184,7 +173,7 @@ class RuleRecords:
         changes = await asyncio.to_thread(lambda: list(filter(changed_fields, _keep_within(reach, between))))
         return DiffView(first, last, len(changes), first_changes(changes))
 
-    async def export(self, reach: Reach, version: int | None, team_id: TeamId | None) -> RuleForm:
+    async def export(self, reach: Reach, version: int | None, team_id: TeamId | None) -> JsonObject:
         """The rule file of all teams, or of one, now or at a version. Raises NotFound."""
         runtime = self._runtime
         await runtime.rule_book.refresh()
@@ -263,4 +252,8 @@ def _keep_within(reach: Reach, changes: Sequence[RuleChange]) -> list[RuleChange
 
 def _event_of(version: RuleSetVersion, change: RuleChange) -> RuleEvent:
     before, after = (None if rule is None else rule_json(rule) for rule in (change.before, change.after))
-    return RuleEvent(version.version, version.author, version.reason, version.created_at, before, after)
+    return RuleEvent(*_head_of(version), before, after)
+
+
+def _head_of(one: VersionHead) -> tuple[int, str, str, datetime]:
+    return one.version, one.author, one.reason, one.created_at

@@ -8,9 +8,9 @@ drafts and documents; out: `WrittenRules`, or Forbidden (on record), InvalidInpu
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import structlog
@@ -34,14 +34,14 @@ from switchboard.app.rules.records import ChangeView, RuleRecords, first_changes
 from switchboard.app.rules.replays import Replays
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.backtest import Blast
-from switchboard.core.routing.draft import DRAFT_KEYS, Edit, draft_of
+from switchboard.core.routing.draft import Edit, draft_of
 from switchboard.core.routing.lint import Finding
 from switchboard.core.routing.rulefile import rule_json
 from switchboard.core.routing.scope import editable
 from switchboard.core.routing.sop import PREFIX, parse_sop, sop_changes, unload_changes
 from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound, Unavailable
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.routing import Rule, RuleChange, SystemId, TeamId
+from switchboard.domain.routing import Rule, RuleChange, RuleDraft, SystemId, TeamId
 from switchboard.lanes.notifier import RULES
 from switchboard.store.rules import versions as store
 from switchboard.store.rules.versions import Authorship, MovedOn
@@ -96,22 +96,19 @@ class WrittenRule:
 
 
 class NewRule(Struct, frozen=True):
-    """A rule to create: its parts as the API names them.
-
-    With an id of the caller's, repeating it creates no second one.
-    """
+    """A rule to create. With an id of the caller's, repeating it creates no second one."""
 
     team_id: TeamId
-    fields: JsonMapping
+    draft: RuleDraft
     rule_id: UUID | None = None
 
 
 class Patch(Struct, frozen=True):
-    """The changes to a rule, and its version as the caller saw it."""
+    """The parts of a rule to change, and its version as the caller saw it."""
 
     rule_id: UUID
     version: int
-    fields: JsonMapping
+    parts: Mapping[str, Any]
 
 
 def author_of(caller: Principal) -> str:
@@ -158,7 +155,7 @@ class RuleService:
     async def create(self, caller: Principal, new: NewRule, order: Order) -> WrittenRule:
         """Make a rule. Raises Forbidden, InvalidInput, Conflict (the id is that of another rule)."""
         await self._begin_edit(caller, [new.team_id])
-        change = new_one(new.team_id, new.fields, edit_by(author_of(caller)))
+        change = new_one(new.team_id, new.draft, edit_by(author_of(caller)))
         if new.rule_id is None:
             return await self._write_one(caller, [change], order)
         change = RuleChange(None, replace(change.rule, rule_id=new.rule_id))
@@ -192,12 +189,12 @@ class RuleService:
         rule = await existing(self._runtime, patch.rule_id)
         await self.check_scope(caller, [rule.team_id])
         await self._check_seen(rule, patch.version)
-        if rule.source and patch.fields.keys() & set(DRAFT_KEYS) != {"active"}:
+        if rule.source and patch.parts.keys() != {"active"}:
             raise Conflict(
                 f"rule {rule.name!r} belongs to the SOP {rule.source.removeprefix(PREFIX)!r}: change its file and load "
                 "it again; here it can only be disabled and enabled (active)"
             )
-        changes = patch_rule(rule, patch.fields, edit_by(author_of(caller)))
+        changes = patch_rule(rule, patch.parts, edit_by(author_of(caller)))
         if not changes:
             return WrittenRule(rule_json(rule), self._runtime.rule_book.rules.version, (), None, fresh=False)
         return await self._write_one(caller, changes, order)

@@ -154,10 +154,8 @@ def _value_text(name: str, value: Any) -> str:
             return pairs_of(value) or "none"
         case "targets":
             return _receivers_text(value)
-        case "active" | "copy" | "reply_to_automatic":
-            return str(value).lower()
         case _:
-            return one_line(value)
+            return str(value).lower() if isinstance(value, bool) else one_line(value)
 
 
 def finding_lines(findings: Sequence[Json]) -> Iterator[Text]:

@@ -159,12 +159,24 @@ class Index(Struct, frozen=True):
         return {*self.reviews, *(n for one in ids for n in self.users.get(one, ()))}
 
 
-class Plan(Struct, frozen=True):
+class PlanProgress(Struct, frozen=True, kw_only=True):
+    """How far a plan had come before it was resumed, apart from the steps that had ended.
+
+    `begun` steps were started and had not ended; `lost` are the tokens that were reserved for their requests.
+    `approved`: steps that somebody has approved.
+    """
+
+    begun: frozenset[str] = frozenset()
+    approved: frozenset[str] = frozenset()
+    lost: int = 0
+    halted: HaltReason | None = None
+
+
+class Plan(PlanProgress, frozen=True):
     """How far a plan has come. `steps`: those of all rounds, each after those that it needs.
 
     `ends`: in the order in which the steps ended; `running`: with the tokens reserved for each. `asked` steps wait for
-    approval. `begun` steps were started before the plan was resumed, and `lost` tokens were reserved for requests
-    whose end nobody saw. `notes` are for the operator.
+    approval. `notes` are for the operator.
 
     `used` and `read_outside` follow from the ends: all their tokens, and whether a step that ran, however it ended, has
     read something from outside. `ready`: the places in `steps` of those that could start if there were room; `index`:
@@ -181,10 +193,6 @@ class Plan(Struct, frozen=True):
     ends: Mapping[str, StepEnd] = {}
     running: Mapping[str, int] = {}
     asked: frozenset[str] = frozenset()
-    approved: frozenset[str] = frozenset()
-    begun: frozenset[str] = frozenset()
-    lost: int = 0
-    halted: HaltReason | None = None
     notes: tuple[str, ...] = ()
     used: int = 0
     read_outside: bool = False
@@ -252,18 +260,10 @@ def _apply_event(plan: Plan, event: PlanEvent) -> Plan:
             return plan
 
 
-class Recorded(Struct, frozen=True):
-    """What is on record about a plan: the ends of steps, in any order, and the outcomes of reviews.
-
-    `begun` steps were started and have not ended; `lost` are the tokens that were reserved for their requests.
-    `approved`: steps that somebody has approved.
-    """
+class Recorded(PlanProgress, frozen=True):
+    """What is on record about a plan: the ends of steps, in any order, and the outcomes of reviews."""
 
     ends: Sequence[StepEnded] = ()
-    begun: AbstractSet[str] = frozenset()
-    approved: AbstractSet[str] = frozenset()
-    lost: int = 0
-    halted: HaltReason | None = None
 
 
 def resume(pipeline: Pipeline, limits: PlanLimits, guard: Guard, recorded: Recorded) -> Advance:
@@ -273,9 +273,8 @@ def resume(pipeline: Pipeline, limits: PlanLimits, guard: Guard, recorded: Recor
     while n < len(plan.steps):  # reviews add steps
         one = known.get(plan.steps[n].id)
         plan, n = plan if one is None else _with_end(plan, one.end, one.review), n + 1
-    halted = plan.halted or recorded.halted
-    approved, begun = frozenset(recorded.approved), frozenset(recorded.begun)
-    return _go_on(changed(plan, approved=approved, begun=begun, lost=recorded.lost, halted=halted), ())
+    halted, lost = plan.halted or recorded.halted, recorded.lost
+    return _go_on(changed(plan, approved=recorded.approved, begun=recorded.begun, lost=lost, halted=halted), ())
 
 
 def _plan(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Plan:

@@ -61,7 +61,7 @@ def recorded_of(records: Records, halted: HaltReason | None = None) -> Recorded:
         if path.startswith(APPROVAL) and mapping(mapping(one.result).get("value")).get("decision") == "approved"
     )
     lost = all_tokens(records) - sum(one.end.tokens for one in ends.values())
-    return Recorded(tuple(ends.values()), frozenset(begun), approved, lost, halted)
+    return Recorded(tuple(ends.values()), begun=frozenset(begun), approved=approved, lost=lost, halted=halted)
 
 
 def _paths_of_ended_steps(records: Records) -> Iterator[str]:

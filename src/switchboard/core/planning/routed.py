@@ -49,6 +49,19 @@ class RoutedPlan(Struct, frozen=True):
         return {"format": FORMAT, **msgspec.to_builtins(self)}
 
 
+def routed_or_note(record: JsonMapping) -> RoutedPlan:
+    """The journal's record; if another release made it, only that it cannot be read."""
+    try:
+        return read_routed(record)
+    except msgspec.ValidationError as error:
+        return RoutedPlan("pipeline", "exact", notes=(note_of_error(error),))
+
+
+def note_of_error(error: msgspec.ValidationError) -> str:
+    """What operators are told of a plan that cannot be read."""
+    return f"this release cannot read what is on record of the plan: {error}"
+
+
 def read_routed(record: JsonMapping) -> RoutedPlan:
     """Parse the journal's record. Raises `msgspec.ValidationError` for anything else."""
     found = mapping(record).get("format")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from switchboard.core.text.words import near, or_list
 from switchboard.domain.errors import InvalidInput
@@ -28,8 +28,10 @@ MAX_FILTERS: Final = 64
 MAX_VALUES: Final = 1000
 """Maximum values of a filter; `check_rule` limits their combinations to as many."""
 
-DRAFT_KEYS: Final = ("name", "channel", "filters", "priority", "active", "copy", "reply_to_automatic", "targets")
+DRAFT_KEYS: Final = (*(key for key in RuleDraft.__struct_fields__ if key != "targets"), "targets")
 """The parts of a rule that its author writes."""
+_SWITCHES: Final = {one.name: bool(one.default) for one in fields(RuleDraft) if one.type is bool}
+"""Those that are true or false, and what they are if left out."""
 _SHOWN: Final = 64
 """How much of a name chosen by a stranger is repeated in an answer."""
 
@@ -118,18 +120,16 @@ class DocumentReader(Struct, frozen=True):
             targets=self.targets(targets, below(path, "targets")),
             filters=self.filters(rule.get("filters", {}), below(path, "filters")),
             priority=self.priority(rule.get("priority", 0), below(path, "priority")),
-            active=self.truth(rule.get("active", True), below(path, "active")),
-            copy=self.truth(rule.get("copy", False), below(path, "copy")),
-            reply_to_automatic=self.truth(rule.get("reply_to_automatic", False), below(path, "reply_to_automatic")),
+            **{key: self.truth(rule.get(key, left_out), below(path, key)) for key, left_out in _SWITCHES.items()},
         )
 
-    def patch_draft(self, draft: RuleDraft, value: object, path: str) -> RuleDraft:
-        """The draft with the parts that `value` names; the others stay."""
-        patch = self.fields(value, path, DRAFT_KEYS)
-        if not patch:
+    def parts(self, value: object, path: str) -> Mapping[str, Any]:
+        """Some parts of a rule by name, one at least; the others are to stay."""
+        given = self.fields(value, path, DRAFT_KEYS)
+        if not given:
             raise self.refuse(path, f"must change something: name at least one of {or_list(DRAFT_KEYS)}")
-        read = self.draft_in({"name": draft.name, "channel": draft.channel, "targets": [], **patch}, path)
-        return replace(draft, **{key: getattr(read, key) for key in patch})
+        read = self.draft_in({"name": "-", "channel": "-", "targets": [], **given}, path)
+        return {key: getattr(read, key) for key in given}
 
     def priority(self, value: object, path: str) -> int:
         """A rule's priority; `check_rule` checks its range."""
@@ -202,8 +202,7 @@ _API: Final = DocumentReader("invalid_rule", "the rule")
 
 
 def parse_draft(value: object) -> RuleDraft:
-    """The rule in an object `{name, channel, targets, filters?, priority?, active?, copy?,
-    reply_to_automatic?}`.
+    """The rule in an object, such as the body of a request; `name`, `channel` and `targets` are required.
 
     Raises InvalidInput (code `invalid_rule`) at the first invalid value, with its path in `field`.
     """
@@ -215,13 +214,9 @@ def parse_facts(value: object) -> dict[str, str]:
     return _API.facts(value, "facts")
 
 
-def apply_patch(rule: Rule, patch: object) -> Rule:
-    """The rule with the parts in `patch` changed: any of `name`, `channel`, `filters`, `targets`, `priority`, `active`,
-    `copy`, `reply_to_automatic`.
-
-    `filters` and `targets` are replaced whole. The author is not set yet. Raises InvalidInput as `parse_draft`.
-    """
-    return with_draft(rule, _API.patch_draft(draft_of(rule), patch, ""))
+def parse_patch(value: object) -> Mapping[str, Any]:
+    """The parts of a rule that are to change: `filters` and `targets` are replaced whole. Raises as `parse_draft`."""
+    return _API.parts(value, "")
 
 
 def draft_of(rule: Rule) -> RuleDraft:

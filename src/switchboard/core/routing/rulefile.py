@@ -18,15 +18,16 @@ exactly, metadata included; if rules differ only in who edited them last, nothin
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from uuid import UUID
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, convert, to_builtins
+from msgspec.structs import fields, replace
 
+from switchboard.core.published import JsonShape
 from switchboard.core.routing.draft import (
     DRAFT_KEYS,
     DocumentReader,
@@ -38,7 +39,7 @@ from switchboard.core.routing.draft import (
     written_parts,
 )
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.routing import Filters, Rule, RuleChange, RuleDraft, SystemId, Target, TeamId
+from switchboard.domain.routing import Filters, Rule, RuleChange, RuleDraft, Target, TeamId
 
 FORMAT: Final = "switchboard.rules.v1"
 
@@ -52,59 +53,30 @@ _READER: Final = DocumentReader("invalid_rule_file", "the rule file")
 
 def rule_json(rule: Rule) -> JsonObject:
     """The JSON form of a rule, complete; JSON types only, keys of filters sorted."""
-    return {
-        "rule_id": str(rule.rule_id),
-        "team_id": rule.team_id,
-        **_written_json(rule),
-        "version": rule.version,
-        "source": rule.source,
-        "created_by": rule.created_by,
-        "updated_by": rule.updated_by,
-        "created_at": _in_utc(rule.created_at),
-        "updated_at": None if rule.updated_at is None else _in_utc(rule.updated_at),
-    }
+    return _ids_first(_written_json(rule))
 
 
-def _written_json(rule: Rule | RuleDraft) -> JsonObject:
-    """The part of a rule's JSON form that its author wrote."""
-    return {
-        "name": rule.name,
-        "channel": rule.channel,
-        "filters": filters_json(rule.filters),
-        "targets": [target_json(target) for target in rule.targets],
-        "priority": rule.priority,
-        "active": rule.active,
-        "copy": rule.copy,
-        "reply_to_automatic": rule.reply_to_automatic,
-    }
+def _json_fields() -> dict[str, Any]:
+    types = {one.name: one.type for one in fields(Rule)}
+    return _ids_first(types | {"targets": Sequence[Mapping[str, str]]})
 
 
-def _in_utc(moment: datetime) -> str:
-    """A time as everywhere in the API: RFC 3339, ending in Z."""
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+RuleJson = Annotated[JsonMapping, JsonShape("Rule", "A rule in force.", _json_fields)]
+"""A rule as `rule_json` writes it."""
+
+
+def _ids_first(form: dict[str, Any]) -> dict[str, Any]:
+    return {"rule_id": form.pop("rule_id"), "team_id": form.pop("team_id"), **form}
+
+
+def _written_json(rule: RuleDraft) -> JsonObject:
+    targets = [target_json(target) for target in rule.targets]
+    return {**to_builtins(rule), "filters": filters_json(rule.filters), "targets": targets}
 
 
 def rule_from_json(form: JsonMapping) -> Rule:
-    """The rule with this `rule_json`. Only for stored forms: anything else raises KeyError or a similar error."""
-    updated_at = form["updated_at"]
-    return Rule(
-        rule_id=UUID(form["rule_id"]),
-        team_id=TeamId(form["team_id"]),
-        name=form["name"],
-        channel=form["channel"],
-        filters=filters_from_json(form["filters"]),
-        targets=tuple(target_from_json(target) for target in form["targets"]),
-        created_at=datetime.fromisoformat(form["created_at"]),
-        priority=form["priority"],
-        active=form["active"],
-        copy=form["copy"],
-        reply_to_automatic=form["reply_to_automatic"],
-        created_by=form["created_by"],
-        updated_by=form["updated_by"],
-        updated_at=None if updated_at is None else datetime.fromisoformat(updated_at),
-        version=form["version"],
-        source=form["source"],
-    )
+    """The rule with this `rule_json`, also of an earlier release. Raises ValidationError for anything else."""
+    return convert(form, Rule)
 
 
 def filters_json(filters: Filters) -> JsonObject:
@@ -112,24 +84,10 @@ def filters_json(filters: Filters) -> JsonObject:
     return {key: one if isinstance(one, str) else list(one) for key, one in sorted(filters.items())}
 
 
-def filters_from_json(form: Mapping[str, str | list[str]]) -> Filters:
-    """The filters with this `filters_json`."""
-    return {key: one if isinstance(one, str) else tuple(one) for key, one in form.items()}
-
-
 def target_json(target: Target) -> dict[str, str]:
     """`{"system_id": …}` or `{"team_id": …}`."""
     both = {"system_id": target.system_id, "team_id": target.team_id}
     return {key: str(name) for key, name in both.items() if name is not None}
-
-
-def target_from_json(form: Mapping[str, str]) -> Target:
-    """The target with this `target_json`."""
-    system_id, team_id = form.get("system_id"), form.get("team_id")
-    return Target(
-        None if system_id is None else SystemId(system_id),
-        None if team_id is None else TeamId(team_id),
-    )
 
 
 class FileRule(Struct, frozen=True):
@@ -181,15 +139,9 @@ def render_rule_file(file: RuleFile) -> JsonObject:
 
 
 def _render_rule(rule: FileRule) -> JsonObject:
-    form: JsonObject = {
-        "rule_id": None if rule.rule_id is None else str(rule.rule_id),
-        **_written_json(rule.draft),
-        "source": rule.source,
-        "created_by": rule.created_by,
-        "created_at": None if rule.created_at is None else _in_utc(rule.created_at),
-        "updated_by": rule.updated_by,
-        "updated_at": None if rule.updated_at is None else _in_utc(rule.updated_at),
-    }
+    made = to_builtins(rule)
+    del made["draft"]
+    form = {"rule_id": made["rule_id"], **_written_json(rule.draft), **made}
     return {key: value for key, value in form.items() if value is not None}
 
 

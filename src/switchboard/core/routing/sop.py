@@ -22,7 +22,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.core.routing.draft import DocumentReader, Edit, new_rule, shorten_name, with_draft
+from switchboard.core.routing.draft import DRAFT_KEYS, DocumentReader, Edit, new_rule, shorten_name, with_draft
 from switchboard.core.text.words import near, or_list
 from switchboard.domain.routing import Member, Rule, RuleChange, RuleDraft, SystemId, Target, Team, TeamId
 
@@ -31,7 +31,7 @@ PREFIX: Final = "sop:"
 
 _REQUIREMENTS: Final = "routing_requirements"
 _WHO: Final = ("agent", "role", "target")
-_KEYS: Final = ("name", "team", "channel", "filters", "priority", "copy", "reply_to_automatic", *_WHO)
+_KEYS: Final = ("name", "team", *(key for key in DRAFT_KEYS if key not in {"name", "active", "targets"}), *_WHO)
 _READER: Final = DocumentReader("invalid_sop", "the SOP")
 
 Teams = Mapping[TeamId, Team]
@@ -80,16 +80,8 @@ def _requirement(value: object, path: str, sop: str, teams: Teams) -> tuple[Team
     if len(who) != 1:
         raise _READER.refuse(path, f"must name the recipient: exactly one of {or_list(_WHO)}")
     meant = _READER.text(fields[who[0]], f"{path}.{who[0]}")
-    draft = RuleDraft(
-        name=_READER.text(fields.get("name", f"{sop}: {meant}"), f"{path}.name"),
-        channel=_READER.text(_READER.require_value(fields, "channel", path), f"{path}.channel"),
-        targets=_targets(who[0], meant, f"{path}.{who[0]}", teams.get(team_id)),
-        filters=_READER.filters(fields.get("filters", {}), f"{path}.filters"),
-        priority=_READER.priority(fields.get("priority", 0), f"{path}.priority"),
-        copy=_READER.truth(fields.get("copy", False), f"{path}.copy"),
-        reply_to_automatic=_READER.truth(fields.get("reply_to_automatic", False), f"{path}.reply_to_automatic"),
-    )
-    return team_id, draft
+    draft = _READER.draft_in({"name": f"{sop}: {meant}", **fields, "targets": []}, path)
+    return team_id, replace(draft, targets=_targets(who[0], meant, f"{path}.{who[0]}", teams.get(team_id)))
 
 
 def _targets(how: str, meant: str, path: str, team: Team | None) -> tuple[Target, ...]:

@@ -162,6 +162,6 @@ DEFAULT_TEAM: Final = TeamFile(
             Member(SystemId("System4/root"), _ROOT, 4, DEFAULT_ENGINE, description="Is notified of dead letters"),
         ),
     ),
-    (RuleDraft("Everything to memo", "*", (Target(system_id=_MEMO),)),),
+    (RuleDraft("Everything to memo", "*", {}, (Target(system_id=_MEMO),)),),
 )
 """The teams of a new installation: one butler that answers, and a System4 for undeliverable messages."""

@@ -6,26 +6,27 @@ interpret the rules. Next: `app/rules/service.py`.
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import msgspec
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 
-from switchboard.app.messages.views import RuleView
-from switchboard.app.rules.records import ChangeView, DiffView, Linted, VersionView
+from switchboard.app.rules.records import ChangeView, DiffView, Linted, RuleEvent, VersionView
 from switchboard.app.rules.replays import DryRun
-from switchboard.app.rules.service import WrittenRules
-from switchboard.core.routing.backtest import Blast, Receivers
+from switchboard.app.rules.service import WrittenRule, WrittenRules
+from switchboard.core.routing.backtest import Receivers
 from switchboard.core.routing.check import MAX_PRIORITY
 from switchboard.core.routing.draft import DRAFT_KEYS, MAX_FILTERS, MAX_VALUES
-from switchboard.core.routing.lint import Finding
+from switchboard.core.routing.rulefile import RuleJson
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import RuleSetVersion
 from switchboard.domain.shown import AuditEntry, SopRules
 from switchboard.server.contracts.base import Body, Id, Line, ResponseBody, SystemRef, TeamRef, Word
 
 __all__ = ["DiffView", "DryRun", "Linted", "VersionView", "WrittenRules"]
+
+_B = TypeVar("_B", bound=Body)
 
 Version = Annotated[int, Field(ge=0, le=2**53)]
 Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
@@ -73,10 +74,11 @@ class _Fields(Body):
         return {name: given[name] for name in DRAFT_KEYS if name in given}
 
 
-class NewRuleBody(_Fields):
-    """A rule to create. With a `rule_id` of your own the request is idempotent. `dry_run` writes nothing."""
-
+class _InTeam(_Fields):
     team_id: TeamRef
+
+
+class _Parts(_Fields):
     name: Line
     channel: Word
     filters: Filters = Field(default_factory=dict)
@@ -85,23 +87,29 @@ class NewRuleBody(_Fields):
     active: bool = True
     copies: bool = Field(default=False, alias="copy")
     reply_to_automatic: bool = False
+
+
+class NewRuleBody(_Parts, _InTeam):
+    """A rule to create. With a `rule_id` of your own the request is idempotent. `dry_run` writes nothing."""
+
     rule_id: Id | None = None
     reason: Line
     dry_run: bool = False
 
 
-class _SomeParts(_Fields):
-    name: Line | None = None
-    channel: Word | None = None
-    filters: Filters | None = None
-    targets: Targets | None = None
-    priority: Priority | None = None
-    active: bool | None = None
-    copies: bool | None = Field(default=None, alias="copy")
-    reply_to_automatic: bool | None = None
+def _with_some_parts(kind: type[_B]) -> type[_B]:
+    """The same body with any parts of a rule, which come first."""
+    types = get_type_hints(_Parts, include_extras=True)
+    parts: dict[str, Any] = {
+        name: (types[name] | None, Field(default=None, alias=one.alias)) for name, one in _Parts.model_fields.items()
+    }
+    bases = kind, create_model("_SomeParts", __base__=_Fields, **parts)
+    made = create_model(kind.__name__, __base__=bases, __doc__=kind.__doc__, __module__=kind.__module__)
+    return cast(type[_B], made)
 
 
-class RulePatch(_SomeParts):
+@_with_some_parts
+class RulePatch(_Fields):
     """The fields to change; `filters` and `targets` are replaced as a whole. `version` is the one that you read."""
 
     version: Version
@@ -162,7 +170,8 @@ class DryRunBody(Body):
         return self
 
 
-class ProposedChange(_SomeParts):
+@_with_some_parts
+class ProposedChange(_Fields):
     """A new rule of `team_id`, or the rule `rule_id` with the given fields changed."""
 
     rule_id: Id | None = None
@@ -208,39 +217,26 @@ class RuleList(ResponseBody):
     """Oldest first. `next_cursor` is null on the last page."""
 
     version: int
-    rules: list[RuleView]
+    rules: list[RuleJson]
     next_cursor: str | None
-
-
-class RuleEvent(ResponseBody):
-    """What a version did to a rule: `before` is null if it was new, `after` if it was removed."""
-
-    version: int
-    author: str
-    reason: str
-    created_at: datetime
-    before: RuleView | None
-    after: RuleView | None
 
 
 class RuleDetail(ResponseBody):
     """A rule with its history, newest first; a removed rule as it last was."""
 
-    rule: RuleView
+    rule: RuleJson
     history: list[RuleEvent]
 
 
-class WrittenRuleView(ResponseBody):
+@dataclass(frozen=True, slots=True)
+class WrittenRuleView(WrittenRule):
     """The rule as it is now, or would be after a dry run.
 
     `warnings` is null if the team has too many rules to check, `blast` if it could not be computed; `fresh` is false if
     nothing had to be changed.
     """
 
-    rule: RuleView
-    version: int
-    warnings: list[Finding] | None
-    blast: Blast | None
+    rule: RuleJson
     fresh: bool
 
 

@@ -8,7 +8,7 @@ agent. The token identifies the caller, never an argument. In: the bodies of the
 from __future__ import annotations
 
 from switchboard.app.cursors import uuid_cursor
-from switchboard.app.rules.service import EDIT_RULES, READ_RULES, Order
+from switchboard.app.rules.service import EDIT_RULES, READ_RULES, Order, Patch
 from switchboard.server.contracts.base import Body, Cursor, Id, Limit, Line, TeamRef, Word
 from switchboard.server.contracts.rules import DryRunBody, NewRuleBody, RulePatch, TestBody, Version
 from switchboard.server.http.replays import question
@@ -78,8 +78,10 @@ def rule_tools(services: Services) -> tuple[McpToolSpec, ...]:
         return await change_rule(services, call.caller, body.rule_id, body)
 
     async def disable(call: McpCall, body: RuleSwitch) -> object:
-        patch = RulePatch(version=body.version, reason=body.reason, dry_run=body.dry_run, active=False)
-        return await change_rule(services, call.caller, body.rule_id, patch)
+        order = Order(body.reason, dry_run=body.dry_run)
+        return await services.of(RULE_SERVICE).update(
+            call.caller, Patch(body.rule_id, body.version, {"active": False}), order
+        )
 
     async def delete(call: McpCall, body: RuleSwitch) -> object:
         order = Order(body.reason, dry_run=body.dry_run)

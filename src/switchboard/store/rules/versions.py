@@ -13,10 +13,10 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 import asyncpg
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
-from switchboard.core.routing.rulefile import filters_from_json, rule_from_json, rule_json, target_from_json
+from switchboard.core.routing.rulefile import rule_from_json, rule_json
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, TeamId
@@ -315,24 +315,7 @@ async def _changes(connection: RuleConnection, version: int, latest: int) -> Asy
 
 def read_rule(row: Row) -> Rule:
     """A row of the table `rule`."""
-    return Rule(  # by name: `part_as` would take a fifth longer, for each of a million rules
-        rule_id=row["rule_id"],
-        team_id=TeamId(row["team_id"]),
-        name=row["name"],
-        channel=row["channel"],
-        filters=filters_from_json(decode_json(row["filters"])),
-        targets=tuple(target_from_json(target) for target in decode_json(row["targets"])),
-        created_at=row["created_at"],
-        priority=row["priority"],
-        active=row["active"],
-        copy=row["copy"],
-        reply_to_automatic=row["reply_to_automatic"],
-        created_by=row["created_by"],
-        updated_by=row["updated_by"],
-        updated_at=row["updated_at"],
-        version=row["version"],
-        source=row["source"],
-    )
+    return convert({**row, "filters": decode_json(row["filters"]), "targets": decode_json(row["targets"])}, Rule)
 
 
 def _change(row: Row) -> RuleChange:

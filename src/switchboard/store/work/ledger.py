@@ -6,8 +6,9 @@ Called by `app/messages/views.py` and `app/messages/explain.py`; reads only. `st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -16,12 +17,32 @@ from switchboard.domain.shown import (
     Attempt,
     OfferedTools,
     RefusedCall,
-    ShownDecision,
     ShownDelivery,
     ShownState,
     ShownStep,
 )
 from switchboard.store.database import Database, Row, query, rows_as
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionHead:
+    """The `n`-th decision about a message, and the version of the rules that made it."""
+
+    n: int
+    version: int
+    branches: int
+    decided_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDecision(DecisionHead):
+    """A decision as it is on record: `trail` is a list of TrailStep as JSON.
+
+    `facts` is what was known about the message; None if stored by an earlier release.
+    """
+
+    trail: Sequence[JsonMapping]
+    facts: Mapping[str, str] | None
 
 
 async def deliveries_of(database: Database, request_id: UUID) -> list[ShownDelivery]:

@@ -5,7 +5,6 @@ Called by `app/messages/planned.py`. Next: `core/planning/records.py`, which int
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -13,27 +12,20 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from switchboard.core.planning.routed import RoutedPlan, routed_or_note
 from switchboard.domain.ledger import StepOnRecord
-from switchboard.domain.shown import PlanState
+from switchboard.domain.shown import ShownPlan
 from switchboard.ports.engine import StepState
-from switchboard.store.database import Database, from_json, query, rows_as
+from switchboard.store.database import Database, Row, from_json, query, rows_as
 
 
 class PlanRow(Struct, frozen=True):
-    """A turn that has chosen a plan. `routed` is the JSON of its step; `steps` of it have ended."""
+    """A turn that has chosen a plan: the decision, and what is shown of it without its steps."""
 
-    request_id: UUID
     lane: UUID
     seq: int
-    system_id: str
-    state: PlanState
-    routed: Any
-    message: str
-    steps: int
-    done: int
-    tokens: int
-    began_at: datetime
-    ended_at: datetime | None
+    routed: RoutedPlan
+    shown: ShownPlan
 
 
 class PlanStepRow(StepOnRecord, frozen=True):
@@ -50,16 +42,20 @@ async def list_plans(
 ) -> list[PlanRow]:
     """Newest message first; `below`: message and lane of the last one of the page before."""
     rows = await database.rows_with_custom_plan(query("plans.list"), *(below or (None, None)), running, limit)
-    return _read(rows_as(PlanRow, rows))
+    return list(map(_read, rows))
 
 
 async def of_message(database: Database, request_id: UUID) -> list[PlanRow]:
     """The plans of butlers for a message."""
-    return _read(rows_as(PlanRow, await database.rows(query("plans.of_message"), request_id)))
+    return list(map(_read, await database.rows(query("plans.of_message"), request_id)))
 
 
-def _read(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    return [replace(one, routed=from_json(one.routed)) for one in rows]
+def _read(row: Row) -> PlanRow:
+    columns = dict(row)
+    lane, seq, routed = columns.pop("lane"), columns.pop("seq"), routed_or_note(from_json(columns.pop("routed")))
+    budget = None if routed.pipeline is None else routed.pipeline.token_budget
+    decided = {name: getattr(routed, name) for name in ("action", "source", "target", "notes")}
+    return PlanRow(lane, seq, routed, ShownPlan(**columns, **decided, token_budget=budget))
 
 
 async def steps_of(database: Database, request_id: UUID) -> list[PlanStepRow]:
