@@ -128,8 +128,6 @@ class RuleDraft(Struct, frozen=True):
     """It copies messages to its targets, butlers of its team, whatever rule or model decides, and decides nothing."""
     reply_to_automatic: bool = False
     """Whether replies are sent to the automatic mail that it routes to its targets."""
-    pinned_note: bool = False
-    """Whether a note about it is pinned for its readers."""
 
 
 class Rule(RuleDraft, frozen=True, kw_only=True):

@@ -86,7 +86,6 @@ def show_rule(rule_id: RuleId) -> None:
     rows += [("priority", rule["priority"]), ("state", state)]
     rows += [("copy", "yes: it also delivers, and never decides")] if rule["copy"] else []
     rows += [("automatic mail", "gets its replies")] if rule["reply_to_automatic"] else []
-    rows += [("note", "pinned")] if rule["pinned_note"] else []
     rows += [("source", rule["source"])] if rule["source"] else []
     rows += [("created", f"{when(rule['created_at'])} by {rule['created_by'] or 'unknown'}")]
     rows += [("version", rule["version"])]

@@ -87,7 +87,6 @@ class _Parts(_Fields):
     active: bool = True
     copies: bool = Field(default=False, alias="copy")
     reply_to_automatic: bool = False
-    pinned_note: bool = False
 
 
 class NewRuleBody(_Parts, _InTeam):

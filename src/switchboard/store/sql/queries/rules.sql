@@ -30,20 +30,20 @@ with remembered as (
     returning after
 )
 insert into rule (rule_id, team_id, name, channel, filters, targets, priority, active, copy, reply_to_automatic,
-                  pinned_note, created_by, updated_by, created_at, updated_at, version, source)
+                  created_by, updated_by, created_at, updated_at, version, source)
 select r.rule_id, r.team_id, r.name, r.channel, r.filters, r.targets, r.priority, r.active, r.copy,
-       r.reply_to_automatic, r.pinned_note, r.created_by, r.updated_by, r.created_at, r.updated_at, r.version, r.source
+       r.reply_to_automatic, r.created_by, r.updated_by, r.created_at, r.updated_at, r.version, r.source
 from remembered
 cross join jsonb_to_record(remembered.after) as r (
     rule_id uuid, team_id text, name text, channel text, filters jsonb, targets jsonb, priority integer, active boolean,
-    copy boolean, reply_to_automatic boolean, pinned_note boolean, created_by text, updated_by text,
-    created_at timestamptz, updated_at timestamptz, version bigint, source text)
+    copy boolean, reply_to_automatic boolean, created_by text, updated_by text, created_at timestamptz,
+    updated_at timestamptz, version bigint, source text)
 where remembered.after is not null
 on conflict (rule_id) do update set
     name = excluded.name, channel = excluded.channel, filters = excluded.filters, targets = excluded.targets,
     priority = excluded.priority, active = excluded.active, copy = excluded.copy,
-    reply_to_automatic = excluded.reply_to_automatic, pinned_note = excluded.pinned_note,
-    created_by = excluded.created_by, updated_by = excluded.updated_by, created_at = excluded.created_at, updated_at = excluded.updated_at,
+    reply_to_automatic = excluded.reply_to_automatic, created_by = excluded.created_by, updated_by = excluded.updated_by,
+    created_at = excluded.created_at, updated_at = excluded.updated_at,
     version = excluded.version, source = excluded.source;
 
 -- name: all
