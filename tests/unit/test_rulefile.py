@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from switchboard.core.routing.draft import Edit, draft_of
 from switchboard.core.routing.rulefile import (
@@ -117,6 +117,14 @@ def test_the_form_of_a_rule() -> None:
 @given(rule=RULES)
 def test_a_rule_comes_back_exactly(rule: Rule) -> None:
     assert rule_from_json(over_the_wire(rule_json(rule))) == rule
+
+
+@pytest.mark.parametrize("later", ["copy", "reply_to_automatic", "source", "updated_at"])
+def test_what_an_earlier_release_did_not_write_has_its_default(later: str) -> None:
+    """The history keeps forms of rules as they were stored."""
+    form = {key: value for key, value in rule_json(GOOD).items() if key != later}
+    default = next(one.default for one in fields(Rule) if one.name == later)
+    assert rule_from_json(form) == replace(GOOD, **{later: default})
 
 
 # A file of them

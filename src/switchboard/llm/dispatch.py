@@ -57,6 +57,8 @@ log = structlog.get_logger(__name__)
 
 _CLOSED: Final = Breaker()
 _NO_CAP: Final = Cap()
+EVERY: Final = ("*",)
+"""In the place of names: all models that the dispatcher has, in their order."""
 _OVERHEAD: Final[dict[str, int]] = {"claude-code": 2_000, "codex": 14_000, "gemini-cli": 16_000, "opencode": 6_000}
 """Tokens that a command line adds to two requests with its own prompt and tools, as recorded, rounded up."""
 _REQUESTS: Final = 2
@@ -104,13 +106,13 @@ class DispatchLimits(Struct, frozen=True):
 
 
 class RequestTerms(Asking, frozen=True):
-    """The conditions of a request, set by the caller: as in `Asking`, but of all models if none is named.
+    """The conditions of a request, set by the caller: those of `Asking`, and what only the dispatcher weighs.
 
     `cap` is the maximum cost of the caller's task, `spent` its cost so far. `unfit` returns what is wrong with a reply
     (then the next model is asked), or None.
     """
 
-    models: Sequence[str] = ()
+    models: Sequence[str] = EVERY
     asker: str = ""
     cap: Cap = _NO_CAP
     spent: Amount = ZERO
@@ -259,7 +261,7 @@ class Dispatcher:
         """
         ends, spent = self._clock() + request.deadline, BudgetAccount(spent=terms.spent)
         run = _Run(request, terms, self._clock, ends, spent, refused=terms.refused)
-        names = terms.models or list(self._models)
+        names = list(self._models) if terms.models == EVERY else terms.models
         pauses = iter(self._limits.pauses)
         over = await self._asked_all(run, names)
         while not over and await self._wait_for_retry(run, pauses):
