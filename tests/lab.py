@@ -17,10 +17,10 @@ from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.strict import strict
 from switchboard.core.people.strangers import Policy
 from switchboard.core.policy.budget import Amount
+from switchboard.core.policy.rates import AcceptLimits
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
 from switchboard.journey.accept import AcceptLeg, Submission
-from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.ask import Classifier
 from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
@@ -182,7 +182,8 @@ async def lab(
         rule_book = await RuleBook.open(database, notifier, classifying=classifying)
         strangers = Strangers(database, notifier, channels, policies or {}, owns=rule_book.is_owner)
         decide = DecideLeg(rule_book, channels)
-        accept = AcceptLeg(database, decide, notifier, AcceptLimits(**limits), channels, clock, strangers=strangers)
+        accepting = AcceptLimits(**{"sender_per_minute": 0, **limits})
+        accept = AcceptLeg(database, decide, notifier, accepting, channels, clock, strangers=strangers)
         replies = ReplyService(database, notifier, lambda: rule_book.rules.members)
         yield Lab(database, notifier, rule_book, accept, replies, channels)
     finally:

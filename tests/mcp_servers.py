@@ -6,9 +6,11 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from switchboard.tools.mcp_spec import ALL, ServerSpec
 from tests.rogue_mcp import a_tool

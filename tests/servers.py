@@ -16,8 +16,9 @@ import httpx2
 from switchboard.app.access import Access, Principal
 from switchboard.app.channels import known_channels
 from switchboard.app.runtime import Runtime, Switchboard
-from switchboard.app.settings import AcceptSettings, EndpointSettings, Settings
-from switchboard.core.people.strangers import Policy
+from switchboard.app.settings import Settings
+from switchboard.core.people.strangers import EndpointSettings, Policy
+from switchboard.core.policy.rates import AcceptLimits
 from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind
@@ -92,11 +93,11 @@ async def open_server(
     more: Mapping[str, Any] | None = None,
     **accept: Any,
 ) -> AsyncIterator[Opened]:
-    """Migrate, seed, serve on a free port of loopback; with `worker`, answer too. `accept` are AcceptSettings,
+    """Migrate, seed, serve on a free port of loopback; with `worker`, answer too. `accept` are AcceptLimits,
 
     `more` other settings.
     """
-    sizes = AcceptSettings(**accept)
+    sizes = AcceptLimits(**accept)
     endpoints = {name: EndpointSettings(strangers=one) for name, one in (policies or {}).items()}
     settings = Settings(data_dir=data_dir, accept=sizes, endpoints=endpoints, **(more or {}))
     async with AsyncExitStack() as stack:

@@ -23,7 +23,7 @@ from pathlib import Path
 from pkgutil import walk_packages
 from textwrap import dedent
 from types import ModuleType
-from typing import Final, TypedDict
+from typing import Final, TypedDict, get_args
 from unittest.mock import Mock, patch
 
 from typer import Context
@@ -32,6 +32,7 @@ from typer.core import TyperCommand, TyperGroup
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.main import COMMANDS, command_line, main
+from switchboard.domain import numbers
 from switchboard.domain.errors import ConfigurationError
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.server.app import create_app
@@ -158,8 +159,24 @@ def _describe_body(node: ast.ClassDef) -> Iterator[str]:
             if not line.name.startswith("_") or line.name == "__init__":
                 yield _signature(line)
         elif isinstance(line, ast.AnnAssign | ast.Assign):
-            text = ast.unparse(line)
+            text = ast.unparse(_WithoutLimits().visit(line))
             yield from () if text.startswith("_") else (text,)
+
+
+class _WithoutLimits(ast.NodeTransformer):
+    """Leaves the types of fields: their limits are those of settings, and not checked where a program makes a value."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        """Called for `Positive`."""
+        limited = get_args(getattr(numbers, node.id, None))
+        return ast.Name(limited[0].__name__) if limited else node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """Called for `Annotated[float, Meta(gt=0)]`, and for other types with parameters."""
+        if ast.unparse(node.value) == "Annotated" and isinstance(node.slice, ast.Tuple):
+            return node.slice.elts[0]
+        self.generic_visit(node)
+        return node
 
 
 def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:

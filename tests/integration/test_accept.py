@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.identity import conversation, dedupe_key
 from switchboard.core.envelope.read import read_envelope
+from switchboard.core.policy.rates import AcceptLimits
 from switchboard.core.uuid7 import uuid7_ms
 from switchboard.domain.errors import (
     Forbidden,
@@ -31,7 +32,7 @@ from switchboard.domain.errors import (
 from switchboard.domain.message import Message, RequestId
 from switchboard.domain.routing import Chosen, Decision, Member, SystemId, Team
 from switchboard.journey.accept import Submission
-from switchboard.journey.admission import AcceptLimits, Admission
+from switchboard.journey.admission import Admission
 from switchboard.store.books import audit_books
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
@@ -532,7 +533,7 @@ async def test_an_endpoint_fills_half_the_backlog_whose_end_is_for_priorities(
 ) -> None:
     async with lab(database_url) as parts:
         assert await taken(parts, 20) == 20
-        admission = Admission(parts.database, AcceptLimits(backlog=40))
+        admission = Admission(parts.database, AcceptLimits(backlog=40, sender_per_minute=0))
         await admission.take(await look(parts.database, Looker("here", 1)))
 
         def admitted(count: int, *, by_operator: bool = False, **more: Any) -> int:

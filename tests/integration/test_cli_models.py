@@ -13,15 +13,17 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from switchboard.app.models.model_tests import ModelTestPlace, _find_remedy
 from switchboard.app.ops.doctor import check_machine
-from switchboard.app.settings import ModelSettings, Settings
+from switchboard.app.settings import Settings
 from switchboard.cli.models.views import print_models
 from switchboard.domain.llm import ModelAttempt, Report, Usage
 from switchboard.domain.shown import ClassificationRow
 from switchboard.journey.ask import _add_usage, _last_billed
 from switchboard.llm.checks import check_models
+from switchboard.llm.spec import ModelSpec
 from switchboard.ports.checks import CheckResult
 from tests.commands import Cli, ask, envelope, served
 from tests.postgres import Postgres
@@ -258,7 +260,7 @@ def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture
 
 def test_what_to_do_about_a_provider_that_a_command_line_does_not_reach() -> None:
     """Our own server was up: it is not the cause."""
-    model = ModelSettings(name="cli", kind="claude-code", model="m", base_url="http://127.0.0.1:9")
+    model = ModelSpec(name="cli", kind="claude-code", model="m", base_url="http://127.0.0.1:9")
     place = ModelTestPlace("http://127.0.0.1:8470/mcp", None)
     for message, named in (
         ("claude-code broke off", "base_url"),
@@ -270,13 +272,13 @@ def test_what_to_do_about_a_provider_that_a_command_line_does_not_reach() -> Non
 
 def test_what_is_set_is_not_advised() -> None:
     place = ModelTestPlace("http://127.0.0.1:8470/mcp", None)
-    local = ModelSettings(name="own", kind="openai", model="m", base_url="http://127.0.0.1:9", max_tokens=99)
+    local = ModelSpec(name="own", kind="openai", model="m", base_url="http://127.0.0.1:9", max_tokens=99)
     for outcome in ("garbage", "unfit"):
         attempt = ModelAttempt("own", outcome, "it said nothing")
         assert 'set profile = "local"' in _find_remedy(local, attempt, place)
-        assert "profile" not in _find_remedy(local.model_copy(update={"profile": "local"}), attempt, place)
-        assert "profile" not in _find_remedy(ModelSettings(name="a", kind="anthropic", model="m"), attempt, place)
-    keyed = local.model_copy(update={"api_key_env": "KEY"})
+        assert "profile" not in _find_remedy(replace(local, profile="local"), attempt, place)
+        assert "profile" not in _find_remedy(ModelSpec(name="a", kind="anthropic", model="m"), attempt, place)
+    keyed = replace(local, api_key_env="KEY")
     assert "set api_key_env" in _find_remedy(local, ModelAttempt("own", "auth", "401"), place)
     assert "refuses the request" in _find_remedy(keyed, ModelAttempt("own", "unavailable", "status 403: no"), place)
     assert _find_remedy(keyed, ModelAttempt("own", "auth", "401"), place).endswith("rejects the key in KEY: renew it")
@@ -300,7 +302,7 @@ def test_without_a_server_a_command_line_cannot_be_tried_and_says_so(
 
 def _model_findings(said: Mapping[str, object]) -> list[CheckResult]:
     settings = Settings.model_validate(said)
-    return check_models([model.spec for model in settings.models], settings.classify.models)
+    return check_models(settings.models, settings.classify.models)
 
 
 def test_doctor_says_which_models_classify(provider: Provider) -> None:

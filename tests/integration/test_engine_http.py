@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Answer, EngineFailure, NoReply, OutcomeUnknown, Refusal, TurnResult
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.transport.signed_post import MAX_RESPONSE, PostDestination, PostError, post, verify
+from switchboard.transport.webhook_spec import CallbackSpec
 from tests.engines import Hook, a_hook, failure, run
 from tests.ports import free_port
 from tests.waiting import SOON
@@ -327,15 +328,10 @@ async def test_a_proxy_in_the_environment_is_not_asked(hook: Hook, monkeypatch: 
 # callback ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Setting:
-    """Like the application's own."""
-
-    url: str
-    endpoint: str = "shop"
-    secret_env: str | None = "HOOK_SECRET"
-    secret_file: Path | None = None
-    allow_private: bool = True
+def callback(url: str, **more: Any) -> CallbackSpec:
+    """The callback of `shop`."""
+    usual: dict[str, Any] = {"endpoint": "shop", "secret_env": "HOOK_SECRET", "allow_private": True}
+    return CallbackSpec(url=url, **usual | more)
 
 
 REPLY = OutboxRow(
@@ -363,7 +359,7 @@ REPLY = OutboxRow(
 
 
 async def send(hook: Hook, **setting: Any) -> Receipt:
-    return await callbacks_from([Setting(**{"url": hook.url, **setting})])["shop"].send(REPLY)
+    return await callbacks_from([callback(**{"url": hook.url, **setting})])["shop"].send(REPLY)
 
 
 async def test_a_reply_is_posted_and_signed(hook: Hook) -> None:
@@ -435,10 +431,10 @@ async def test_a_callback_at_a_private_address_has_failed(hook: Hook) -> None:
 )
 def test_a_wrong_callback_stops_the_start(setting: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
-        callbacks_from([Setting(**{"url": "https://example.org/", **setting})])
+        callbacks_from([callback(**{"url": "https://example.org/", **setting})])
 
 
 def test_an_endpoint_has_one_callback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOOK_SECRET", SECRET)
     with pytest.raises(ConfigurationError, match="two callbacks"):
-        callbacks_from([Setting("https://a.example/"), Setting("https://b.example/")])
+        callbacks_from([callback("https://a.example/"), callback("https://b.example/")])

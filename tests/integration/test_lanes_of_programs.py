@@ -9,10 +9,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.policy.rates import AcceptLimits
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import Team
 from switchboard.journey.accept import AcceptLeg
-from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.decide import DecideLeg
 from switchboard.store.work import lanes, processes
 from switchboard.store.work.embedded_turns import claim_lane

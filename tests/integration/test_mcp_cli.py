@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from switchboard.app.ops.doctor import check_database
-from switchboard.app.settings import McpServerSettings, McpToolSettings, Settings
+from switchboard.app.settings import Settings
 from switchboard.ports.checks import CheckResult
 from switchboard.store.models.mcp_tools import StoredPins
 from switchboard.tools.mcp_server import McpServer
+from switchboard.tools.mcp_spec import DeclaredTool, ServerSpec
 from tests.commands import Cli
 from tests.mcp_servers import Rogue, a_rogue
 from tests.rogue_mcp import a_tool
@@ -29,11 +30,11 @@ class House:
 
     server: Opened
     rogue: Rogue
-    settings: McpServerSettings
+    settings: ServerSpec
 
     async def look(self) -> None:
         """As a worker does that starts it."""
-        found = McpServer(self.settings.spec(None), StoredPins(self.server.lab.database))
+        found = McpServer(self.settings, StoredPins(self.server.lab.database))
         await found.look()
         await found.aclose()
 
@@ -41,8 +42,8 @@ class House:
 @pytest.fixture
 async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
     rogue = a_rogue(tmp_path, a_tool("look", "looks"), "a.b", "echo")
-    declared = {"echo": McpToolSettings(effect="idempotent", risk="low", name="say")}
-    settings = McpServerSettings(name="rogue", command=rogue.spec().command, teams=("root",), tools=declared)
+    declared = {"echo": DeclaredTool(effect="idempotent", risk="low", name="say")}
+    settings = ServerSpec(name="rogue", command=rogue.spec().command, teams=("root",), tools=declared)
     async with open_server(database_url, tmp_path / "data", more={"mcp_servers": (settings,)}) as opened:
         yield House(opened, rogue, settings)
 
@@ -117,11 +118,9 @@ async def test_doctor_starts_the_servers_and_tells_what_is_wrong(
 ) -> None:
     monkeypatch.setenv("GIVEN", "canary-secret")
     large = a_rogue(tmp_path, *[a_tool(f"t{n}", "x" * 4000) for n in range(4)], name="large")
-    broken = McpServerSettings(
-        name="broken", command=("sh", "-c", "echo $GIVEN >&2"), teams=("*",), pass_env=("GIVEN",)
-    )
-    unset = McpServerSettings(name="unset", command=("true",), butlers=("echo",), pass_env=("NOT_SET",))
-    huge = McpServerSettings(name="large", command=large.spec().command, teams=("*",))
+    broken = ServerSpec(name="broken", command=("sh", "-c", "echo $GIVEN >&2"), teams=("*",), pass_env=("GIVEN",))
+    unset = ServerSpec(name="unset", command=("true",), butlers=("echo",), pass_env=("NOT_SET",))
+    huge = ServerSpec(name="large", command=large.spec().command, teams=("*",))
     servers = (house.settings, broken, unset, huge)
 
     async def found() -> list[CheckResult]:

@@ -264,7 +264,7 @@ from switchboard.transport import stdio_mcp
 
 async def main():
     rogue = Rogue(Path(sys.argv[1]))
-    async with stdio_mcp.opened(rogue.spec().program(), 20) as session:
+    async with stdio_mcp.open_server(rogue.spec().program(), 20) as session:
         print((await session.call("orphan", {}, uuid.uuid4())).text, flush=True)
         await session.call("freeze", {}, uuid.uuid4())
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from switchboard.app.settings import ModelSettings
 from switchboard.domain.routing import Team
+from switchboard.llm.spec import ModelSpec
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Status, Usage
 from tests.commands import Cli
 from tests.integration.test_planner import form
@@ -53,8 +53,7 @@ class House:
 async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
     team = Team(ROOT, None, members=(butler("clerk", "trio"), butler("memo", "memo")))
     async with ScriptedLlm(brain, strict="local") as llm:
-        router = {"name": "router", "kind": "openai", "model": "m", "base_url": f"{llm.url}/v1", "profile": "local"}
-        models = (ModelSettings.model_validate(router | {"price_out": 1_000.0}),)
+        models = (ModelSpec("router", "openai", "m", f"{llm.url}/v1", profile="local", price_out=1_000.0),)
         async with open_server(database_url, tmp_path, tree=((team,), ()), more={"models": models}) as server:
             yield House(server, llm)
 
@@ -98,8 +97,7 @@ async def test_who_is_to_plan(house: House) -> None:
 
 async def test_a_server_without_the_key_of_the_router_says_so(database_url: str, tmp_path: Path) -> None:
     team = Team(ROOT, None, members=(butler("clerk", "trio"),))
-    router = {"name": "router", "kind": "openai", "model": "m", "api_key_env": "NO_SUCH_KEY"}
-    models = (ModelSettings.model_validate(router),)
+    models = (ModelSpec("router", "openai", "m", api_key_env="NO_SUCH_KEY"),)
     async with open_server(database_url, tmp_path, tree=((team,), ()), more={"models": models}) as server:
         found = (await server.http.post("/v1/plans/try", json={"text": TEXT})).json()
     assert found["failure"].startswith(

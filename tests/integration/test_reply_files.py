@@ -44,7 +44,7 @@ from switchboard.turns import process_message
 from tests.engines import a_hook
 from tests.hands import Scripted
 from tests.integration.test_embedded_turns import a_host
-from tests.integration.test_engine_http import Setting
+from tests.integration.test_engine_http import callback as callback_of
 from tests.lab import ROOT, butler, envelope_json
 from tests.servers import CONNECTOR, NO_TLS, Opened, open_server
 from tests.turning import OWNER, a_model_engine
@@ -87,7 +87,7 @@ async def pieces(*some: bytes) -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def answering(server: Opened, *plays: Scripted, most: int = 10) -> AsyncIterator[None]:
-    limits = TurnLimits(attempts=3, timeout=10, backoff_base=0.01, backoff_cap=0.01, files=most)
+    limits = TurnLimits(attempts=3, timeout=10, backoff_base=0.01, backoff_cap=0.01, reply_files=most)
     worker = server.lab.worker({"echo": plays[0]}, limits=limits)
     running = asyncio.create_task(worker.run())
     try:
@@ -332,7 +332,7 @@ async def test_a_callback_gets_links(server: Opened, files: StoredFiles, monkeyp
     assert row is not None
     async with a_hook() as hook:
         hook.says()
-        callback = callbacks_from([Setting(hook.url)], files)["shop"]
+        callback = callbacks_from([callback_of(hook.url)], files)["shop"]
         assert (await callback.send(row)).outcome == "sent"
     [one] = json.loads(hook.bodies[0])["files"]
     assert one["filename"] == "r.pdf"

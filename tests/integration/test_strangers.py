@@ -18,11 +18,11 @@ from msgspec.structs import replace
 from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.people.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy, code_in, contact_of
+from switchboard.core.policy.rates import AcceptLimits
 from switchboard.core.turns.house import START
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.routing import SystemId, Team
 from switchboard.journey.accept import AcceptLeg, Submission
-from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import PullRequest
 from switchboard.journey.strangers import LATE_TEXT, OWNER_TEXT, PAIRED_TEXT, STRANGER_TEXT, Strangers

@@ -16,11 +16,12 @@ from structlog.testing import capture_logs
 from switchboard.app.dead_letters.telling import DeadLetterWebhook
 from switchboard.app.ops.calls import check_calls
 from switchboard.app.ops.maintenance import maintenance_tasks
-from switchboard.app.settings import DeadLetterSettings, Settings, WebhookSettings
+from switchboard.app.settings import DeadLetterSettings, Settings
 from switchboard.domain.errors import ConfigurationError
 from switchboard.store.messages import dead_letters
 from switchboard.store.messages.dead_letters import DeadLetterHandling
 from switchboard.transport.signed_post import verify
+from switchboard.transport.webhook_spec import WebhookSpec
 from tests.engines import Hook, a_hook
 from tests.lab import DEFAULT_TEAMS, Lab, lab, submission
 from tests.waiting import SOON
@@ -43,7 +44,7 @@ async def parts(database_url: str) -> AsyncIterator[Lab]:
 
 
 def webhook(parts: Lab, hook: Hook, clock: Callable[[], float] = time.monotonic) -> DeadLetterWebhook:
-    settings = WebhookSettings(url=hook.url, secret_env="TELL_SECRET", allow_private=True)
+    settings = WebhookSpec(url=hook.url, secret_env="TELL_SECRET", allow_private=True)
     return DeadLetterWebhook(parts.database, settings, clock=clock)
 
 
@@ -171,7 +172,7 @@ async def test_what_was_handled_meanwhile_is_not_told(parts: Lab, hook: Hook) ->
 async def test_somebody_is_told_only_where_that_is_wanted(
     parts: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    webhook = WebhookSettings(url="https://pager.example/", secret_env="TELL_SECRET")
+    webhook = WebhookSpec(url="https://pager.example/", secret_env="TELL_SECRET")
     settings = Settings(data_dir=tmp_path, dead_letters=DeadLetterSettings(tell=webhook))
     with pytest.raises(ConfigurationError, match=r"dead_letters\.tell: the environment variable TELL_SECRET holds no"):
         check_calls(settings)

@@ -37,7 +37,7 @@ from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.turning import OWNER, NoMemos, Noting
 from tests.waiting import eventually
 
-LIMITS = TurnLimits(3, 30, 0.02, 0.05, OutagePolicy(least=0.05, most=0.1, told=60.0, given_up=60.0))
+LIMITS = TurnLimits(3, 30, 0.02, 0.05, outage=OutagePolicy(least=0.05, most=0.1, told=60.0, given_up=60.0))
 LOOK = Reply(calls=(Call("look"),), usage=Usage(60, 40))
 TWICE = Reply(calls=(Call("look", {"text": "a"}), Call("look", {"text": "b"})))
 

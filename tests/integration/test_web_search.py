@@ -98,7 +98,7 @@ def ok(*results: object, silent: Sequence[Sequence[str]] = ()) -> bytes:
 async def test_what_comes_of_a_search(answer: bytes, found: list[FoundPage] | list[int] | str) -> None:
     async with a_web() as web:
         web.pages["/base/search"] = answer
-        searxng = Searxng(SearchPlace(f"http://127.0.0.1:{web.port}/base/"))
+        searxng = Searxng(SearchPlace(url=f"http://127.0.0.1:{web.port}/base/"))
         if isinstance(found, str):
             with pytest.raises(SearchFailure, match=found):
                 await searxng.search("x", 3)
@@ -113,7 +113,8 @@ async def test_the_query_and_the_key_arrive_as_they_are(monkeypatch: pytest.Monk
     async with a_web() as web:
         web.pages["/search"] = ok()
         for header in ("authorization", "X-Api-Key"):
-            await Searxng(SearchPlace(f"http://127.0.0.1:{web.port}", "SEARCH_KEY", header)).search(query, 1)
+            place = SearchPlace(url=f"http://127.0.0.1:{web.port}", key_env="SEARCH_KEY", key_header=header)
+            await Searxng(place).search(query, 1)
         bearer, plain = web.heads
     assert f"\r\nauthorization: Bearer {KEY}\r\n" in bearer
     assert f"\r\nX-Api-Key: {KEY}\r\n" in plain
@@ -123,12 +124,12 @@ async def test_the_query_and_the_key_arrive_as_they_are(monkeypatch: pytest.Monk
 async def test_a_server_that_is_silent_or_away_and_a_key_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SEARCH_KEY", raising=False)
     with pytest.raises(SearchFailure, match="cannot be reached"):
-        await Searxng(SearchPlace("http://127.0.0.1:1")).search("x", 1)
+        await Searxng(SearchPlace(url="http://127.0.0.1:1")).search("x", 1)
     with pytest.raises(SearchFailure, match="SEARCH_KEY holds no secret"):
-        await Searxng(SearchPlace("http://127.0.0.1:1", "SEARCH_KEY")).search("x", 1)
+        await Searxng(SearchPlace(url="http://127.0.0.1:1", key_env="SEARCH_KEY")).search("x", 1)
     async with a_web() as web:
         web.pages["/search"] = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n"
-        place = SearchPlace(f"http://127.0.0.1:{web.port}", seconds=0.05)
+        place = SearchPlace(url=f"http://127.0.0.1:{web.port}", timeout=0.05)
         with pytest.raises(SearchFailure, match=r"longer than 0\.05 s|broke off"):
             await Searxng(place).search("x", 1)
 
@@ -153,7 +154,7 @@ async def test_no_answer_raises_anything_else(found: Mapping[str, object]) -> No
 
 
 def searching(web: Web) -> WebSearch:
-    return WebSearch(Searxng(SearchPlace(f"http://127.0.0.1:{web.port}")))
+    return WebSearch(Searxng(SearchPlace(url=f"http://127.0.0.1:{web.port}")))
 
 
 def finds(web: Web, count: int = 3) -> list[str]:

@@ -18,7 +18,8 @@ from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
-from pydantic import BaseModel
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from switchboard import DISTRIBUTION
 from switchboard.app.settings import Settings, load_settings
@@ -257,18 +258,23 @@ def test_the_architecture_names_every_package() -> None:
 # Settings -----------------------------------------------------------------------------------------------------------
 
 
-def _settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, object]]:
+def _settings() -> Iterator[tuple[str, object]]:
     """Every setting by its dotted name, with its default."""
-    for name, field in model.model_fields.items():
-        if isinstance(field.default, BaseModel):
-            yield from _settings(type(field.default), f"{prefix}{name}.")
-        else:
-            yield prefix + name, field.get_default(call_default_factory=True)
+    for name, field in Settings.model_fields.items():
+        yield from _flatten(name, field.get_default(call_default_factory=True))
+
+
+def _flatten(name: str, default: object) -> Iterator[tuple[str, object]]:
+    if not isinstance(default, Struct):
+        yield name, default
+        return
+    for inner, one in asdict(default).items():
+        yield from _flatten(f"{name}.{inner}", one)
 
 
 def test_the_table_of_settings_is_the_settings() -> None:
     told = {codes(row[0])[0]: row for row in rows(CONFIGURATION, "key")}
-    real = dict(_settings(Settings))
+    real = dict(_settings())
     assert told.keys() == real.keys()
     for name, (_, environment, default, meaning) in told.items():
         assert codes(environment) == [f"SWITCHBOARD_{name.upper().replace('.', '__')}"]
@@ -282,7 +288,7 @@ def _shown(default: object) -> str:
 
 def test_every_variable_of_the_documents_is_read() -> None:
     named = {word for d in DOCUMENTS for word in re.findall(r"\bSWITCHBOARD_[A-Z_]+", d.read_text(encoding="utf-8"))}
-    settings = {f"SWITCHBOARD_{name.upper().replace('.', '__')}" for name, _ in _settings(Settings)}
+    settings = {f"SWITCHBOARD_{name.upper().replace('.', '__')}" for name, _ in _settings()}
     sources = "".join(file.read_text(encoding="utf-8") for file in HOME.glob("src/**/*.py"))
     assert {name for name in named - settings if f'"{name}"' not in sources} == set()
 

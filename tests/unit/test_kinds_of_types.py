@@ -22,7 +22,6 @@ MODELS: Final = {
     "agents/delivery.py",
     "agents/model/options.py",
     "agents/trio/options.py",
-    "app/settings.py",
     "connectors/email/settings.py",
     "connectors/kernel/accounts.py",
     "connectors/kernel/intake.py",
@@ -33,7 +32,7 @@ MODELS: Final = {
     "server/contracts/base.py",
     "testing/connectors/platform.py",
 }
-"""Where a model derives from `BaseModel` itself; those of `core/envelope/strict.py` are made from Structs."""
+"""Where a model derives from `BaseModel` itself; those of `core/models_of.py` are made from Structs."""
 
 
 @cache

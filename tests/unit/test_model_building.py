@@ -100,7 +100,7 @@ def test_settings_name_the_models(tmp_path: Path) -> None:
     file = tmp_path / "switchboard.toml"
     file.write_text(TOML, encoding="utf-8")
     settings = load_settings(file)
-    near, far = (model.spec for model in settings.models)
+    near, far = settings.models
     assert near == ModelSpec("near", "openai", "qwen3", "http://127.0.0.1:1234/v1", profile="local")
     assert (far.kind, far.api_key_file, far.price) == ("claude-code", Path("/run/key"), Price(3_000_000, 0))
     assert (settings.classify.models, settings.spending.cost_per_day) == (("far", "near"), 2.5)

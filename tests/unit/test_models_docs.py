@@ -12,7 +12,7 @@ from anthropic import AsyncAnthropic
 from httpx2 import AsyncClient
 
 from switchboard.app.models.classifier import mcp_url
-from switchboard.app.settings import ModelSettings, Settings, load_settings
+from switchboard.app.settings import Settings, load_settings
 from switchboard.domain.llm import NotAsked, Outcome
 from switchboard.llm import anthropic_api, openai_api
 from switchboard.llm.api import Open
@@ -21,7 +21,7 @@ from switchboard.llm.cli import CliSession, program_of
 from switchboard.llm.commands import Way, command_for
 from switchboard.llm.port import ApiKind, Kind
 from switchboard.llm.running import RunnerSession
-from switchboard.llm.spec import CLI_KINDS
+from switchboard.llm.spec import CLI_KINDS, ModelSpec
 from tests.asking import request
 from tests.documents import HOME, Block, blocks, codes, rows
 
@@ -42,7 +42,7 @@ ASKED: Final[dict[str, tuple[Kind, str, bool]]] = {
 
 def test_every_setting_of_a_model_and_every_result_of_its_test_has_a_row() -> None:
     settings, results = ({name for row in rows(PAGE, of) for name in codes(row[0])} for of in ("setting", "result"))
-    assert settings == set(ModelSettings.model_fields)
+    assert settings == set(ModelSpec.__struct_fields__)
     possible = {"ok", "settings", "context_cut", *get_args(Outcome)} - {"answered", *get_args(NotAsked)} | {"budget"}
     assert possible <= results
 
@@ -65,7 +65,7 @@ def _install(settings: Settings, home: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Programs of the names that are asked for: without them nothing starts. Nobody runs them here."""
     for model in settings.models:
         if model.kind in CLI_KINDS:
-            program = home / program_of(model.spec)
+            program = home / program_of(model)
             program.write_text("#!/bin/sh\n", encoding="utf-8")
             program.chmod(0o755)
     monkeypatch.setenv("PATH", str(home), prepend=os.pathsep)
@@ -106,7 +106,7 @@ async def test_a_set_up_asks_whom_it_says(name: str, tmp_path: Path, monkeypatch
     settings = _read(_set_ups()[name], tmp_path, monkeypatch)
     assert settings.classify.models == (name,)
     opened = _opened(monkeypatch)
-    sessions = Sessions(model.spec for model in settings.models)
+    sessions = Sessions(settings.models)
     [(spec, session)] = sessions.models
     assert (spec.name, session.kind) == (name, kind)
     session = session.asked if isinstance(session, RunnerSession) else session
@@ -126,7 +126,7 @@ async def test_a_set_up_asks_whom_it_says(name: str, tmp_path: Path, monkeypatch
 
 async def test_the_example_of_two_is_asked_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = _read(blocks(PAGE)[0], tmp_path, monkeypatch)
-    sessions = Sessions(model.spec for model in settings.models)
+    sessions = Sessions(settings.models)
     await sessions.aclose()
     assert [spec.name for spec, _ in sessions.models] == ["own", "spare"]
     assert settings.classify.models == ("own", "spare")

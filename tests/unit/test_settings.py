@@ -9,7 +9,7 @@ import pytest
 from switchboard.app.settings import Settings, load_settings
 from switchboard.app.settings_file import NAMES
 from switchboard.app.whereabouts import find_whereabouts
-from switchboard.core.policy.budget import Cap, SenderCaps
+from switchboard.core.policy.budget import Cap, SenderCaps, SpendingSettings
 from switchboard.domain.errors import ConfigurationError
 
 
@@ -243,7 +243,7 @@ def test_a_fresh_installation_limits_what_models_may_use() -> None:
     settings = Settings()
     assert settings.spending.cap == Cap(20_000_000)
     assert settings.classify.sender_caps == SenderCaps(30, 1_000_000, 2_000_000)
-    assert settings.spending.model_copy(update={"tokens_per_day": 0}).cap == Cap()
+    assert SpendingSettings(tokens_per_day=0).cap == Cap()
 
 
 def test_a_worker_takes_no_more_questions_than_its_models_allow_at_a_time() -> None:

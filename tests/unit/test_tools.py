@@ -35,7 +35,7 @@ from tests.documents import HOME, codes, rows
 MANUAL = HOME / "docs/tools.md"
 # jsonschema has no type stubs.
 Validator: Any = import_module("jsonschema").Draft202012Validator
-SEARCH = Searxng(SearchPlace("http://127.0.0.1:1"))
+SEARCH = Searxng(SearchPlace(url="http://127.0.0.1:1"))
 TOOLS = build_tools(search=SEARCH)
 NAMES = [tool.spec.name for tool in TOOLS]
 MEMORY = ["remember", "memory_search"]

@@ -7,7 +7,7 @@ which returns a receipt and never raises. Next: `store/messages/outbox.py`, wher
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -25,27 +25,20 @@ from switchboard.transport.signed_post import (
     PostDestination,
     PostError,
     PostResult,
-    Webhook,
     destination,
     post,
 )
+from switchboard.transport.webhook_spec import CallbackSpec
 
 SCHEMA_VERSION: Final = "reply.v1"
 _TIMEOUT_S: Final = 30.0
-
-
-class CallbackLike(Webhook, Protocol):
-    """The settings that a callback needs; `app/settings.py` provides them but must not be imported from here."""
-
-    @property
-    def endpoint(self) -> str: ...
 
 
 class _Acknowledged(msgspec.Struct, frozen=True):
     id: str | int | None = None
 
 
-def callbacks_from(settings: Sequence[CallbackLike], files: Files | None = None) -> dict[str, SignedCallback]:
+def callbacks_from(settings: Sequence[CallbackSpec], files: Files | None = None) -> dict[str, SignedCallback]:
     """The callbacks by `api` endpoint. Raises `ConfigurationError` with the endpoint and the fix."""
     callbacks: dict[str, SignedCallback] = {}
     for setting in settings:

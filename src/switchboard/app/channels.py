@@ -29,7 +29,7 @@ def known_channels(settings: Settings) -> Channels:
             added.append(entry.load())
         except ImportError as error:
             raise ConfigurationError(f"the channel {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
-    schedules = [one.named(name) for name, one in settings.schedules.items()]
+    schedules = [one.make_schedule(name) for name, one in settings.schedules.items()]
     ours = Channels(
         (*CHANNELS.values(), email.trusting(settings.email.trusted_servers, settings.email.max_hops)), schedules
     )

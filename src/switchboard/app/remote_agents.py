@@ -75,7 +75,7 @@ class RemoteAgentService:
         self._runtime = runtime
         self._database = runtime.database
         self._access = access
-        self._patience = runtime.settings.liveness.patience
+        self._patience = runtime.settings.liveness
 
     def is_remote(self, caller: Principal) -> bool:
         """Whether the caller may send heartbeats of a butler: the butler itself, or an operator on its behalf."""

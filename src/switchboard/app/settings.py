@@ -12,29 +12,34 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, get_args
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from msgspec import Meta, Struct, field
+from msgspec.structs import asdict, replace
 from pydantic import BaseModel, Field, IPvAnyNetwork, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from switchboard.app.settings_file import PREFIX, read_settings_file
 from switchboard.app.whereabouts import HOST, PORT, Host, Port, Whereabouts, default_data_dir
+from switchboard.core.models_of import Table
 from switchboard.core.notices import ADDRESS
-from switchboard.core.people.strangers import Policy
-from switchboard.core.policy.budget import Cap, SenderCaps
+from switchboard.core.people.strangers import EndpointSettings, Policy
+from switchboard.core.policy.budget import SenderCaps, SpendingSettings
 from switchboard.core.policy.liveness import LivenessPolicy
-from switchboard.core.schedules import Schedule, parse_window
-from switchboard.core.text.problems import abbreviate_value, wrong
+from switchboard.core.policy.rates import AcceptLimits
+from switchboard.core.policy.retry import TurnSettings
+from switchboard.core.schedules import ScheduleSettings
+from switchboard.core.text.problems import wrong
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
-from switchboard.embedded.sizes import Size
-from switchboard.llm.port import Kind
-from switchboard.llm.spec import Calls, ModelSpec, Passed
-from switchboard.ports.effects import Effect
-from switchboard.ports.tools import Risk
-from switchboard.tools.mcp_spec import DeclaredTool, ServerSpec
+from switchboard.domain.numbers import Count, Days, Limit, Positive
+from switchboard.embedded.sizes import DatabaseSettings
+from switchboard.llm.spec import ModelSpec
+from switchboard.tools.mcp_spec import ServerSpec
 from switchboard.tools.search_spec import AUTHORIZATION, SearchPlace
+from switchboard.transport.webhook_spec import CallbackSpec, WebhookSpec
+
+_ScheduleName = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}$")]
 
 ENGINES: Final = "switchboard.engines"
 """The entry points by which engines are found."""
@@ -46,37 +51,8 @@ TOO_MANY_INSIDE: Final = (
     "remove another account"
 )
 
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
-Limit = Annotated[int, Field(ge=0)]
-"""0: no limit."""
-Price = Annotated[float, Field(ge=0)] | None
-"""In dollars per million tokens."""
 
-
-class _Group(BaseModel, extra="forbid", frozen=True):
-    """A group of related settings."""
-
-
-class DatabaseSettings(_Group):
-    """How much the embedded PostgreSQL takes; None: `small` for one worker process, or below 4 GB of memory."""
-
-    size: Size | None = None
-
-
-class AcceptSettings(_Group):
-    """`backlog` messages may wait before new ones are refused with 429; sizes in bytes.
-
-    `sender_per_minute`: messages of one sender at one endpoint, 0 for no limit; what operators submit does not count.
-    """
-
-    backlog: Count = 100_000
-    message_bytes: Count = 1_048_576
-    batch_bytes: Count = 16_777_216
-    sender_per_minute: Limit = 1200
-
-
-class BlobSettings(_Group):
+class BlobSettings(Struct, frozen=True):
     """Bytes of a file, of what an endpoint uploads in a day, of all that is kept of it, and of all files; but for the
     first, 0 is no limit.
 
@@ -87,17 +63,17 @@ class BlobSettings(_Group):
     endpoint_bytes_per_day: Limit = 1_073_741_824
     endpoint_bytes: Limit = 5_368_709_120
     total_bytes: Limit = 10_737_418_240
-    link_url: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$")] | None = None
+    link_url: Annotated[str, Meta(pattern=r"^https?://[^\s?#]+$")] | None = None
 
 
-class PoolSettings(_Group):
+class PoolSettings(Struct, frozen=True):
     """How many run at the same time in one worker: turns, notices and replies; and messages that models classify."""
 
     work: Count = 64
     route: Count = 16
 
 
-class WorkerGroup(_Group):
+class WorkerGroup(Struct, frozen=True):
     """Of each worker process: its places, seconds until it counts as dead in silence, seconds to drain.
 
     `catch_up`: how many conversations of an endpoint are worked on at once, by all workers, whose messages came late.
@@ -110,102 +86,28 @@ class WorkerGroup(_Group):
     advisory_locks: bool = True
 
 
-class TurnSettings(_Group):
-    """Attempts of one delivery (lost workers count), seconds for one attempt, backoff between attempts in seconds.
-
-    `sender_tokens_per_day`: what models may use for the turns of one sender at one endpoint, 0 for no limit; the owners
-    of a butler have none. `reply_files`: how many files a reply has at most, each of at most `reply_file_bytes`.
-    """
-
-    attempts: Count = 5
-    timeout: Positive = 300.0
-    backoff_base: Positive = 1.0
-    backoff_cap: Positive = 300.0
-    sender_tokens_per_day: Limit = 5_000_000
-    reply_files: Count = 10
-    reply_file_bytes: Count = 52_428_800
-
-
-class GatewaySettings(_Group):
+class GatewaySettings(Struct, frozen=True):
     """`origins`: pages that may connect besides those of the server itself, such as `https://chat.example.org`."""
 
-    origins: tuple[Annotated[str, Field(pattern=r"^https?://[^\s/?#]+$")], ...] = ()
+    origins: tuple[Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+$")], ...] = ()
 
 
-class LivenessSettings(_Group):
-    """Seconds without a sign of life after which a remote butler is stale, and after which it is quarantined."""
-
-    stale_after: Positive = 300.0
-    quarantine_after: Positive = 600.0
-
-    @model_validator(mode="after")
-    def _in_order(self) -> Self:
-        if self.quarantine_after < self.stale_after:
-            raise ValueError("quarantine_after must not be less than stale_after")
-        return self
-
-    @property
-    def patience(self) -> LivenessPolicy:
-        """The same, in the rule book's form."""
-        return LivenessPolicy(self.stale_after, self.quarantine_after)
-
-
-class WebhookSettings(_Group):
-    """Where something is posted, signed with the secret."""
-
-    url: str
-    secret_env: str | None = None
-    secret_file: Path | None = None
-    allow_private: bool = False
-
-
-class DeadLetterSettings(_Group):
+class DeadLetterSettings(Struct, frozen=True):
     """Who is notified of dead letters: a webhook, the senders; for how many days handled ones keep the message."""
 
-    tell: WebhookSettings | None = None
+    tell: WebhookSpec | None = None
     tell_sender: bool = False
-    keep_days: Annotated[int, Field(ge=1, le=36_500)] = 90
+    keep_days: Days = 90
 
 
-ScheduleName = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}$")]
-
-
-class EmailSettings(_Group):
+class EmailSettings(Struct, frozen=True):
     """The mail servers whose `Authentication-Results` are believed: their names, by account or for all (`*`).
 
     `max_hops`: how many answers of switchboards may follow each other.
     """
 
-    trusted_servers: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    max_hops: Annotated[int, Field(ge=1, le=100)] = 5
-
-
-class EndpointSettings(_Group):
-    """Of one endpoint: who may write to it."""
-
-    strangers: Policy = "open"
-
-
-class ScheduleSettings(_Group):
-    """Windows of time such as `mon-fri 09:00-17:00`, by the clocks of a time zone."""
-
-    zone: str
-    windows: Annotated[tuple[str, ...], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _understood(self) -> Self:
-        self.named("")
-        return self
-
-    def named(self, name: str) -> Schedule:
-        """The same, with the name by which rules know it."""
-        try:
-            zone = ZoneInfo(self.zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(
-                f"there is no time zone {abbreviate_value(self.zone)}; write one such as Europe/Berlin"
-            ) from None
-        return Schedule(name, zone, tuple(map(parse_window, self.windows)))
+    trusted_servers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    max_hops: Annotated[int, Meta(ge=1, le=100)] = 5
 
 
 def _check_unique(setting: str, names: Sequence[str]) -> None:
@@ -214,78 +116,7 @@ def _check_unique(setting: str, names: Sequence[str]) -> None:
         raise ValueError(f"{setting}: two are named {twice}; names must be unique")
 
 
-class ModelSettings(_Group):
-    """A model that may be asked where no rule decides; see `ModelSpec` for what each says."""
-
-    name: Annotated[str, Field(min_length=1, max_length=100)]
-    kind: Kind
-    model: Annotated[str, Field(min_length=1)]
-    base_url: str | None = None
-    api_key_env: str | None = None
-    api_key_file: Path | None = None
-    timeout: Positive = 60.0
-    concurrency: Count | None = None
-    max_tokens: Count = 1024
-    context: Count | None = None
-    price_in: Price = None
-    price_out: Price = None
-    profile: Literal["local"] | None = None
-    vision: bool = False
-    schemas: bool = True
-    thinks: bool = False
-    calls: Calls = "native"
-    program: str | None = None
-    pass_env: tuple[Passed, ...] = ()
-    login: bool = False
-
-    @property
-    def spec(self) -> ModelSpec:
-        """The same, in the form that sessions use."""
-        return ModelSpec(**{name: getattr(self, name) for name in type(self).model_fields})
-
-
-class McpToolSettings(_Group):
-    """What counts of a tool of an MCP server, whatever the server says of it; see `DeclaredTool`."""
-
-    effect: Effect = "effectful"
-    risk: Risk = "medium"
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,60}$")] | None = None
-    off: bool = False
-
-
-class McpServerSettings(_Group):
-    """A program that offers tools over MCP; see `ServerSpec` for what each says."""
-
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,29}$")]
-    command: Annotated[tuple[str, ...], Field(min_length=1)]
-    butlers: tuple[str, ...] = ()
-    teams: tuple[str, ...] = ()
-    env: dict[str, str] = Field(default_factory=dict, repr=False)
-    pass_env: tuple[str, ...] = ()
-    secret_files: dict[str, Path] = Field(default_factory=dict)
-    cwd: Path | None = None
-    user: str | None = None
-    tools: dict[str, McpToolSettings] = Field(default_factory=dict)
-    start_timeout: Positive = 20.0
-    timeout: Positive = 60.0
-    idle: Positive = 600.0
-
-    @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
-        if not self.butlers and not self.teams:
-            raise ValueError('say who may use it: butlers = ["System1/clerk"], teams = ["house"], or ["*"] for all')
-        if ours := [name for name in self.pass_env if name.startswith(PREFIX)]:
-            raise ValueError(f"pass_env: {ours[0]} is ours, and no program gets it")
-        return self
-
-    def spec(self, user: str | None) -> ServerSpec:
-        """The same, in the form that workers use; run as `user` unless it names another."""
-        given = {name: getattr(self, name) for name in type(self).model_fields}
-        tools = {tool: DeclaredTool(said.effect, said.risk, said.name, said.off) for tool, said in self.tools.items()}
-        return ServerSpec(**{**given, "tools": tools, "user": self.user or user})
-
-
-class ClassifySettings(_Group):
+class ClassifySettings(Struct, frozen=True):
     """Which models are asked, in which order; attempts, seconds and tokens for a message; the limits per sender.
 
     Without `models` nothing is ever classified.
@@ -302,7 +133,7 @@ class ClassifySettings(_Group):
     """Sessions with models for the messages of one sender at one endpoint."""
     mcp_url: str | None = None
     """Where command lines find our MCP server, if not at `host` and `port`."""
-    keep_days: Annotated[int, Field(ge=1, le=36_500)] = 365
+    keep_days: Days = 365
     """Days for which it is kept what models chose and what that cost; what was corrected is kept permanently."""
 
     @property
@@ -311,20 +142,7 @@ class ClassifySettings(_Group):
         return SenderCaps(self.sender_per_minute, self.sender_tokens_per_day, self.newcomer_tokens_per_day)
 
 
-class SpendingSettings(_Group):
-    """The most that all models may use in a day (UTC), for whatever purpose; `cost_per_day` in dollars."""
-
-    tokens_per_day: Limit = 20_000_000
-    cost_per_day: Annotated[float, Field(ge=0)] | None = None
-
-    @property
-    def cap(self) -> Cap:
-        """The same in tokens and micro-dollars."""
-        cost = None if self.cost_per_day is None else round(self.cost_per_day * 1_000_000)
-        return Cap(self.tokens_per_day or None, cost)
-
-
-class TrioSettings(_Group):
+class TrioSettings(Struct, frozen=True):
     """The models that play the roles of plans: names of `models`. A missing role is played by the next larger one."""
 
     main: str | None = None
@@ -334,67 +152,40 @@ class TrioSettings(_Group):
     @property
     def named(self) -> dict[str, str]:
         """The named models, by role."""
-        return {role: name for role, name in self if isinstance(name, str)}
+        return {role: name for role, name in asdict(self).items() if name is not None}
 
 
-class MemorySettings(_Group):
+class MemorySettings(Struct, frozen=True):
     """What butlers remember; `compact_model` is asked for summaries and facts, None: the cheapest that has an API."""
 
     compact_model: str | None = None
-    keep_days: Annotated[int, Field(ge=1, le=36_500)] = 365
+    keep_days: Days = 365
     """Days for which histories and summaries are kept; facts are kept until they are forgotten."""
-    results_keep_days: Annotated[int, Field(ge=1, le=36_500)] = 30
+    results_keep_days: Days = 30
     """Days for which long results of tools, and images, are kept at most."""
 
 
-class SandboxSettings(_Group):
+class SandboxSettings(Struct, frozen=True):
     """What a command of a butler with a model may take, all its processes together."""
 
-    memory: Annotated[int, Field(ge=64 * 1024**2)] = 2 * 1024**3
+    memory: Annotated[int, Meta(ge=64 * 1024**2)] = 2 * 1024**3
     """Bytes."""
-    processes: Annotated[int, Field(ge=8)] = 256
-    tmpfs: Annotated[int, Field(ge=1024**2)] = 256 * 1024**2
+    processes: Annotated[int, Meta(ge=8)] = 256
+    tmpfs: Annotated[int, Meta(ge=1024**2)] = 256 * 1024**2
     """Bytes of files in memory."""
 
 
-class SearchSettings(_Group):
-    """Who searches the web for butlers; see `SearchPlace` for what each says. Without a provider nobody does."""
-
-    provider: Literal["searxng"] | None = None
-    url: Annotated[str, Field(pattern=r"^https?://[^\s?#@]+$")] | None = None
-    key_env: str | None = None
-    key_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")] = AUTHORIZATION
-    timeout: Positive = 20.0
-
-    @model_validator(mode="after")
-    def _whole(self) -> Self:
-        if (self.provider is None) != (self.url is None):
-            raise ValueError('name both: provider = "searxng", and url, the start page of the server')
-        return self
-
-    @property
-    def place(self) -> SearchPlace | None:
-        """The same, in the form that the tool uses; None: nobody searches."""
-        return None if self.url is None else SearchPlace(self.url, self.key_env, self.key_header, self.timeout)
-
-
-class TraceSettings(_Group):
+class TraceSettings(Struct, frozen=True):
     """Where traces of messages go: the URL at which a collector takes OTLP over HTTP. Without one there are none.
 
     The key comes from the variable `key_env`, if named, and goes into `key_header`, as a bearer token if that is
     `authorization`. `share`: of all messages, how many have a trace.
     """
 
-    url: Annotated[str, Field(pattern=r"^https?://[^\s?#@]+$")] | None = None
+    url: Annotated[str, Meta(pattern=r"^https?://[^\s?#@]+$")] | None = None
     key_env: str | None = None
-    key_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")] = AUTHORIZATION
-    share: Annotated[float, Field(gt=0, le=1)] = 1.0
-
-
-class CallbackSettings(WebhookSettings):
-    """Where replies to messages of one `api` endpoint are posted."""
-
-    endpoint: str
+    key_header: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+$")] = AUTHORIZATION
+    share: Annotated[float, Meta(gt=0, le=1)] = 1.0
 
 
 class Settings(BaseSettings):
@@ -427,32 +218,32 @@ class Settings(BaseSettings):
     program_user: str | None = None
     """The user that runs the programs of butlers that name none."""
     log_level: str = "info"
-    database: DatabaseSettings = DatabaseSettings()
-    accept: AcceptSettings = AcceptSettings()
-    blobs: BlobSettings = BlobSettings()
-    gateway: GatewaySettings = GatewaySettings()
-    worker: WorkerGroup = WorkerGroup()
-    turn: TurnSettings = TurnSettings()
-    liveness: LivenessSettings = LivenessSettings()
-    dead_letters: DeadLetterSettings = DeadLetterSettings()
-    callbacks: tuple[CallbackSettings, ...] = ()
-    models: tuple[ModelSettings, ...] = ()
-    classify: ClassifySettings = ClassifySettings()
-    spending: SpendingSettings = SpendingSettings()
-    memory: MemorySettings = MemorySettings()
-    trio: TrioSettings = TrioSettings()
-    sandbox: SandboxSettings = SandboxSettings()
-    search: SearchSettings = SearchSettings()
-    traces: TraceSettings = TraceSettings()
-    mcp_servers: tuple[McpServerSettings, ...] = ()
-    email: EmailSettings = EmailSettings()
+    database: Table[DatabaseSettings] = DatabaseSettings()
+    accept: Table[AcceptLimits] = AcceptLimits()
+    blobs: Table[BlobSettings] = BlobSettings()
+    gateway: Table[GatewaySettings] = GatewaySettings()
+    worker: Table[WorkerGroup] = WorkerGroup()
+    turn: Table[TurnSettings] = TurnSettings()
+    liveness: Table[LivenessPolicy] = LivenessPolicy()
+    dead_letters: Table[DeadLetterSettings] = DeadLetterSettings()
+    callbacks: tuple[Table[CallbackSpec], ...] = ()
+    models: tuple[Table[ModelSpec], ...] = ()
+    classify: Table[ClassifySettings] = ClassifySettings()
+    spending: Table[SpendingSettings] = SpendingSettings()
+    memory: Table[MemorySettings] = MemorySettings()
+    trio: Table[TrioSettings] = TrioSettings()
+    sandbox: Table[SandboxSettings] = SandboxSettings()
+    search: Table[SearchPlace] = SearchPlace()
+    traces: Table[TraceSettings] = TraceSettings()
+    mcp_servers: tuple[Table[ServerSpec], ...] = ()
+    email: Table[EmailSettings] = EmailSettings()
     notify: tuple[Annotated[str, Field(pattern=ADDRESS)], ...] = ()
     """Chats of operators, who are told there what needs them: the first that can be written to, as in
     `telegram/bot:123456/41`.
     """
-    endpoints: dict[Annotated[str, Field(pattern=r"^[^/]+/.+$")], EndpointSettings] = Field(default_factory=dict)
+    endpoints: dict[Annotated[str, Field(pattern=r"^[^/]+/.+$")], Table[EndpointSettings]] = Field(default_factory=dict)
     """By channel and endpoint, as in `telegram/bot:house`."""
-    schedules: dict[ScheduleName, ScheduleSettings] = Field(default_factory=dict)
+    schedules: dict[_ScheduleName, Table[ScheduleSettings]] = Field(default_factory=dict)
     """Named windows of time, which rules match on."""
     channels: dict[str, list[str]] = Field(default_factory=dict)
     """Further channels and their providers, beside those that Switchboard knows."""
@@ -474,7 +265,7 @@ class Settings(BaseSettings):
 
         At most as many classifications as models may run sessions, as a waiting one would block its place.
         """
-        asked = [model.spec for model in self.models if model.name in self.classify.models]
+        asked = [model for model in self.models if model.name in self.classify.models]
         sessions = sum({spec.slot: spec.sessions for spec in asked}.values())
         given = self.worker.pools
         return {"work": given.work, "route": min(given.route, sessions or given.route)}
@@ -482,27 +273,15 @@ class Settings(BaseSettings):
     @property
     def servers(self) -> tuple[ServerSpec, ...]:
         """The MCP servers, in their order."""
-        return tuple(server.spec(self.program_user) for server in self.mcp_servers)
+        return tuple(replace(one, user=one.user or self.program_user) for one in self.mcp_servers)
 
     @model_validator(mode="after")
-    def _servers_have_names(self) -> Self:
+    def _check_tables(self) -> Self:
+        """What concerns several tables, or several of one kind."""
         _check_unique("mcp_servers", [server.name for server in self.mcp_servers])
-        return self
-
-    @model_validator(mode="after")
-    def _addresses_are_listed_once(self) -> Self:
         _check_unique("notify", self.notify)
-        return self
-
-    @model_validator(mode="after")
-    def _a_direct_url_is_the_second(self) -> Self:
         if self.database_direct_url is not None and self.database_url is None:
             raise ValueError("database_direct_url: set database_url too, or only that if there is no pooler")
-        return self
-
-    @model_validator(mode="after")
-    def _models_are_known(self) -> Self:
-        """Each model has a unique name, and the models to ask exist, once each."""
         names = [model.name for model in self.models]
         _check_unique("models", names)
         asked = [("classify.models", name) for name in self.classify.models]

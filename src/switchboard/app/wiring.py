@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import structlog
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from switchboard.agents.callback import callbacks_from
 from switchboard.app.checked import CheckedSettings, check_settings
@@ -33,7 +33,6 @@ from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import Unavailable
 from switchboard.journey.accept import AcceptLeg
-from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.ask import Classifier
 from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
@@ -77,7 +76,7 @@ async def runtime_on(database: Database, checked: CheckedSettings) -> AsyncItera
         notifier = Notifier(database)
         if await seed_teams(database, seed):
             notifier.notify(RULES)
-        classifying, patience = bool(settings.classify.models), settings.liveness.patience
+        classifying, patience = bool(settings.classify.models), settings.liveness
         rule_book = await RuleBook.open(
             database, notifier, classifying=classifying, patience=patience, implies=channels.implies
         )
@@ -90,8 +89,7 @@ async def runtime_on(database: Database, checked: CheckedSettings) -> AsyncItera
 async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
     """The parts behind the interfaces."""
     settings = runtime.settings
-    given = settings.accept
-    limits = AcceptLimits(given.backlog, given.message_bytes, sender_per_minute=given.sender_per_minute)
+    limits = settings.accept
     decide, clock = DecideLeg(runtime.rule_book, runtime.channels), DatabaseClock()
     owns = runtime.rule_book.is_owner
     strangers = Strangers(runtime.database, runtime.notifier, runtime.channels, runtime.policies, owns=owns)
@@ -124,8 +122,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     """A worker with all legs, for the caller to run."""
     settings = runtime.settings
     callbacks: Mapping[str, Callback] = callbacks_from(settings.callbacks, stored_files(settings, runtime.database))
-    given = settings.turn
-    limits = TurnLimits(given.attempts, given.timeout, given.backoff_base, given.backoff_cap, files=given.reply_files)
+    limits = TurnLimits(**asdict(settings.turn))
     models = ProcessModels(settings, runtime.database)
     runtime.closing.push_async_callback(models.aclose)
     servers = McpServers(settings.servers, StoredPins(runtime.database))

@@ -9,6 +9,8 @@ import os
 from collections.abc import Mapping
 from typing import Final, Literal
 
+from msgspec import Struct
+
 Size = Literal["small", "large"]
 
 _LITTLE_MEMORY: Final = 4 * 2**30
@@ -26,6 +28,12 @@ _SMALL: Final[Mapping[str, str]] = {
     "wal_level": "replica",
     "max_wal_senders": "2",
 }
+
+
+class DatabaseSettings(Struct, frozen=True):
+    """`[database]`: how much it takes; None: `small` for one worker process, or below 4 GB of memory."""
+
+    size: Size | None = None
 
 
 def size_for(workers: int) -> Size:

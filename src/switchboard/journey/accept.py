@@ -20,6 +20,7 @@ from switchboard.core.envelope.content import compared_content
 from switchboard.core.envelope.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
 from switchboard.core.files.blobs import named_blobs, unknown_blob
 from switchboard.core.people.strangers import Contact
+from switchboard.core.policy.rates import AcceptLimits
 from switchboard.core.turns.asking import is_answer, is_command
 from switchboard.core.turns.choices import is_press
 from switchboard.core.turns.house import house_command
@@ -35,7 +36,7 @@ from switchboard.domain.errors import (
 )
 from switchboard.domain.message import Conversation, Message, Named, OtherContent, RequestId
 from switchboard.domain.routing import SWITCHBOARD, Decision, SystemId
-from switchboard.journey.admission import AcceptLimits, Admission
+from switchboard.journey.admission import Admission
 from switchboard.journey.stopping import announce
 from switchboard.journey.strangers import Strangers
 from switchboard.lanes.batch import BatchWriter

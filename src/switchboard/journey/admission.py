@@ -10,9 +10,7 @@ import contextlib
 import math
 from typing import Final
 
-from msgspec import Struct
-
-from switchboard.core.policy.rates import RateLimiter
+from switchboard.core.policy.rates import AcceptLimits, RateLimiter
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Overloaded, SenderOverRate, TooLarge, Unavailable
 from switchboard.lanes.looks import Looks
@@ -24,18 +22,7 @@ _ROOM: Final = {"operator": 1.0, "high_priority": 0.95}
 """The share of the backlog that each may fill."""
 _ROOM_OF_OTHERS: Final = 0.9
 _ROOM_OF_AN_ENDPOINT: Final = 0.5
-
-
-class AcceptLimits(Struct, frozen=True):
-    """The backlog above which new messages are refused, the maximum size of one, and when to retry (s).
-
-    `sender_per_minute`: messages of one sender at one endpoint, unless an operator submits them; 0: no limit.
-    """
-
-    backlog: int = 100_000
-    message_bytes: int = 1_048_576
-    retry_after: float = 5.0
-    sender_per_minute: int = 0
+_RETRY_AFTER_S: Final = 5.0
 
 
 class Admission:
@@ -81,7 +68,7 @@ class Admission:
         return _ROOM.get("operator" if by_operator else envelope.control.policy_tier, _ROOM_OF_OTHERS)
 
     def _overload_error(self, why: str) -> Overloaded:
-        return Overloaded(f"{why}; nothing was stored", retry_after=self._limits.retry_after)
+        return Overloaded(f"{why}; nothing was stored", retry_after=_RETRY_AFTER_S)
 
     async def take(self, look: Look) -> None:
         """Take the backlog from a look at the database, and find the endpoints that fill half of it."""

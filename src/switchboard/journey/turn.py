@@ -16,13 +16,12 @@ from functools import partial
 from typing import Final, Protocol
 
 import structlog
-from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.files.blobs import stored_blob
 from switchboard.core.files.reply_files import ChosenFiles, choose_files
 from switchboard.core.people.owners import decides_in_chat
-from switchboard.core.policy.retry import OutagePolicy, backoff, outage_pause
+from switchboard.core.policy.retry import OutagePolicy, TurnSettings, backoff, outage_pause
 from switchboard.core.text.storable import storable_text
 from switchboard.core.turns.entries import entry_of
 from switchboard.core.turns.stop import STOPPED
@@ -72,18 +71,10 @@ log = structlog.get_logger(__name__)
 DELAYED: Final = "This takes longer than usual: what I work with cannot be reached at the moment. I will answer then."
 
 
-class TurnLimits(Struct, frozen=True):
-    """`attempts` of one delivery, lost workers included; seconds of `timeout` for one attempt; backoff in seconds.
+class TurnLimits(TurnSettings, frozen=True):
+    """Those of the settings, and how long to wait during outages."""
 
-    `files`: maximum number of files of one reply.
-    """
-
-    attempts: int = 5
-    timeout: float = 300.0
-    backoff_base: float = 1.0
-    backoff_cap: float = 300.0
     outage: OutagePolicy = OutagePolicy()
-    files: int = 10
 
 
 def turn_of(work: Work, member: Member, attempt: int) -> Turn:
@@ -310,7 +301,7 @@ class TurnLeg:
         """The files that the answer may contain: knowing a hash does not give a butler access to its blob."""
         blobs = {blob for one in answer.attachments if (blob := stored_blob(one)) is not None}
         stored = await sendable(self._database, blobs, work.request_id, work.system_id) if blobs else {}
-        return choose_files(answer.attachments, stored, self._limits.files)
+        return choose_files(answer.attachments, stored, self._limits.reply_files)
 
     async def _history_addition(
         self, turn: Turn, entries: tuple[Entry, ...], remembered: tuple[OwnWords, ...] = ()

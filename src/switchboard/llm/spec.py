@@ -1,16 +1,17 @@
 """The settings of one model: `[[models]]`.
 
-Made by `app/settings.py`, read by `build.py` and `dispatch.py`. No SDK is imported for it.
+Read by `app/settings.py`, used by `build.py` and `dispatch.py`. No SDK is imported for it.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from switchboard.core.policy.budget import Price
+from switchboard.domain.numbers import Count, NotNegative, Positive
 from switchboard.llm.port import ApiKind, CliKind, Kind
 from switchboard.ports.models import Habits
 
@@ -68,18 +69,18 @@ class ModelSpec(Struct, frozen=True):
     passed to it, by default none. `login`: instead of a key, it has the login of the user that runs us.
     """
 
-    name: str
+    name: Annotated[str, Meta(min_length=1, max_length=100)]
     kind: Kind
-    model: str
+    model: Annotated[str, Meta(min_length=1)]
     base_url: str | None = None
     api_key_env: str | None = None
     api_key_file: Path | None = None
-    timeout: float = 60.0
-    concurrency: int | None = None
-    max_tokens: int = 1024
-    context: int | None = None
-    price_in: float | None = None
-    price_out: float | None = None
+    timeout: Positive = 60.0
+    concurrency: Count | None = None
+    max_tokens: Count = 1024
+    context: Count | None = None
+    price_in: NotNegative | None = None
+    price_out: NotNegative | None = None
     profile: Literal["local"] | None = None
     vision: bool = False
     schemas: bool = True

@@ -12,9 +12,9 @@ from switchboard.tools.searxng import Searxng
 _QUERY: Final = "switchboard"
 
 
-async def check_search(place: SearchPlace | None) -> list[CheckResult]:
+async def check_search(place: SearchPlace) -> list[CheckResult]:
     """Search once, from here."""
-    if place is None:
+    if place.url is None:
         return []
     try:
         await Searxng(place).search(_QUERY, 1)

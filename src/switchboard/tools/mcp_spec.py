@@ -1,19 +1,19 @@
 """The settings of one MCP server: `[[mcp_servers]]`.
 
-Made by `app/settings.py`, read by `mcp_server.py`. It does not import the SDK.
+Read by `app/settings.py`, used by `mcp_server.py`. It does not import the SDK.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct, field
 
 from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.numbers import Positive
 from switchboard.domain.routing import Member
 from switchboard.ports.effects import Effect
 from switchboard.ports.tools import Risk
@@ -22,6 +22,8 @@ from switchboard.transport.programs import account_of, environment_for
 
 ALL: Final = "*"
 _SHORTEST_SECRET: Final = 4
+_OURS: Final = "SWITCHBOARD_"
+"""Variables of this kind are settings of ours, or secrets."""
 
 
 class DeclaredTool(Struct, frozen=True):
@@ -29,12 +31,11 @@ class DeclaredTool(Struct, frozen=True):
 
     effect: Effect = "effectful"
     risk: Risk = "medium"
-    name: str | None = None
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,60}$")] | None = None
     off: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSpec:
+class ServerSpec(Struct, frozen=True):
     """One server. Its program gets `env`, those of our variables that `pass_env` names, and the content of
     `secret_files`.
 
@@ -42,19 +43,30 @@ class ServerSpec:
     until it is ended if nobody calls it.
     """
 
-    name: str
-    command: tuple[str, ...]
+    name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,29}$")]
+    command: Annotated[tuple[str, ...], Meta(min_length=1)]
     butlers: tuple[str, ...] = ()
     teams: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env: Mapping[str, str] = field(default_factory=dict)
     pass_env: tuple[str, ...] = ()
     secret_files: Mapping[str, Path] = field(default_factory=dict)
     cwd: Path | None = None
     user: str | None = None
     tools: Mapping[str, DeclaredTool] = field(default_factory=dict)
-    start_timeout: float = 20.0
-    timeout: float = 60.0
-    idle: float = 600.0
+    start_timeout: Positive = 20.0
+    timeout: Positive = 60.0
+    idle: Positive = 600.0
+
+    def __repr__(self) -> str:
+        """Without `env`, which may hold secrets."""
+        return f"ServerSpec({self.name!r}, {self.command!r})"
+
+    def check(self) -> None:
+        """Raises ValueError if it is for nobody, or would get a secret of ours."""
+        if not self.butlers and not self.teams:
+            raise ValueError('say who may use it: butlers = ["System1/clerk"], teams = ["house"], or ["*"] for all')
+        if ours := [name for name in self.pass_env if name.startswith(_OURS)]:
+            raise ValueError(f"pass_env: {ours[0]} is ours, and no program gets it")
 
     def serves(self, member: Member) -> bool:
         """Whether a butler may use it."""

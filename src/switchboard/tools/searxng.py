@@ -53,10 +53,10 @@ _MEANINGS: Final = {
 
 
 class Searxng:
-    """One server."""
+    """One server: that of a `place` with a URL."""
 
     def __init__(self, place: SearchPlace, resolver: Resolve = resolve) -> None:
-        self._place = place
+        self._place, self._url = place, place.url or ""
         # As in `web_fetch.py`: no connection is kept, so nothing needs closing.
         self._network = per_loop(partial(CheckedTransport, resolver))
 
@@ -72,7 +72,7 @@ class Searxng:
         return tuple(found.values())[:n]
 
     async def _query_server(self, query: str) -> JsonMapping:
-        seconds = self._place.seconds
+        seconds = self._place.timeout
         try:
             async with asyncio.timeout(seconds):
                 return await self._answer(self._request(query))
@@ -87,11 +87,11 @@ class Searxng:
     def _request(self, query: str) -> httpx2.Request:
         """Raises `ConfigurationError`."""
         place = self._place
-        check_url(place.url)
+        check_url(self._url)
         asked = urlencode({"q": query, "format": "json"}, errors="replace")
         headers = {**_HEADERS, **_key(place)}
-        extensions = {"allow_private": True, "timeout": limits(place.seconds).as_dict()}
-        return httpx2.Request("GET", f"{place.url.rstrip('/')}/search?{asked}", headers=headers, extensions=extensions)
+        extensions = {"allow_private": True, "timeout": limits(place.timeout).as_dict()}
+        return httpx2.Request("GET", f"{self._url.rstrip('/')}/search?{asked}", headers=headers, extensions=extensions)
 
     async def _answer(self, request: httpx2.Request) -> JsonMapping:
         response = await self._network().handle_async_request(request)

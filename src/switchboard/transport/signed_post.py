@@ -24,7 +24,7 @@ from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -32,6 +32,7 @@ import httpx2
 from msgspec import Struct
 
 from switchboard.domain.errors import ConfigurationError
+from switchboard.transport.webhook_spec import WebhookSpec
 
 TIMESTAMP_HEADER: Final = "Switchboard-Timestamp"
 SIGNATURE_HEADER: Final = "Switchboard-Signature"
@@ -76,19 +77,6 @@ class PostDestination:
     secret: bytes = field(repr=False)
     timeout: float = 30.0
     allow_private: bool = False
-
-
-class Webhook(Protocol):
-    """The settings of a webhook."""
-
-    @property
-    def url(self) -> str: ...
-    @property
-    def secret_env(self) -> str | None: ...
-    @property
-    def secret_file(self) -> Path | None: ...
-    @property
-    def allow_private(self) -> bool: ...
 
 
 class PostResult(Struct, frozen=True):
@@ -168,7 +156,7 @@ def _read_secret_file(file: Path, hint: str) -> str:
         raise ConfigurationError(f"the secret cannot be read from {file}: {error}") from error
 
 
-def destination(webhook: Webhook, whose: str, timeout: float) -> PostDestination:
+def destination(webhook: WebhookSpec, whose: str, timeout: float) -> PostDestination:
     """The destination in the settings; `timeout` in seconds. Raises `ConfigurationError` with `whose` and the fix."""
     try:
         check_url(webhook.url)

@@ -15,11 +15,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.policy.rates import AcceptLimits
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.routing import SystemId
 from switchboard.journey.accept import AcceptLeg
-from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.compaction import Compactor
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.rulebook import RuleBook
@@ -116,7 +116,7 @@ async def open_turns(
         for work in (rule_book.follow, partial(clock.follow, database)):
             await run_in_background(stack, work)
         registration = await stack.enter_async_context(Registration.open(database, calls))
-        limits, decide = AcceptLimits(), DecideLeg(rule_book)
+        limits, decide = AcceptLimits(sender_per_minute=0), DecideLeg(rule_book)
         accept = AcceptLeg(
             database, decide, notifier, limits, CHANNELS, clock, program=lambda: registration.claim.worker
         )

@@ -6,10 +6,10 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from switchboard.app.models.process import compacting
-from switchboard.app.settings import ModelSettings
 from switchboard.core.turns.compaction import (
     MAX_FACTS,
     Compacted,
@@ -18,6 +18,7 @@ from switchboard.core.turns.compaction import (
     parse_compaction,
     parts_of,
 )
+from switchboard.llm.spec import ModelSpec
 
 ANN, BOB = "telegram/bot/ann", "telegram/bot/bob"
 AT = datetime(2026, 11, 21, tzinfo=UTC)
@@ -208,7 +209,7 @@ def test_what_stands_of_all_parts() -> None:
 def test_the_wanted_model_compacts_else_the_cheapest_that_has_an_api() -> None:
     made = (("dear", "anthropic", 3.0), ("fair", "openai", 0.5), ("program", "codex", None), ("other", "openai", 0.9))
     said = ({"name": name, "kind": kind, "model": name, "price_in": price} for name, kind, price in made)
-    models = [ModelSettings.model_validate(one) for one in said]
+    models = [msgspec.convert(one, ModelSpec) for one in said]
     assert compacting(models, None) == ["fair"]
     assert compacting(models, "dear") == ["dear"]
     assert compacting(models[2:3], None) == compacting([], None) == []

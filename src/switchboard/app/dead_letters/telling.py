@@ -17,11 +17,11 @@ import msgspec
 import structlog
 from msgspec.structs import asdict
 
-from switchboard.app.settings import WebhookSettings
 from switchboard.store.database import Database
 from switchboard.store.messages import dead_letters
 from switchboard.store.messages.dead_letters import Backoff, DeadLetterReport
 from switchboard.transport.signed_post import PostDestination, PostError, destination, post
+from switchboard.transport.webhook_spec import WebhookSpec
 
 SCHEMA_VERSION: Final = "dead_letter.v1"
 _TIMEOUT_S: Final = 4.0
@@ -34,7 +34,7 @@ _BATCHES: Final = 10
 log = structlog.get_logger(__name__)
 
 
-def destination_of(webhook: WebhookSettings) -> PostDestination:
+def destination_of(webhook: WebhookSpec) -> PostDestination:
     """The webhook as it can be called from here. Raises ConfigurationError."""
     return destination(webhook, "dead_letters.tell", _TIMEOUT_S)
 
@@ -46,7 +46,7 @@ class DeadLetterWebhook:
     """
 
     def __init__(
-        self, database: Database, webhook: WebhookSettings, *, clock: Callable[[], float] = time.monotonic
+        self, database: Database, webhook: WebhookSpec, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._database = database
         self._clock = clock

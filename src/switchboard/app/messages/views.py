@@ -339,7 +339,7 @@ class Views:
         """A page of all teams' members by id, with the states of their deliveries, and of remote ones."""
         [after] = key_of(cursor, tuple[CursorText]) or ("",)
         tallies = await books.tallies(self._database)
-        found = await remote_agents.list_remote_agents(self._database, self._runtime.settings.liveness.patience)
+        found = await remote_agents.list_remote_agents(self._database, self._runtime.settings.liveness)
         remote = {one.system_id: one for one in found}
         known = self._runtime.rule_book.rules.members
         page = [known[system_id] for system_id in sorted(known) if system_id > after][:limit]

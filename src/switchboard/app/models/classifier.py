@@ -57,7 +57,7 @@ class AskingPolicy(Struct, frozen=True):
 
 def check_models(settings: Settings) -> None:
     """Raise ConfigurationError with everything missing here to ask the models of `classify.models`."""
-    flaws = ((model.name, flaw(model.spec)) for model in settings.models if model.name in settings.classify.models)
+    flaws = ((model.name, flaw(model)) for model in settings.models if model.name in settings.classify.models)
     if found := [f"models: {name}: {why}" for name, why in flaws if why is not None]:
         raise ConfigurationError("\n".join(found))
 

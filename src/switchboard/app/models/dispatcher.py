@@ -16,7 +16,7 @@ from uuid import UUID
 
 import structlog
 
-from switchboard.app.settings import ModelSettings, Settings
+from switchboard.app.settings import Settings
 from switchboard.core.policy.budget import Amount, BudgetRefusal, Cap, Share
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.llm import Bill
@@ -24,6 +24,7 @@ from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, DispatchLimits
 from switchboard.llm.models import OpenModels
 from switchboard.llm.slots import NoSlot, SlotLease, SlotRequest
+from switchboard.llm.spec import ModelSpec
 from switchboard.llm.spending import Reserved
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
@@ -153,14 +154,14 @@ class StoredSlots:
                 await model_usage.renew_slots(self._database, list(self._held), self._ttl)
 
 
-def flaw_of(model: ModelSettings) -> str | None:
+def flaw_of(model: ModelSpec) -> str | None:
     """What prevents asking a model from this machine, as far as known without asking; None: nothing."""
-    return flaw(model.spec)
+    return flaw(model)
 
 
 def open_models(settings: Settings, database: Database) -> OpenModels:
     """Those that can be asked from here. Raises ConfigurationError."""
-    sessions = Sessions(model.spec for model in settings.models if flaw(model.spec) is None)
+    sessions = Sessions(model for model in settings.models if flaw(model) is None)
     limits = DispatchLimits(settings.spending.cap, sender_tokens=settings.turn.sender_tokens_per_day)
     specs, contexts = {spec.name: spec for spec, _ in sessions.models}, sessions.contexts
 

@@ -25,7 +25,7 @@ from msgspec import Struct, structs
 from switchboard.app.database import existing_database
 from switchboard.app.models.dispatcher import StoredSpending
 from switchboard.app.models.process import butlers_of
-from switchboard.app.settings import ModelSettings, Settings
+from switchboard.app.settings import Settings
 from switchboard.core.classification.judge import accept_pending_calls, parse_calls, unfit
 from switchboard.core.classification.prompt import AskedMessage, route_tool, routing_prompt
 from switchboard.core.planning.limits import PlanLimits
@@ -52,7 +52,7 @@ from switchboard.llm.context import CONTEXT_REMEDY, SHORT, kept_sentinel, lost_h
 from switchboard.llm.dispatch import Dispatcher, DispatchLimits, RequestTerms
 from switchboard.llm.pace import speed_of, timeout_for
 from switchboard.llm.parallel import COUNTING, measured_slots, told_slots
-from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS, ModelTraits
+from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS, Calls, ModelSpec, ModelTraits
 from switchboard.llm.spending import DayBook, Spending
 from switchboard.llm.web import open_client
 from switchboard.store.checkup import schema_facts
@@ -153,7 +153,7 @@ async def butlers_at(settings: Settings, place: ModelTestPlace, teams: Iterable[
     return butlers_of([member for member in members if member.engine == "model"], settings)
 
 
-def chosen(settings: Settings, name: str | None) -> Sequence[ModelSettings]:
+def chosen(settings: Settings, name: str | None) -> Sequence[ModelSpec]:
     """All configured models, or the one of that name. Raises NotFound."""
     found = [model for model in settings.models if name in {None, model.name}]
     if name is not None and not found:
@@ -163,7 +163,7 @@ def chosen(settings: Settings, name: str | None) -> Sequence[ModelSettings]:
     return found
 
 
-async def try_use(settings: Settings, model: ModelSettings, place: ModelTestPlace, *, in_turns: bool) -> Tried:
+async def try_use(settings: Settings, model: ModelSpec, place: ModelTestPlace, *, in_turns: bool) -> Tried:
     """Ask what it is used for: to choose a butler, to call a tool as in a turn, or one after the other; and then how
     it fills in a form, as a router of plans must.
     """
@@ -171,7 +171,7 @@ async def try_use(settings: Settings, model: ModelSettings, place: ModelTestPlac
     return structs.replace(tried, remedy=tried.remedy or _to_set(model, tried))
 
 
-async def _try_use(settings: Settings, model: ModelSettings, place: ModelTestPlace, *, in_turns: bool) -> Tried:
+async def _try_use(settings: Settings, model: ModelSpec, place: ModelTestPlace, *, in_turns: bool) -> Tried:
     if not in_turns:
         return await try_model(settings, model, place)
     classifies = model.name in settings.classify.models
@@ -197,9 +197,9 @@ def _with_cost_of(tried: Tried, other: Tried) -> Tried:
     )
 
 
-async def try_model(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> Tried:
+async def try_model(settings: Settings, model: ModelSpec, place: ModelTestPlace) -> Tried:
     """Ask it once. A failure of the model is an outcome, not an exception."""
-    lacks = flaw(model.spec)
+    lacks = flaw(model)
     if lacks is not None:
         return _failed_test(model, "settings", lacks, _REMEDY_OF_SETTINGS)
     if model.kind in CLI_KINDS and place.database is None:
@@ -215,18 +215,18 @@ async def try_model(settings: Settings, model: ModelSettings, place: ModelTestPl
     return await _with_context(settings, model, place, tried)
 
 
-async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> Tried:
+async def try_tools(settings: Settings, model: ModelSpec, place: ModelTestPlace) -> Tried:
     """Test with a real tool call: whether the model calls tools on its own, as a butler's model must.
 
     One that does not, or writes its calls as text, is asked for them as JSON; and one that is set so, without, since
     its server may have learned it.
     """
-    lacks = flaw(model.spec)
+    lacks = flaw(model)
     if lacks is not None:
         return _failed_test(model, "settings", lacks, _REMEDY_OF_SETTINGS)
     tried, as_text = await _try_call(settings, _with_patience(model), place)
     if (as_text or tried.outcome in _UNCALLED) and model.kind == "openai" and model.calls == "native":
-        formed, _ = await _try_call(settings, _with_patience(model, calls="schema"), place)
+        formed, _ = await _try_call(settings, _with_patience(model, "schema"), place)
         tried = structs.replace(_with_cost_of(tried, formed), calls="schema" if formed.ok else tried.calls)
     if model.kind == "openai" and model.calls == "schema":
         tried = await _with_native(settings, model, place, tried)
@@ -235,33 +235,33 @@ async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPl
     return await _with_context(settings, model, place, tried)
 
 
-async def _with_native(settings: Settings, model: ModelSettings, place: ModelTestPlace, tried: Tried) -> Tried:
+async def _with_native(settings: Settings, model: ModelSpec, place: ModelTestPlace, tried: Tried) -> Tried:
     """The same with whether it calls tools natively, too, or only so."""
-    native, as_text = await _try_call(settings, _with_patience(model, calls="native"), place)
+    native, as_text = await _try_call(settings, _with_patience(model, "native"), place)
     tried = _with_cost_of(tried, native)
     if not native.ok or as_text:
         return tried
     return structs.replace(tried, detail=_EITHER) if tried.ok else structs.replace(tried, calls="native")
 
 
-async def try_setup(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> Tried:
+async def try_setup(settings: Settings, model: ModelSpec, place: ModelTestPlace) -> Tried:
     """The same with settings that are still to be written: `calls` may be as the model needs it."""
     tried = await try_tools(settings, model, place)
     if tried.calls != model.calls and tried.calls is not None:
-        model = model.model_copy(update={"calls": tried.calls})
+        model = structs.replace(model, calls=tried.calls)
         if not tried.ok:
             tried = structs.replace(tried, ok=True, outcome="answered", detail=_CALLED, remedy="")
             tried = await _with_context(settings, model, place, tried)
     return await with_habits(settings, model, place, tried)
 
 
-def _with_patience(model: ModelSettings, **more: object) -> ModelSettings:
+def _with_patience(model: ModelSpec, calls: Calls | None = None) -> ModelSpec:
     """A local model with more time than it has in its settings: one that is slow still works."""
     timeout = model.timeout * (_PATIENCE if model.profile == "local" else 1)
-    return model.model_copy(update={"timeout": timeout, **more})
+    return structs.replace(model, timeout=timeout, calls=calls or model.calls)
 
 
-async def _try_call(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> tuple[Tried, bool]:
+async def _try_call(settings: Settings, model: ModelSpec, place: ModelTestPlace) -> tuple[Tried, bool]:
     """Ask for one call; and whether it was made as text."""
     made: list[ToolCall] = []
 
@@ -281,11 +281,11 @@ async def _try_call(settings: Settings, model: ModelSettings, place: ModelTestPl
     return tried, report.reply is not None and any(call.as_text for call in report.reply.calls)
 
 
-async def with_habits(settings: Settings, model: ModelSettings, place: ModelTestPlace, tried: Tried) -> Tried:
+async def with_habits(settings: Settings, model: ModelSpec, place: ModelTestPlace, tried: Tried) -> Tried:
     """The same with what a working model reveals: whether it accepts schemas, and whether it thinks."""
     if not tried.ok or model.kind not in API_KINDS:
         return tried
-    asked = model.model_copy(update={"schemas": True})
+    asked = structs.replace(model, schemas=True)
     request = replace(_FORM, deadline=model.timeout, whole=False)
     report = await _ask_model(settings, asked, place, request)
     tried = _with_cost_of_report(tried, report)
@@ -299,7 +299,7 @@ async def with_habits(settings: Settings, model: ModelSettings, place: ModelTest
     return structs.replace(tried, schemas=not refused, thinks=report.reply.thought or cut)
 
 
-def _to_set(model: ModelSettings, tried: Tried) -> str:
+def _to_set(model: ModelSpec, tried: Tried) -> str:
     """What the settings should say about a model and do not; a single answer without thinking proves nothing."""
     found: dict[str, object] = {} if tried.schemas in {None, model.schemas} else {"schemas": tried.schemas}
     found |= {"thinks": True} if tried.thinks and not model.thinks else {}
@@ -323,7 +323,7 @@ def _with_cost_of_report(tried: Tried, report: Report) -> Tried:
     return tried
 
 
-async def _with_context(settings: Settings, model: ModelSettings, place: ModelTestPlace, tried: Tried) -> Tried:
+async def _with_context(settings: Settings, model: ModelSpec, place: ModelTestPlace, tried: Tried) -> Tried:
     """The same, unless its server silently drops the head of long requests, as local ones do.
 
     An undecided test does not count against the model: the machine is too slow to read so much in time, or the model
@@ -331,8 +331,8 @@ async def _with_context(settings: Settings, model: ModelSettings, place: ModelTe
     """
     if not tried.ok or model.profile != "local":
         return tried
-    async with aclosing(Sessions([model.spec])) as sessions:
-        context = await sessions.contexts.of(model.spec)
+    async with aclosing(Sessions([model])) as sessions:
+        context = await sessions.contexts.of(model)
     # A model that is far too slow need not be waited for in vain.
     slow = tried.duration_ms / 1000 * context > _HOPELESS * model.timeout * tried.tokens_in
     long = Report(None) if slow else await _asked_for_word(settings, model, place, context)
@@ -345,14 +345,14 @@ async def _with_context(settings: Settings, model: ModelSettings, place: ModelTe
     return structs.replace(tried, ok=False, outcome="context_cut", detail=lost_head(context), remedy=CONTEXT_REMEDY)
 
 
-async def _asked_for_word(settings: Settings, model: ModelSettings, place: ModelTestPlace, tokens: int) -> Report:
+async def _asked_for_word(settings: Settings, model: ModelSpec, place: ModelTestPlace, tokens: int) -> Report:
     """The answer to a request so long, with a word at its head; no server has read its beginning before."""
     request = sentinel(tokens)
     fresh = replace(request, system=f"{request.system} (Test {token_urlsafe(6)}.)", deadline=model.timeout)
     return await _ask_model(settings, model, place, fresh)
 
 
-def _with_speed(tried: Tried, model: ModelSettings, context: int, report: Report) -> Tried:
+def _with_speed(tried: Tried, model: ModelSpec, context: int, report: Report) -> Tried:
     """The same with how fast the model has read, and how long it should be waited for."""
     speed = speed_of(report.attempts[-1])
     if speed is None:
@@ -362,7 +362,7 @@ def _with_speed(tried: Tried, model: ModelSettings, context: int, report: Report
     return structs.replace(tried, tokens_per_second=round(speed, 1), timeout=needed)
 
 
-async def parallel_requests(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> tuple[int, bool]:
+async def parallel_requests(settings: Settings, model: ModelSpec, place: ModelTestPlace) -> tuple[int, bool]:
     """How many requests a local server runs at once; and whether it says so itself. Otherwise it is measured."""
     async with open_client() as http:
         told = await told_slots(http, model.base_url or "")
@@ -382,13 +382,13 @@ async def parallel_requests(settings: Settings, model: ModelSettings, place: Mod
 
 async def _ask_model(
     settings: Settings,
-    model: ModelSettings,
+    model: ModelSpec,
     place: ModelTestPlace,
     request: Request,
     wrong: Callable[[Reply], Awaitable[str | None]] | None = None,
 ) -> Report:
     """The result of the question; `wrong` says what is wrong with a reply. A provider that answers accepts the key."""
-    async with aclosing(Sessions([model.spec])) as sessions:
+    async with aclosing(Sessions([model])) as sessions:
         dispatcher = Dispatcher(sessions.models, _spending_for(place), DispatchLimits(settings.spending.cap))
         terms = RequestTerms(asker="models test", cap=Cap(settings.classify.tokens_per_message), unfit=wrong)
         report = await dispatcher.run(request, terms)
@@ -413,7 +413,7 @@ def _spending_for(place: ModelTestPlace) -> Spending:
 
 
 @asynccontextmanager
-async def _make_request(model: ModelSettings, place: ModelTestPlace) -> AsyncIterator[Request]:
+async def _make_request(model: ModelSpec, place: ModelTestPlace) -> AsyncIterator[Request]:
     """The question; for a command-line program, with its own temporary session, which opens our tool."""
     request_id, secret = new_uuid7(), SESSION_PREFIX + token_urlsafe(32)
     prompt, tool = routing_prompt(_CANDIDATES, _QUESTION, team=_TEAM), route_tool(_CANDIDATES)
@@ -437,7 +437,7 @@ async def _make_request(model: ModelSettings, place: ModelTestPlace) -> AsyncIte
         await classification.end_session(place.database, session_id)
 
 
-def _describe_attempt(model: ModelSettings, attempt: ModelAttempt, reply: Reply | None, place: ModelTestPlace) -> Tried:
+def _describe_attempt(model: ModelSpec, attempt: ModelAttempt, reply: Reply | None, place: ModelTestPlace) -> Tried:
     ok = attempt.outcome == "answered"
     named = _names_in_reply(reply) if ok else ()
     detail = attempt.message
@@ -459,7 +459,7 @@ def _names_in_reply(reply: Reply | None) -> tuple[str, ...]:
     return tuple(part.butler for part in parse_calls(accept_pending_calls(reply), _CANDIDATES).routed)
 
 
-def _failed_test(model: ModelSettings, outcome: str, detail: str, remedy: str) -> Tried:
+def _failed_test(model: ModelSpec, outcome: str, detail: str, remedy: str) -> Tried:
     return Tried(model.name, model.kind, model.model, ok=False, outcome=outcome, detail=detail, remedy=remedy)
 
 
@@ -484,7 +484,7 @@ def _remedy_of_program(attempt: ModelAttempt, place: ModelTestPlace) -> str | No
     return None
 
 
-def _find_remedy(model: ModelSettings, attempt: ModelAttempt, place: ModelTestPlace) -> str:
+def _find_remedy(model: ModelSpec, attempt: ModelAttempt, place: ModelTestPlace) -> str:
     """What to do about a failure."""
     where = model.base_url or "the provider"
     if model.profile == "local" and model.schemas and refused_schema(Report(None, (attempt,))):
@@ -508,14 +508,14 @@ def _find_remedy(model: ModelSettings, attempt: ModelAttempt, place: ModelTestPl
     return remedies.get(attempt.outcome, "")
 
 
-def _or_local(model: ModelSettings) -> str:
+def _or_local(model: ModelSpec) -> str:
     """The profile for local servers, if it may help and is not set."""
     if model.kind != "openai" or model.base_url is None or model.profile is not None:
         return ""
     return '; for a local server, set profile = "local"'
 
 
-def _key_of(model: ModelSettings) -> str:
+def _key_of(model: ModelSpec) -> str:
     if model.login:
         return "the login of the user that runs this: log in again"
     key = model.api_key_env or model.api_key_file

@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from switchboard.app.settings import ModelSettings, Settings
+from switchboard.app.settings import Settings
 from switchboard.core.planning.start import ROLES, cast
 from switchboard.domain.llm import Report, Request
 from switchboard.domain.routing import Member
 from switchboard.llm.port import Kind
-from switchboard.llm.spec import API_KINDS, RUNNERS
+from switchboard.llm.spec import API_KINDS, RUNNERS, ModelSpec
 from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
 from switchboard.store.database import Database
 
@@ -55,7 +55,7 @@ class ProcessModels:
 
     def habits(self, name: str) -> Habits:
         """As in the port."""
-        return self._known[name].spec.habits if name in self._known else USUAL
+        return self._known[name].habits if name in self._known else USUAL
 
     async def ask(self, request: Request, asking: Asking) -> Report:
         """Ask one after the other until one has answered."""
@@ -85,7 +85,7 @@ def _import_models() -> Callable[[Settings, Database], OpenModels]:
     return open_models
 
 
-def compacting(models: Sequence[ModelSettings], wanted: str | None) -> list[str]:
+def compacting(models: Sequence[ModelSpec], wanted: str | None) -> list[str]:
     """The model for compaction: the wanted one, otherwise the cheapest with an API; None if there is none."""
     if wanted is not None:
         return [wanted]

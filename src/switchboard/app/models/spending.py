@@ -14,9 +14,10 @@ from typing import Final, Literal, NamedTuple
 from switchboard.app.access import OPERATOR, Action
 from switchboard.app.cursors import CursorText, Number, cursor_after, key_of
 from switchboard.app.models.process import butlers_of
-from switchboard.app.settings import ModelSettings, Settings
+from switchboard.app.settings import Settings
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Member
+from switchboard.llm.spec import ModelSpec
 from switchboard.store.database import Database
 from switchboard.store.models import usage as store
 from switchboard.store.models.usage import (
@@ -207,7 +208,7 @@ def _cap_view(name: CapName, unit: int, most: int | None, spent: int, held: int)
 
 
 def _model_view(
-    model: ModelSettings, use: Use, found: Cooldown | RefusedKey | LearnedContext | None, spent: ModelDay | None
+    model: ModelSpec, use: Use, found: Cooldown | RefusedKey | LearnedContext | None, spent: ModelDay | None
 ) -> ModelView:
     pause = None if isinstance(found, LearnedContext) else found
     until = pause.until if isinstance(pause, Cooldown) else None

@@ -46,7 +46,7 @@ def findings_of_machine(settings: Settings) -> Iterator[CheckResult]:
     yield check_settings()
     yield from check_team_files(settings)
     yield from check_accounts(settings.channels_dir, read_ours, trust, full)
-    yield from check_models([model.spec for model in settings.models], settings.classify.models)
+    yield from check_models(settings.models, settings.classify.models)
     yield check_data_dir(settings.data_dir)
     yield check_token_file(settings.data_dir)
 
@@ -65,8 +65,8 @@ def installation_checks(database: Database, settings: Settings, told: Told | Non
         partial(check_stored_teams, database, settings),
         partial(check_models_in_use, database, settings),
         partial(check_servers, database, settings.servers),
-        partial(check_search, settings.search.place),
-        partial(check_remote_butlers, database, settings.liveness.patience),
+        partial(check_search, settings.search),
+        partial(check_remote_butlers, database, settings.liveness),
         partial(check_connectors, database, paused),
         partial(check_processes, database),
         partial(check_maintenance, database),

@@ -62,7 +62,7 @@ def engine_context(
         facts=StoredFacts(database, readers),
         files=stored_files(settings, database),
         sandbox=sandbox_rules(settings),
-        search=None if settings.search.place is None else Searxng(settings.search.place),
+        search=None if settings.search.url is None else Searxng(settings.search),
         toolset=toolset or McpServers(settings.servers, StoredPins(database)),
         approvals=StoredApprovals(database),
         roles=settings.trio.named,

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from switchboard.app.settings import ModelSettings, Settings
+from switchboard.app.settings import Settings
 from switchboard.cli.demo.library import LIBRARY, Pages, planner
 from switchboard.cli.demo.library import rules as library_rules
 from switchboard.cli.messages.talk import local_user
 from switchboard.domain.json_values import JsonObject
-from switchboard.llm.spec import API_KINDS
+from switchboard.llm.spec import API_KINDS, ModelSpec
 
 _TIMEOUT_S: Final = 15.0
 """A demo waits for no model longer than this."""
@@ -76,18 +77,22 @@ def _configure_model(settings: Settings, examples: Path, home: Path, pages: Page
     asked = [model for model in settings.models if model.name in settings.classify.models]
     for_turns = [model.name for model in asked if model.kind in API_KINDS]
     teams = _write_asking_teams(examples, home, for_turns, pages)
-    classify = settings.classify.model_dump(mode="json", exclude_none=True, exclude={"mcp_url"})
-    classify["timeout"] = min(settings.classify.timeout, _TIMEOUT_S)
+    timeout = min(settings.classify.timeout, _TIMEOUT_S)
+    classify = _dump_table(replace(settings.classify, mcp_url=None, timeout=timeout))
     names = ", then ".join(settings.classify.models)
     said = f"what no rule decides is decided by your model: {names}; the messages are fictitious"
     environment = _environment_for([_dump_model(one) for one in asked], classify)
-    environment["SWITCHBOARD_SPENDING"] = settings.spending.model_dump_json(exclude_none=True)
+    environment["SWITCHBOARD_SPENDING"] = json.dumps(_dump_table(settings.spending))
     return DemoModel(said, environment, teams, certain=False, clerk=bool(for_turns))
 
 
-def _dump_model(model: ModelSettings) -> JsonObject:
+def _dump_table(table: Struct) -> JsonObject:
+    return {name: value for name, value in asdict(table).items() if value is not None}
+
+
+def _dump_model(model: ModelSpec) -> JsonObject:
     """As JSON, with absolute paths, since the parts of the demo run elsewhere."""
-    known = model.model_dump(mode="json", exclude_none=True)
+    known = _dump_table(model)
     if model.api_key_file is not None:
         known["api_key_file"] = str(model.api_key_file.absolute())
     if model.program is not None and os.sep in model.program:

@@ -15,30 +15,26 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import cache
-from types import UnionType
-from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 import msgspec
-from msgspec import NODEFAULT, Meta, Struct
-from msgspec.structs import FieldInfo, fields
+from msgspec import Meta, Struct
 from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     GetCoreSchemaHandler,
     StrictBool,
     StringConstraints,
     ValidationError,
     WithJsonSchema,
-    create_model,
     model_validator,
 )
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
+from switchboard.core.models_of import ModelMaker
 from switchboard.core.passages.own import JOINT, joined
 from switchboard.core.text.problems import path_of, wrong
 from switchboard.domain.envelope import (
@@ -181,6 +177,27 @@ _CHECKS: Final[Mapping[type[Struct], JsonObject]] = {
 """What concerns several fields at once."""
 
 
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise _error_of("empty_value")
+    return text
+
+
+def _limit_of(kind: object, limit: Meta) -> tuple[object, ...]:
+    if kind is int:
+        return (Field(strict=True, ge=limit.ge, le=limit.le),)
+    if kind is not str:
+        return (Field(max_length=limit.max_length),)
+    as_it_is = limit.extra is not None and bool(limit.extra.get("as_it_is"))
+    low, high = limit.min_length, limit.max_length
+    text = StringConstraints(strip_whitespace=not as_it_is, min_length=low, max_length=high, pattern=_NO_NUL)
+    return (text, AfterValidator(_not_blank)) if as_it_is else (text,)
+
+
+_MODELS: Final = ModelMaker(_RULES, _limit_of, lambda struct: _CHECKS.get(struct, {}))
+model_of: Final = _MODELS.model_of
+
+
 def strict(kind: type[_S], value: object) -> _S:
     """A `kind` from a mapping, or from a Struct that was built without checks. Raises pydantic.ValidationError."""
     good = model_of(kind).model_validate(value, from_attributes=isinstance(value, kind))
@@ -197,15 +214,6 @@ def strict_envelope(data: bytes) -> Envelope:
         raise _refusal_of(error, data) from None
 
 
-@cache
-def model_of(struct: type[Struct]) -> type[BaseModel]:
-    """The model with the fields of `struct`, under its name."""
-    known: JsonObject = {one.name: (_ruled_annotation(one.type), _default_of(one)) for one in fields(struct)}
-    config = ConfigDict(extra="forbid", frozen=True)
-    checks = _CHECKS.get(struct, {})
-    return create_model(struct.__name__, __config__=config, __doc__=struct.__doc__, __validators__=checks, **known)
-
-
 class AsModel:
     """Tells pydantic, within `Annotated`: this value is validated by the model of this Struct."""
 
@@ -215,47 +223,6 @@ class AsModel:
     def __get_pydantic_core_schema__(self, _: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Called by pydantic."""
         return handler.generate_schema(model_of(self._struct))
-
-
-def _ruled_annotation(kind: Any) -> Any:
-    """The same annotation in pydantic's terms."""
-    if kind in _RULES:
-        return _RULES[kind]
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        return model_of(kind)
-    origin, args = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        if _is_as_it_is(args[1]):
-            return Annotated[_ruled_annotation(args[0]), _limit_field(*args), AfterValidator(_not_blank)]
-        return Annotated[_ruled_annotation(args[0]), _limit_field(*args)]
-    if origin in (Union, UnionType):
-        return Union[tuple(_ruled_annotation(arg) for arg in args)]  # noqa: UP007 - its members are known only here
-    return origin[tuple(_ruled_annotation(arg) for arg in args)] if origin in (tuple, dict) else kind
-
-
-def _is_as_it_is(limit: Meta) -> bool:
-    return limit.extra is not None and bool(limit.extra.get("as_it_is"))
-
-
-def _not_blank(text: str) -> str:
-    if not text.strip():
-        raise _error_of("empty_value")
-    return text
-
-
-def _limit_field(kind: object, limit: Meta) -> object:
-    if kind is str:
-        low, high = limit.min_length, limit.max_length
-        strip = not _is_as_it_is(limit)
-        return StringConstraints(strip_whitespace=strip, min_length=low, max_length=high, pattern=_NO_NUL)
-    return Field(strict=True, ge=limit.ge, le=limit.le) if kind is int else Field(max_length=limit.max_length)
-
-
-def _default_of(one: FieldInfo) -> Any:
-    if one.required:
-        return ...
-    default = one.default_factory() if one.default is NODEFAULT else one.default
-    return model_of(type(default))() if isinstance(default, Struct) else default
 
 
 def _without_nul(data: bytes) -> bytes:

@@ -25,6 +25,12 @@ _ADDRESS: Final = "email_sender"
 """The fact that identifies a person where senders have addresses."""
 
 
+class EndpointSettings(Struct, frozen=True):
+    """`[endpoints."CHANNEL/ENDPOINT"]` of the settings: who may write to it."""
+
+    strangers: Policy = "open"
+
+
 class Contact(Struct, frozen=True):
     """Who needs approval: a person or a whole group; `unverified`: the sender named in a message may be forged.
 

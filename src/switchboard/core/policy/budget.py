@@ -17,6 +17,8 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from switchboard.domain.numbers import Limit, NotNegative
+
 Scope = Literal["message", "day", "sender"]
 """What a cap applies to: a task, everybody's day, or the turns of one sender in a day."""
 
@@ -65,6 +67,19 @@ class Cap(Struct, frozen=True):
 
     tokens: int | None = None
     micros: int | None = None
+
+
+class SpendingSettings(Struct, frozen=True):
+    """`[spending]`: what all models may use in a day (UTC), for whatever purpose; `cost_per_day` in dollars."""
+
+    tokens_per_day: Limit = 20_000_000
+    cost_per_day: NotNegative | None = None
+
+    @property
+    def cap(self) -> Cap:
+        """The same in tokens and micro-dollars."""
+        cost = None if self.cost_per_day is None else round(self.cost_per_day * 1_000_000)
+        return Cap(self.tokens_per_day or None, cost)
 
 
 class Share(Struct, frozen=True):

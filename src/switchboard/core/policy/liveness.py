@@ -8,14 +8,20 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from switchboard.domain.numbers import Positive
 from switchboard.domain.remote_agents import Liveness
 
 
 class LivenessPolicy(Struct, frozen=True):
-    """Seconds of silence after which a butler is stale, and after which it is quarantined."""
+    """`[liveness]`: seconds of silence after which a butler is stale, and after which it is quarantined."""
 
-    stale_after: float = 300.0
-    quarantine_after: float = 600.0
+    stale_after: Positive = 300.0
+    quarantine_after: Positive = 600.0
+
+    def check(self) -> None:
+        """Raises ValueError if they are in the wrong order."""
+        if self.quarantine_after < self.stale_after:
+            raise ValueError("quarantine_after must not be less than stale_after")
 
     @property
     def interval(self) -> int:

@@ -9,11 +9,27 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
+from msgspec import Struct
+
+from switchboard.domain.numbers import Count, Limit
+
 _WINDOW_S: Final = 60.0
 _ROUNDING_S: Final = 1e-4
 """The tolerance for rounding in sums of intervals, so that a caller that waited as told is not refused."""
 _SWEPT_AT: Final = 10_000
 """Number of keys above which idle ones are forgotten; they start afresh."""
+
+
+class AcceptLimits(Struct, frozen=True):
+    """`[accept]` of the settings: `backlog` messages may wait before new ones are refused with 429; sizes in bytes.
+
+    `sender_per_minute`: messages of one sender at one endpoint, 0 for no limit; what operators submit does not count.
+    """
+
+    backlog: Count = 100_000
+    message_bytes: Count = 1_048_576
+    batch_bytes: Count = 16_777_216
+    sender_per_minute: Limit = 1200
 
 
 class RateLimiter:

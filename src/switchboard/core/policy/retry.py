@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from switchboard.domain.numbers import Count, Limit, Positive
+
 
 def backoff(attempt: int, *, base: float = 1.0, cap: float = 300.0, jitter: float = 0.5) -> float:
     """Seconds to wait after the failed `attempt` (from 1): base, 2 base, 4 base … at most `cap`.
@@ -16,6 +18,22 @@ def backoff(attempt: int, *, base: float = 1.0, cap: float = 300.0, jitter: floa
     """
     full = min(cap, base * 2.0 ** min(attempt - 1, 30))
     return full / 2 + full / 2 * jitter
+
+
+class TurnSettings(Struct, frozen=True):
+    """`[turn]` of the settings: attempts of one delivery (lost workers count), seconds for one, backoff in seconds.
+
+    `sender_tokens_per_day`: what models may use for the turns of one sender at one endpoint, 0 for no limit; the owners
+    of a butler have none. `reply_files`: how many files a reply has at most, each of at most `reply_file_bytes`.
+    """
+
+    attempts: Count = 5
+    timeout: Positive = 300.0
+    backoff_base: Positive = 1.0
+    backoff_cap: Positive = 300.0
+    sender_tokens_per_day: Limit = 5_000_000
+    reply_files: Count = 10
+    reply_file_bytes: Count = 52_428_800
 
 
 class OutagePolicy(Struct, frozen=True):
