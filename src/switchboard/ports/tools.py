@@ -1,6 +1,6 @@
 """The port of tools: what a model may call in a turn, what one call may touch, and what it returns.
 
-`tools/` implements it; `agents/loop` calls the tools that a turn is granted. Next: `engine.py`, the port of their
+`tools/` implements it; `agents/turns` calls the tools that a turn is granted. Next: `engine.py`, the port of their
 callers.
 """
 

@@ -1,6 +1,6 @@
 """Which tools exist, how they are described to a model, and who may use which.
 
-`agents/loop` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
+`agents/turns` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
 for a call, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `web_search.py`, `attach.py`,
 `ask.py`, `original.py` and `memory.py` for the tools.
 """

@@ -1,6 +1,6 @@
 """What a turn keeps of its message, and whether others' words were read. Pure.
 
-Plans and models ask one question before anything takes effect: `told_by_others`. Called by `agents/loop` and
+Plans and models ask one question before anything takes effect: `told_by_others`. Called by `agents/turns` and
 `agents/trio`, and by the store for entries of older releases. In: the turn and what it is shown; out: entries, and the
 answer to that question. Next: `frozen.py`.
 """
