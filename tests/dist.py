@@ -36,7 +36,7 @@ WANTED: Final = (
     "store/sql/migrations/0001_baseline.sql",
     "cli/monitoring/alerts.yml",
     "cli/monitoring/dashboard.json",
-    "server/http/examples.json",
+    "server/http/examples/messages.json",
     "examples/inbox/household.mbox",
     "examples/teams/root.json",
     "examples/connectors/folder/pyproject.toml",

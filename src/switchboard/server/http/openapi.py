@@ -7,6 +7,7 @@ envelope, the token, one tag per operation, an example of each, and names for re
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
@@ -29,10 +30,10 @@ def complete_document(document: JsonObject) -> JsonObject:
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"token": []}]
     document["tags"] = [{"name": name, "description": told} for name, told in TAGS.items()]
-    examples = msgspec.json.decode(files(__package__).joinpath("examples.json").read_bytes(), type=dict[str, Any])
     for path, operations in document["paths"].items():
         for operation in operations.values():
-            _complete_operation(operation, examples.get(operation["operationId"], {}))
+            operation["tags"] = operation["tags"][-1:]  # the router's, unless the operation has its own
+            _complete_operation(operation, read_examples(operation["tags"][0]).get(operation["operationId"], {}))
             if is_public(path):
                 operation["security"] = []
     document["paths"] = _publish_value(document["paths"])
@@ -40,8 +41,14 @@ def complete_document(document: JsonObject) -> JsonObject:
     return document
 
 
+@cache
+def read_examples(tag: str) -> JsonObject:
+    """The examples of a tag's operations, by their ids."""
+    file = files(__package__).joinpath("examples", f"{tag.replace(' ', '_')}.json")
+    return msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+
+
 def _complete_operation(operation: JsonObject, example: JsonMapping) -> None:
-    operation["tags"] = operation["tags"][-1:]  # the router's, unless the operation has its own
     if "requestBody" in operation:
         operation["responses"]["400"] = {**operation["responses"]["422"], "description": SENTENCES[400]}
         _illustrate_body(operation["requestBody"], example.get("request", {}))
