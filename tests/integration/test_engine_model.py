@@ -32,6 +32,7 @@ from tests.hands import Hand, a_hand, message_of, rescue
 from tests.lab import Lab, lab, submission
 from tests.postgres import Postgres
 from tests.waiting import eventually
+from tests.width import wide
 
 T = TypeVar("T")
 _events = itertools.count()
@@ -320,7 +321,7 @@ def test_the_engine_does_what_its_model_does_in_any_order(postgres: Postgres) ->
         try:
             Engine.runner, Engine.parts = runner, runner.run(parts.__aenter__())
             quick = settings(
-                max_examples=25,
+                max_examples=wide(50, 12),
                 stateful_step_count=30,
                 suppress_health_check=list(HealthCheck),
             )

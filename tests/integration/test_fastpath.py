@@ -35,6 +35,7 @@ from tests.lab import envelope_json
 from tests.servers import AGENT, CONNECTOR, Opened
 from tests.strategies import broken_envelope_dicts, envelope_dicts
 from tests.waiting import SOON
+from tests.width import wide
 
 # Past FastAPI ---------------------------------------------------------------------------------------------------------
 
@@ -172,7 +173,7 @@ def by_api(envelope: dict[str, Any]) -> dict[str, Any]:
 async def test_made_up_envelopes_are_answered_as_fastapi_would(ways: Both) -> None:
     made: list[Asked] = []
 
-    @settings(max_examples=150, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=wide(150, 40), suppress_health_check=list(HealthCheck), database=None)
     @given(st.one_of(broken_envelope_dicts(), envelope_dicts().map(by_api)), st.booleans())
     def collect(envelope: dict[str, Any], alone: bool) -> None:
         data = json.dumps(envelope).encode()
@@ -383,7 +384,7 @@ async def test_every_connection_gets_the_bytes_that_uvicorn_would_send() -> None
     made: list[tuple[bytes, int]] = [(data, every) for data in RAW.values() for every in (1, 7, len(data))]
     word = st.from_regex(rb"\A[a-zA-Z0-9-]{1,9}\Z")
 
-    @settings(max_examples=100, database=None)
+    @settings(max_examples=wide(100, 30), database=None)
     @given(st.lists(st.tuples(word, word, st.binary(max_size=40), st.booleans()), max_size=4), st.integers(1, 60))
     def collect(requests: list[tuple[bytes, bytes, bytes, bool]], every: int) -> None:
         data = b"".join(
