@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, replace
@@ -28,8 +29,8 @@ from switchboard.core.policy.budget import SenderCaps, SpendingSettings
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.policy.rates import AcceptLimits
 from switchboard.core.policy.retry import TurnSettings
-from switchboard.core.schedules import ScheduleSettings
-from switchboard.core.text.problems import wrong
+from switchboard.core.schedules import Schedule, parse_window
+from switchboard.core.text.problems import abbreviate_value, wrong
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.numbers import Count, Days, Limit, Positive
@@ -50,6 +51,26 @@ TOO_MANY_INSIDE: Final = (
     f'connectors = "inside" serves at most {MOST_INSIDE} accounts; set connectors = "apart" and restart, or pause or '
     "remove another account"
 )
+
+
+class ScheduleSettings(Struct, frozen=True):
+    """`[schedules.NAME]`: windows of time such as `mon-fri 09:00-17:00`, by the clocks of a time zone."""
+
+    zone: str
+    windows: Annotated[tuple[str, ...], Meta(min_length=1)]
+
+    def check(self) -> None:
+        """Raises ValueError if zone or windows are not understood."""
+        self.make_schedule("")
+
+    def make_schedule(self, name: str) -> Schedule:
+        """The same, with the name by which rules know it. Raises ValueError."""
+        try:
+            zone = ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            wrong = abbreviate_value(self.zone)
+            raise ValueError(f"there is no time zone {wrong}; write one such as Europe/Berlin") from None
+        return Schedule(name, zone, tuple(map(parse_window, self.windows)))
 
 
 class BlobSettings(Struct, frozen=True):

@@ -3,7 +3,7 @@
 Rules can match the schedules in which a message arrived.
 
 Built by `app/channels.py` from the settings, used where facts are derived. In: a moment; out: the names of the
-schedules that include it. Next: `core/routing/facts.py`.
+schedules that include it. Time zones are passed in. Next: `core/routing/facts.py`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
-from typing import Annotated, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import Final
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from switchboard.core.text.problems import abbreviate_value
 from switchboard.ports.channel import SEVERAL
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -50,26 +48,6 @@ class Schedule(Struct, frozen=True):
         """Whether one of its windows includes the moment."""
         there = moment.astimezone(self.zone)
         return any(one.holds(there.weekday(), there.hour * 60 + there.minute) for one in self.windows)
-
-
-class ScheduleSettings(Struct, frozen=True):
-    """`[schedules.NAME]`: windows of time such as `mon-fri 09:00-17:00`, by the clocks of a time zone."""
-
-    zone: str
-    windows: Annotated[tuple[str, ...], Meta(min_length=1)]
-
-    def check(self) -> None:
-        """Raises ValueError if zone or windows are not understood."""
-        self.make_schedule("")
-
-    def make_schedule(self, name: str) -> Schedule:
-        """The same, with the name by which rules know it. Raises ValueError."""
-        try:
-            zone = ZoneInfo(self.zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            wrong = abbreviate_value(self.zone)
-            raise ValueError(f"there is no time zone {wrong}; write one such as Europe/Berlin") from None
-        return Schedule(name, zone, tuple(map(parse_window, self.windows)))
 
 
 def schedules_at(schedules: Sequence[Schedule], moment: datetime) -> str | None:

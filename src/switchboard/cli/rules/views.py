@@ -1,7 +1,7 @@
 """Renders rules, their changes, and the effects of changes for people.
 
 Called by `commands.py`, `history.py`, `checks.py`, `sops.py`, `teams.py` and `cli/dead_letters/views.py`. In: the API's
-JSON about rules (RuleView, changes, findings, blast); out: texts for `rich`, with strangers' text cleaned.
+JSON about rules (rules, changes, findings, blast); out: texts for `rich`, with strangers' text cleaned.
 """
 
 from __future__ import annotations

@@ -14,37 +14,17 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import SystemId, TeamId
 
 _WORD: Final = StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00]+$")
-
-
 Word = Annotated[str, _WORD]
-
-
 TeamRef = Annotated[TeamId, _WORD]
-
-
 SystemRef = Annotated[SystemId, _WORD]
-
-
 Words = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
-
-
 Line = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")
 ]
-
-
 Id = Annotated[UUID, Field(strict=False)]
-
-
 """JSON has it as a string."""
-
-
 Cursor = Annotated[str, StringConstraints(min_length=1, max_length=4000)]
-
-
 Limit = Annotated[int, Field(ge=1, le=500)]
-
-
 Number = Annotated[int, Field(ge=0, le=2**53)]
 
 
@@ -54,6 +34,8 @@ class Body(BaseModel, extra="forbid", frozen=True, strict=True):
 
 class ResponseBody(BaseModel, frozen=True, defer_build=True):
     """The answer of an interface."""
+
+    # Answers are never validated: their schemas are built when the OpenAPI is requested, not at every start.
 
 
 class ErrorInfo(ResponseBody):

@@ -457,7 +457,7 @@ create index awaited_message on awaited (request_id);
 create index awaited_deadline on awaited (deadline_at) where decided_at is null and deadline_at is not null;
 
 -- Events of which people decide: whether a tool may be called, or the answer to a question. What was decided is the result of the
--- event. digest: of the tool, its schema, the arguments and the turn. readers: who sees it in chat, as core/people/readers.py names them.
+-- event. digest: of the tool, its schema, the arguments and the turn. readers: who sees it in chat, as core/readers.py names them.
 -- told_in: the message with which the conversation heard of it.
 create table approval (
     approval_id uuid primary key,
