@@ -1,0 +1,1 @@
+"""The use cases of connectors: accounts, replies, webhooks, posted events, pairing, quarantine."""

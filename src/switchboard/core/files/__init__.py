@@ -1,0 +1,1 @@
+"""Files of messages and replies: their names, types and parts. Pure."""

@@ -1,0 +1,1 @@
+"""Connectors: their accounts and heartbeats, posted events, and quarantine."""

@@ -1,0 +1,1 @@
+"""Messages in and out, with their files, and dead letters."""

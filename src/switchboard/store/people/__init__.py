@@ -1,0 +1,1 @@
+"""Strangers, tokens and the audit trail."""

@@ -1,0 +1,1 @@
+"""Rules, teams and remote butlers."""
