@@ -18,6 +18,15 @@ from typing import Final
 from tests.houses import RELEASES
 
 HOME: Final = Path(__file__).parent.parent
+PRODUCT: Final = (
+    "src",
+    "pyproject.toml",
+    "requirements.lock",
+    "requirements-runtime.lock",
+    "requirements-image.lock",
+    "Containerfile",
+)
+"""What a long check is about."""
 _HEADING: Final = re.compile(r"^## (?P<heading>.+)\n(?P<notes>(?:(?!## ).*\n?)*)", re.MULTILINE)
 
 
@@ -70,14 +79,15 @@ def release(targets: list[str], *, dry: bool) -> int:
 
 
 def _check(target: str, *, dry: bool) -> None:
-    """Run the target, unless it is a long one that has passed on the same source: a mended test voids no hours.
+    """Run the target, unless it is a long one that has passed on the same product: a mended test voids no hours.
 
     `ci` and `dist` are of this very commit: they run all tests as they are now, and make what is published.
     """
     passed = HOME / _git("rev-parse", "--git-path", "passed")
-    line = f"{_git('rev-parse', 'HEAD:src')} {target}\n"
+    trees = _git("rev-parse", *(f"HEAD:{path}" for path in PRODUCT)).split()
+    line = f"{' '.join(trees)} {target}\n"
     if target not in {"ci", "dist"} and passed.exists() and line in passed.read_text(encoding="utf-8"):
-        _say(f"has passed on this source: make {target}")
+        _say(f"has passed on this product: make {target}")
         return
     _run(("make", target, "WHAT=all", "SKIPPING=refused"), dry=dry)
     if not dry:

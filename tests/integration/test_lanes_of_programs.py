@@ -36,7 +36,8 @@ async def ask(parts: Lab, program: int | None) -> None:
     """A message of the session `s`, whose turn this program asks for; None: one of nobody."""
     named = None if program is None else lambda: program
     decide = DecideLeg(parts.rule_book)
-    accept = AcceptLeg(parts.database, decide, parts.notifier, AcceptLimits(), CHANNELS, OWN_CLOCK, program=named)
+    limits = AcceptLimits(sender_per_minute=0)
+    accept = AcceptLeg(parts.database, decide, parts.notifier, limits, CHANNELS, OWN_CLOCK, program=named)
     given = {"endpoint": "embedded:System1/clerk", "sender": "s", "thread": "s", "pinned": "System1/clerk"}
     await accept.accept(submission(channel="telegram", **given))
 

@@ -144,6 +144,19 @@ async def test_every_token_at_every_door_and_team(
                 assert await table(server) == before, where
 
 
+async def test_who_may_not_edit_a_rule_is_not_told_what_is_wrong_with_the_edit(server: Opened) -> None:
+    operator = await server.token_for(Principal("operator", "first"))
+    assert await http_create(server, operator, LAB) == 201
+    rule = await _by_hand(server, LAB)
+    caller = next(caller for caller, allowed in ALLOWED if allowed and LAB not in allowed)
+    answer = await server.http.patch(
+        f"/v1/rules/{rule['rule_id']}",
+        json={"version": rule["version"], "reason": "a test"},
+        headers=await server.token_for(caller),
+    )
+    assert (error_of(answer), await refusals(server)) == ((403, "forbidden"), 1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("caller", "allowed"), ALLOWED, ids=[caller.name for caller, _ in ALLOWED])
 async def test_messages_of_a_team_are_replayed_by_those_who_may_edit_it(

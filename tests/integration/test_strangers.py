@@ -332,7 +332,7 @@ async def test_an_authenticated_sender_who_is_listed_is_heard_and_nobody_else(da
     async with lab(database_url) as parts:
         channels = CHANNELS | {"email": trusting({"me@x.org": ["mx.x.org"]})}
         strangers = Strangers(parts.database, parts.notifier, Channels(channels.values()), PAIR)
-        decide, limits, clock = DecideLeg(parts.rule_book), AcceptLimits(), DatabaseClock()
+        decide, limits, clock = DecideLeg(parts.rule_book), AcceptLimits(sender_per_minute=0), DatabaseClock()
         accept = AcceptLeg(
             parts.database, decide, parts.notifier, limits, Channels(channels.values()), clock, strangers=strangers
         )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from rich.pretty import pretty_repr
 
 from switchboard.app.mcp_servers import unknown_names
 from switchboard.core.mcp_tools import (
@@ -201,3 +202,8 @@ def test_servers_that_are_for_nobody_are_told(
     known = Team(house, None, members=(Member(SystemId("System1/clerk"), house, 1, "model"),))
     found = unknown_names([ServerSpec("files", ("true",), butlers=butlers, teams=teams)], [known])
     assert list(found) == [f"mcp_servers: files: {one}" for one in told]
+
+
+def test_the_environment_of_a_server_is_not_shown() -> None:
+    server = ServerSpec("files", ("true",), env={"KEY": "s3cret"})
+    assert "s3cret" not in repr(server) + pretty_repr(server)

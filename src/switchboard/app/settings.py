@@ -344,7 +344,7 @@ def load_settings(path: Path | None = None) -> Settings:
     try:
         return Settings(**file.values)
     except ValidationError as error:
-        raise file.locate_errors(error, _message) from error
+        raise file.errors_with_places(error, _message) from error
     except SettingsError as error:
         raise _not_json(error) from error
 

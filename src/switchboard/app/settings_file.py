@@ -49,7 +49,9 @@ class SettingsFile(Struct, frozen=True):
     text: str
     values: JsonObject
 
-    def locate_errors(self, error: ValidationError, said: Callable[[ErrorDetails], str] = wrong) -> ConfigurationError:
+    def errors_with_places(
+        self, error: ValidationError, said: Callable[[ErrorDetails], str] = wrong
+    ) -> ConfigurationError:
         """What is wrong with the settings, each with the variable or line that it comes from."""
         problems = []
         for problem in error.errors(include_url=False):

@@ -63,7 +63,7 @@ def find_whereabouts() -> Whereabouts:
     try:
         return Whereabouts(**checked.model_validate(found).model_dump())
     except ValidationError as error:
-        raise file.locate_errors(error) from error
+        raise file.errors_with_places(error) from error
 
 
 def url_of(host: str, port: int) -> str:

@@ -22,7 +22,7 @@ from typer.main import get_command
 from switchboard import __version__
 from switchboard.cli.output import INTERRUPTED, OK, report, report_usage
 from switchboard.cli.shape import name_values, offer_json
-from switchboard.cli.terminal import handle_write_error, set_up_terminal
+from switchboard.cli.terminal import set_up_terminal, silence_stdout
 from switchboard.domain.errors import SwitchboardError
 from switchboard.signals import drop_withheld
 
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except typer.TyperException as error:
         sys.exit(report_usage(error, as_json=as_json))
     except OSError as error:
-        sys.exit(report(SwitchboardError(handle_write_error(error))))
+        sys.exit(report(SwitchboardError(silence_stdout(error))))
     except (typer.Abort, KeyboardInterrupt):  # Ctrl-C at a prompt, or before the command has begun
         sys.exit(INTERRUPTED)
     sys.exit(code or OK)

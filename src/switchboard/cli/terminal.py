@@ -27,7 +27,7 @@ def set_up_terminal() -> None:
         del os.environ["COLUMNS"]
 
 
-def handle_write_error(error: OSError) -> str:
+def silence_stdout(error: OSError) -> str:
     """Why printed output could not be written; nothing more is written there. Raises any other error."""
     if error.filename is not None or error.errno not in _UNWRITABLE:
         raise error

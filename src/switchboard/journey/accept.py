@@ -346,7 +346,7 @@ class AcceptLeg:
                 arrival = store.prepare(self._arrival(own, author, command=ask.command))
                 again = await strangers.hold(arrival, contact, ask.blobs)
                 taken = None if again is None else replace(again, same_id=not again.duplicate)
-            if taken and (own := await self._rekey_unheard_duplicate(ask.message, taken)) is not None:
+            if taken and (own := await self._rekey_undelivered_duplicate(ask.message, taken)) is not None:
                 arrival = store.prepare(self._arrival(own, author, command=ask.command))
                 taken = await strangers.hold(arrival, contact, ask.blobs)
         except Exception as error:
@@ -392,13 +392,13 @@ class AcceptLeg:
                 answers[n] = replace(answer, same_id=not answer.duplicate)
         for n, ask in enumerate(asks):
             first = answers[n].request_id
-            if (own := await self._rekey_unheard_duplicate(ask.message, answers[n])) is not None:
+            if (own := await self._rekey_undelivered_duplicate(ask.message, answers[n])) is not None:
                 [answers[n]] = await self._put([replace(ask, message=own, ready=None)], authors)
                 # The copy is not acknowledged yet: after a crash in between it comes again, and gets here again.
                 await forget_heard_elsewhere(self._database, first)
         return answers
 
-    async def _rekey_unheard_duplicate(self, message: Message, answer: Acceptance) -> Message | None:
+    async def _rekey_undelivered_duplicate(self, message: Message, answer: Acceptance) -> Message | None:
         """The message under a key of its own, if it is a duplicate of one that nobody got, in another conversation."""
         envelope = message.envelope
         if not answer.duplicate or not self._channels.of(envelope).comes_twice(envelope):

@@ -57,7 +57,7 @@ class Blame:
         """The model has failed at this request, or at its shortest form."""
         if not request:
             return
-        now, before = self._clock(), self._failing_of(request)
+        now, before = self._clock(), self._record_of(request)
         self._failing.pop(request, None)
         if before is None:
             before = _Failing(self._answered, now)
@@ -73,14 +73,14 @@ class Blame:
 
     def is_at_fault(self, request: str) -> bool:
         """Whether a request fails by its own fault: it did four times, and others succeeded twice in between."""
-        found = self._failing_of(request)
+        found = self._record_of(request)
         return found is not None and found.times >= _TIMES and found.between >= _BETWEEN
 
     def is_given_up(self, request: str) -> bool:
         """Whether even the shortest form of a request at fault has failed."""
         return self.is_at_fault(request) and self._failing[request].shortest
 
-    def _failing_of(self, request: str) -> _Failing | None:
+    def _record_of(self, request: str) -> _Failing | None:
         """What is remembered of a request."""
         found = self._failing.get(request)
         return None if found is None or self._clock() - found.at >= REMEMBERED_S else found

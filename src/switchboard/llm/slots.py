@@ -114,7 +114,7 @@ class SlotQueue:
             self._waiting.remove(place)
         self._look()
 
-    def take_slot(self, place: Place) -> None:
+    def note_slot(self, place: Place) -> None:
         """This place has obtained a slot."""
         del self._turns[place]
         self._waiting.remove(place)
@@ -148,7 +148,7 @@ async def held_slot(
     try:
         found = await _slot(line, place, (shared, wanted), asyncio.get_running_loop().time() + max(0.0, patience))
         if found is None:
-            line.take_slot(place)
+            line.note_slot(place)
         yield found
     finally:
         line.leave(place)

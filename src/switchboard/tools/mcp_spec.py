@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct, field
 
@@ -60,6 +60,10 @@ class ServerSpec(Struct, frozen=True):
     def __repr__(self) -> str:
         """Without `env`, which may hold secrets."""
         return f"ServerSpec({self.name!r}, {self.command!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """The same where rich prints it."""
+        return [("name", self.name), ("command", self.command)]
 
     def check(self) -> None:
         """Raises ValueError if it is for nobody, or would get a secret of ours."""

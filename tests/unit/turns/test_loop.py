@@ -24,7 +24,7 @@ from switchboard.core.turns.loop import (
     apply_reply,
     begin,
     carried_out,
-    end_after_failure,
+    end_if_at_limit,
     next_step,
 )
 from switchboard.domain.llm import ChatMessage, Reply, ToolCall, ToolResult, Usage
@@ -155,11 +155,11 @@ def test_at_a_limit_there_is_one_last_request_without_tools() -> None:
 
 def test_the_last_request_may_fail() -> None:
     limits = replace(LIMITS, requests=1)
-    ended = end_after_failure(begin("hello"), limits)
+    ended = end_if_at_limit(begin("hello"), limits)
     assert ended is not None
     assert isinstance(end := next_step(ended, limits), TurnEnd)
     assert end.stop_reason == "limit:requests"
-    assert end_after_failure(begin("hello"), LIMITS) is None
+    assert end_if_at_limit(begin("hello"), LIMITS) is None
 
 
 def test_calls_beyond_the_limit_are_answered_but_not_run() -> None:

@@ -133,7 +133,7 @@ class Carrier(Struct, frozen=True):
         async def act(key: UUID) -> JsonObject:
             if (
                 decided is not None
-                and (why := await self.people.check_approval(tool, call_of(step), decided)) is not None
+                and (why := await self.people.reason_not_called(tool, call_of(step), decided)) is not None
             ):
                 raise StepFailed({"why": why})
             began = monotonic()

@@ -118,7 +118,7 @@ class People(Struct, frozen=True):
         except Parked:
             return None
 
-    async def check_approval(self, tool: FrozenTool, call: PlannedCall, decided: Decided) -> str | None:
+    async def reason_not_called(self, tool: FrozenTool, call: PlannedCall, decided: Decided) -> str | None:
         """Why an approved call is not made after all; None if it is."""
         present = self.present.get(tool.name)
         if present is None or self._digest(present.spec.parameters, call) != decided.value.get("digest"):

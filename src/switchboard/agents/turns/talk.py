@@ -49,7 +49,7 @@ from switchboard.core.turns.loop import (
     begin,
     carried_out,
     day_spent,
-    end_after_failure,
+    end_if_at_limit,
     next_step,
 )
 from switchboard.core.turns.render import messages, without_unanswered
@@ -249,7 +249,7 @@ class Talk:
         if "spent" in record:
             return day_spent(progress)
         if "failed" in record:
-            return end_after_failure(progress, limits) or progress
+            return end_if_at_limit(progress, limits) or progress
         reply = msgspec.convert(record["reply"], Reply)
         self._written = reply.text or self._written
         self._use.book(reply)
@@ -381,7 +381,7 @@ class Talk:
 
         async def act(key: UUID) -> JsonObject:
             self._go_on()
-            if decided is not None and (why := await self._people.check_approval(tool, call, decided)) is not None:
+            if decided is not None and (why := await self._people.reason_not_called(tool, call, decided)) is not None:
                 return record_of_text(why)
             self._open[call.path] = call.made, None
             return await self._carry_out_call(tool, call, key)

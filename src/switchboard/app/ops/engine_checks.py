@@ -5,7 +5,7 @@ Called by `app/ops/checks.py`. In: settings and the stored members; out: finding
 
 from __future__ import annotations
 
-from switchboard.app.ops.engines import engine_context, load_engines, locate_problem, option_problems
+from switchboard.app.ops.engines import engine_context, load_engines, option_problems, problem_with_place
 from switchboard.app.rules.checks import seed_of
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError
@@ -56,7 +56,7 @@ async def _find_butler_problems(database: Database, settings: Settings) -> list[
     problems = [(member, option_problems(engines, [member], files)) for member in members]
     found = [problem for _, some in problems for problem in some]
     lacking = ((member, _what_lacks(engines.get(member.engine), member)) for member, some in problems if not some)
-    return found + [locate_problem(what, member, files) for member, what in lacking if what]
+    return found + [problem_with_place(what, member, files) for member, what in lacking if what]
 
 
 def _what_lacks(engine: object, member: Member) -> str | None:

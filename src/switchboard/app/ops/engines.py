@@ -136,11 +136,11 @@ def option_problems(
             try:
                 engine.check(member)
             except EngineFailure as error:
-                problems.append(locate_problem(str(error), member, files))
+                problems.append(problem_with_place(str(error), member, files))
     return problems
 
 
-def locate_problem(problem: str, member: Member, files: Mapping[SystemId, Path]) -> str:
+def problem_with_place(problem: str, member: Member, files: Mapping[SystemId, Path]) -> str:
     """The problem with the member it concerns, and, if known, the file that defines it."""
     named = problem if member.system_id in problem else f"{member.system_id}: {problem}"
     return f"{files[member.system_id]}: {named}" if member.system_id in files else named

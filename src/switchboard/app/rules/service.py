@@ -8,9 +8,9 @@ drafts and documents; out: `WrittenRules`, or Forbidden (on record), InvalidInpu
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 import structlog
@@ -34,7 +34,7 @@ from switchboard.app.rules.records import ChangeView, RuleRecords, first_changes
 from switchboard.app.rules.replays import Replays
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.backtest import Blast
-from switchboard.core.routing.draft import Edit, draft_of
+from switchboard.core.routing.draft import Edit, draft_of, parse_patch
 from switchboard.core.routing.lint import Finding
 from switchboard.core.routing.rulefile import rule_json
 from switchboard.core.routing.scope import editable
@@ -104,11 +104,11 @@ class NewRule(Struct, frozen=True):
 
 
 class Patch(Struct, frozen=True):
-    """The parts of a rule to change, and its version as the caller saw it."""
+    """The parts of a rule to change, as they were given, and its version as the caller saw it."""
 
     rule_id: UUID
     version: int
-    parts: Mapping[str, Any]
+    fields: JsonMapping
 
 
 def author_of(caller: Principal) -> str:
@@ -189,12 +189,12 @@ class RuleService:
         rule = await existing(self._runtime, patch.rule_id)
         await self.check_scope(caller, [rule.team_id])
         await self._check_seen(rule, patch.version)
-        if rule.source and patch.parts.keys() != {"active"}:
+        if rule.source and patch.fields.keys() != {"active"}:
             raise Conflict(
                 f"rule {rule.name!r} belongs to the SOP {rule.source.removeprefix(PREFIX)!r}: change its file and load "
                 "it again; here it can only be disabled and enabled (active)"
             )
-        changes = patch_rule(rule, patch.parts, edit_by(author_of(caller)))
+        changes = patch_rule(rule, parse_patch(patch.fields), edit_by(author_of(caller)))
         if not changes:
             return WrittenRule(rule_json(rule), self._runtime.rule_book.rules.version, (), None, fresh=False)
         return await self._write_one(caller, changes, order)

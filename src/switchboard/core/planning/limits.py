@@ -56,7 +56,7 @@ class PlanLimits(Struct, frozen=True):
         review = max(self.reserve.get("router_review", 0), self.thinking_tokens)
         return structs.replace(self, reserve={**self.reserve, "router_review": review})
 
-    def assign_max_chars(
+    def with_max_chars(
         self, steps: Sequence[PipelineStep], wanted: Mapping[str, int] | None = None
     ) -> tuple[PipelineStep, ...]:
         """The steps with their `max_chars`: what a router `wanted`, by step, but not more than the limits allow."""

@@ -76,7 +76,7 @@ def read_decision(value: Object, menu: Menu, limits: PlanLimits) -> RouteDecisio
     faults.check_keys(value, _DECISION_NAMES, "the decision")
     listed = value.get("steps")
     action = _action(string(value.get("action")) or ("pipeline" if listed else ""), faults)
-    steps = limits.assign_max_chars(_steps(listed, (), menu, faults), _sizes(listed)) if action == "pipeline" else ()
+    steps = limits.with_max_chars(_steps(listed, (), menu, faults), _sizes(listed)) if action == "pipeline" else ()
     if listed and action not in {"pipeline", None}:
         faults.add(f"steps are for the action pipeline, not for {action}")
     decision = RouteDecision(
@@ -112,7 +112,7 @@ def read_review(value: Object, menu: Menu, limits: PlanLimits, before: Sequence[
         if listed:
             faults.add(f"steps are for the verdict extend, not for {verdict}")
         return Faulty(tuple(faults.found)) if faults.found else Review(verdict)
-    steps = limits.assign_max_chars(_steps(listed, before, menu, faults), _sizes(listed, len(before)))
+    steps = limits.with_max_chars(_steps(listed, before, menu, faults), _sizes(listed, len(before)))
     if not faults.found and steps:
         faults.found += _of_form(steps, menu, limits, before)
     if faults.found:
@@ -280,9 +280,7 @@ def _single(decision: RouteDecision) -> PipelineStep:
 
 def steps_of(decision: RouteDecision, limits: PlanLimits) -> tuple[PipelineStep, ...]:
     """The steps of a decision: those of its plan, or one for a single tool or specialist; none for other actions."""
-    return (
-        limits.assign_max_chars((_single(decision),)) if decision.action in {"tool", "specialist"} else decision.steps
-    )
+    return limits.with_max_chars((_single(decision),)) if decision.action in {"tool", "specialist"} else decision.steps
 
 
 # Steps ----------------------------------------------------------------------------------------------------------------

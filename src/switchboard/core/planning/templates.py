@@ -102,4 +102,4 @@ def _write(step_id: str, text: str, task: str) -> PipelineStep:
 
 
 def _plan(steps: tuple[PipelineStep, ...], limits: PlanLimits) -> Pipeline:
-    return Pipeline(limits.assign_max_chars(steps), max_rounds=1, token_budget=limits.template_budget)
+    return Pipeline(limits.with_max_chars(steps), max_rounds=1, token_budget=limits.template_budget)

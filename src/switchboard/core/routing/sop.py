@@ -80,8 +80,10 @@ def _requirement(value: object, path: str, sop: str, teams: Teams) -> tuple[Team
     if len(who) != 1:
         raise _READER.refuse(path, f"must name the recipient: exactly one of {or_list(_WHO)}")
     meant = _READER.text(fields[who[0]], f"{path}.{who[0]}")
-    draft = _READER.draft_in({"name": f"{sop}: {meant}", **fields, "targets": []}, path)
-    return team_id, replace(draft, targets=_targets(who[0], meant, f"{path}.{who[0]}", teams.get(team_id)))
+    targets = _targets(who[0], meant, f"{path}.{who[0]}", teams.get(team_id))
+    return team_id, replace(
+        _READER.draft_in({"name": f"{sop}: {meant}", **fields, "targets": []}, path), targets=targets
+    )
 
 
 def _targets(how: str, meant: str, path: str, team: Team | None) -> tuple[Target, ...]:

@@ -160,7 +160,7 @@ def _short(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
 
 
-def end_after_failure(progress: LoopProgress, limits: LoopLimits) -> LoopProgress | None:
+def end_if_at_limit(progress: LoopProgress, limits: LoopLimits) -> LoopProgress | None:
     """After a failed request: the end with a template if it was the last one, at a limit; otherwise None."""
     stop = stopping(progress, limits)
     return None if stop is None else structs.replace(progress, end=ended_at(stop))

@@ -17,7 +17,7 @@ from switchboard.app.reach import Reach
 from switchboard.app.rules.records import RuleRecords
 from switchboard.app.rules.replays import Replays
 from switchboard.app.rules.service import EDIT_RULES, READ_RULES, NewRule, Order, Patch, RuleService, WrittenRule
-from switchboard.core.routing.draft import parse_draft, parse_patch
+from switchboard.core.routing.draft import parse_draft
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.contracts.base import Cursor, Limit, Line, TeamRef, Word
 from switchboard.server.contracts.rules import (
@@ -121,7 +121,7 @@ async def delete_rule(
 
 async def change_rule(parts: Services, caller: Principal, rule_id: UUID, body: RulePatch) -> WrittenRule:
     """Apply a patch, in the form of the service."""
-    patch = Patch(rule_id, body.version, parse_patch(body.fields()))
+    patch = Patch(rule_id, body.version, body.fields())
     return await parts.of(RULE_SERVICE).update(caller, patch, Order(body.reason, dry_run=body.dry_run))
 
 
