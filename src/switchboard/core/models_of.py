@@ -23,7 +23,7 @@ _EXACT: Final = ConfigDict(extra="forbid", frozen=True)
 class ModelMaker:
     """Makes the models of Structs, each once, under the Struct's name; unknown fields are refused.
 
-    `rules`: types that pydantic gets others for. `limit`: pydantic's form of a `Meta`, which limits the given type.
+    `rules`: types that are replaced for pydantic. `limit`: pydantic's form of a `Meta`, which limits the given type.
     `validators`: those of a Struct's model, by name.
     """
 

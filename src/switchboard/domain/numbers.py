@@ -1,4 +1,4 @@
-"""The kinds of numbers that values have limits for; settings that differ are refused, with their line.
+"""The kinds of numbers that values have limits for; settings outside them are refused, with their line.
 
 Used by the Structs that are tables of `switchboard.toml`. Next: `core/models_of.py`.
 """

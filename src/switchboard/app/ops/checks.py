@@ -52,7 +52,7 @@ def findings_of_machine(settings: Settings) -> Iterator[CheckResult]:
 
 
 async def findings_of_server(database: Database, settings: Settings) -> list[CheckResult]:
-    """What is found without the tables; the last one is whether they are those of this release."""
+    """What is found without the tables; the last finding is about the schema."""
     pooled = [] if settings.database_direct_url is None else [await check_pooler(settings)]
     return [*await check_server(database), *pooled, await check_schema(database)]
 

@@ -1,7 +1,7 @@
 """Serves one account: its identity at the server and its token, then the kernel.
 
-`processes/connect.py` calls it in a process of its own, `inside.py` as a task in the server's process. In: the account;
-out: the exit code of a process. Next: `connectors/kernel/runner.py`.
+`cli/processes/connect.py` calls it in a process of its own, `inside.py` as a task in the server's process. In: the
+account; out: the exit code of a process. Next: `connectors/kernel/runner.py`.
 """
 
 from __future__ import annotations

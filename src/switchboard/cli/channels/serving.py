@@ -1,7 +1,7 @@
 """The accounts beside a server: processes that import what they need while the server does, or tasks in this process.
 
-`processes/running.py` opens them as early as possible. In: settings, and where the server is; out: a task, and an event
-that tells the accounts to begin. Next: `watching.py`, and `inside.py` for tasks.
+`cli/processes/running.py` opens them as early as possible. In: settings, and where the server is; out: a task, and an
+event that tells the accounts to begin. Next: `watching.py`, and `inside.py` for tasks.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
 
 from switchboard.core.text.lenient import json_value
+from switchboard.core.turns.entries import EntryOnRecord
 from switchboard.domain.llm import ChatMessage, Request
 from switchboard.ports.facts import MAX_FACT
 
@@ -81,15 +81,6 @@ _ABOUT_THE_AUTHOR = frozenset(
     {"the", "user", "author", "person", "speaker", "is", "has", "was", "are", "their", "they"}
 )
 """Words with which models refer to the author of the words they repeat."""
-
-
-class EntryOnRecord(Struct, frozen=True):
-    """An entry of a history. `person`: its author or addressee."""
-
-    role: str
-    person: str
-    text: str
-    created_at: datetime
 
 
 class CompactionEntry(EntryOnRecord, frozen=True):

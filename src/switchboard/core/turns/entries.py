@@ -8,9 +8,11 @@ answer to that question. Next: `frozen.py`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from typing import Final
 from urllib.parse import unquote
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.passages.folding import answers_something, folded
@@ -43,6 +45,15 @@ OURS: Final = (
 """Our tools whose results contain nothing from outside the workspace, except where they name `_KEPT_FOR_READERS`."""
 _KEPT_FOR_READERS: Final = (INBOX, "tool-results")
 """Directories with what came from outside: files of messages, and long results of tools."""
+
+
+class EntryOnRecord(Struct, frozen=True):
+    """An entry of a history. `person`: its author or addressee."""
+
+    role: str
+    person: str
+    text: str
+    created_at: datetime
 
 
 def entry_of(turn: Turn, history: Sequence[Entry], record: Sequence[RecordedText] = ()) -> Entry:

@@ -17,8 +17,7 @@ from msgspec import Struct, field
 from switchboard.core.channels.registry import Channels
 from switchboard.core.people.readers import reader_of
 from switchboard.core.text.storable import to_storable_json
-from switchboard.core.turns.compaction import EntryOnRecord
-from switchboard.core.turns.entries import with_own_words
+from switchboard.core.turns.entries import EntryOnRecord, with_own_words
 from switchboard.core.turns.images import images_among
 from switchboard.core.turns.window import shortened, window_start
 from switchboard.domain.envelope import Attachment

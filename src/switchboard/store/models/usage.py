@@ -1,8 +1,8 @@
 """What models cost, and which of them are in cooldown.
 
-Read by `app/models/spending.py` and `checks.py`, and by `app/metrics.py`; `app/models/classifier.py` records cooldowns,
-`app/ops/maintenance.py` removes what has expired. Spending is recorded by `store/models/classification.py`. Next:
-`queries/model_usage.sql`.
+Read by `app/models/spending.py` and `app/models/checks.py`, and by `app/metrics.py`; `app/models/classifier.py` records
+cooldowns, `app/ops/maintenance.py` removes what has expired. Spending is recorded by `store/models/classification.py`.
+Next: `queries/model_usage.sql`.
 """
 
 from __future__ import annotations
