@@ -18,32 +18,23 @@ from switchboard.app.rules.replays import Replays
 from switchboard.app.rules.service import RuleService
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
-from switchboard.domain.routing import Member, RuleChange, SystemId, Target, Team, TeamId
+from switchboard.domain.routing import RuleChange, Target, TeamId
 from switchboard.store.rules import versions as rules
 from switchboard.store.rules.versions import Authorship
 from tests.hands import Scripted, at_work, settled
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import Lab, butler, lab, rule, submission, team_of, to
 from tests.waiting import eventually
 
 SALES, STOCK = TeamId("sales"), TeamId("stock")
 TEAMS = (
-    Team(
-        ROOT,
-        None,
-        members=(
-            butler("echo"),
-            butler("spare"),
-            Member(SystemId("System3/root"), ROOT, 3, "echo"),
-            Member(SystemId("System4/root"), ROOT, 4, "echo"),
-        ),
-    ),
-    Team(SALES, ROOT, members=(butler("seller", team=SALES), Member(SystemId("System4/sales"), SALES, 4, "echo"))),
-    Team(STOCK, SALES, members=(butler("keeper", team=STOCK),)),
+    team_of(butler("echo"), butler("spare"), "System3/root", "System4/root"),
+    team_of(butler("seller"), "System4/sales", team_id=SALES),
+    team_of(butler("keeper"), team_id=STOCK, parent=SALES),
 )
 RULES = (
-    rule(ROOT, [to("System1/echo")], channel="telegram"),
-    rule(ROOT, [to(team="sales")], channel="slack"),
-    rule(STOCK, [to("System1/keeper")], channel="email"),
+    rule("System1/echo", channel="telegram"),
+    rule("sales", channel="slack"),
+    rule("System1/keeper", team=STOCK, channel="email"),
 )
 """What comes by mail or by api is a dead letter of the root, by slack one of sales."""
 OPERATOR = Principal("operator", "olga")
@@ -112,6 +103,6 @@ async def cut_off(parts: Lab, query: str) -> None:
 
 async def add_rule(parts: Lab, team: TeamId, targets: Sequence[Target], channel: str, priority: int = 0) -> None:
     """A rule that another process wrote."""
-    made = rule(team, targets, channel=channel, priority=priority)
+    made = rule(*targets, team=team, channel=channel, priority=priority)
     await rules.write(parts.database, [RuleChange(None, made)], by=Authorship("test", "more"))
     await parts.rule_book.refresh()

@@ -10,10 +10,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
+from msgspec import structs
 
 from switchboard.app.access import Access
 from switchboard.domain.llm import Reply, ToolCall
-from switchboard.domain.routing import Member, SystemId, Team, TeamId
+from switchboard.domain.routing import TeamId
 from switchboard.domain.shown import Logged
 from switchboard.journey.route_call import take
 from switchboard.pipeline import (
@@ -24,26 +25,22 @@ from switchboard.pipeline import (
 )
 from switchboard.store.ids import new_uuid7
 from switchboard.store.models import classification
-from tests.lab import ROOT, Lab, butler, rule, submission, to
+from tests.lab import Lab, butler, member, rule, submission, team_of
 
 HEALTH, FINANCE = "System1/health", "System1/finance"
 CARE = TeamId("care")
 DONE = {"result": {"status": "ok"}}
 TEAMS = (
-    Team(
-        ROOT,
-        None,
-        "the house",
-        (
-            Member(SystemId(HEALTH), ROOT, 1, "echo", {}, "Doctors, pills, appointments", ("calendar",)),
-            Member(SystemId(FINANCE), ROOT, 1, "echo", {}, "Bills and taxes"),
-            Member(SystemId("System1/asleep"), ROOT, 1, "echo", active=False),
-            Member(SystemId("System4/root"), ROOT, 4, "echo"),
-        ),
+    team_of(
+        structs.replace(member(HEALTH), description="Doctors, pills, appointments", capabilities=("calendar",)),
+        structs.replace(member(FINANCE), description="Bills and taxes"),
+        member("System1/asleep", active=False),
+        "System4/root",
+        purpose="the house",
     ),
-    Team(CARE, ROOT, "everything about the garden", (butler("gardener", team=CARE),)),
+    team_of(butler("gardener"), team_id=CARE, purpose="everything about the garden"),
 )
-RULES = (rule(CARE, [to("System1/gardener")]),)
+RULES = (rule("System1/gardener", team=CARE),)
 TELEGRAM = {
     "source_channel": "telegram",
     "source_identity": "bot",

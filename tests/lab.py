@@ -7,9 +7,9 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS, Channels
@@ -19,7 +19,7 @@ from switchboard.core.people.strangers import Policy
 from switchboard.core.policy.budget import Amount
 from switchboard.core.policy.rates import AcceptLimits
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
+from switchboard.domain.routing import Rule, Team
 from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.journey.ask import Classifier
 from switchboard.journey.classify import RouteLeg, RouteLimits
@@ -37,30 +37,12 @@ from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
 from switchboard.store.rules import teams
 from switchboard.testing.echo import Echo
+from tests.routing import ROOT, butler, member, rule, team_of, to
 
-ROOT = TeamId("root")
+__all__ = ("ROOT", "butler", "member", "rule", "team_of", "to")
+"""Of `tests/routing.py`, so that a test of the engine has all that it needs from here."""
+
 _numbers = itertools.count(1)
-
-
-def butler(name: str, engine: str = "echo", team: TeamId = ROOT, **options: Any) -> Member:
-    """A System1 of a team."""
-    return Member(SystemId(f"System1/{name}"), team, 1, engine, options)
-
-
-def rule(team: TeamId, targets: Sequence[Target], *, channel: str = "*", priority: int = 0, **filters: str) -> Rule:
-    """A rule as a file would give it."""
-    name = f"rule {next(_numbers)}"
-    return Rule(
-        *(name, channel, filters, tuple(targets), priority),
-        rule_id=uuid4(),
-        team_id=team,
-        created_at=datetime.now(UTC),
-    )
-
-
-def to(system: str = "", *, team: str = "") -> Target:
-    """A target."""
-    return Target(system_id=SystemId(system)) if system else Target(team_id=TeamId(team))
 
 
 def envelope(text: str = "hello", *, channel: str = "telegram", sender: str = "alice", **more: Any) -> Envelope:
@@ -147,11 +129,11 @@ class Lab:
         return [row["text"] for row in rows]
 
 
-DEFAULT_TEAMS = (Team(ROOT, None, members=(butler("echo"), Member(SystemId("System4/root"), ROOT, 4, "echo"))),)
+DEFAULT_TEAMS = (team_of(butler("echo"), "System4/root"),)
 OWN_CLOCK = DatabaseClock()
 TRUSTING: Final = Channels((*CHANNELS.values(), trusting({"*": ["mx.example"]})))
 """As if the settings said of every mailbox that mx.example tells truly who wrote."""
-DEFAULT_RULES = (rule(ROOT, [to("System1/echo")]),)
+DEFAULT_RULES = (rule("System1/echo"),)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.domain.ledger import LaneKey
-from switchboard.domain.routing import Member, Team
+from switchboard.domain.routing import Member
 from switchboard.journey.compaction import Compactor
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import EngineContext
@@ -32,7 +32,7 @@ from switchboard.tools.web_fetch import WebFetch, WebOptions
 from tests.asking import spec
 from tests.engines import Book
 from tests.hands import at_work, settled
-from tests.lab import ROOT, TRUSTING, Lab, lab, submission
+from tests.lab import TRUSTING, Lab, lab, submission, team_of
 from tests.turning import Asked, NoMemos
 from tests.waiting import eventually
 
@@ -158,7 +158,7 @@ class Stage:
 async def stage(url: str, workspaces: Path, members: Sequence[Member], web: Web | None = None) -> AsyncIterator[Stage]:
     """With these butlers; messages name theirs (`pinned`)."""
     fetch = WebFetch(WebOptions(resolver=web.resolve)) if web else WebFetch()
-    team = Team(ROOT, None, members=tuple(members))
+    team = team_of(*members)
     async with ScriptedLlm(obedient) as llm, lab(url, [team], [], channels=TRUSTING) as parts:
         readers, models = (
             StoredReaders(parts.database, TRUSTING),

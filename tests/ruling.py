@@ -8,8 +8,8 @@ from typing import Any, get_args
 import httpx2
 
 from switchboard.app.access import Principal
-from switchboard.domain.routing import Member, SystemId, SystemNumber, Team, TeamId
-from tests.lab import ROOT, butler, rule, to
+from switchboard.domain.routing import SystemNumber, Team, TeamId
+from tests.routing import ROOT, butler, member, rule, team_of
 from tests.servers import Opened, Tree
 
 SALES, DESK, LAB, OLD = (TeamId(name) for name in ("sales", "desk", "lab", "old"))
@@ -19,17 +19,16 @@ BELOW: Mapping[TeamId, TeamId | None] = {ROOT: None, SALES: ROOT, DESK: SALES, L
 def team(team_id: TeamId, *, retired: tuple[SystemNumber, ...] = ()) -> Team:
     """A team with a butler of its name and all of Systems 2 to 5."""
     offices = (
-        Member(SystemId(f"System{number}/{team_id}"), team_id, number, "echo", active=number not in retired)
-        for number in get_args(SystemNumber)[1:]
+        member(f"System{number}/{team_id}", active=number not in retired) for number in get_args(SystemNumber)[1:]
     )
-    return Team(team_id, BELOW[team_id], members=(butler(team_id, team=team_id), *offices))
+    return team_of(butler(team_id), *offices, team_id=team_id, parent=BELOW[team_id])
 
 
 def tree() -> Tree:
     """Fresh rules each time: every team sends everything of telegram to its butler, the root some of it downward."""
     teams = (team(ROOT), team(SALES), team(DESK), team(LAB), team(OLD, retired=(3,)))
-    rules = [rule(one, [to(f"System1/{one}")], channel="telegram") for one in BELOW]
-    rules += [rule(ROOT, [to(team="sales")], channel="slack"), rule(SALES, [to(team="desk")], channel="slack")]
+    rules = [rule(f"System1/{one}", team=one, channel="telegram") for one in BELOW]
+    rules += [rule("sales", channel="slack"), rule("desk", team=SALES, channel="slack")]
     return teams, tuple(rules)
 
 

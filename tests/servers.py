@@ -19,26 +19,26 @@ from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
 from switchboard.core.people.strangers import EndpointSettings, Policy
 from switchboard.core.policy.rates import AcceptLimits
-from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
+from switchboard.domain.routing import Rule, Team, TeamId
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
 from switchboard.transport.mail_reading import MailLimits, MailReader
-from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, to
+from tests.lab import Lab, butler, envelope_json, lab, rule, team_of
 
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Nothing here is https, and to read the certificates of the system takes longer than most requests."""
 
 SIDE = TeamId("side")
 TEAMS = (
-    Team(ROOT, None, "everything", (butler("echo"), Member(SystemId("System4/root"), ROOT, 4, "echo"))),
-    Team(SIDE, ROOT, "the rest", (butler("side", team=SIDE), Member(SystemId("System4/side"), SIDE, 4, "echo"))),
+    team_of(butler("echo"), "System4/root", purpose="everything"),
+    team_of(butler("side"), "System4/side", team_id=SIDE, purpose="the rest"),
 )
 RULES = (
-    rule(ROOT, [to("System1/echo")], channel="telegram"),
-    rule(ROOT, [to("System1/echo")], channel="email"),
-    rule(ROOT, [to("System1/echo")], channel="api"),
-    rule(ROOT, [to(team="side")], channel="slack"),
+    rule("System1/echo", channel="telegram"),
+    rule("System1/echo", channel="email"),
+    rule("System1/echo", channel="api"),
+    rule("side", channel="slack"),
 )
 """A webhook reaches nobody: a dead letter."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from hashlib import sha256
 from random import Random
 from typing import Final
@@ -17,8 +17,8 @@ from switchboard.core.routing.decide import decide
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.routing import Filters, Member, Rule, SystemId, SystemNumber, Target, Team, TeamId
 from switchboard.ports.channel import SEVERAL
+from tests.routing import NEW_YEAR, ROOT
 
-NEW_YEAR: Final = datetime(2026, 1, 1, tzinfo=UTC)
 CHANNELS: Final = ("telegram", "email", "cli")
 KEYS: Final = ("sender", "thread", "chat_type", "channel", "telegram_user_id", "telegram_chat_type", "email_to")
 PINNED: Final = {
@@ -31,7 +31,6 @@ PINNED: Final = {
 VALUES: Final = ("a", "b", "None", "telegram")
 LISTS: Final = (("a", "b"), ("None", "a"), ("None", "b", "telegram"))
 """What a filter may be besides a single value."""
-ROOT: Final = TeamId("root")
 GONE: Final = TeamId("gone")
 TEAMS: Final = (ROOT, *(TeamId(name) for name in ("t1", "t2", "t3", "t4")))
 NUMBERS: Final[tuple[SystemNumber, ...]] = (1, 3, 4)

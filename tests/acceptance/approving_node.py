@@ -10,16 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.domain.routing import Team
 from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.work.approvals import StoredApprovals
 from tests.acceptance.model_node import Tracing
 from tests.asking import spec
 from tests.hands import at_work
-from tests.lab import ROOT, butler, lab
+from tests.lab import butler, lab, team_of
 from tests.turning import Asked, model_engine
 
-TEAM = Team(ROOT, None, members=(butler("clerk", "model", owners=["api:x"], approve=["pay"]),))
+TEAM = team_of(butler("clerk", "model", owners=["api:x"], approve=["pay"]))
 
 
 async def work(url: str, llm: str, trace: Path) -> None:

@@ -15,12 +15,12 @@ from typing import Final
 from switchboard.agents.trio.port import Planned, PlanQuestion, Reviewed
 from switchboard.core.planning.machine import Plan
 from switchboard.domain.planning import RouteDecision
-from switchboard.domain.routing import Rule, SystemId, Team, TeamId
+from switchboard.domain.routing import Rule, SystemId, TeamId
 from switchboard.testing.echo import Echo
 from tests.asking import spec
 from tests.chaos.node import Trace
 from tests.hands import at_work, settled
-from tests.lab import ROOT, butler, lab, rule, to
+from tests.lab import butler, lab, rule, team_of
 from tests.trios import Given, trio_engine
 from tests.turning import Asked
 from tests.waiting import eventually
@@ -28,10 +28,10 @@ from tests.waiting import eventually
 NIGHT: Final = TeamId("night")
 CLERK, OWL = SystemId("System1/clerk"), SystemId("System1/owl")
 TREE: Final = (
-    Team(ROOT, None, members=(butler("clerk", "trio", owners=["api:alice"]),)),
-    Team(NIGHT, ROOT, members=(butler("owl", team=NIGHT),)),
+    team_of(butler("clerk", "trio", owners=["api:alice"])),
+    team_of(butler("owl"), team_id=NIGHT),
 )
-RULES: Final[tuple[Rule, ...]] = (rule(ROOT, [to(CLERK)]), rule(NIGHT, [to(OWL)]))
+RULES: Final[tuple[Rule, ...]] = (rule(CLERK), rule(OWL, team=NIGHT))
 
 
 class Handing:

@@ -21,7 +21,7 @@ from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.store.models.history import StoredHistory, StoredReaders
 from tests.asking import spec
 from tests.hands import at_work, settled
-from tests.lab import ROOT, Lab, butler, lab
+from tests.lab import Lab, butler, lab, team_of
 from tests.turning import Asked, model_engine
 from tests.waiting import eventually
 
@@ -49,11 +49,8 @@ def team(place: Path, variant: str) -> Team:
     zone = "Europe/Berlin" if variant == "old" else "Asia/Tokyo"
     (place / "prompt.md").write_text(f"This is the {variant} prompt.")
     owners = [f"api:c{n}" for n in range(CONVERSATIONS)]
-    return Team(
-        *(ROOT, None),
-        members=(
-            butler("clerk", "model", owners=owners, own=["look", "pay"], zone=zone, prompt_file=f"{place}/prompt.md"),
-        ),
+    return team_of(
+        butler("clerk", "model", owners=owners, own=["look", "pay"], zone=zone, prompt_file=f"{place}/prompt.md")
     )
 
 

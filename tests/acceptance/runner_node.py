@@ -20,18 +20,14 @@ from switchboard.store.work.approvals import StoredApprovals
 from tests.acceptance.model_node import Tracing
 from tests.asking import spec
 from tests.hands import at_work, settled
-from tests.lab import ROOT, Lab, butler, lab
+from tests.lab import Lab, butler, lab, team_of
 from tests.turning import Asked, model_engine
 from tests.waiting import eventually
 
 
 def team(*approve: str) -> Team:
     """The team; its butler asks before it calls these tools."""
-    return Team(
-        ROOT,
-        None,
-        members=(butler("clerk", "model", owners=["api:x"], own=["look", "pay"], models=["m"], approve=[*approve]),),
-    )
+    return team_of(butler("clerk", "model", owners=["api:x"], own=["look", "pay"], models=["m"], approve=[*approve]))
 
 
 async def work(url: str, llm: str, place: Path, kind: CliKind, approve: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.acceptance.approving_node import TEAM
 from tests.forked import Forked, Forks
 from tests.hands import assert_balanced
-from tests.lab import ROOT, Lab, lab, rule, submission, to
+from tests.lab import Lab, lab, rule, submission
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -80,7 +80,7 @@ async def test_workers_may_die_while_a_person_thinks(
 ) -> None:
     """`asking`: where the first dies, before the decision; `doing`: where another one dies, after it."""
     async with (
-        lab(database_url, [TEAM], [rule(ROOT, [to("System1/clerk")])]) as parts,
+        lab(database_url, [TEAM], [rule("System1/clerk")]) as parts,
         ScriptedLlm(brain, strict=True) as llm,
     ):
         await say(parts, "pay")

@@ -20,12 +20,11 @@ import pytest
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import load_settings
 from switchboard.connectors.kernel.accounts import read_account, read_declarations
-from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.testing.bot_api import TOKEN, BotApi
 from tests.acceptance.test_cli_processes import terminal
 from tests.documents import HOME, Step, blocks, calls, command_lines, steps
 from tests.forked import ForkedCommand
-from tests.lab import ROOT, butler, envelope_json, rule, to
+from tests.lab import butler, envelope_json, rule, team_of
 from tests.mail_servers import PASSWORD, Dovecot, Postfix, queueing_postfix, running_dovecot
 from tests.processes import EXECUTABLE, environment, switchboard
 from tests.servers import Opened, open_server
@@ -39,8 +38,8 @@ STRANGERS: Final = HOME / "docs/who-may-write.md"
 ACCOUNT, SETTINGS = (next(one.text for one in blocks(MAIL) if one.language == kind) for kind in ("text", "toml"))
 VOUCHED: Final = "/^From:/ PREPEND Authentication-Results: mx.example.org; dkim=pass header.d=example.org\n"
 """What the mail server of the mailbox says of every mail."""
-HOUSE: Final = ((Team(ROOT, None, members=(butler("butler", "model"),)),), (rule(ROOT, [to("System1/butler")]),))
-TREE: Final = ((Team(ROOT, None, members=(Member(SystemId("System1/parrot"), ROOT, 1, "echo"),)),), ())
+HOUSE: Final = ((team_of(butler("butler", "model")),), (rule("System1/butler"),))
+TREE: Final = ((team_of("System1/parrot"),), ())
 
 
 def command(page: Path, beginning: str) -> list[str]:

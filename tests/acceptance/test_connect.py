@@ -24,7 +24,6 @@ from tests.drivers import put as write
 from tests.drivers import replies_in as sent
 from tests.forked import ForkedCommand
 from tests.hands import at_work
-from tests.lab import ROOT, rule, to
 from tests.mail_servers import (
     MAIL,
     OWN,
@@ -38,11 +37,12 @@ from tests.mail_servers import (
 )
 from tests.mail_servers import write as deliver
 from tests.processes import EXECUTABLE
+from tests.routing import rule
 from tests.servers import RULES, TEAMS, Opened, open_server
 from tests.waiting import eventually
 
 FOLDER: Final = HOME / "src/switchboard/examples/connectors/folder"
-TREE: Final = (TEAMS, (*RULES, rule(ROOT, [to("System1/echo")], channel="webhook")))
+TREE: Final = (TEAMS, (*RULES, rule("System1/echo", channel="webhook")))
 POINTS: Final = tuple(
     f"connector_{at}"
     for at in ("received", "submitted", "before_cursor", "cursor_saved", "confirmed", "intended", "sent", "recorded")

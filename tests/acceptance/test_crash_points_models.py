@@ -18,20 +18,19 @@ from typing import Final
 import asyncpg
 import pytest
 
-from switchboard.domain.routing import Team
 from switchboard.lanes.faults import Point
 from switchboard.store.messages.inbox import Acceptance
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.forked import Forked, Forks
 from tests.hands import assert_balanced, settled
-from tests.lab import ROOT, Lab, butler, lab, submission
+from tests.lab import Lab, butler, lab, submission, team_of
 from tests.processes import environment
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
 MESSAGES: Final = 6
-TEAM: Final = Team(ROOT, None, members=(butler("even"), butler("odd")), classify=True)
+TEAM: Final = team_of(butler("even"), butler("odd"), classify=True)
 
 
 def brain(request: Request) -> Reply:

@@ -20,7 +20,7 @@ from tests.acceptance.lives import COMPACTION, PEOPLE, REQUESTS, Asked, Lives, a
 from tests.acceptance.model_node import MODELS, team
 from tests.forked import Forks
 from tests.hands import assert_balanced
-from tests.lab import ROOT, Lab, lab, rule, to
+from tests.lab import Lab, lab, rule
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ POINTS: Final[list[tuple[Point, str]]] = [
 async def test_turns_are_resumed_where_they_were(
     database_url: str, tmp_path: Path, forks: Forks, point: Point, path: str
 ) -> None:
-    async with lab(database_url, [team(tmp_path, "old")], [rule(ROOT, [to("System1/clerk")])]) as parts:
+    async with lab(database_url, [team(tmp_path, "old")], [rule("System1/clerk")]) as parts:
         await fill(parts)
         lives = Lives(forks, parts, database_url, tmp_path)
         async with lives.llm:
@@ -104,7 +104,7 @@ async def test_turns_are_resumed_where_they_were(
 async def test_turns_are_resumed_after_a_kill_in_a_stream(
     database_url: str, tmp_path: Path, forks: Forks, nth: int
 ) -> None:
-    async with lab(database_url, [team(tmp_path, "old")], [rule(ROOT, [to("System1/clerk")])]) as parts:
+    async with lab(database_url, [team(tmp_path, "old")], [rule("System1/clerk")]) as parts:
         await fill(parts)
         lives = Lives(forks, parts, database_url, tmp_path, hang_at=nth)
         async with lives.llm:
@@ -118,7 +118,7 @@ async def test_turns_are_resumed_after_a_kill_in_a_stream(
 async def test_histories_are_compacted_once_however_often_that_is_killed(
     database_url: str, tmp_path: Path, forks: Forks, point: str
 ) -> None:
-    async with lab(database_url, [team(tmp_path, "old")], [rule(ROOT, [to("System1/clerk")])]) as parts:
+    async with lab(database_url, [team(tmp_path, "old")], [rule("System1/clerk")]) as parts:
         await fill(parts)
         await talked(parts)
         lives = Lives(forks, parts, database_url, tmp_path, hang_at=COMPACTION)

@@ -15,11 +15,10 @@ import asyncpg
 import pytest
 
 from switchboard.domain.errors import Unavailable
-from switchboard.domain.routing import Team
 from switchboard.embedded.binaries import account_for, find_programs
 from switchboard.embedded.postmaster import EmbeddedServer, stop
 from switchboard.embedded.supervisor import embedded_postgres
-from tests.lab import ROOT, butler, lab, rule, submission, to
+from tests.lab import butler, lab, rule, submission, team_of
 from tests.processes import Server, environment, running, told, write_teams
 from tests.waiting import eventually
 
@@ -75,8 +74,8 @@ async def waiting_for_the_standby(primary: EmbeddedServer) -> list[int]:
 @pytest.mark.parametrize("channel", ["telegram", "slack"], ids=["routed", "nobody takes it"])
 async def test_nothing_unconfirmed_by_the_standby_is_acknowledged_on_any_retry(place: Path, channel: str) -> None:
     """A cancelled wait is a success to PostgreSQL, with a warning; a duplicate has nothing to write of its own."""
-    alone = Team(ROOT, None, members=(butler("echo"),))
-    rules = (rule(ROOT, [to("System1/echo")], channel="telegram"),)
+    alone = team_of(butler("echo"))
+    rules = (rule("System1/echo", channel="telegram"),)
     async with pair(place) as (primary, standby), lab(primary.url, (alone,), rules) as parts:
         await stop(standby.data_dir, immediate=True)
         for _ in range(2):

@@ -17,7 +17,6 @@ import pytest
 
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
-from switchboard.domain.routing import Team
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
 from switchboard.transport.mail_reading import MailReader
@@ -25,11 +24,11 @@ from switchboard.transport.programs import death_guard
 from tests.chaos import claude
 from tests.hands import assert_balanced, settled
 from tests.integration.test_sessions_cli import PRELUDE, gone
-from tests.lab import ROOT, Lab, butler, lab, submission
+from tests.lab import Lab, butler, lab, submission, team_of
 from tests.processes import environment
 from tests.waiting import eventually
 
-TEAM: Final = Team(ROOT, None, members=(butler("b0"), butler("b1")), classify=True)
+TEAM: Final = team_of(butler("b0"), butler("b1"), classify=True)
 HANGS: Final = """
 import json
 if os.fork() == 0:

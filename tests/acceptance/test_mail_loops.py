@@ -13,13 +13,12 @@ from typing import Final
 
 import pytest
 
-from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.store.messages import outbox
 from tests.forked import ForkedCommand
-from tests.lab import ROOT, rule, to
 from tests.mail_servers import OWN, PASSWORD, Dovecot, running_dovecot, running_postfix, write
 from tests.postgres import Postgres
 from tests.processes import environment
+from tests.routing import butler, rule, team_of
 from tests.servers import Opened, open_server
 from tests.waiting import eventually
 
@@ -28,8 +27,8 @@ pytestmark = pytest.mark.slow
 ADA: Final = "ada@x.example"
 MOST: Final = 5
 """Answers in a row, `email.max_hops`."""
-CHATTY: Final = Member(SystemId("System1/chatty"), ROOT, 1, "echo", options={"reply_to_automatic": True})
-TREE: Final = ((Team(ROOT, None, members=(CHATTY,)),), (rule(ROOT, [to(CHATTY.system_id)], channel="email"),))
+CHATTY: Final = butler("chatty", reply_to_automatic=True)
+TREE: Final = ((team_of(CHATTY),), (rule(CHATTY.system_id, channel="email"),))
 """Nothing else keeps them from answering each other."""
 
 

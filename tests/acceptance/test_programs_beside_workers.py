@@ -16,16 +16,15 @@ from typing import Final, TypedDict
 
 import pytest
 
-from switchboard.domain.routing import Team
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm
 from tests.hands import assert_balanced
-from tests.lab import ROOT, Lab, butler, lab, submission
+from tests.lab import Lab, butler, lab, submission, team_of
 from tests.processes import environment, running
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
-TEAM: Final = Team(ROOT, None, members=(butler("clerk", "model", prompt="The installation speaks."),))
+TEAM: Final = team_of(butler("clerk", "model", prompt="The installation speaks."))
 SESSIONS: Final = 20
 CALLS: Final = 100
 PROGRAM: Final = """

@@ -18,7 +18,6 @@ from switchboard.app.models.classifier import AskingPolicy, by_dispatcher
 from switchboard.app.models.dispatcher import StoredSpending
 from switchboard.core.classification.judge import parse_calls
 from switchboard.domain.llm import ModelFailure, Request
-from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.llm.build import Sessions
 from switchboard.llm.dispatch import Dispatcher
 from switchboard.llm.port import CliKind, ModelSession
@@ -28,8 +27,8 @@ from switchboard.store.ids import new_uuid7
 from switchboard.store.models import classification
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Rule, Script, ScriptedLlm, Status, When
 from tests.asking import CANDIDATES, request, spec
-from tests.lab import ROOT, butler
 from tests.programs import real_kinds, search_path
+from tests.routing import team_of
 from tests.routing_server import TOKEN, RoutingServer, routing_server
 from tests.servers import open_server
 from tests.width import WIDE
@@ -164,8 +163,7 @@ def _refuses(text: str) -> bool:
 
 @every_cli
 async def test_through_the_pipeline_and_our_own_mcp_server(kind: CliKind, database_url: str, tmp_path: Path) -> None:
-    butlers = (butler("health"), butler("finance"), Member(SystemId("System4/root"), ROOT, 4, "echo"))
-    tree = ((Team(ROOT, None, "everything", butlers),), ())
+    tree = ((team_of("System1/health", "System1/finance", "System4/root", purpose="everything"),), ())
     request_id = new_uuid7()
     context = {
         "request_id": str(request_id),

@@ -33,7 +33,7 @@ from tests.acceptance.test_real_clis import HARMLESS, calling
 from tests.asking import request, spec
 from tests.forked import Forks
 from tests.hands import assert_balanced
-from tests.lab import ROOT, Lab, lab, rule, submission, to
+from tests.lab import Lab, lab, rule, submission
 from tests.programs import real_kinds, search_path
 from tests.routing_server import TOKEN, routing_server
 from tests.running import living
@@ -195,7 +195,7 @@ MORE: Final[list[tuple[CliKind, tuple[Point, str]]]] = [
 @asynccontextmanager
 async def a_message(database_url: str, *approve: str) -> AsyncIterator[Lab]:
     """One for the butler."""
-    async with lab(database_url, [team(*approve)], [rule(ROOT, [to("System1/clerk")])]) as parts:
+    async with lab(database_url, [team(*approve)], [rule("System1/clerk")]) as parts:
         await parts.accept.accept(submission("pay", channel="api", sender="x", event="e"))
         yield parts
 

@@ -13,19 +13,18 @@ from typing import Final
 
 import pytest
 
-from switchboard.domain.routing import Team
 from switchboard.store.models import facts
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.forked import Forked, Forks
 from tests.hands import assert_balanced, settled
-from tests.lab import ROOT, butler, lab, submission
+from tests.lab import butler, lab, submission, team_of
 from tests.processes import environment
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
 FACT: Final = "I am allergic to hazelnuts"
-TEAM: Final = Team(ROOT, None, members=(butler("clerk", "model"),))
+TEAM: Final = team_of(butler("clerk", "model"))
 
 
 def brain(request: Request) -> Reply:

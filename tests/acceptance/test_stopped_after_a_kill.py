@@ -13,7 +13,7 @@ from tests.acceptance.lives import Lives
 from tests.acceptance.model_node import team
 from tests.forked import Forks
 from tests.hands import assert_balanced
-from tests.lab import ROOT, lab, rule, submission, to
+from tests.lab import lab, rule, submission
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ async def test_nothing_more_is_begun(
     database_url: str, tmp_path: Path, forks: Forks, point: Point, path: str, *, paid: bool
 ) -> None:
     """`paid`: whether history says that the call with effects was made."""
-    async with lab(database_url, [team(tmp_path, "old")], [rule(ROOT, [to("System1/clerk")])]) as parts:
+    async with lab(database_url, [team(tmp_path, "old")], [rule("System1/clerk")]) as parts:
         said = await parts.accept.accept(submission("for c0", channel="api", sender="c0", event="said"))
         lives = Lives(forks, parts, database_url, tmp_path)
         async with lives.llm:

@@ -27,7 +27,6 @@ from typing import Any, Final
 from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import SwitchboardError
-from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.journey.accept import Submission
 from switchboard.server.listener import bind
@@ -40,24 +39,16 @@ from tests.chaos.books import read_traces
 from tests.chaos.model_books import RULED, ModelReport, judge_models
 from tests.chaos.run import crash
 from tests.forked import ForkedCommand
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import Lab, butler, lab, rule, submission, team_of
 from tests.processes import EXECUTABLE
 from tests.waiting import eventually
 
 BUTLERS: Final = ("b0", "b1", "b2", "b3")
-TEAM: Final = Team(
-    ROOT,
-    None,
-    members=(
-        *map(butler, (*BUTLERS, RULED.removeprefix("System1/"))),
-        Member(SystemId("System4/root"), ROOT, 4, "echo"),
-    ),
-    classify=True,
-)
+TEAM: Final = team_of(*map(butler, (*BUTLERS, RULED.removeprefix("System1/"))), "System4/root", classify=True)
 EVERY_WAY: Final = {f"api {way}" for way in model.WAYS} | {f"cli {way}" for way in claude.WAYS}
 LIMIT_S: Final = 180
 """What is not done with so long after the last message came is lost."""
-RULES: Final = (rule(ROOT, [to(RULED)], chat_type="private"),)
+RULES: Final = (rule(RULED, chat_type="private"),)
 
 
 @dataclass(frozen=True, slots=True)

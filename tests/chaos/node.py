@@ -28,7 +28,7 @@ from uuid import UUID
 import msgspec
 
 from switchboard.domain.ledger import Item, OutboxRow
-from switchboard.domain.routing import Classified, Route, Team
+from switchboard.domain.routing import Classified, Route
 from switchboard.journey.ask import ClassifierFailure, Question
 from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.reply import Callback, ReplyWays, SendLeg
@@ -39,7 +39,7 @@ from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Answer, Journal, NoReply, Turn, TurnResult
 from switchboard.ports.history import Entry
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import Lab, butler, lab, rule, submission, team_of
 
 STEPS = 2
 DIRECT_URL = "CHAOS_DIRECT_URL"
@@ -156,10 +156,10 @@ class TracedClassifier:
         return msgspec.convert(await journal.step(f"classify {question.team_id}", act), Classified)
 
 
-CLASSIFIED_TEAM = Team(ROOT, None, members=(butler("echo"), butler("other")), classify=True)
+CLASSIFIED_TEAM = team_of(butler("echo"), butler("other"), classify=True)
 CLASSIFIED_RULES = (
-    rule(ROOT, [to("System1/echo")], chat_type="private"),
-    rule(ROOT, [to("System1/other")]),
+    rule("System1/echo", chat_type="private"),
+    rule("System1/other"),
 )
 
 

@@ -24,7 +24,7 @@ from switchboard.core.planning.machine import Plan
 from switchboard.core.policy.retry import OutagePolicy
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Pipeline, PipelineStep, Review
-from switchboard.domain.routing import Rule, Team
+from switchboard.domain.routing import Rule
 from switchboard.journey.turn import TurnLimits
 from switchboard.lanes.faults import arm
 from switchboard.ports.engine import ModelUsage
@@ -33,7 +33,7 @@ from switchboard.testing.scripted_llm import Call, Reply, Request
 from tests.asking import spec
 from tests.chaos.node import Trace
 from tests.hands import at_work, settled
-from tests.lab import ROOT, butler, lab, rule, to
+from tests.lab import butler, lab, rule, team_of
 from tests.trios import review, tool, trio_engine, writes
 from tests.turning import Act, Asked, Noting
 from tests.waiting import eventually
@@ -44,20 +44,16 @@ CONVERSATIONS: Final = 60
 TOOLS: Final = ("look", "pay", "ask")
 LOOP: Final = "/loop"
 """How the label of a call ends that a specialist makes itself."""
-TEAM: Final = Team(
-    ROOT,
-    None,
-    members=(
-        butler(
-            "clerk",
-            "trio",
-            owners=[f"api:s{n}" for n in range(CONVERSATIONS)],
-            own=list(TOOLS),
-            plan={"token_budget": BUDGET, "attempts": 100},
-        ),
-    ),
+TEAM: Final = team_of(
+    butler(
+        "clerk",
+        "trio",
+        owners=[f"api:s{n}" for n in range(CONVERSATIONS)],
+        own=list(TOOLS),
+        plan={"token_budget": BUDGET, "attempts": 100},
+    )
 )
-RULES: Final[tuple[Rule, ...]] = (rule(ROOT, [to("System1/clerk")]),)
+RULES: Final[tuple[Rule, ...]] = (rule("System1/clerk"),)
 OUTAGE: Final = OutagePolicy(least=0.2, most=1.0, told=60.0, given_up=600.0)
 LIMITS: Final = TurnLimits(attempts=100, timeout=60, backoff_base=0.05, backoff_cap=0.5, outage=OUTAGE)
 

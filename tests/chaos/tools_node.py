@@ -31,7 +31,7 @@ from switchboard.transport.programs import death_guard
 from tests.asking import spec
 from tests.chaos.node import Trace
 from tests.hands import at_work, settled
-from tests.lab import ROOT, butler, lab
+from tests.lab import butler, lab, team_of
 from tests.mcp_servers import OPEN, Rogue
 from tests.turning import Asked, model_engine
 from tests.waiting import eventually
@@ -57,14 +57,10 @@ def team(directory: Path) -> Team:
     trusted = ["calm__look", "calm__pay", *(f"wild__{name}" for name in WILD)]
     program = ["/bin/sh", "-c", _PROGRAM, f"{directory}/program"]
     shut_in = ["/bin/sh", "-c", _SHUT_IN.format(mark_of(directory)), f"{directory}/program"]
-    return Team(
-        ROOT,
-        None,
-        members=(
-            butler("clerk", "model", owners=owners, own=trusted, tool_timeout=2.0),
-            butler("program", "command", command=program, effect="idempotent"),
-            butler("shut-in", "command", command=shut_in, sandbox=True, effect="idempotent"),
-        ),
+    return team_of(
+        butler("clerk", "model", owners=owners, own=trusted, tool_timeout=2.0),
+        butler("program", "command", command=program, effect="idempotent"),
+        butler("shut-in", "command", command=shut_in, sandbox=True, effect="idempotent"),
     )
 
 

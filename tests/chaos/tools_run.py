@@ -34,7 +34,7 @@ from tests.chaos.tools_node import CONVERSATIONS, WILD, mark_of, servers, team
 from tests.chaos.turns_run import Crew, TurnsPlan, havoc
 from tests.forked import end_forking, forked
 from tests.hands import settled
-from tests.lab import ROOT, Lab, lab, rule, submission, to
+from tests.lab import Lab, lab, rule, submission
 from tests.mcp_servers import running
 from tests.obeying import obedient
 from tests.waiting import eventually
@@ -128,7 +128,7 @@ async def run_on(url: str, plan: ToolsPlan, directory: Path) -> Report:
     calm.offers("look", "pay")
     wild.offers(*WILD)
     async with (
-        lab(url, [team(directory)], [rule(ROOT, [to("System1/clerk")])]) as parts,
+        lab(url, [team(directory)], [rule("System1/clerk")]) as parts,
         ScriptedLlm(obedient) as llm,
     ):
         crew = Crew(url, llm.url, directory, NODE)

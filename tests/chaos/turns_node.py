@@ -18,7 +18,7 @@ from typing import Final
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.policy.retry import OutagePolicy
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.routing import Rule, Team
+from switchboard.domain.routing import Rule
 from switchboard.journey.turn import TurnLimits
 from switchboard.llm.port import ApiKind
 from switchboard.ports.tools import ToolOutcome, ToolScope
@@ -26,15 +26,15 @@ from switchboard.store.models.history import StoredHistory, StoredReaders
 from tests.asking import spec
 from tests.chaos.node import Trace
 from tests.hands import at_work
-from tests.lab import ROOT, butler, lab, rule, to
+from tests.lab import butler, lab, rule, team_of
 from tests.turning import Asked, Noting, model_engine
 
 CONVERSATIONS: Final = 60
 OWNERS: Final = [f"api:s{n}" for n in range(CONVERSATIONS)]
 TRUSTED: Final = ["look", "ping", "pong", "pay", "raises", "hangs", "huge"]
 """Nobody is asked here before the tool pays."""
-TEAM: Final = Team(ROOT, None, members=(butler("clerk", "model", owners=OWNERS, own=TRUSTED, tool_timeout=0.5),))
-RULES: Final[tuple[Rule, ...]] = (rule(ROOT, [to("System1/clerk")]),)
+TEAM: Final = team_of(butler("clerk", "model", owners=OWNERS, own=TRUSTED, tool_timeout=0.5))
+RULES: Final[tuple[Rule, ...]] = (rule("System1/clerk"),)
 KINDS: Final[dict[str, ApiKind]] = {"chat": "openai", "messages": "anthropic", "responses": "openai-responses"}
 OUTAGE: Final = OutagePolicy(least=0.2, most=1.0, told=30.0, given_up=600.0)
 LIMITS: Final = TurnLimits(attempts=5, timeout=60, backoff_base=0.05, backoff_cap=0.5, outage=OUTAGE)

@@ -30,7 +30,7 @@ from switchboard.domain.errors import (
     Unavailable,
 )
 from switchboard.domain.message import Message, RequestId
-from switchboard.domain.routing import Chosen, Decision, Member, SystemId, Team
+from switchboard.domain.routing import Chosen, Decision, SystemId
 from switchboard.journey.accept import Submission
 from switchboard.journey.admission import Admission
 from switchboard.store.books import audit_books
@@ -41,7 +41,7 @@ from switchboard.store.messages import inbox
 from switchboard.store.messages.inbox import Acceptance, Arrival, unpack_raw
 from switchboard.store.work.lanes import Looker, look
 from tests.hands import assert_balanced, at_work, settled
-from tests.lab import ROOT, Lab, butler, envelope, envelope_json, lab, rule, submission, to
+from tests.lab import ROOT, Lab, butler, envelope, envelope_json, lab, rule, submission, team_of
 from tests.waiting import eventually
 
 HOLD_KEY = "insert into dedupe values ($1, gen_random_uuid(), gen_random_uuid())"
@@ -594,9 +594,8 @@ async def test_a_message_of_which_no_json_can_be_made_costs_the_others_nothing(d
 
 
 async def test_a_message_for_several_butlers_and_a_dead_end_is_stored_atomically(database_url: str) -> None:
-    members = (butler("a"), butler("b"), Member(SystemId("System4/root"), ROOT, 4, "echo"))
-    rules = [rule(ROOT, [to("System1/a"), to("System1/b"), to("System4/root")])]
-    async with lab(database_url, [Team(ROOT, None, members=members)], rules) as parts:
+    rules = [rule("System1/a", "System1/b", "System4/root")]
+    async with lab(database_url, [team_of("System1/a", "System1/b", "System4/root")], rules) as parts:
         accepted = await parts.accept.accept(submission("for all"))
         again = await parts.accept.accept(submission("for all", event="other", sender="bob"))
         assert accepted.request_id != again.request_id

@@ -36,12 +36,12 @@ from switchboard.tools.ask import AskUser
 from switchboard.tools.web_fetch import WebFetch, WebOptions
 from tests.hands import assert_balanced, at_work, settled
 from tests.integration.test_tool_web_fetch import Names, answer, redirect, serving
-from tests.lab import ROOT, TRUSTING, Lab, butler, lab, rule, submission, to
+from tests.lab import TRUSTING, Lab, butler, lab, rule, submission, team_of
 from tests.strategies import NOW
 from tests.turning import OWNER, Noting, a_model_engine
 from tests.waiting import eventually
 
-RULES = [rule(ROOT, [to("System1/clerk")])]
+RULES = [rule("System1/clerk")]
 DUE = "update awaited set deadline_at = clock_timestamp() - interval '1 s'"
 YES = ApprovalDecision("approved", "operator")
 
@@ -105,7 +105,7 @@ class Site:
 
 def a_team(**options: Any) -> Team:
     given = {"owners": OWNER, "approve": ["pay"], **options}
-    return Team(ROOT, None, members=(butler("clerk", "model", **given),))
+    return team_of(butler("clerk", "model", **given))
 
 
 @asynccontextmanager

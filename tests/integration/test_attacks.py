@@ -20,9 +20,8 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from switchboard.app.access import Principal
-from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.journey.reply import PullRequest
-from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, submission, to
+from tests.lab import Lab, butler, envelope_json, lab, rule, submission, team_of
 from tests.servers import AGENT, CONNECTOR, Opened, open_server
 from tests.waiting import SOON, eventually
 
@@ -167,8 +166,8 @@ async def test_an_endpoint_is_not_reached_by_cutting_the_names_elsewhere(answeri
 
 
 async def test_the_colon_in_a_butlers_name_does_not_lead_his_reply_astray(database_url: str) -> None:
-    teams = (Team(ROOT, None, members=(butler("a:b"), Member(SystemId("System4/root"), ROOT, 4, "echo"))),)
-    async with lab(database_url, teams, (rule(ROOT, [to("System1/a:b")]),)) as made:
+    teams = (team_of(butler("a:b"), "System4/root"),)
+    async with lab(database_url, teams, (rule("System1/a:b"),)) as made:
         await made.accept.accept(submission("hello", thread="t"))
         await work_off(made)
         sql = "select lane_name(lane) as lane, (select name from conversation) as own from outbox"

@@ -12,7 +12,6 @@ from uuid import UUID
 import pytest
 
 from switchboard.domain.ledger import EMPTY_BALANCE
-from switchboard.domain.routing import Team
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Journal, Refusal, Turn, TurnResult
 from switchboard.store.books import (
@@ -32,11 +31,11 @@ from switchboard.store.messages import outbox
 from switchboard.store.messages.outbox import pull_pool
 from switchboard.testing.echo import Echo
 from tests.hands import Scripted, at_work, settled
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import Lab, butler, lab, rule, submission, team_of
 from tests.postgres import AN_ID
 from tests.waiting import eventually
 
-RULES = (rule(ROOT, [to("System1/echo")], channel="telegram"), rule(ROOT, [to("System1/echo")], channel="api"))
+RULES = (rule("System1/echo", channel="telegram"), rule("System1/echo", channel="api"))
 
 
 @asynccontextmanager
@@ -265,7 +264,7 @@ async def test_what_is_lost_or_doubled_shows_in_the_balance(
     ],
 )
 async def test_what_is_broken_about_a_waiting_message_is_named(database_url: str, damage: str, sentence: str) -> None:
-    asking = [Team(ROOT, None, members=(butler("echo"),), classify=True)]
+    asking = [team_of(butler("echo"), classify=True)]
     async with lab(database_url, asking, [], classifying=True) as made:
         await made.accept.accept(submission("x"))
         sound = await audit_books(made.database)
@@ -307,8 +306,8 @@ async def test_what_became_of_the_messages_of_a_day_is_counted(database_url: str
     async def refuse(_: Turn, __: Journal) -> TurnResult:
         return Refusal("not mine")
 
-    teams = (Team(ROOT, None, members=(butler("echo"), butler("sulk", "sulk"))),)
-    rules = (rule(ROOT, [to("System1/echo")], channel="telegram"), rule(ROOT, [to("System1/sulk")], channel="slack"))
+    teams = (team_of(butler("echo"), butler("sulk", "sulk")),)
+    rules = (rule("System1/echo", channel="telegram"), rule("System1/sulk", channel="slack"))
     async with lab(database_url, teams, rules) as parts:
         assert await outcomes_of(parts.database, today) == Outcomes()
         for channel in ("telegram", "slack", "email"):

@@ -22,7 +22,6 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.readers import person_named
 from switchboard.core.turns.choices import mark_of, press_of
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.routing import Team
 from switchboard.lanes import faults
 from switchboard.ports.connector import Account
 from switchboard.store.messages.outbox import expire_leases
@@ -38,7 +37,7 @@ from switchboard.tools.ask import AskUser
 from tests.drivers import without_pauses
 from tests.hands import at_work
 from tests.integration.test_approvals import brain
-from tests.lab import ROOT, butler, rule, to
+from tests.routing import butler, rule, team_of
 from tests.servers import NO_TLS, Opened, open_server
 from tests.turning import Noting, a_model_engine
 from tests.waiting import eventually
@@ -47,7 +46,7 @@ pytestmark = pytest.mark.filterwarnings(  # a connector that is killed within th
     "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 BEN: Final[JsonObject] = {"id": 41, "is_bot": False, "first_name": "Ben"}
-RULES: Final = (rule(ROOT, [to("System1/clerk")]),)
+RULES: Final = (rule("System1/clerk"),)
 GRANTS: Final = {"groups": ["ask_user"]}
 ENDPOINT: Final = "bot:123456"
 MARKS: Final = {one["id"]: mark_of(person_named("telegram", ENDPOINT, str(one["id"]))) for one in (ANN, BEN)}
@@ -159,7 +158,7 @@ def token(message: JsonObject, label: str) -> str:
 @asynccontextmanager
 async def a_house(database_url: str, tmp_path: Path, *owners: str) -> AsyncIterator[House]:
     clerk = butler("clerk", "model", owners=list(owners) or [f"telegram:{ANN['id']}"], approve=["pay"], grants=GRANTS)
-    tree = (Team(ROOT, None, members=(clerk,)),), RULES
+    tree = (team_of(clerk),), RULES
     pay = Noting("pay", "effectful")
     async with (
         open_server(database_url, tmp_path / "data", tree=tree) as server,

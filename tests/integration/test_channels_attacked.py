@@ -19,13 +19,12 @@ from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import Runner
 from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
 from switchboard.core.turns.house import NEW, START
-from switchboard.domain.routing import Team
 from switchboard.journey.strangers import STRANGER_TEXT
 from switchboard.ports.connector import Account, Identity
 from switchboard.testing.bot_api import TOKEN, BotApi
 from tests.guessing import BOT, contacts, guess
 from tests.hands import settled
-from tests.lab import DEFAULT_RULES, ROOT, butler
+from tests.lab import DEFAULT_RULES, butler, team_of
 from tests.mail_servers import OWN, PASSWORD, Imap, Postbox, running_pymap, running_smtp
 from tests.servers import NO_TLS, Opened, open_server
 from tests.waiting import eventually
@@ -93,7 +92,7 @@ async def test_200_strangers_cost_no_model_and_the_admitted_get_ordered_answers(
 async def test_an_owner_admits_the_group_there_and_may_begin_anew(
     database_url: str, tmp_path: Path, api: BotApi
 ) -> None:
-    owned = (Team(ROOT, None, members=(butler("echo", owners=["telegram:42"]),)),)
+    owned = (team_of(butler("echo", owners=["telegram:42"])),)
     group, mention = api.people.group(title="Family home"), [{"type": "mention", "offset": 0, "length": 10}]
     command = [{"type": "bot_command", "offset": 0, "length": 16}]
     async with (

@@ -29,7 +29,7 @@ from switchboard.app.wiring import make_classifier, make_worker, open_runtime, o
 from switchboard.core.policy.budget import Amount, BudgetRefusal, Cap
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.llm import Bill, Usage
-from switchboard.domain.routing import SystemId, Target, Team
+from switchboard.domain.routing import SystemId, Target
 from switchboard.domain.shown import Logged
 from switchboard.journey.classify import RouteLimits
 from switchboard.server.listener import bind
@@ -42,7 +42,7 @@ from switchboard.store.work import routing as store
 from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm import Usage as Told
 from tests.hands import at_work
-from tests.lab import ROOT, butler, envelope_json, lab, spent_on, submission
+from tests.lab import ROOT, butler, envelope_json, lab, spent_on, submission, team_of
 from tests.waiting import eventually
 
 TEAM = {
@@ -376,7 +376,7 @@ async def test_a_long_message_in_a_group_keeps_nobody_else_out(opened: Open) -> 
 
 async def test_a_butler_without_an_engine_is_no_candidate(database_url: str, tmp_path: Path) -> None:
     members = (butler("health"), butler("gone", engine="of a package that was removed"))
-    team = Team(ROOT, None, members=members, classify=True)
+    team = team_of(*members, classify=True)
     model = {"name": "first", "kind": "openai", "model": "m", "base_url": "http://127.0.0.1:9/v1"}
     known = {"database_url": database_url, "data_dir": tmp_path, "models": [model], "classify": {"models": ["first"]}}
     async with lab(database_url, (team,), ()), open_runtime(Settings.model_validate(known)) as runtime:

@@ -27,12 +27,10 @@ from switchboard.domain.routing import (
     Chosen,
     Classified,
     Decision,
-    Member,
     Route,
     RuleChange,
     SystemId,
     Target,
-    Team,
     TeamId,
 )
 from switchboard.journey.accept import Submission
@@ -47,15 +45,13 @@ from tests.chaos.books import DISORDER, read_traces
 from tests.chaos.node import CLASSIFIED_RULES, CLASSIFIED_TEAM
 from tests.forked import ForkedCommand
 from tests.hands import Scripted, a_hand, all_dead_letters, assert_balanced, at_work, settled
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import ROOT, Lab, butler, lab, rule, submission, team_of, to
 from tests.waiting import eventually
 
-TEAM = Team(
-    ROOT, None, members=(butler("a"), butler("b"), Member(SystemId("System4/root"), ROOT, 4, "echo")), classify=True
-)
+TEAM = team_of(butler("a"), butler("b"), "System4/root", classify=True)
 EAST = TeamId("east")
-TO_B = rule(ROOT, [to("System1/b")], chat_type="private")
-DEFAULT = rule(ROOT, [to("System1/b")])
+TO_B = rule("System1/b", chat_type="private")
+DEFAULT = rule("System1/b")
 
 Play = Callable[[Question], Awaitable[Classified]]
 
@@ -388,16 +384,16 @@ async def test_a_classifying_model_is_spared_the_reply_history_butlers_get_whole
 
 async def test_an_answer_is_paid_for_once_though_rules_change_between_attempts(database_url: str) -> None:
     """Two teams are asked; the second fails once. Then a rule makes the second the first."""
-    east = Team(EAST, ROOT, members=(butler("e", team=EAST),), classify=True)
+    east = team_of(butler("e"), team_id=EAST, classify=True)
     asked = 0
 
     async def play(question: Question) -> Classified:
         nonlocal asked
         asked += 1
         if question.team_id == "root":
-            return Classified((Route(to(team="east")), Route(to("System1/a"))))
+            return Classified((Route(to("east")), Route(to("System1/a"))))
         if asked == 2:
-            new = rule(ROOT, [to(team="east")], channel="telegram")
+            new = rule("east", channel="telegram")
             await rules.write(parts.database, [RuleChange(None, new)], by=Authorship("x", "y"))
             await parts.rule_book.refresh()
             raise ClassifierFailure("once")

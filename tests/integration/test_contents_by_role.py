@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard.app.access import Principal
-from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
-from tests.lab import ROOT, butler, envelope_json, rule, to
+from switchboard.domain.routing import Rule, Team, TeamId
+from tests.lab import ROOT, butler, envelope_json, rule, team_of
 from tests.ruling import mcp, tool
 from tests.servers import Opened, open_server
 
@@ -42,19 +42,18 @@ QUERIES: Final = {
 
 def tree() -> tuple[tuple[Team, ...], tuple[Rule, ...]]:
     """A team for each of the two, which takes one chat, and leaves another one to nobody."""
-    teams = [Team(ROOT, None, "all", (butler("echo"), Member(SystemId("System4/root"), ROOT, 4, "echo")))]
+    teams = [team_of(butler("echo"), "System4/root", purpose="all")]
     rules: list[Rule] = []
     for name in (OURS, THEIRS):
         team = TeamId(name)
-        far = {"url": "https://far.example", "announces_endpoint": True, "allow_private": True}
-        members = [Member(SystemId(f"System{n}/{name}"), team, n, "echo") for n in (1, 3, 4)]
-        teams.append(Team(team, ROOT, "", (*members, Member(SystemId(f"System1/far-{name}"), team, 1, "mcp", far))))
+        far = butler(f"far-{name}", "mcp", url="https://far.example", announces_endpoint=True, allow_private=True)
+        teams.append(team_of(*(f"System{number}/{name}" for number in (1, 3, 4)), far, team_id=team))
         for chat, on, target in (
-            (CHATS[name], ROOT, to(team=name)),
-            (DEAD[name], ROOT, to(team=name)),
-            (CHATS[name], team, to(f"System1/{name}")),
+            (CHATS[name], ROOT, name),
+            (DEAD[name], ROOT, name),
+            (CHATS[name], team, f"System1/{name}"),
         ):
-            one = rule(on, [target], channel="telegram", telegram_chat_id=chat)
+            one = rule(target, team=on, channel="telegram", telegram_chat_id=chat)
             rules.append(replace(one, name=f"secret of {name}: {one.name}"))
     return tuple(teams), tuple(rules)
 

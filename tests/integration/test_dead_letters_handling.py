@@ -130,7 +130,7 @@ async def test_a_system3_handles_the_dead_letters_of_its_team(database_url: str)
 async def test_a_system4_sends_on_to_its_own_team_and_below_only(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         dead_letter = await a_dead_letter(parts, channel="slack")
-        for outside in (to("System1/spare"), to(team="root")):
+        for outside in (to("System1/spare"), to("root")):
             with pytest.raises(Forbidden, match="own team and those below"):
                 await service.reroute(SALES_HANDLER, dead_letter, Reroute("away", outside))
         assert await refusals(parts) == 2
@@ -332,7 +332,7 @@ async def test_many_are_done_one_by_one_and_what_fails_stays(database_url: str) 
             await a_dead_letter(parts, sender=f"s{n}", channel="email")
         for n in range(3):
             await a_dead_letter(parts, sender=f"s{n}", channel="slack")
-        order = Bulk(DeadLetterFilter(), "reroute", "stock knows", to(team="stock"))
+        order = Bulk(DeadLetterFilter(), "reroute", "stock knows", to("stock"))
         looked = await service.bulk(OPERATOR, replace(order, dry_run=True))
         assert (looked.matched, looked.done, len(looked.failed), looked.dry_run) == (10, 7, 3, True)
         assert await parts.count("select count(*) from delivery") == 0
@@ -366,7 +366,7 @@ async def _bulks_on_record(parts: Lab) -> list[dict[str, Any]]:
 async def test_an_order_for_many_is_on_record_with_its_filter_and_reason(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         dead_letters = [await a_dead_letter(parts, sender=f"s{n}", channel="slack") for n in range(2)]
-        order = Bulk(DeadLetterFilter(category="no_route", ids=dead_letters), "reroute", "to stock", to(team="stock"))
+        order = Bulk(DeadLetterFilter(category="no_route", ids=dead_letters), "reroute", "to stock", to("stock"))
         await service.bulk(SALES_HANDLER, replace(order, dry_run=True))
         await service.bulk(SALES_HANDLER, order)
         await service.bulk(SALES_HANDLER, Bulk(DeadLetterFilter(), "handle", "spam"))

@@ -103,7 +103,7 @@ async def test_without_a_receiver_current_rules_decide_from_its_own_team_down(
 async def test_sent_to_a_team_its_rules_decide(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         dead_letter = await a_dead_letter(parts, channel="email")
-        done = await service.reroute(OPERATOR, dead_letter, Reroute("stock knows", to(team="stock")))
+        done = await service.reroute(OPERATOR, dead_letter, Reroute("stock knows", to("stock")))
         assert [(d.system_id, d.team_id) for d in done.deliveries] == [("System1/keeper", "stock")]
 
 
@@ -127,7 +127,7 @@ async def test_a_repeated_reroute_to_another_receiver_says_where_it_went(databas
             assert (await service.reroute(HANDLER, which, WHY)).already, "who names nobody misses nobody"
         others = (
             (dead_letter, to_butler("echo"), "to System1/spare"),
-            (dead_letter, Reroute("stock knows", to(team="stock")), "to System1/spare"),
+            (dead_letter, Reroute("stock knows", to("stock")), "to System1/spare"),
             (by_rules, to_butler("spare"), "by the rules"),
         )
         for which, other, where in others:
@@ -149,7 +149,7 @@ async def test_if_nobody_takes_it_the_dead_letter_stays_as_it_was(database_url: 
                 await service.reroute(OPERATOR, dead_letter, Reroute("why", to(wrong)))
             assert refused.value.code == "unknown_target"
         with pytest.raises(InvalidInput):
-            await service.reroute(OPERATOR, dead_letter, Reroute("why", to(team="nowhere")))
+            await service.reroute(OPERATOR, dead_letter, Reroute("why", to("nowhere")))
         assert await all_dead_letters(parts) == before
         assert await parts.count("select count(*) from decision") == 1
 
@@ -162,7 +162,7 @@ async def test_a_butler_that_had_the_message_does_not_get_it_again(database_url:
             return Refusal("not mine")
         return NoReply() if turn.dead_letter is not None else Answer("done")
 
-    both = (rule(ROOT, [to("System1/echo"), to(team="sales")]), rule(SALES, [to("System1/seller")]))
+    both = (rule("System1/echo", "sales"), rule("System1/seller", team=SALES))
     async with lab(database_url, TEAMS, both) as parts:
         service = service_of(parts)
         accepted = await parts.accept.accept(submission(channel="telegram"))
@@ -198,7 +198,7 @@ async def test_a_butler_that_refuses_again_leaves_another_dead_letter(database_u
 async def test_what_still_has_no_taker_is_a_new_dead_letter_beside_what_has_one(database_url: str) -> None:
     async with opened(database_url) as (parts, service):
         dead_letter = await a_dead_letter(parts, channel="api")
-        await add_rule(parts, ROOT, [to("System1/spare"), to(team="sales")], "api")
+        await add_rule(parts, ROOT, [to("System1/spare"), to("sales")], "api")
         done = await service.reroute(OPERATOR, dead_letter, WHY)
         assert [d.system_id for d in done.deliveries] == ["System1/spare"]
         _, left = await all_dead_letters(parts)
@@ -223,7 +223,7 @@ async def test_a_dead_letter_of_an_old_release_is_decided_by_what_its_bytes_say(
     async with opened(database_url) as (parts, service):
         dead_letter = await a_dead_letter(parts, channel="email")
         await parts.database.run("update decision set facts = null")
-        done = await service.reroute(OPERATOR, dead_letter, Reroute("stock knows", to(team="stock")))
+        done = await service.reroute(OPERATOR, dead_letter, Reroute("stock knows", to("stock")))
         assert [d.system_id for d in done.deliveries] == ["System1/keeper"]
 
 
@@ -270,7 +270,7 @@ async def test_of_two_receivers_at_once_one_gets_it_and_the_loser_is_told(databa
 
 
 async def test_two_dead_letters_of_one_message_sent_at_once_deliver_once(database_url: str) -> None:
-    twice = (rule(ROOT, [to(team="sales"), to("System4/root")], channel="telegram"),)
+    twice = (rule("sales", "System4/root", channel="telegram"),)
     async with lab(database_url, TEAMS, twice) as parts:
         service = service_of(parts)
         for n in range(8):

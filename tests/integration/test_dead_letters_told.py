@@ -33,7 +33,7 @@ from tests.dead_letters import (
     work_off,
 )
 from tests.hands import Scripted, a_hand, all_dead_letters, assert_balanced
-from tests.lab import ROOT, Lab, envelope_json, lab, rule, submission, to
+from tests.lab import Lab, envelope_json, lab, rule, submission
 
 
 async def many_dead_letters(parts: Lab, count: int, name: str = "s") -> None:
@@ -142,7 +142,7 @@ async def told(parts: Lab) -> list[dict[str, Any]]:
 
 
 async def test_the_sender_is_told_once_per_message_also_after_a_restart(database_url: str) -> None:
-    twice = (rule(ROOT, [to(team="sales"), to("System4/root")], channel="telegram"),)
+    twice = (rule("sales", "System4/root", channel="telegram"),)
     async with lab(database_url, TEAMS, twice) as parts:
         accepted = await parts.accept.accept(submission(thread="chat-5"))
         assert len(await all_dead_letters(parts)) == 2
@@ -203,7 +203,7 @@ async def test_a_mail_in_its_own_form_is_looked_at_as_well(database_url: str) ->
 
 
 async def test_a_sender_with_a_reply_or_one_pending_is_not_notified(database_url: str) -> None:
-    both = (rule(ROOT, [to("System1/echo"), to(team="sales")]),)
+    both = (rule("System1/echo", "sales"),)
     async with lab(database_url, TEAMS, both) as parts:
         maintenance = DeadLetterMaintenance(parts.database, parts.notifier, ())
         await parts.accept.accept(submission(channel="telegram"))
@@ -331,8 +331,8 @@ async def test_each_dead_letter_of_any_cause_is_logged_once_without_its_text(
     database_url: str,
 ) -> None:
     """Accepted for nobody, by a rule of the rules, refused by a butler, given up, written by SQL alone."""
-    to_spare = rule(ROOT, [to("System1/spare")], channel="discord")
-    to_handler = rule(ROOT, [to("System4/root")], channel="matrix")
+    to_spare = rule("System1/spare", channel="discord")
+    to_handler = rule("System4/root", channel="matrix")
     async with lab(database_url, TEAMS, (*RULES, to_spare, to_handler)) as parts:
         both = [DeadLetterMaintenance(parts.database, parts.notifier, ()) for _ in range(2)]
         with capture_logs() as logs:

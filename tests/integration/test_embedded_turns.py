@@ -65,14 +65,14 @@ from switchboard.turns import (
 from switchboard.turns.engine import Calls, EngineCall
 from tests.asking import spec
 from tests.hands import assert_balanced
-from tests.lab import ROOT, Lab, butler, lab
+from tests.lab import Lab, butler, lab, team_of
 from tests.logs import logs_by_default
 from tests.mcp_servers import begun, running
 from tests.turning import Asked
 from tests.waiting import eventually
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
-TEAM = Team(ROOT, None, members=(butler("clerk", "model"),))
+TEAM = team_of(butler("clerk", "model"))
 
 
 @asynccontextmanager
@@ -161,7 +161,7 @@ async def test_the_caller_says_what_is_known_and_which_model(database_url: str) 
 
 
 async def test_a_caller_chooses_among_the_models_of_the_butler(database_url: str) -> None:
-    team = Team(ROOT, None, members=(butler("clerk", "model", models=["m"]),))
+    team = team_of(butler("clerk", "model", models=["m"]))
     async with ScriptedLlm(says) as llm, a_host(database_url, llm, team) as (parts, context):
         with pytest.raises(InvalidInput, match="System1/clerk has no model n; it has: m"):
             await process_message(context, "s1", "api", "hello", model_override="n")
@@ -210,7 +210,7 @@ async def test_a_butler_that_cannot_answer_gets_no_message(
     member = replace(butler(name, engine), active=active)
     async with ScriptedLlm(says) as llm:
         with pytest.raises(failure):
-            async with a_host(database_url, llm, Team(ROOT, None, members=(member,))):
+            async with a_host(database_url, llm, team_of(member)):
                 pass
 
 
@@ -278,7 +278,7 @@ class Program:
 
 
 async def test_a_turn_works_with_what_the_context_says(database_url: str) -> None:
-    team = Team(ROOT, None, members=(butler("clerk", "model", prompt="You file letters."),))
+    team = team_of(butler("clerk", "model", prompt="You file letters."))
     async with ScriptedLlm(says) as llm, a_host(database_url, llm, team) as (_, context):
         assert await context.agent().prompt() == "You file letters."
         assert await context.agent().get_model() == ("m", "n")
@@ -304,7 +304,7 @@ async def test_a_wrong_option_is_said_before_anything_is_stored(
     wrong: dict[str, Any] = {
         name: str(tmp_path / one) if name == "prompt_file" else one for name, one in options.items()
     }
-    team = Team(ROOT, None, members=(butler("clerk", "model", **wrong),))
+    team = team_of(butler("clerk", "model", **wrong))
     async with ScriptedLlm(says) as llm, a_host(database_url, llm, team) as (parts, context):
         with pytest.raises(ConfigurationError, match=problem):
             await process_message(context, "s1", "api", "hello")
@@ -823,7 +823,7 @@ def the_image_in(place: Path) -> Path:
     return kept
 
 
-OWNED: Final = Team(ROOT, None, members=(butler("clerk", "model", owners=["api:s1"]),))
+OWNED: Final = team_of(butler("clerk", "model", owners=["api:s1"]))
 
 
 async def test_the_shell_of_a_session_ends_with_the_context(database_url: str, tmp_path: Path) -> None:

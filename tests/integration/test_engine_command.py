@@ -30,13 +30,13 @@ from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime
 from switchboard.core.envelope.strict import strict
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports.engine import Answer, EngineFailure, NoReply, OutcomeUnknown, Refusal, TurnResult
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.transport.programs import death_guard
 from tests.engines import failure, run
 from tests.processes import butler, write_teams
 from tests.processes import until as stalled_until
+from tests.routing import member
 from tests.waiting import SOON
 
 # What may be said -------------------------------------------------------------------------------------------------
@@ -255,9 +255,9 @@ async def test_a_worker_says_which_programs_run_as_root(database_url: str, tmp_p
 
 
 async def test_a_user_who_does_not_exist_is_refused(command: CommandEngine) -> None:
-    options = {"command": ["id"], "user": "no-such-user"}
+    options: dict[str, Any] = {"command": ["id"], "user": "no-such-user"}
     with pytest.raises(EngineFailure, match="user: there is no user 'no-such-user' on this machine") as caught:
-        command.check(Member(SystemId("System1/one"), TeamId("root"), 1, "command", options))
+        command.check(member("System1/one", "command", **options))
     assert not caught.value.retryable
     assert not (await failure(command, options)).retryable
 

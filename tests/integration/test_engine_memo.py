@@ -21,7 +21,7 @@ from switchboard.core.people.readers import person_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import Conversation, Message, RequestId
-from switchboard.domain.routing import Chosen, Decision, Member, SystemId, Unrouted
+from switchboard.domain.routing import Chosen, Decision, SystemId, Unrouted
 from switchboard.journey.turn import turn_of
 from switchboard.lanes.journal import StepLog, StoredJournal
 from switchboard.lanes.kinds import KINDS
@@ -35,7 +35,7 @@ from switchboard.store.work import lanes
 from switchboard.store.work.lanes import Settlement
 from switchboard.store.work.processes import NewProcess
 from switchboard.testing.engines import MemoryJournal, Record
-from tests.lab import ROOT, envelope, envelope_json
+from tests.lab import ROOT, envelope, envelope_json, member
 from tests.waiting import SOON
 
 # memo -------------------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ class MemoLab:
     async def claim(self) -> tuple[Item, Turn]:
         [item] = await lanes.claim(self.database, self.worker, tuple(KINDS), {"work": [1, 1, 1, 1]})
         [work] = await lanes.load_work(self.database, [item])
-        return item, turn_of(work, Member(work.system_id, work.team_id, 1, "memo"), item.attempts)
+        return item, turn_of(work, member(work.system_id, "memo", work.team_id), item.attempts)
 
     async def turn(self) -> TurnResult:
         """Claim the next delivery or notice, and do it."""

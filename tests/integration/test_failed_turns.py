@@ -12,7 +12,6 @@ import pytest
 
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.domain.routing import Team
 from switchboard.llm.dispatch import DispatchLimits
 from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Status
@@ -20,12 +19,12 @@ from tests.asking import spec
 from tests.dead_letters import OPERATOR, service_of, to_butler
 from tests.hands import all_dead_letters, assert_balanced, at_work, settled
 from tests.integration.test_turn_faults import LIMITS
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import Lab, butler, lab, rule, submission, team_of
 from tests.turning import Asked, model_engine
 from tests.waiting import eventually
 
-TEAMS: Final = (Team(ROOT, None, members=(butler("clerk", "model"), butler("spare", "model"))),)
-RULES: Final = [rule(ROOT, [to("System1/clerk")])]
+TEAMS: Final = (team_of(butler("clerk", "model"), butler("spare", "model")),)
+RULES: Final = [rule("System1/clerk")]
 REFUSED: Final = Reply(fault=Status(400, message="messages: this is not allowed"))
 TOO_LONG: Final = Reply(fault=Status(500, message="the request exceeds the available context size (4096 tokens)"))
 

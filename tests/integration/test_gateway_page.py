@@ -15,13 +15,12 @@ from typing import Any, Final
 import pytest
 from aiohttp import web
 
-from switchboard.domain.routing import Team
 from switchboard.ports.engine import Answer, Delta, Turn, TurnResult
 from tests.documents import HOME
 from tests.gateway import ws_url
 from tests.hands import at_work
 from tests.integration.test_streams import Writing
-from tests.lab import ROOT, butler, rule, to
+from tests.routing import butler, rule, team_of
 from tests.servers import open_server
 
 CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -99,7 +98,7 @@ async def test_a_page_in_chromium_talks_over_the_gateway(database_url: str, tmp_
         return Answer(f"Once ☔😀 upon: {turn.text}")
 
     member = butler("clerk", "model")
-    tree = ((Team(ROOT, None, members=(member,)),), (rule(ROOT, [to(member.system_id)]),))
+    tree = ((team_of(member),), (rule(member.system_id),))
     async with pages(said, go_on.set) as origin, asyncio.timeout(60):
         more = {"gateway": {"origins": [origin]}}
         async with (

@@ -8,26 +8,26 @@ from typing import Any, Final
 import pytest
 
 from switchboard.domain.planning import RouteDecision
-from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
+from switchboard.domain.routing import Rule, SystemId, TeamId
 from switchboard.journey.handing_on import MOST, below
 from switchboard.ports.engine import Answer, Engine, HandedOn, Journal, NoReply, Refusal, Turn, TurnResult
 from switchboard.store.messages.inbox import get_message
 from switchboard.store.work import ledger
 from switchboard.testing.scripted_llm import ScriptedLlm
 from tests.hands import Scripted, all_dead_letters, assert_balanced, at_work, settled, turns
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import ROOT, Lab, butler, lab, member, rule, submission, team_of
 from tests.trios import Given, a_trio
 from tests.waiting import eventually
 
 CARE, NIGHT, CARS = TeamId("care"), TeamId("night"), TeamId("cars")
 DESK, CLERK, NURSE, OWL, DRIVER = (SystemId(f"System1/{name}") for name in ("desk", "clerk", "nurse", "owl", "driver"))
 TREE: Final = (
-    Team(ROOT, None, members=(butler("desk", "other"), Member(SystemId("System4/root"), ROOT, 4, "other"))),
-    Team(CARE, ROOT, "Looks after people", members=(butler("clerk", "first", CARE, owners=["api:alice"]),)),
-    Team(NIGHT, CARE, "At night", members=(butler("owl", "other", NIGHT), butler("nurse", "other", NIGHT))),
-    Team(CARS, ROOT, members=(butler("driver", "other", CARS),)),
+    team_of(butler("desk", "other"), member("System4/root", "other")),
+    team_of(butler("clerk", "first", owners=["api:alice"]), team_id=CARE, purpose="Looks after people"),
+    team_of(butler("owl", "other"), butler("nurse", "other"), team_id=NIGHT, parent=CARE, purpose="At night"),
+    team_of(butler("driver", "other"), team_id=CARS),
 )
-RULES: Final = (rule(ROOT, [to(team="care")]), rule(CARE, [to(CLERK)]), rule(NIGHT, [to(NURSE)]))
+RULES: Final = (rule("care"), rule(CLERK, team=CARE), rule(NURSE, team=NIGHT))
 
 
 async def answers(turn: Turn, _: Journal) -> TurnResult:
@@ -106,7 +106,7 @@ async def test_a_message_that_its_receiver_refuses_is_dead_and_not_declined(data
 
 
 async def test_who_has_the_message_already_answers_it_once(database_url: str) -> None:
-    both: Sequence[Rule] = (RULES[0], rule(CARE, [to(CLERK), to(team="night")]), RULES[2])
+    both: Sequence[Rule] = (RULES[0], rule(CLERK, "night", team=CARE), RULES[2])
     async with lab(database_url, TREE, both) as parts:
         request_id = await after(parts, handing_on(NURSE))
         assert await parts.replies_to(request_id) == ["nurse: it hurts"]
@@ -127,7 +127,7 @@ async def test_many_at_once_reach_their_receivers_in_order(database_url: str) ->
 
 async def test_whom_a_turn_is_offered(database_url: str) -> None:
     many = tuple(butler(f"b{n}", team=CARS) for n in range(MOST))
-    tree = (*TREE[:3], Team(CARS, ROOT, members=(*TREE[3].members, *many)), Team(TeamId("empty"), ROOT))
+    tree = (*TREE[:3], team_of(*TREE[3].members, *many, team_id=CARS), team_of(team_id="empty"))
     async with lab(database_url, tree, RULES) as parts:
         rules = parts.rule_book.rules
         assert below(rules, {}, CARE) == {NIGHT: "At night", OWL: "", NURSE: ""}

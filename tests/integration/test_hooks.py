@@ -24,14 +24,14 @@ from switchboard.core.posted import decompress_body, is_packed
 from switchboard.domain.errors import NotFound, Unavailable
 from switchboard.ports.connector import Posted
 from tests.documents import HOME, blocks
-from tests.lab import ROOT, envelope_json, to
+from tests.lab import envelope_json
 from tests.lab import rule as routing
 from tests.nginx import NAME, nginx
 from tests.servers import TEAMS, Opened, open_server
 from tests.webhooks import SECRET, Request, account, form, github, standard, stripe
 
 BODY = b'{"type":"order.paid","order":7}'
-TREE = (TEAMS, (routing(ROOT, [to("System1/echo")], channel="webhook"),))
+TREE = (TEAMS, (routing("System1/echo", channel="webhook"),))
 MAPPED = """
 [settings.map]
 text = "Order {body.order}: {body.type}"

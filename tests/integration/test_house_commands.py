@@ -8,7 +8,6 @@ import pytest
 
 from switchboard.core.classification.history import LIMITS
 from switchboard.core.turns.house import HELP, NEW, START
-from switchboard.domain.routing import Team
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
@@ -21,12 +20,12 @@ from switchboard.store.work.lanes import Settlement
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm
 from tests.hands import Hand, a_hand, assert_balanced, at_work, settled
 from tests.integration.test_compaction import ANN, OneModel, always, shown, talk
-from tests.lab import DEFAULT_RULES, DEFAULT_TEAMS, ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import DEFAULT_RULES, DEFAULT_TEAMS, Lab, butler, lab, rule, submission, team_of
 from tests.turning import a_model_engine
 from tests.waiting import eventually
 
-TEAM = Team(ROOT, None, members=(butler("clerk", "model"),))
-RULES = [rule(ROOT, [to("System1/clerk")])]
+TEAM = team_of(butler("clerk", "model"))
+RULES = [rule("System1/clerk")]
 
 
 def echoing(request: Request) -> Reply:
@@ -144,7 +143,7 @@ async def test_commands_and_slips_are_answered_and_all_else_goes_to_the_butler(
 
 
 async def test_a_rule_that_names_a_command_comes_first(database_url: str) -> None:
-    own = rule(ROOT, [to("System1/echo")], channel="telegram", command="/help")
+    own = rule("System1/echo", channel="telegram", command="/help")
     async with lab(database_url, DEFAULT_TEAMS, [*DEFAULT_RULES, own]) as parts, at_work(parts.worker()):
         asked, other = await say(parts, "/help"), await say(parts, "/hepl")
         await eventually(lambda: settled(parts))

@@ -29,7 +29,7 @@ from switchboard.core.routing.explain import in_order
 from switchboard.domain.errors import ConfigurationError
 from switchboard.server.listener import bind
 from switchboard.store.clock import DatabaseClock
-from tests.lab import ROOT, envelope_json, rule, to
+from tests.lab import envelope_json, rule
 from tests.servers import CONNECTOR, RULES, TEAMS, Opened, open_server
 from tests.waiting import eventually
 
@@ -402,7 +402,7 @@ async def test_filters_narrow_lists(answering: Opened) -> None:
 async def test_of_a_team_with_many_rules_the_first_are_shown_and_all_are_counted(
     database_url: str, tmp_path: Path
 ) -> None:
-    many = [rule(ROOT, [to("System1/echo")], channel="telegram", sender=f"s{n}") for n in range(120)]
+    many = [rule("System1/echo", channel="telegram", sender=f"s{n}") for n in range(120)]
     last, first = replace(many[0], active=False, priority=9), replace(many[100], priority=5)
     given = [*RULES, last, *many[1:100], first, *many[101:]]
     async with open_server(database_url, tmp_path / "data", tree=(TEAMS, tuple(given))) as server:

@@ -16,7 +16,6 @@ from uuid import UUID
 import pytest
 
 from switchboard.domain.ledger import Item, LaneKey
-from switchboard.domain.routing import Team
 from switchboard.journey.turn import TurnLimits
 from switchboard.lanes.kinds import KINDS
 from switchboard.lanes.waiting import resume
@@ -30,7 +29,7 @@ from switchboard.tools.bash import Bash
 from tests.asking import spec
 from tests.hands import Hand, a_hand, assert_balanced, at_work, rescue, settled
 from tests.integration.test_waiting import journal_of
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import Lab, butler, lab, rule, submission, team_of
 from tests.obeying import obedient
 from tests.turning import Asked, model_engine
 from tests.waiting import eventually
@@ -337,8 +336,8 @@ async def test_random_steps_agree_with_an_oracle(database_url: str, seed: int) -
 # With shells ----------------------------------------------------------------------------------------------------------
 
 
-TEAM = Team(ROOT, None, members=(butler("clerk", "model", owners=["api:ann"]),))
-RULES = [rule(ROOT, [to("System1/clerk")])]
+TEAM = team_of(butler("clerk", "model", owners=["api:ann"]))
+RULES = [rule("System1/clerk")]
 
 
 async def test_a_shell_that_was_left_behind_is_not_used_again(database_url: str, tmp_path: Path) -> None:

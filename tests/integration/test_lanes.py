@@ -16,7 +16,6 @@ from switchboard.app.settings import Settings
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
-from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.journey.reply import ReplyWays
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.kinds import TURN, Claim
@@ -29,11 +28,11 @@ from switchboard.store.work import lanes, schedule
 from switchboard.store.work.lanes import NewDeadLetter, Settlement
 from switchboard.store.work.steps import Step, StepWrite, write_steps
 from tests.hands import Scripted, a_hand, all_dead_letters, assert_balanced, at_work, rescue, settled, turns
-from tests.lab import ROOT, Lab, butler, lab, submission
+from tests.lab import Lab, butler, lab, member, submission, team_of
 from tests.waiting import SOON, eventually
 
 LIMITS = TurnLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
-SYSTEM4 = Member(SystemId("System4/root"), ROOT, 4, "echo")
+SYSTEM4 = member("System4/root")
 
 
 async def fill(parts: Lab, conversations: int, each: int = 1, **more: Any) -> None:
@@ -582,7 +581,7 @@ async def test_a_lane_can_pause_after_a_dead_letter_until_somebody_resumes_it(
         text = turn.text
         return Refusal("not this") if text in ("0", "2") else Answer(text)
 
-    team = Team(ROOT, None, members=(butler("echo", on_dead="pause"), replace(SYSTEM4, engine="quiet")))
+    team = team_of(butler("echo", on_dead="pause"), replace(SYSTEM4, engine="quiet"))
     async with lab(database_url, [team]) as parts:
         await fill(parts, 1, each=3)
         async with at_work(parts.worker({"echo": Scripted(play)}, limits=LIMITS)):

@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.policy.rates import AcceptLimits
 from switchboard.domain.ledger import LaneKey
-from switchboard.domain.routing import Team
 from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.decide import DecideLeg
 from switchboard.store.work import lanes, processes
@@ -22,10 +21,10 @@ from switchboard.turns import ProviderError, process_message
 from tests.dead_letters import OPERATOR, service_of, to_butler
 from tests.hands import a_hand, assert_balanced
 from tests.integration.test_embedded_turns import a_host, stored, waits_once
-from tests.lab import OWN_CLOCK, ROOT, Lab, butler, lab, submission
+from tests.lab import OWN_CLOCK, Lab, butler, lab, submission, team_of
 from tests.waiting import eventually
 
-TEAM: Final = Team(ROOT, None, members=(butler("clerk", "model"),))
+TEAM: Final = team_of(butler("clerk", "model"))
 
 
 async def a_program(parts: Lab) -> int:

@@ -8,22 +8,21 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.domain.routing import SystemId
 from switchboard.journey.reply import PullRequest
 from tests.hands import assert_balanced
 from tests.integration.test_mail_threads import HOUSE, explained, mail, posted
-from tests.lab import ROOT, rule, to
+from tests.routing import member, rule, team_of
 from tests.servers import open_server
 from tests.waiting import eventually
 
 ECHO, CHATTY = SystemId("System1/echo"), SystemId("System1/chatty")
-MEMBERS = (Member(ECHO, ROOT, 1, "echo"), Member(CHATTY, ROOT, 1, "echo", options={"reply_to_automatic": True}))
 TREE = (
-    (Team(ROOT, None, members=MEMBERS),),
+    (team_of(ECHO, member(CHATTY, reply_to_automatic=True)),),
     (
-        rule(ROOT, [to(CHATTY)], channel="email", email_automatic="yes", email_domain="y.example"),
-        replace(rule(ROOT, [to(ECHO)], channel="email", email_domain="z.example"), reply_to_automatic=True),
-        rule(ROOT, [to(ECHO)], channel="email"),
+        rule(CHATTY, channel="email", email_automatic="yes", email_domain="y.example"),
+        replace(rule(ECHO, channel="email", email_domain="z.example"), reply_to_automatic=True),
+        rule(ECHO, channel="email"),
     ),
 )
 

@@ -19,7 +19,7 @@ from switchboard.ports.channel import Receipt
 from switchboard.store.messages import inbox
 from switchboard.store.messages.inbox import Acceptance
 from tests.hands import assert_balanced, at_work
-from tests.lab import ROOT, Lab, envelope_json, lab, rule, to
+from tests.lab import Lab, envelope_json, lab, rule
 from tests.servers import RULES, TEAMS, open_server
 from tests.strategies import NOW
 from tests.waiting import eventually
@@ -289,7 +289,7 @@ async def test_explain_says_why_a_mail_is_not_in_the_thread_that_it_names(databa
 
 
 async def test_a_rule_may_name_any_recipient_of_a_mail(database_url: str, tmp_path: Path) -> None:
-    rules = (*RULES, rule(ROOT, [to(team="side")], channel="email", email_to="team@x.example"))
+    rules = (*RULES, rule("side", channel="email", email_to="team@x.example"))
     async with open_server(database_url, tmp_path, tree=(TEAMS, rules)) as server:
         copy = await posted(server, mail("ann@x.example", "hello", "m1", Cc="ben@x.example, Team <Team@x.example>"))
         decided = (await explained(server, copy))["decisions"][0]["trail"][0]

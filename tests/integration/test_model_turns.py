@@ -25,7 +25,7 @@ from switchboard.core.turns.images import MOST_IMAGE_BYTES, reference
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import Image
-from switchboard.domain.routing import SystemId, Team
+from switchboard.domain.routing import SystemId
 from switchboard.journey.stopping import announce
 from switchboard.journey.turn import DELAYED, TurnLimits
 from switchboard.ports.engine import Answer, Delta, Effect, EngineFailure, Fenced, Outage, Refusal, Turn
@@ -40,7 +40,7 @@ from switchboard.tools.inbox import keep_image
 from switchboard.tools.registry import build_tools
 from tests.asking import spec
 from tests.hands import a_hand, all_dead_letters, assert_balanced, at_work, rescue, settled
-from tests.lab import ROOT, butler, lab, rule, submission, to
+from tests.lab import butler, lab, rule, submission, team_of
 from tests.turning import OWNER, Noting, a_model_engine
 from tests.waiting import eventually
 
@@ -510,8 +510,8 @@ async def test_results_that_outgrow_the_context_are_in_files(tmp_path: Path) -> 
 
 # In the database ------------------------------------------------------------------------------------------------------
 
-TEAM = Team(ROOT, None, members=(butler("clerk", "model", owners=OWNER),))
-RULES = [rule(ROOT, [to("System1/clerk")])]
+TEAM = team_of(butler("clerk", "model", owners=OWNER))
+RULES = [rule("System1/clerk")]
 AWAY = OutagePolicy(least=0.05, most=0.1, told=0.2, given_up=60.0)
 LIMITS = TurnLimits(attempts=3, timeout=30, backoff_base=0.02, backoff_cap=0.05, outage=AWAY)
 

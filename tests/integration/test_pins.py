@@ -11,18 +11,17 @@ from msgspec.structs import replace
 
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.ledger import OutboxPart
-from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.journey.accept import Submission
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
 from switchboard.store.messages.inbox import Acceptance
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import Lab, butler, lab, rule, submission, team_of
 from tests.waiting import eventually
 
-TEAM = Team(ROOT, None, members=(butler("first"), butler("second"), Member(SystemId("System4/root"), ROOT, 4, "echo")))
+TEAM = team_of(butler("first"), butler("second"), "System4/root")
 RULES = (
-    rule(ROOT, [to("System1/first")], channel="telegram", priority=1, telegram_user_id="7"),
-    rule(ROOT, [to("System1/second")], channel="telegram"),
+    rule("System1/first", channel="telegram", priority=1, telegram_user_id="7"),
+    rule("System1/second", channel="telegram"),
 )
 
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from switchboard.domain.routing import Team
 from switchboard.llm.spec import ModelSpec
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Status, Usage
 from tests.commands import Cli
 from tests.integration.test_planner import form
-from tests.lab import ROOT, butler
+from tests.routing import butler, team_of
 from tests.servers import Opened, open_server
 from tests.unit.planning.answers import SEED, plan, tool, write
 from tests.unit.planning.menus import ARXIV, CRATE
@@ -51,7 +50,7 @@ class House:
 
 @pytest.fixture
 async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
-    team = Team(ROOT, None, members=(butler("clerk", "trio"), butler("memo", "memo")))
+    team = team_of(butler("clerk", "trio"), butler("memo", "memo"))
     async with ScriptedLlm(brain, strict="local") as llm:
         models = (ModelSpec("router", "openai", "m", f"{llm.url}/v1", profile="local", price_out=1_000.0),)
         async with open_server(database_url, tmp_path, tree=((team,), ()), more={"models": models}) as server:
@@ -96,7 +95,7 @@ async def test_who_is_to_plan(house: House) -> None:
 
 
 async def test_a_server_without_the_key_of_the_router_says_so(database_url: str, tmp_path: Path) -> None:
-    team = Team(ROOT, None, members=(butler("clerk", "trio"),))
+    team = team_of(butler("clerk", "trio"))
     models = (ModelSpec("router", "openai", "m", api_key_env="NO_SUCH_KEY"),)
     async with open_server(database_url, tmp_path, tree=((team,), ()), more={"models": models}) as server:
         found = (await server.http.post("/v1/plans/try", json={"text": TEXT})).json()

@@ -16,7 +16,6 @@ import pytest
 from switchboard.app.messages.planned import plans_of
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Review
-from switchboard.domain.routing import Team
 from switchboard.ports.tools import ToolOutcome, ToolScope
 from switchboard.store.messages.inbox import Acceptance
 from switchboard.store.work.approvals import StoredApprovals
@@ -25,7 +24,7 @@ from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm
 from tests.asking import spec
 from tests.commands import Cli
 from tests.hands import at_work, settled
-from tests.lab import ROOT, butler, lab, rule, submission, to
+from tests.lab import butler, lab, rule, submission, team_of
 from tests.servers import Opened, open_server
 from tests.trios import Given, plan, review, tool, trio_engine, writes
 from tests.turning import Asked, Noting
@@ -72,10 +71,10 @@ class House:
 
 @pytest.fixture
 async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
-    team = Team(ROOT, None, members=(butler("clerk", "trio", owners=["api:ann"]),))
+    team = team_of(butler("clerk", "trio", owners=["api:ann"]))
     async with (
         ScriptedLlm(lambda _: Reply(text="Written.")) as llm,
-        open_server(database_url, tmp_path, tree=((team,), (rule(ROOT, [to("System1/clerk")]),))) as server,
+        open_server(database_url, tmp_path, tree=((team,), (rule("System1/clerk"),))) as server,
     ):
         models = Asked([spec("openai", llm.url, "m", timeout=20.0)])
         tools = [Noting("look", act=look), Noting("send", "effectful")]
@@ -163,11 +162,11 @@ async def test_the_commands_show_a_plan_and_end_it(
 
 
 async def test_a_specialist_whose_call_awaits_approval_is_shown_as_waiting(database_url: str, tmp_path: Path) -> None:
-    team = Team(ROOT, None, members=(butler("clerk", "trio", owners=["api:ann"], approve=["send"]),))
+    team = team_of(butler("clerk", "trio", owners=["api:ann"], approve=["send"]))
     steps = plan(writes("s1", action="specialist_with_tools"), tool("s10", "look", text="a"))
     async with (
         ScriptedLlm([Reply(calls=(Call("send", {"text": "it"}),))]) as llm,
-        lab(database_url, [team], [rule(ROOT, [to("System1/clerk")])]) as parts,
+        lab(database_url, [team], [rule("System1/clerk")]) as parts,
     ):
         models, approvals = Asked([spec("openai", llm.url, "m")]), StoredApprovals(parts.database)
         tools = [Noting("look", act=look), Noting("send", "effectful")]
@@ -186,7 +185,7 @@ async def test_a_specialist_whose_call_awaits_approval_is_shown_as_waiting(datab
 
 
 async def test_a_plan_that_runs_ends_though_its_worker_is_not_told(database_url: str, tmp_path: Path) -> None:
-    team, begun = Team(ROOT, None, members=(butler("clerk", "trio", owners=["api:ann"]),)), asyncio.Event()
+    team, begun = team_of(butler("clerk", "trio", owners=["api:ann"])), asyncio.Event()
 
     async def hangs(arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
         if arguments["text"] == "a":
@@ -198,7 +197,7 @@ async def test_a_plan_that_runs_ends_though_its_worker_is_not_told(database_url:
     steps = plan(tool("s1", "look", text="a"), tool("s2", "look", text="c"), writes("s3", "s1 s2"))
     async with (
         ScriptedLlm([]) as llm,
-        lab(database_url, [team], [rule(ROOT, [to("System1/clerk")])]) as parts,
+        lab(database_url, [team], [rule("System1/clerk")]) as parts,
     ):
         models = Asked([spec("openai", llm.url, "m")])
         engine = trio_engine(models, Given(steps), [Noting("look", act=hangs)], workspaces=tmp_path / "w")

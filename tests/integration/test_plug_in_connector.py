@@ -18,7 +18,7 @@ from switchboard.testing.connectors import ConnectorCheck, checks_for, in_no_tim
 from switchboard.transport.plug_ins import plug_ins
 from tests.documents import HOME
 from tests.drivers import FolderDriver, put, replies_in
-from tests.lab import ROOT, rule, to
+from tests.routing import rule
 from tests.servers import RULES, TEAMS, open_server
 from tests.waiting import eventually
 
@@ -67,7 +67,7 @@ async def test_its_messages_are_answered(database_url: str, tmp_path: Path) -> N
     loft = tmp_path / "loft"
     (tmp_path / "birds.toml").write_text(f'channel = "pigeon"\nsettings = {{path = "{loft}"}}\n')
     account = read_account(tmp_path / "birds.toml", Path.read_text)
-    tree = (TEAMS, (*RULES, rule(ROOT, [to("System1/echo")], channel="pigeon")))
+    tree = (TEAMS, (*RULES, rule("System1/echo", channel="pigeon")))
     async with open_server(database_url, tmp_path / "data", worker=True, tree=tree) as server:
         token = await server.token_for(Principal("connector", "birds", "pigeon", str(loft)))
 

@@ -27,7 +27,6 @@ from switchboard.domain.message import Conversation, Message, Named, RequestId
 from switchboard.domain.routing import (
     Chosen,
     Decision,
-    Member,
     RuleChange,
     SystemId,
     Target,
@@ -57,7 +56,7 @@ from switchboard.store.work.routing import Routed
 from switchboard.store.work.steps import Step, StepWrite, forget_events, load_steps, write_steps
 from switchboard.testing.engines import a_turn
 from tests.hands import a_hand, pass_through
-from tests.lab import ROOT, envelope, lab
+from tests.lab import ROOT, butler, envelope, lab
 from tests.postgres import AN_ID, Postgres
 
 GROWING: Final = (
@@ -333,12 +332,10 @@ async def test_the_liveness_of_remote_butlers_is_read_by_index(watched: Watched)
     async def look() -> None:
         found = await remote_agents.list_remote_agents(watched.database, LivenessPolicy())
         assert [one.system_id for one in found] == [f"System1/m{n}" for n in range(1, 5)]
-        member = Member(SystemId("System1/m1"), TeamId("team1"), 1, "mcp")
-        await remote_agents.StoredRemoteAgents(watched.database).seen(member.system_id)
-        assert await remote_agents.beat(
-            watched.database, member.system_id, remote_agents.Announcement(), LivenessPolicy()
-        )
-        assert await remote_agents.StoredRemoteAgents(watched.database).endpoint_of(member) is None
+        far = butler("m1", "mcp", "team1")
+        await remote_agents.StoredRemoteAgents(watched.database).seen(far.system_id)
+        assert await remote_agents.beat(watched.database, far.system_id, remote_agents.Announcement(), LivenessPolicy())
+        assert await remote_agents.StoredRemoteAgents(watched.database).endpoint_of(far) is None
 
     for _ in range(8):
         assert await watched.scanned(look) == set()
@@ -922,7 +919,7 @@ async def test_what_people_are_asked_is_found_by_index(watched: Watched) -> None
     [one] = await approvals.of_message(database, row["request_id"])
     item = Item(row["lane"], "turn", 1, row["seq"], 7, 1)
     readers, start = f"readers {item.lane}", one.approval_id.hex[:4]
-    turn = replace(a_turn(), conversation=where, member=Member(SystemId("System1/echo"), ROOT, 1, "echo"))
+    turn = replace(a_turn(), conversation=where, member=butler("echo"))
     later, stored = replace(turn, request_id=RequestId(new_uuid7())), approvals.StoredApprovals(database)
     first_page = await approvals.list_approvals(database, None, None, 50)
     acts: Mapping[str, Callable[[], Awaitable[object]]] = {

@@ -17,7 +17,7 @@ import pytest
 
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.agents.trio.engine import TrioEngine
-from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.domain.routing import SystemId
 from switchboard.journey.turn import TurnLimits
 from switchboard.lanes import faults
 from switchboard.ports.engine import Engine, EngineContext
@@ -29,7 +29,7 @@ from tests.asking import spec
 from tests.dead_letters import OPERATOR, service_of, to_butler
 from tests.engines import Book
 from tests.hands import all_dead_letters, at_work, settled
-from tests.lab import ROOT, TRUSTING, Lab, lab, submission
+from tests.lab import TRUSTING, Lab, lab, member, submission, team_of
 from tests.trios import Given, plan, tool
 from tests.turning import Asked, NoMemos
 from tests.waiting import eventually
@@ -103,8 +103,8 @@ class House:
 
 @asynccontextmanager
 async def a_house(url: str, workspaces: Path, planned: Any = None, **options: Any) -> AsyncIterator[House]:
-    members = (Member(CLERK, ROOT, 1, "model", options=options), Member(PLANNER, ROOT, 1, "trio", options=options))
-    async with lab(url, [Team(ROOT, None, members=members)], [], channels=TRUSTING) as parts:
+    members = (member(CLERK, "model", **options), member(PLANNER, "trio", **options))
+    async with lab(url, [team_of(*members)], [], channels=TRUSTING) as parts:
         clerk = Clerk()
         async with ScriptedLlm(clerk) as llm:
             readers, models = StoredReaders(parts.database, TRUSTING), Asked([spec("openai", llm.url, "m")])

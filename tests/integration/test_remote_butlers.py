@@ -21,7 +21,7 @@ from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import Settings
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.domain.classification import Candidate
-from switchboard.domain.routing import Classified, Member, Route, SystemId, Target, Team
+from switchboard.domain.routing import Classified, Member, Route, SystemId, Target
 from switchboard.journey.ask import Question
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLimits
@@ -31,7 +31,7 @@ from switchboard.store.people import audit
 from switchboard.store.rules import remote_agents, teams
 from switchboard.testing.echo import Echo
 from tests.hands import all_dead_letters, assert_balanced, at_work, settled, turns
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import ROOT, Lab, butler, lab, rule, submission, team_of
 from tests.remotes import TOKEN, Remote, a_remote
 from tests.servers import Opened, Tree, open_server
 from tests.waiting import eventually
@@ -53,9 +53,8 @@ def far_away(name: str, **options: Any) -> Member:
 
 def tree(*members: Member, classify: bool = False) -> Tree:
     """A root with these butlers; messages from telegram go to the first."""
-    handler = Member(SystemId("System4/root"), ROOT, 4, "echo")
-    rules = () if classify else (rule(ROOT, [to(members[0].system_id)], channel="telegram"),)
-    return (Team(ROOT, None, "everything", (*members, handler), classify),), rules
+    rules = () if classify else (rule(members[0].system_id, channel="telegram"),)
+    return (team_of(*members, "System4/root", purpose="everything", classify=classify),), rules
 
 
 @pytest.fixture(autouse=True)

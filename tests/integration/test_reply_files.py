@@ -29,7 +29,6 @@ from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import Runner
 from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
 from switchboard.domain.envelope import Attachment
-from switchboard.domain.routing import Team
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.connector import Account, Identity
 from switchboard.ports.engine import Answer, Journal, NoReply, Turn, TurnResult
@@ -45,7 +44,7 @@ from tests.engines import a_hook
 from tests.hands import Scripted
 from tests.integration.test_embedded_turns import a_host
 from tests.integration.test_engine_http import callback as callback_of
-from tests.lab import ROOT, butler, envelope_json
+from tests.lab import butler, envelope_json, team_of
 from tests.servers import CONNECTOR, NO_TLS, Opened, open_server
 from tests.turning import OWNER, a_model_engine
 
@@ -417,7 +416,7 @@ async def test_a_connector_gets_them_from_the_server(server: Opened, files: Stor
 
 async def test_an_embedded_turn_returns_its_files(database_url: str, tmp_path: Path) -> None:
     calls = (Call("write_file", {"path": "a.txt", "content": "x"}), Call("attach_file", {"path": "a.txt"}))
-    team = Team(ROOT, None, members=(butler("clerk", "model", grants={"others": ["write_file", "attach_file"]}),))
+    team = team_of(butler("clerk", "model", grants={"others": ["write_file", "attach_file"]}))
     async with (
         ScriptedLlm([Reply(calls=calls), Reply(text="Here.")]) as llm,
         a_host(database_url, llm, team, workspaces=tmp_path / "w") as (_, context),

@@ -10,19 +10,19 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from switchboard.domain.routing import Classified, Team
+from switchboard.domain.routing import Classified
 from switchboard.journey.ask import ClassifierBusy, Question
 from switchboard.journey.classify import RouteLimits
 from switchboard.store.messages.inbox import Acceptance
 from switchboard.store.work.routing import waiting_of
 from tests.hands import all_dead_letters, assert_balanced, at_work, settled
 from tests.integration.test_classify import Held, Model, chosen, delivered, to_a
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import Lab, butler, lab, rule, submission, team_of
 from tests.waiting import eventually
 
-TEAM: Final = Team(ROOT, None, members=(butler("a"), butler("b")))
+TEAM: Final = team_of(butler("a"), butler("b"))
 ASKS: Final = replace(TEAM, classify=True)
-TO_B: Final = rule(ROOT, [to("System1/b")], chat_type="private")
+TO_B: Final = rule("System1/b", chat_type="private")
 EVERY_SECOND: Final = [{"chat_type": "private"} if n % 2 else {} for n in range(20)]
 
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from switchboard.bench.propagation import PropagationWorkload, measure
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.routing import Decision, Rule, RuleChange, SystemId, Team
+from switchboard.domain.routing import Decision, Rule, RuleChange, SystemId
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.notifier import RULES, Notifier
@@ -20,17 +20,17 @@ from switchboard.store.database import Database
 from switchboard.store.rules import teams
 from switchboard.store.rules import versions as rules
 from switchboard.store.rules.versions import Authorship
-from tests.lab import ROOT, butler, envelope, rule, to
+from tests.lab import ROOT, butler, envelope, rule, team_of, to
 from tests.waiting import eventually
 
 BY = Authorship("test", "edited")
-TEAM = Team(ROOT, None, members=(butler("one"), butler("two")))
+TEAM = team_of(butler("one"), butler("two"))
 
 
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     opened = await Database.connect(database_url)
-    await teams.seed(opened, [TEAM], [rule(ROOT, [to("System1/one")])], author="test", reason="seeded")
+    await teams.seed(opened, [TEAM], [rule("System1/one")], author="test", reason="seeded")
     yield opened
     await opened.close()
 
@@ -94,8 +94,8 @@ async def test_an_index_that_does_not_match_the_changes_is_rebuilt(database: Dat
 
 
 async def test_many_rules_are_loaded_piece_by_piece(database: Database) -> None:
-    many = [rule(ROOT, [to("System1/two")], sender=f"s{n}") for n in range(6000)]
-    inactive = replace(rule(ROOT, [to("System1/two")], sender="s"), active=False)
+    many = [rule("System1/two", sender=f"s{n}") for n in range(6000)]
+    inactive = replace(rule("System1/two", sender="s"), active=False)
     await rules.write(database, [RuleChange(None, one) for one in (*many, inactive)], by=BY)
     async with teams.open_rules(database) as stored:
         pieces = [len(some) async for some in stored.rules]
@@ -109,7 +109,7 @@ async def test_many_rules_are_loaded_piece_by_piece(database: Database) -> None:
 
 async def changed_rules(database: Database, count: int) -> list[Rule]:
     """2,100 rules with a filter are made; so many of them, as they are stored."""
-    many = [rule(ROOT, [to("System1/one")], sender=f"s{n}") for n in range(2100)]
+    many = [rule("System1/one", sender=f"s{n}") for n in range(2100)]
     await rules.write(database, [RuleChange(None, one) for one in many], by=BY)
     _, found = await rules.list_rules(database)
     return [one for one in found if one.filters][:count]

@@ -19,12 +19,10 @@ from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import (
     Decision,
-    Member,
     Rule,
     RuleChange,
     SystemId,
     Target,
-    Team,
     TeamId,
     TrailStep,
     Unrouted,
@@ -37,12 +35,12 @@ from switchboard.store.rules import teams
 from switchboard.store.rules import versions as rules
 from switchboard.store.rules.replay import cases_since, count_cases
 from switchboard.store.rules.versions import Authorship, Many, MovedOn, Since
-from tests.lab import ROOT, butler, envelope, rule, to
+from tests.lab import ROOT, butler, envelope, rule, team_of
 
 HOME = TeamId("home")
 TEAMS = (
-    Team(ROOT, None, members=(butler("echo"), Member(SystemId("System4/root"), ROOT, 4, "echo"))),
-    Team(HOME, ROOT, members=(butler("cook", team=HOME),)),
+    team_of(butler("echo"), "System4/root"),
+    team_of(butler("cook"), team_id=HOME),
 )
 BY = Authorship("control (System3/root)", "because")
 
@@ -57,9 +55,9 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 def a_rule(team: TeamId = ROOT, *, source: str = "", **filters: str) -> Rule:
     """A rule with every field set to something."""
-    made = rule(team, [to("System1/echo"), to(team="home")], channel="telegram", priority=7, **filters)
+    made = rule("System1/echo", "home", team=team, channel="telegram", priority=7)
     when = made.created_at + timedelta(days=1, microseconds=1)
-    return replace(made, created_by="a", updated_by="b", updated_at=when, source=source, version=0)
+    return replace(made, filters=filters, created_by="a", updated_by="b", updated_at=when, source=source, version=0)
 
 
 def new(*made: Rule) -> list[RuleChange]:
@@ -328,7 +326,7 @@ async def test_a_follower_reads_very_many_changes_in_pieces(database: Database) 
 async def test_seeded_rules_have_a_history(database: Database) -> None:
     office = TeamId("office")
     made = replace(a_rule(office), updated_at=None)
-    assert await teams.seed(database, [Team(office, ROOT)], [made, a_rule(HOME)], author="file", reason="seeded")
+    assert await teams.seed(database, [team_of(team_id=office)], [made, a_rule(HOME)], author="file", reason="seeded")
     [(version, change)] = await rules.history(database, made.rule_id)
     assert (version.version, version.author, version.teams, version.changes) == (2, "file", True, 1)
     assert change == RuleChange(None, await stored(database, made.rule_id))

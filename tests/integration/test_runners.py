@@ -17,7 +17,6 @@ import asyncpg
 import pytest
 
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.routing import Team
 from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.ports.engine import (
     Answer,
@@ -38,7 +37,7 @@ from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.turns import open_models, open_turns, process_message
 from tests.asking import spec
 from tests.hands import assert_balanced, at_work, settled
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import Lab, butler, lab, rule, submission, team_of
 from tests.running import living, program, spec_of, turns_by
 from tests.turning import OWNER, NoApprovals, Noting
 from tests.waiting import eventually
@@ -327,8 +326,8 @@ async def _told(deltas: list[Delta], text: str) -> bool:
 async def a_worker(url: str, place: Path, body: str, *tools: Noting) -> AsyncIterator[Lab]:
     """One whose butler is this program, with a message for it."""
     clerk = butler("clerk", "model", owners=["api:x"], models=["cli"], approve=["pay"])
-    team = Team(ROOT, None, members=(clerk,))
-    async with lab(url, [team], [rule(ROOT, [to("System1/clerk")])]) as parts:
+    team = team_of(clerk)
+    async with lab(url, [team], [rule("System1/clerk")]) as parts:
         approvals = StoredApprovals(parts.database)
         async with (
             turns_by(place, body, tools, approvals=approvals) as engine,
@@ -370,7 +369,7 @@ async def test_in_a_program_of_your_own_and_with_a_model_that_the_caller_names(
     database_url: str, tmp_path: Path
 ) -> None:
     specs = [spec_of(program(tmp_path, f'end("From {name}.")', name), name) for name in ("first", "second")]
-    team = Team(ROOT, None, members=(butler("clerk", "model"),))
+    team = team_of(butler("clerk", "model"))
     async with (
         lab(database_url, [team], []),
         asyncpg.create_pool(database_url, min_size=1, max_size=6) as pool,

@@ -11,11 +11,11 @@ import pytest
 import pytest_asyncio
 
 from switchboard.agents.command import CommandEngine
-from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports.engine import Answer, TurnResult
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.sandbox.run import Sandbox
 from tests.engines import failure, run
+from tests.routing import butler
 
 MIB = 1024**2
 
@@ -115,7 +115,7 @@ async def test_without_bubblewrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     error = await failure(CommandEngine(), shut_in("echo no", tmp_path))
     assert (error.error_class, error.retryable) == ("target_unavailable", False)
     assert "not installed" in str(error)
-    member = Member(SystemId("System1/x"), TeamId("root"), 1, "command", shut_in("echo no", tmp_path))
+    member = butler("x", "command", **shut_in("echo no", tmp_path))
     assert "not installed" in (CommandEngine().lacking(member) or "")
 
 

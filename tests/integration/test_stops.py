@@ -23,7 +23,7 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.policy.retry import OutagePolicy
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.routing import Classified, Team
+from switchboard.domain.routing import Classified
 from switchboard.journey.accept import Submission
 from switchboard.journey.ask import Question
 from switchboard.journey.stopping import announce
@@ -48,12 +48,12 @@ from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, Scripte
 from switchboard.testing.scripted_llm.faults import Where
 from switchboard.tools.threads import StopSignal, in_thread
 from tests.hands import a_hand, assert_balanced, at_work, settled
-from tests.lab import ROOT, TRUSTING, Lab, butler, lab, rule, submission, to
+from tests.lab import TRUSTING, Lab, butler, lab, rule, submission, team_of
 from tests.turning import OWNER, Noting, a_model_engine
 from tests.waiting import eventually
 
-TEAM = Team(ROOT, None, members=(butler("clerk", "model", owners=OWNER),))
-RULES = [rule(ROOT, [to("System1/clerk")])]
+TEAM = team_of(butler("clerk", "model", owners=OWNER))
+RULES = [rule("System1/clerk")]
 LIMITS = TurnLimits(attempts=3, timeout=30, backoff_base=0.02, backoff_cap=0.05)
 LONG = OutagePolicy(least=600.0, most=600.0, told=3600.0, given_up=7200.0)
 
@@ -248,7 +248,7 @@ class Asking:
 async def test_a_turn_that_waits_or_is_about_to_wait_for_an_event_ends_at_once(
     database_url: str, stoppable: bool, parked: bool
 ) -> None:
-    team = Team(ROOT, None, members=(butler("clerk", "asking"),))
+    team = team_of(butler("clerk", "asking"))
     gate = Gate()
     if parked:
         gate.open.set()

@@ -21,7 +21,7 @@ from switchboard.core.people.strangers import CODE_ALPHABET, CODE_LENGTH, Contac
 from switchboard.core.policy.rates import AcceptLimits
 from switchboard.core.turns.house import START
 from switchboard.domain.errors import Forbidden
-from switchboard.domain.routing import SystemId, Team
+from switchboard.domain.routing import SystemId
 from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import PullRequest
@@ -31,7 +31,7 @@ from switchboard.store.clock import DatabaseClock
 from switchboard.store.people import strangers as store
 from switchboard.store.rules import teams
 from tests.hands import assert_balanced, at_work, settled
-from tests.lab import DEFAULT_TEAMS, ROOT, Lab, butler, envelope_json, lab, submission
+from tests.lab import DEFAULT_TEAMS, Lab, butler, envelope_json, lab, submission, team_of
 from tests.servers import Opened, open_server
 from tests.waiting import eventually
 from tests.width import wide
@@ -200,7 +200,7 @@ async def test_groups_are_let_in_apart_from_persons_and_told_nothing(database_ur
         assert len(await notices(parts)) == 1
 
 
-OWNED = (Team(ROOT, None, members=(butler("echo", owners=["telegram:42"]),)),)
+OWNED = (team_of(butler("echo", owners=["telegram:42"])),)
 HOUSE = {"id": -100, "type": "group", "title": "Family home"}
 UPDATES = itertools.count(1)
 

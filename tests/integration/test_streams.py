@@ -26,7 +26,7 @@ from switchboard.app.messages.views import Views
 from switchboard.app.ops.maintenance import retention_tasks
 from switchboard.domain.errors import TooLarge, Unavailable
 from switchboard.domain.message import RequestId
-from switchboard.domain.routing import SystemId, Team
+from switchboard.domain.routing import SystemId
 from switchboard.journey.deltas import Deltas
 from switchboard.ports.engine import Answer, Delta, Engine, EngineFailure, Journal, NoReply, Outage, Turn, TurnResult
 from switchboard.server.http import streams
@@ -37,7 +37,7 @@ from switchboard.store.work import deltas, lanes
 from switchboard.store.work.deltas import Writer
 from switchboard.testing.scripted_llm import Call, Hang, Reply, ScriptedLlm
 from tests.hands import a_hand, at_work
-from tests.lab import ROOT, butler, envelope_json, lab, rule, submission, to
+from tests.lab import butler, envelope_json, lab, rule, submission, team_of
 from tests.servers import Opened, open_server
 from tests.turning import Noting, a_model_engine
 from tests.waiting import SOON, eventually
@@ -64,7 +64,7 @@ async def a_server(
 ) -> AsyncIterator[Opened]:
     """With a worker whose only butlers, the clerk and those named, have this engine."""
     members = tuple(butler(name, "model", **options) for name in ("clerk", *names))
-    tree = ((Team(ROOT, None, members=members),), (rule(ROOT, [to(one.system_id) for one in members]),))
+    tree = ((team_of(*members),), (rule(*(one.system_id for one in members)),))
     async with (
         open_server(database_url, tmp_path / "data", tree=tree) as server,
         at_work(server.lab.worker({"model": engine})),

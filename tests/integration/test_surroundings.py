@@ -20,7 +20,6 @@ from switchboard.core.turns.around import around_text
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.planning import RouteDecision
-from switchboard.domain.routing import Team
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, Turn, TurnResult
 from switchboard.ports.surroundings import Surrounding
@@ -31,7 +30,7 @@ from switchboard.testing.scripted_llm import Reply, ScriptedLlm
 from tests.asking import spec
 from tests.engines import Book
 from tests.hands import Scripted, at_work, settled
-from tests.lab import ROOT, TRUSTING, Lab, butler, lab, submission
+from tests.lab import ROOT, TRUSTING, Lab, butler, lab, submission, team_of
 from tests.trios import Given
 from tests.turning import Asked, NoMemos
 from tests.waiting import eventually
@@ -99,7 +98,7 @@ class House:
 @asynccontextmanager
 async def house(url: str, place: Path, engine: str = "model") -> AsyncIterator[House]:
     """`engine`: of the butler, which is called `model` whatever it is."""
-    team = Team(ROOT, None, members=(CLERK,))
+    team = team_of(CLERK)
     async with ScriptedLlm(lambda _: Reply("done")) as llm, lab(url, [team], [], channels=TRUSTING) as parts:
         readers, models = StoredReaders(parts.database, TRUSTING), Asked([spec("openai", llm.url, "m", context=99_999)])
         found = StoredSurroundings(parts.database, TRUSTING, readers)

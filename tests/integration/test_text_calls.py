@@ -14,7 +14,6 @@ import pytest
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.turns.loop import AS_TEXT, CUT_OFF
-from switchboard.domain.routing import Team
 from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.ports.engine import Answer, Delta
 from switchboard.store.models.history import StoredHistory, StoredReaders
@@ -25,7 +24,7 @@ from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, CallsAsText, Habit, Habits, Reply, ScriptedLlm, TextForm
 from tests.asking import spec
 from tests.hands import assert_balanced, at_work, settled
-from tests.lab import ROOT, butler, lab, rule, submission, to
+from tests.lab import butler, lab, rule, submission, team_of
 from tests.turning import OWNER, Noting, a_model_engine
 from tests.waiting import eventually
 
@@ -145,10 +144,10 @@ async def test_a_turn_with_a_server_of_many_habits_is_like_any_other() -> None:
 
 async def test_a_call_as_text_needs_the_same_approval_and_is_marked(database_url: str, tmp_path: Path) -> None:
     pay, look = Noting("pay", "effectful"), Noting("look")
-    team = Team(ROOT, None, members=(butler("clerk", "model", owners=OWNER, approve=["pay"]),))
+    team = team_of(butler("clerk", "model", owners=OWNER, approve=["pay"]))
     calls = (Call("pay", {"text": "7"}), LOOK)
     replies = [Reply(calls=calls, fault=CallsAsText("tool_call")), Reply(calls=(LOOK,)), Reply("Paid.")]
-    async with lab(database_url, [team], [rule(ROOT, [to("System1/clerk")])]) as parts, ScriptedLlm(replies) as llm:
+    async with lab(database_url, [team], [rule("System1/clerk")]) as parts, ScriptedLlm(replies) as llm:
         readers = StoredReaders(parts.database, CHANNELS)
         context: dict[str, Any] = {
             "readers": readers,

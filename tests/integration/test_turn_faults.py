@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.policy.retry import OutagePolicy
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.routing import Team
 from switchboard.journey.turn import DELAYED, TurnLimits
 from switchboard.llm.port import ApiKind
 from switchboard.ports.engine import Answer
@@ -25,12 +24,12 @@ from switchboard.testing.scripted_llm import Call, Cut, Disconnect, Empty, Fault
 from switchboard.testing.scripted_llm import Status as Failed
 from tests.asking import spec
 from tests.hands import all_dead_letters, assert_balanced, at_work, settled
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import Lab, butler, lab, rule, submission, team_of
 from tests.turning import OWNER, Noting, a_model_engine
 from tests.waiting import eventually
 
 KINDS: Final[tuple[ApiKind, ...]] = ("openai", "openai-responses", "anthropic")
-RULES: Final = [rule(ROOT, [to("System1/clerk")])]
+RULES: Final = [rule("System1/clerk")]
 AWAY: Final = OutagePolicy(least=0.02, most=0.05, told=30.0, given_up=60.0)
 LIMITS: Final = TurnLimits(attempts=5, timeout=60, backoff_base=0.02, backoff_cap=0.05, outage=AWAY)
 
@@ -113,7 +112,7 @@ async def test_whatever_goes_wrong_all_turns_end_and_the_books_balance(database_
         *(Noting("look"), pay, Noting("raises", act=_raises)),
         *(Noting("much", act=_much), Noting("hangs", act=_hangs)),
     ]
-    team = Team(ROOT, None, members=(butler("clerk", "model", owners=OWNER, tool_timeout=0.1),))
+    team = team_of(butler("clerk", "model", owners=OWNER, tool_timeout=0.1))
     async with (
         lab(database_url, [team], RULES) as parts,
         ScriptedLlm(Chaos(7), strict=True) as llm,
@@ -133,7 +132,7 @@ async def test_whatever_goes_wrong_all_turns_end_and_the_books_balance(database_
 
 
 async def test_a_turn_begins_with_the_bytes_of_the_turn_before(database_url: str) -> None:
-    team = Team(ROOT, None, members=(butler("clerk", "model"),))
+    team = team_of(butler("clerk", "model"))
     async with lab(database_url, [team], RULES) as parts, ScriptedLlm(lambda _: Reply(text="Here.")) as llm:
         readers = StoredReaders(parts.database, CHANNELS)
         history = StoredHistory(parts.database, readers)
@@ -156,7 +155,7 @@ async def test_an_outage_of_all_models_is_told_once_and_all_are_answered_later(d
     def brain(_: Request) -> Reply:
         return Reply(fault=Failed(503)) if away else Reply(text="Here.")
 
-    team = Team(ROOT, None, members=(butler("clerk", "model"),))
+    team = team_of(butler("clerk", "model"))
     people = 100
     async with (
         lab(database_url, [team], RULES) as parts,

@@ -21,7 +21,6 @@ from switchboard.core.turns.loop import CUT_OFF, DAY_SPENT, EMPTY
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import ChatMessage, Request
 from switchboard.domain.message import RequestId
-from switchboard.domain.routing import Team
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import EngineContext
 from switchboard.ports.models import Asking
@@ -33,7 +32,7 @@ from switchboard.store.work import ledger
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm, Status, Usage
 from tests.engines import Book
 from tests.hands import assert_balanced, at_work, settled
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import Lab, butler, lab, rule, submission, team_of
 from tests.turning import OWNER, NoMemos, Noting
 from tests.waiting import eventually
 
@@ -47,10 +46,10 @@ async def clerk(
     database_url: str, llm: ScriptedLlm, tool: Tool, *, limits: JsonMapping | None = None, **settings: Any
 ) -> AsyncIterator[Lab]:
     """A worker with one butler, over models of the settings as a worker opens them."""
-    team = Team(ROOT, None, members=(butler("clerk", "model", owners=OWNER, limits=limits or {}),))
+    team = team_of(butler("clerk", "model", owners=OWNER, limits=limits or {}))
     prices = {"price_in": 1000.0, "price_out": 1000.0}
     model = {"name": "m", "kind": "openai", "model": "m", "base_url": f"{llm.url}/v1", **prices}
-    async with lab(database_url, [team], [rule(ROOT, [to("System1/clerk")])]) as parts:
+    async with lab(database_url, [team], [rule("System1/clerk")]) as parts:
         models = ProcessModels(Settings.model_validate({"models": [model], **settings}), parts.database)
         engine = ModelEngine(EngineContext(NoMemos(), Book(), models=models, workspaces=Path("/nonexistent")), [tool])
         try:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import astuple, replace
 
-from switchboard.domain.routing import Member, Rule, SystemId, Team
+from switchboard.domain.routing import Member, Rule, Team
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import (
     Answer,
@@ -27,11 +27,11 @@ from switchboard.store.messages.inbox import get_message
 from switchboard.store.rules import teams
 from switchboard.store.work import ledger
 from tests.hands import Scripted, all_dead_letters, assert_balanced, at_work, settled, turns
-from tests.lab import DEFAULT_RULES, ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import DEFAULT_RULES, Lab, butler, lab, member, rule, submission, team_of
 from tests.waiting import eventually
 
 LIMITS = TurnLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
-SYSTEM4 = Member(SystemId("System4/root"), ROOT, 4, "scout")
+SYSTEM4 = member("System4/root", "scout")
 
 
 class Scout:
@@ -49,7 +49,7 @@ class Scout:
 
 
 def team(*members: Member) -> list[Team]:
-    return [Team(ROOT, None, members=(*members, SYSTEM4))]
+    return [team_of(*members, SYSTEM4)]
 
 
 async def run_one(parts: Lab, scout: Scout, result: TurnResult | Exception, **more: Any) -> dict[str, Any]:
@@ -170,7 +170,7 @@ async def test_a_system4_with_a_defect_ends_its_notice_too(database_url: str, mo
 
 async def test_a_system4_without_an_installed_engine_ends_its_notice_at_once(database_url: str) -> None:
     members = (butler("echo"), replace(SYSTEM4, engine="not installed"))
-    async with lab(database_url, [Team(ROOT, None, members=members)]) as parts:
+    async with lab(database_url, [team_of(*members)]) as parts:
         await run_one(parts, Scout(), Refusal("no"))
         assert await parts.count("select count(*) from notice where error_class = 'target_unavailable'") == 1
 
@@ -244,7 +244,7 @@ async def _unroutable(url: str, rules: Sequence[Rule], members: Sequence[Team], 
 
 async def test_what_nobody_can_take_is_a_dead_letter_that_system4_is_told_of(database_url: str) -> None:
     scout = Scout()
-    rules = [rule(ROOT, [to("System1/echo")], channel="telegram")]
+    rules = [rule("System1/echo", channel="telegram")]
     [dead] = await _unroutable(database_url, rules, team(butler("echo")), scout)
     assert (dead["category"], dead["handler"], dead["lane"]) == ("no_route", "System4/root", None)
     [told] = scout.told
@@ -254,7 +254,7 @@ async def test_what_nobody_can_take_is_a_dead_letter_that_system4_is_told_of(dat
 
 
 async def test_what_nobody_can_take_is_kept_even_in_a_tree_without_system4(database_url: str) -> None:
-    [dead] = await _unroutable(database_url, [], [Team(ROOT, None, members=(butler("echo"),))], Scout())
+    [dead] = await _unroutable(database_url, [], [team_of(butler("echo"))], Scout())
     assert (dead["category"], dead["handler"]) == ("no_route", None)
 
 

@@ -24,7 +24,7 @@ from switchboard.agents.turns.asking import OUTSIDE
 from switchboard.core.passages.showing import NOTE
 from switchboard.domain.envelope import ChatType, Passage, PassageKind, Payload
 from switchboard.domain.ledger import LaneKey
-from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.domain.routing import SystemId
 from switchboard.journey.compaction import Compactor
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import Answer, Decided, Engine, EngineContext, Parked, Turn
@@ -38,7 +38,7 @@ from switchboard.tools.web_fetch import WebFetch, WebOptions
 from tests.asking import spec
 from tests.engines import Book
 from tests.hands import at_work, settled
-from tests.lab import ROOT, TRUSTING, Lab, lab, submission
+from tests.lab import TRUSTING, Lab, lab, member, submission, team_of
 from tests.obeying import Web, a_web
 from tests.trios import Given, plan, tool, writes
 from tests.turning import OWNER, Asked, NoApprovals, NoMemos, Noting, a_model_engine
@@ -168,8 +168,8 @@ class House:
 
 @asynccontextmanager
 async def a_house(url: str, workspaces: Path) -> AsyncIterator[House]:
-    options = {"owners": ["telegram:alice", "email:alice@example.org"]}
-    team = Team(ROOT, None, members=tuple(Member(id_, ROOT, 1, name, options=options) for name, id_ in BUTLERS.items()))
+    owners = ["telegram:alice", "email:alice@example.org"]
+    team = team_of(*(member(id_, name, owners=owners) for name, id_ in BUTLERS.items()))
     async with a_web() as web, lab(url, [team], [], channels=TRUSTING) as parts:
         there = URL.format(port=web.port)
         planner = Given(plan(tool("s1", "pay", text="Mallory"), writes("s2")))

@@ -21,7 +21,8 @@ from switchboard.core.routing.decide import decide
 from switchboard.core.routing.explain import Survey
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.routing import Decision, FilterValue, Member, Rule, RuleChange, SystemId, Target, Team, TeamId
-from tests.worlds import GONE, NEW_YEAR, ROOT, World, a_rule, digest, world
+from tests.routing import NEW_YEAR, ROOT
+from tests.worlds import GONE, World, a_rule, digest, world
 
 HOME = Path(__file__).parents[2]
 CHILD = TeamId("child")

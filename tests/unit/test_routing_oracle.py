@@ -22,8 +22,9 @@ from switchboard.core.routing.decide import decide
 from switchboard.core.routing.explain import Survey
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.routing import Decision, FilterValue, Member, Rule, SystemId, Target, Team, TeamId
+from tests.routing import NEW_YEAR, ROOT
 from tests.width import wide
-from tests.worlds import CHANNELS, KEYS, LISTS, NEW_YEAR, NUMBERS, ROOT, TARGETS, TEAMS, VALUES, specificity, world
+from tests.worlds import CHANNELS, KEYS, LISTS, NUMBERS, TARGETS, TEAMS, VALUES, specificity, world
 
 EXAMPLES = int(os.environ.get("ROUTING_EXAMPLES", wide(100_000, 20_000)))
 PARTS = 10
