@@ -43,6 +43,11 @@ def team_of(
     return Team(its_id, above, purpose, tuple(replace(one, team_id=its_id) for one in own), classify)
 
 
+def empty_team(team_id: str, parent: str | None = ROOT) -> Team:
+    """A team without members."""
+    return team_of(team_id=team_id, parent=parent)
+
+
 def to(name: str) -> Target:
     """A target by its name: a system has a slash in it, a team has none."""
     return Target(system_id=SystemId(name)) if "/" in name else Target(team_id=TeamId(name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 from hypothesis import given, settings
@@ -25,40 +25,17 @@ from switchboard.core.routing.rulefile import difference
 from switchboard.domain.routing import (
     Chosen,
     Decision,
-    Member,
     Rule,
     SystemId,
-    Target,
-    Team,
     TeamId,
     Unrouted,
 )
+from tests.routing import NEW_YEAR, ROOT, rule, team_of, to
 
-NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
-ROOT, BELOW = TeamId("root"), TeamId("below")
+BELOW = TeamId("below")
 A, B, C, FOUR = (SystemId(name) for name in ("System1/a", "System1/b", "System1/c", "System4/root"))
-TEAMS = (
-    Team(
-        ROOT,
-        None,
-        "",
-        (Member(A, ROOT, 1, "memo"), Member(B, ROOT, 1, "memo"), Member(FOUR, ROOT, 4, "memo")),
-    ),
-    Team(BELOW, ROOT, "", (Member(C, BELOW, 1, "memo"),)),
-)
-TARGETS = (
-    *(Target(system_id=one) for one in (A, B, FOUR, SystemId("System1/gone"))),
-    Target(team_id=BELOW),
-)
-
-
-def rule(number: int, *targets: Target, channel: str = "telegram", team_id: TeamId = ROOT, priority: int = 0) -> Rule:
-    return Rule(
-        *(f"rule {number}", channel, {}, targets, priority),
-        rule_id=UUID(int=number),
-        team_id=team_id,
-        created_at=NEW_YEAR,
-    )
+TEAMS = (team_of(A, B, FOUR), team_of(C, team_id=BELOW))
+TARGETS = tuple(map(to, (A, B, FOUR, "System1/gone", BELOW)))
 
 
 def case(number: int, channel: str = "telegram", pinned: SystemId | None = None) -> Case:
@@ -69,7 +46,7 @@ def index(*rules: Rule) -> RoutingIndex:
     return RoutingIndex(1, TEAMS, rules)
 
 
-TO_A, TO_B = rule(1, TARGETS[0]), rule(2, TARGETS[1], priority=1)
+TO_A, TO_B = rule(A, number=1, channel="telegram"), rule(B, number=2, channel="telegram", priority=1)
 
 
 def test_what_goes_elsewhere_is_named_with_before_and_after() -> None:
@@ -79,10 +56,10 @@ def test_what_goes_elsewhere_is_named_with_before_and_after() -> None:
 
 
 def test_another_rule_with_the_same_receivers_is_no_difference() -> None:
-    both, turned = rule(1, TARGETS[0], TARGETS[1]), rule(2, TARGETS[1], TARGETS[0], priority=9)
+    both, turned = rule(A, B, number=1, channel="telegram"), rule(B, A, number=2, channel="telegram", priority=9)
     assert compare(index(both), index(both, turned), [case(1)]) == []
-    lost_by_name = rule(3, Target(system_id=SystemId("System1/missing"))), rule(4, Target(system_id=SystemId("x")))
-    assert compare(index(lost_by_name[0]), index(lost_by_name[1]), [case(1)]) == [], "dead for the same reason"
+    lost, other = (rule(f"System1/{name}", number=3, channel="telegram") for name in ("missing", "x"))
+    assert compare(index(lost), index(other), [case(1)]) == [], "dead for the same reason"
 
 
 def test_a_pinned_message_goes_where_it_went() -> None:

@@ -13,6 +13,7 @@ import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.console import Console
 
 from switchboard.cli.messages.explain import tree_of
@@ -32,6 +33,7 @@ from switchboard.core.routing.explain import in_order
 from switchboard.core.routing.rulefile import rule_json
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Rule, SystemId, Target, TeamId
+from tests.routing import rule as a_rule
 
 NOW = datetime(2026, 2, 1, tzinfo=UTC)
 _KEYS = ("sender", "thread", "endpoint")
@@ -39,12 +41,7 @@ _KEYS = ("sender", "thread", "endpoint")
 
 def rule(**more: Any) -> dict[str, Any]:
     """A rule as the API shows it."""
-    made = Rule(
-        *("mail", "email", {}, (Target(SystemId("System1/memo")),)),
-        rule_id=UUID(int=1),
-        team_id=TeamId("root"),
-        created_at=NOW,
-    )
+    made = replace(a_rule("System1/memo", number=1, channel="email"), name="mail", created_at=NOW)
     return rule_json(made) | more
 
 

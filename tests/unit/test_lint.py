@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import compress, product
 from uuid import UUID
 
@@ -26,27 +26,14 @@ from switchboard.domain.routing import (
     Rule,
     RuleChange,
     SystemId,
-    Target,
     TeamId,
 )
 from switchboard.ports.channel import Channel
-from tests.unit.test_routing_check import member, team
+from tests.routing import NEW_YEAR, ROOT, empty_team, member, rule, team_of, to
 
-NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
-ROOT = TeamId("root")
-
-
-def system(name: str) -> Target:
-    return Target(system_id=SystemId(name))
-
-
-def below(name: str) -> Target:
-    return Target(team_id=TeamId(name))
-
-
-A, B, FOUR = system("System1/a"), system("System1/b"), system("System4/root")
-TEAM = team("root", None, member(1, "a", "root"), member(1, "b", "root"), member(4, "root", "root"))
-RULE = Rule("rule", "telegram", {"sender": "1"}, (A,), rule_id=UUID(int=50), team_id=ROOT, created_at=NEW_YEAR)
+A, B, FOUR = to("System1/a"), to("System1/b"), to("System4/root")
+TEAM = team_of("System1/a", "System1/b", member("System4/root", "memo"))
+RULE = replace(rule(A, number=50, channel="telegram", sender="1"), name="rule")
 WIDE = replace(RULE, rule_id=UUID(int=10), name="wide", filters={}, priority=1)
 
 
@@ -365,8 +352,8 @@ def test_a_rule_for_mail_of_a_form_is_told_how_its_people_are_answered() -> None
     assert lint_change((TEAM,), [form], written([form])) == [finding]
     talking = replace(TEAM, members=(replace(TEAM.members[0], options={"reply_to_automatic": True}), *TEAM.members[1:]))
     fine = replace(form, filters={"email_sender": "ann@x.example"})
-    for tree, rule in ((TEAM, replace(form, reply_to_automatic=True)), (TEAM, fine), (talking, form)):
-        assert "unanswered" not in {one.code for one in lint((tree,), [rule])}
+    for tree, one in ((TEAM, replace(form, reply_to_automatic=True)), (TEAM, fine), (talking, form)):
+        assert "unanswered" not in {found.code for found in lint((tree,), [one])}
 
 
 def test_inactive_rules_neither_fire_nor_are_in_the_way() -> None:
@@ -375,7 +362,7 @@ def test_inactive_rules_neither_fire_nor_are_in_the_way() -> None:
 
 
 def test_what_would_be_refused_is_an_error_unless_the_rule_is_disabled() -> None:
-    bad = replace(RULE, channel="telegramm", targets=(system("System1/aa"),))
+    bad = replace(RULE, channel="telegramm", targets=(to("System1/aa"),))
     assert lint((TEAM,), [WIDE, replace(bad, active=False)]) == []
     findings = [one for one in lint((TEAM,), [WIDE, bad]) if one.rule_id == bad.rule_id]
     assert [(one.code, one.severity, one.field) for one in findings] == [
@@ -390,15 +377,13 @@ def test_what_would_be_refused_is_an_error_unless_the_rule_is_disabled() -> None
 
 HOUSE = (
     TEAM,
-    team("house", "root", member(1, "cook", "house"), member(4, "house", "house")),
-    team("cellar", "house", member(1, "mouse", "cellar")),
+    team_of("System1/cook", "System4/house", team_id="house"),
+    team_of("System1/mouse", team_id="cellar", parent="house"),
 )
-TO_HOUSE = replace(RULE, name="to house", filters={"sender": "2"}, targets=(below("house"),))
-IN_HOUSE = replace(
-    RULE, rule_id=UUID(int=60), team_id=TeamId("house"), name="in house", targets=(system("System1/cook"),)
-)
+TO_HOUSE = replace(RULE, name="to house", filters={"sender": "2"}, targets=(to("house"),))
+IN_HOUSE = replace(RULE, rule_id=UUID(int=60), team_id=TeamId("house"), name="in house", targets=(to("System1/cook"),))
 IN_CELLAR = replace(
-    RULE, rule_id=UUID(int=70), team_id=TeamId("cellar"), name="in cellar", targets=(system("System1/mouse"),)
+    RULE, rule_id=UUID(int=70), team_id=TeamId("cellar"), name="in cellar", targets=(to("System1/mouse"),)
 )
 
 
@@ -435,8 +420,8 @@ def test_a_rule_that_never_fires_leads_nowhere(way: Rule) -> None:
 
 
 def test_a_team_outside_of_the_tree_is_unreachable() -> None:
-    lost = team("lost", "gone", member(1, "x", "lost"))
-    assert set(about(lint((TEAM, lost, team("loop", "loop")), [RULE]), "unreachable")) == {"lost", "loop"}
+    lost = team_of("System1/x", team_id="lost", parent="gone")
+    assert set(about(lint((TEAM, lost, empty_team("loop", "loop")), [RULE]), "unreachable")) == {"lost", "loop"}
 
 
 def test_a_rule_of_a_team_that_is_not_there_is_an_error() -> None:
@@ -473,8 +458,8 @@ def test_a_team_in_which_every_message_becomes_a_dead_letter(case: tuple[list[Ru
 
 
 def test_a_root_without_a_notified_handler_of_dead_letters() -> None:
-    parent = team("root", None, member(1, "a", "root"), member(4, "root", "root", active=False))
-    house = team("house", "root", member(1, "x", "house"))
+    parent = team_of("System1/a", member("System4/root", active=False))
+    house = team_of("System1/x", team_id="house")
     found = about(lint((parent, house), []), "no_handler")
     assert set(found) == {"root"}, "those of house are the root's"
     assert about(lint(HOUSE, []), "no_handler") == {}
@@ -587,7 +572,7 @@ def test_removing_the_last_way_to_a_team_is_a_finding(case: tuple[list[Rule], Ru
     [
         RuleChange(replace(TO_HOUSE, active=False), None),
         RuleChange(ONLY_HERE, replace(ONLY_HERE, active=False)),
-        RuleChange(replace(TO_HOUSE, targets=(below("cellar"),)), None),
+        RuleChange(replace(TO_HOUSE, targets=(to("cellar"),)), None),
     ],
     ids=("it was off", "it led to a butler", "not right below"),
 )
@@ -595,7 +580,7 @@ def test_a_team_that_no_way_was_taken_from_is_not_told_of_at_every_edit(change: 
     assert about(lint_change(HOUSE, [RULE], [change]), "unreachable") == {}
 
 
-PLACES = {ROOT: (A, below("house")), TeamId("house"): (system("System1/cook"), below("cellar"))}
+PLACES = {ROOT: (A, to("house")), TeamId("house"): (to("System1/cook"), to("cellar"))}
 HOUSE_RULES = st.lists(
     st.sampled_from(list(PLACES)).flatmap(
         lambda place: st.builds(

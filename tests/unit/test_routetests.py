@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -14,29 +13,26 @@ from switchboard.core.routing.backtest import DeadEnd, Receivers
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.routetests import RouteCase, parse_cases, run_cases
 from switchboard.domain.errors import InvalidInput
-from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
+from switchboard.domain.routing import SystemId, TeamId
+from tests.routing import ROOT, rule, team_of
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-ROOT, BELOW = TeamId("root"), TeamId("below")
+BELOW = TeamId("below")
 MEMO, CLERK = SystemId("System1/memo"), SystemId("System1/clerk")
 TEAMS = (
-    Team(ROOT, None, "", (Member(MEMO, ROOT, 1, "memo"), Member(SystemId("System4/root"), ROOT, 4, "memo"))),
-    Team(BELOW, ROOT, "", (Member(CLERK, BELOW, 1, "memo"),)),
+    team_of(MEMO, "System4/root"),
+    team_of(CLERK, team_id=BELOW),
 )
-
-
-def rule(number: int, channel: str, filters: dict[str, str], *targets: Target, team_id: TeamId = ROOT) -> Rule:
-    return Rule(f"rule {number}", channel, filters, targets, rule_id=UUID(int=number), team_id=team_id, created_at=NOW)
 
 
 INDEX = RoutingIndex(
     1,
     TEAMS,
     [
-        rule(1, "telegram", {}, Target(system_id=MEMO)),
-        rule(2, "email", {"email_domain": "example.org"}, Target(system_id=MEMO), Target(team_id=BELOW)),
-        rule(3, "email", {"email_domain": "example.org"}, Target(system_id=CLERK), team_id=BELOW),
-        rule(4, "slack", {}, Target(team_id=BELOW), Target(system_id=SystemId("System4/root"))),
+        rule(MEMO, number=1, channel="telegram"),
+        rule(MEMO, BELOW, number=2, channel="email", email_domain="example.org"),
+        rule(CLERK, number=3, channel="email", team=BELOW, email_domain="example.org"),
+        rule(BELOW, "System4/root", number=4, channel="slack"),
     ],
 )
 ENVELOPE: dict[str, Any] = {

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
@@ -16,50 +14,22 @@ from switchboard.core.routing.facts import alternatives
 from switchboard.core.routing.index import RoutingIndex, rank
 from switchboard.core.routing.teamfile import DEFAULT_TEAM
 from switchboard.domain.errors import InvalidInput
-from switchboard.domain.routing import Member, Rule, SystemId, SystemNumber, Target, Team, TeamId
+from switchboard.domain.routing import SystemId, Target, Team, TeamId
 from switchboard.ports.channel import Channel
 from switchboard.ports.raw import word
-
-
-def member(number: SystemNumber, name: str, team_id: str, *, active: bool = True) -> Member:
-    return Member(SystemId(f"System{number}/{name}"), TeamId(team_id), number, "memo", active=active)
-
-
-def team(team_id: str, parent: str | None, *members: Member) -> Team:
-    return Team(TeamId(team_id), None if parent is None else TeamId(parent), "", members)
-
+from tests.routing import empty_team, member, rule, team_of, to
 
 TEAMS = (
-    team(
-        "root",
-        None,
-        member(1, "butler", "root"),
-        member(1, "asleep", "root", active=False),
-        member(3, "root", "root"),
-        member(4, "root", "root"),
-    ),
-    team("onboarding", "root", member(1, "interviewer", "onboarding"), member(4, "onboarding", "onboarding")),
-    team("deep", "onboarding", member(1, "digger", "deep")),
+    team_of("System1/butler", member("System1/asleep", active=False), "System3/root", "System4/root"),
+    team_of("System1/interviewer", "System4/onboarding", team_id="onboarding"),
+    team_of("System1/digger", team_id="deep", parent="onboarding"),
 )
 BY_ID = {one.team_id: one for one in TEAMS}
-BUTLER = Target(system_id=SystemId("System1/butler"))
-GOOD = Rule(
-    "good",
-    "telegram",
-    {"telegram_chat_id": "-100123", "chat_type": "group", "channel": "telegram"},
-    (BUTLER, Target(team_id=TeamId("onboarding")), Target(system_id=SystemId("System4/root"))),
-    rule_id=UUID(int=1),
-    team_id=TeamId("root"),
-    created_at=datetime(2026, 1, 1, tzinfo=UTC),
+BUTLER = to("System1/butler")
+GOOD = replace(
+    rule(BUTLER, "onboarding", "System4/root", number=1, channel="telegram"),
+    filters={"telegram_chat_id": "-100123", "chat_type": "group", "channel": "telegram"},
 )
-
-
-def system(name: str) -> tuple[Target, ...]:
-    return (Target(system_id=SystemId(name)),)
-
-
-def sub_team(name: str) -> tuple[Target, ...]:
-    return (Target(team_id=TeamId(name)),)
 
 
 def brief(problems: list[Problem]) -> list[tuple[str, str]]:
@@ -135,42 +105,42 @@ RULE_CASES: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
     ),
     "the same target twice": ({"targets": (BUTLER, BUTLER)}, ("duplicate_target", "targets"), "System1/butler"),
     "unknown system": (
-        {"targets": system("System1/buttler")},
+        {"targets": (to("System1/buttler"),)},
         ("unknown_target", "targets[0].system_id"),
         "did you mean System1/butler?",
     ),
     "unknown team as target": (
-        {"targets": sub_team("onbording")},
+        {"targets": (to("onbording"),)},
         ("unknown_target", "targets[0].team_id"),
         "did you mean onboarding?",
     ),
     "butler of another team": (
-        {"targets": system("System1/interviewer")},
+        {"targets": (to("System1/interviewer"),)},
         ("target_not_in_team", "targets[0].system_id"),
         "is in team onboarding",
     ),
     "System4 of another team": (
-        {"targets": system("System4/onboarding")},
+        {"targets": (to("System4/onboarding"),)},
         ("target_not_in_team", "targets[0].system_id"),
         "is in team onboarding",
     ),
     "sub-team of another team": (
-        {"targets": sub_team("deep")},
+        {"targets": (to("deep"),)},
         ("target_not_in_team", "targets[0].team_id"),
         "not a direct sub-team of root",
     ),
     "the team itself": (
-        {"targets": sub_team("root")},
+        {"targets": (to("root"),)},
         ("target_not_in_team", "targets[0].team_id"),
         "only move down",
     ),
     "inactive butler": (
-        {"targets": system("System1/asleep")},
+        {"targets": (to("System1/asleep"),)},
         ("inactive_target", "targets[0].system_id"),
         "is not active",
     ),
     "System3": (
-        {"targets": system("System3/root")},
+        {"targets": (to("System3/root"),)},
         ("target_not_a_butler", "targets[0].system_id"),
         "receives no messages",
     ),
@@ -186,7 +156,7 @@ def test_a_bad_rule_has_one_problem_and_a_hint(case: tuple[dict[str, Any], tuple
 
 
 def test_all_problems_are_named_at_once() -> None:
-    bad = replace(GOOD, channel="nope", filters={"x": "1", "telegram_user_id": "@a"}, targets=system("System3/root"))
+    bad = replace(GOOD, channel="nope", filters={"x": "1", "telegram_user_id": "@a"}, targets=(to("System3/root"),))
     assert [code for code, _ in brief(check_rule(bad, BY_ID))] == [
         "unknown_channel",
         "unmatchable_value",
@@ -233,7 +203,7 @@ def test_names_are_any_text_of_one_line(name: str) -> None:
 
 
 def test_what_is_offered_instead() -> None:
-    (problem,) = check_rule(replace(GOOD, targets=system("System1/asleep")), BY_ID)
+    (problem,) = check_rule(replace(GOOD, targets=(to("System1/asleep"),)), BY_ID)
     assert problem.meant == ("System1/butler", "System4/root", "onboarding")
     (key,) = check_rule(replace(GOOD, filters={"telegram_chatid": "1"}), BY_ID)
     assert key.meant[0] == "telegram_chat_id"
@@ -268,37 +238,37 @@ def test_good_teams_have_no_problems() -> None:
 ROOT = TEAMS[0]
 TEAM_CASES: dict[str, tuple[tuple[Team, ...], list[tuple[str, str]], str]] = {
     "none at all": ((), [("no_root", "teams")], "the root"),
-    "two roots": ((ROOT, team("other", None)), [("several_roots", "teams")], "root, other"),
-    "unknown parent": ((ROOT, team("a", "rooot")), [("unknown_parent", "teams.a.parent")], "did you mean root?"),
+    "two roots": ((ROOT, empty_team("other", None)), [("several_roots", "teams")], "root, other"),
+    "unknown parent": ((ROOT, empty_team("a", "rooot")), [("unknown_parent", "teams.a.parent")], "did you mean root?"),
     "a cycle, once": (
-        (ROOT, team("a", "b"), team("b", "c"), team("c", "a"), team("d", "a")),
+        (ROOT, empty_team("a", "b"), empty_team("b", "c"), empty_team("c", "a"), empty_team("d", "a")),
         [("cycle", "teams.a.parent")],
         "a → b → c → a",
     ),
-    "its own parent": ((ROOT, team("a", "a")), [("cycle", "teams.a.parent")], "a → a"),
-    "a team twice": ((ROOT, team("a", "root"), team("a", "root")), [("duplicate_team", "teams.a")], "2 teams"),
+    "its own parent": ((ROOT, empty_team("a", "a")), [("cycle", "teams.a.parent")], "a → a"),
+    "a team twice": ((ROOT, empty_team("a"), empty_team("a")), [("duplicate_team", "teams.a")], "2 teams"),
     "a system twice": (
-        (ROOT, team("a", "root", member(1, "butler", "a"))),
+        (ROOT, team_of("System1/butler", team_id="a")),
         [("duplicate_system", "systems.System1/butler")],
         "2 systems",
     ),
     "two System4s": (
-        (team("root", None, member(4, "root", "root"), member(4, "next", "root")),),
+        (team_of("System4/root", "System4/next"),),
         [("system_misnamed", "teams.root.systems.System4/next"), ("system_twice", "teams.root.systems")],
         "System4/root",
     ),
     "a System5 without its team's name": (
-        (team("root", None, member(5, "boss", "root")),),
+        (team_of("System5/boss"),),
         [("system_misnamed", "teams.root.systems.System5/boss")],
         "must be called System5/root",
     ),
     "a number that is not in the name": (
-        (team("root", None, replace(member(1, "a", "root"), number=4)),),
+        (team_of(replace(member("System1/a"), number=4)),),
         [("system_misnamed", "teams.root.systems.System1/a")],
         "System4/root",
     ),
     "a member that says it is elsewhere": (
-        (team("root", None, member(1, "a", "b")),),
+        (replace(team_of(), members=(member("System1/a", team="b"),)),),
         [("member_of_another_team", "teams.root.systems.System1/a")],
         "claims to be in team b",
     ),
@@ -314,7 +284,7 @@ def test_bad_teams(case: tuple[tuple[Team, ...], list[tuple[str, str]], str]) ->
 
 
 def test_a_long_chain_of_teams_is_checked_in_no_time() -> None:
-    chain = [team("0", None), *(team(str(n), str(n - 1)) for n in range(1, 20_000))]
+    chain = [empty_team("0", None), *(empty_team(str(n), str(n - 1)) for n in range(1, 20_000))]
     assert check_teams(reversed(chain)) == []
 
 
@@ -323,7 +293,7 @@ def test_what_passes_the_check_is_never_unavailable() -> None:
     fired = index.rule(TeamId("root"), {"channel": "telegram", **next(alternatives(GOOD.filters))})
     assert fired is not None
     _, name, fanout = fired
-    assert name == "good"
+    assert name == GOOD.name
     assert [lost.reason for lost in fanout.lost] == ["dead_letter_rule"]
     assert fanout.teams == ("onboarding",)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from random import Random
 from uuid import UUID
 
@@ -19,46 +18,27 @@ from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import (
     Classified,
     Decision,
-    Member,
     Route,
     Rule,
     RuleChange,
     SystemId,
     Target,
-    Team,
     TeamId,
     Undecided,
 )
+from tests.routing import ROOT, member, rule, team_of, to
 from tests.worlds import world
 
-ROOT, EAST, DEEP, EMPTY = TeamId("root"), TeamId("east"), TeamId("deep"), TeamId("empty")
+EAST, DEEP, EMPTY = TeamId("east"), TeamId("deep"), TeamId("empty")
 A, B, HANDLER = SystemId("System1/a"), SystemId("System1/b"), SystemId("System4/root")
 FACTS = {"channel": "cli", "sender": "s"}
 
 
-def member(system_id: SystemId, team_id: TeamId, *, active: bool = True, engine: str = "echo") -> Member:
-    return Member(system_id, team_id, 4 if "4" in system_id else 1, engine, active=active)
-
-
-def target(name: str) -> Target:
-    return Target(system_id=SystemId(name)) if "/" in name else Target(team_id=TeamId(name))
-
-
-def rule(team_id: TeamId, *targets: str, channel: str = "*", **filters: str) -> Rule:
-    now = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=len(filters))
-    return Rule(
-        *("r", channel, filters, tuple(map(target, targets))),
-        rule_id=UUID(int=len(filters) + 1),
-        team_id=team_id,
-        created_at=now,
-    )
-
-
 TEAMS = (
-    Team(ROOT, None, members=(member(A, ROOT), member(B, ROOT), member(HANDLER, ROOT)), classify=True),
-    Team(EAST, ROOT, members=(member(SystemId("System1/e"), EAST),), classify=True),
-    Team(DEEP, EAST, members=(member(SystemId("System1/d"), DEEP),)),
-    Team(EMPTY, ROOT, members=(member(SystemId("System1/off"), EMPTY, active=False),), classify=True),
+    team_of(A, B, HANDLER, classify=True),
+    team_of("System1/e", team_id=EAST, classify=True),
+    team_of("System1/d", team_id=DEEP, parent=EAST),
+    team_of(member("System1/off", active=False), team_id=EMPTY, classify=True),
 )
 
 
@@ -67,8 +47,8 @@ def index(*rules: Rule, classifying: bool = True) -> RoutingIndex:
 
 
 def routes(*targets: str, **segments: str) -> Classified:
-    whole = tuple(Route(target(name)) for name in targets)
-    return Classified((*whole, *(Route(target(f"System1/{name}"), part) for name, part in segments.items())))
+    whole = tuple(Route(to(name)) for name in targets)
+    return Classified((*whole, *(Route(to(f"System1/{name}"), part) for name, part in segments.items())))
 
 
 def answered(by: RoutingIndex, *answers: Classified, asked: tuple[Undecided, ...] = ()) -> Decision:
@@ -98,8 +78,8 @@ def lost(decision: Decision) -> list[tuple[str, str]]:
 
 def test_candidates_are_butlers_and_sub_teams_with_a_way_to_a_butler() -> None:
     made = index()
-    assert made.candidates(ROOT) == (target(A), target(B), target("east"))
-    assert made.candidates(EAST) == (target("System1/e"), target("deep"))
+    assert made.candidates(ROOT) == (to(A), to(B), to("east"))
+    assert made.candidates(EAST) == (to("System1/e"), to("deep"))
     assert made.candidates(DEEP) == (), "it does not want a model to be asked"
     assert [made.classifies(team.team_id) for team in TEAMS] == [True, True, False, False]
     assert made.classifying
@@ -109,28 +89,28 @@ def test_candidates_are_butlers_and_sub_teams_with_a_way_to_a_butler() -> None:
 def test_an_unreachable_butler_is_no_candidate_until_it_is_back() -> None:
     made = index()
     made.avoid([A, SystemId("System1/e"), SystemId("System1/d")])
-    assert made.candidates(ROOT) == (target(B),)
+    assert made.candidates(ROOT) == (to(B),)
     assert not made.classifies(EAST)
     made.avoid([SystemId("System1/e")])
-    assert made.candidates(ROOT) == (target(A), target(B), target("east"))
-    assert made.candidates(EAST) == (target("deep"),)
+    assert made.candidates(ROOT) == (to(A), to(B), to("east"))
+    assert made.candidates(EAST) == (to("deep"),)
 
 
 def test_a_rule_that_fires_asks_nobody() -> None:
-    by = index(rule(ROOT, A, channel="cli"), rule(ROOT, B))
+    by = index(rule(A, channel="cli"), rule(B))
     assert decide_now(by, FACTS) == decide(by, FACTS) == simulate(by, FACTS)
     assert [chosen.system_id for chosen in decide(by, FACTS).chosen] == [A]
 
 
 def test_without_models_the_catch_all_decides() -> None:
-    by = index(rule(ROOT, B), classifying=False)
+    by = index(rule(B), classifying=False)
     decision = decide_now(by, FACTS)
     assert decision is not None
     assert steps(decision) == ["root catch_all"]
 
 
 def test_what_a_model_chooses_is_chosen_and_the_catch_all_is_not_asked() -> None:
-    by = index(rule(ROOT, B))
+    by = index(rule(B))
     assert decide_now(by, FACTS) is None
     decision = answered(by, routes(A), asked=(Undecided(ROOT),))
     assert [(one.system_id, one.team_id, one.segment) for one in decision.chosen] == [(A, ROOT, None)]
@@ -143,12 +123,12 @@ def test_several_butlers_get_their_parts_and_a_blank_part_is_the_whole() -> None
 
 
 def test_who_is_named_twice_is_chosen_once_with_the_whole_if_parts_differ() -> None:
-    twice = Classified((Route(target(A), "x"), Route(target(A), "y"), Route(target(B), "z"), Route(target(B), "z")))
+    twice = Classified((Route(to(A), "x"), Route(to(A), "y"), Route(to(B), "z"), Route(to(B), "z")))
     assert [(one.system_id, one.segment) for one in answered(index(), twice).chosen] == [(A, None), (B, "z")]
 
 
 def test_a_sub_team_that_a_model_names_is_entered_and_asked_in_turn() -> None:
-    part = Classified((Route(target("east"), "for the east"), Route(target(A))))
+    part = Classified((Route(to("east"), "for the east"), Route(to(A))))
     asked = (Undecided(ROOT), Undecided(EAST, "for the east"))
     decision = answered(index(), part, routes("System1/e"), asked=asked)
     assert [(one.system_id, one.segment) for one in decision.chosen] == [(A, None), ("System1/e", "for the east")]
@@ -156,8 +136,8 @@ def test_a_sub_team_that_a_model_names_is_entered_and_asked_in_turn() -> None:
 
 
 def test_a_part_follows_its_message_down_the_rules_and_a_smaller_one_wins() -> None:
-    rules = rule(DEEP, "System1/d")
-    down = Classified((Route(target("east"), "outer"),))
+    rules = rule("System1/d", team=DEEP)
+    down = Classified((Route(to("east"), "outer"),))
     kept = answered(index(rules), down, routes("deep"))
     assert [(one.system_id, one.segment) for one in kept.chosen] == [("System1/d", "outer")]
     smaller = answered(index(rules), down, routes(e="inner"))
@@ -165,11 +145,11 @@ def test_a_part_follows_its_message_down_the_rules_and_a_smaller_one_wins() -> N
 
 
 def test_a_part_nobody_takes_is_lost_as_such_and_each_teams_part_is_told() -> None:
-    down = Classified((Route(target("east"), "outer"), Route(target(A), "for a")))
+    down = Classified((Route(to("east"), "outer"), Route(to(A), "for a")))
     failed = answered(index(), down, Classified(failed="no"))
     assert [(one.team_id, one.segment) for one in failed.unrouted] == [(EAST, "outer")]
     assert failed.parts == {EAST: "outer"}
-    below = answered(index(), down, Classified((Route(target("deep"), "inner"),)), Classified(failed="no"))
+    below = answered(index(), down, Classified((Route(to("deep"), "inner"),)), Classified(failed="no"))
     assert [(one.team_id, one.segment) for one in below.unrouted] == [(DEEP, "inner")]
     assert below.parts == {EAST: "outer", DEEP: "inner"}
     whole = answered(index(), routes("east"), Classified(failed="no"))
@@ -191,7 +171,7 @@ def test_a_part_nobody_takes_is_lost_as_such_and_each_teams_part_is_told() -> No
     ],
 )
 def test_an_answer_that_cannot_be_followed_goes_the_ladder_down(answer: Classified, why: str) -> None:
-    by_default = answered(index(rule(ROOT, B)), answer)
+    by_default = answered(index(rule(B)), answer)
     assert steps(by_default) == ["root classification_failed", "root catch_all"]
     assert why in by_default.trail[0].detail
     assert [one.system_id for one in by_default.chosen] == [B]
@@ -208,7 +188,7 @@ def test_a_branch_that_fails_does_not_stop_the_others() -> None:
 
 
 def test_a_rule_may_lead_to_a_team_where_a_model_is_asked() -> None:
-    by = index(rule(ROOT, A, "east", channel="cli"))
+    by = index(rule(A, "east", channel="cli"))
     assert decide_now(by, FACTS) is None
     decision = answered(by, routes("System1/e"), asked=(Undecided(EAST),))
     assert [one.system_id for one in decision.chosen] == [A, "System1/e"]
@@ -223,21 +203,21 @@ def test_a_pinned_message_asks_nobody() -> None:
 
 def test_with_nobody_to_ask_the_ladder_decides_and_a_simulation_says_so() -> None:
     assert lost(decide(index(), FACTS)) == [("root", "classification_failed")]
-    assert steps(decide(index(rule(ROOT, B)), FACTS)) == ["root classification_failed", "root catch_all"]
-    ahead = simulate(index(rule(ROOT, B)), FACTS)
+    assert steps(decide(index(rule(B)), FACTS)) == ["root classification_failed", "root catch_all"]
+    ahead = simulate(index(rule(B)), FACTS)
     assert (steps(ahead), ahead.chosen, ahead.unrouted) == (["root undecided"], (), ())
     assert ahead.trail[0].targets == index().candidates(ROOT)
     assert receivers(ahead) == Receivers(models=(ROOT,))
 
 
 def test_a_backtest_tells_when_a_rule_takes_a_message_from_the_model() -> None:
-    new = rule(ROOT, A, channel="cli")
+    new = rule(A, channel="cli")
     before = index()
     after = before.copy([ROOT])
     after.apply(8, [RuleChange(None, new)])
     [difference] = compare(before, after, [Stored(UUID(int=1), FACTS)])
     assert (difference.before.models, difference.after.butlers) == ((ROOT,), (A,))
-    to_east = replace(new, targets=(target("east"),))
+    to_east = replace(new, targets=(to("east"),))
     other = before.copy([ROOT])
     other.apply(8, [RuleChange(None, to_east)])
     [moved] = compare(before, other, [Stored(UUID(int=1), FACTS)])
@@ -253,7 +233,7 @@ def test_a_team_file_says_whether_a_model_may_be_asked() -> None:
 
 
 def test_a_classifying_team_dead_letters_nothing_and_reaches_its_sub_teams() -> None:
-    codes = {(one.team_id, one.code) for one in lint(TEAMS, [rule(DEEP, "System1/d")])}
+    codes = {(one.team_id, one.code) for one in lint(TEAMS, [rule("System1/d", team=DEEP)])}
     assert not codes & {(ROOT, "dead_letters_everything"), (EAST, "unreachable"), (DEEP, "unreachable")}
     plain = [replace(team, classify=False) for team in TEAMS]
     assert (EAST, "unreachable") in {(one.team_id, one.code) for one in lint(plain, [])}

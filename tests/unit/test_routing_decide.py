@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,76 +15,41 @@ from switchboard.core.routing.index import RoutingIndex, rank
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import (
     Decision,
-    Member,
     Rule,
     RuleChange,
     RuleSet,
     SystemId,
-    SystemNumber,
-    Target,
     Team,
     TeamId,
 )
-
-NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def member(system_id: str, team_id: str, *, active: bool = True) -> Member:
-    numbers: dict[str, SystemNumber] = {"1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
-    return Member(SystemId(system_id), TeamId(team_id), numbers[system_id[6]], "memo", active=active)
+from tests.routing import NEW_YEAR, empty_team, member, rule, team_of, to
 
 
-def team(team_id: str, parent: str | None, *system_ids: str) -> Team:
-    own = tuple(member(system_id.strip("!"), team_id, active="!" not in system_id) for system_id in system_ids)
-    return Team(TeamId(team_id), TeamId(parent) if parent else None, "", own)
-
-
-def targets(*names: str) -> tuple[Target, ...]:
-    return tuple(
-        Target(system_id=SystemId(name)) if name.startswith("System") else Target(team_id=TeamId(name))
-        for name in names
-    )
-
-
-def rule(
-    number: int,
-    team_id: str,
-    channel: str,
-    filters: dict[str, str],
-    *to: str,
-    priority: int = 0,
-    day: int = 0,
-    active: bool = True,
-) -> Rule:
-    created_at = NEW_YEAR + timedelta(days=day)
-    return Rule(
-        *(f"rule {number}", channel, filters, targets(*to), priority, active),
-        rule_id=UUID(int=number),
-        team_id=TeamId(team_id),
-        created_at=created_at,
-    )
+def newer(one: Rule) -> Rule:
+    """As if it had been made a day later."""
+    return replace(one, created_at=one.created_at + timedelta(days=1))
 
 
 TEAMS = (
-    team("root", None, "System1/butler", "System1/asleep!", "System3/root", "System4/root"),
-    team("onboarding", "root", "System1/interviewer", "System4/onboarding"),
-    team("deep", "onboarding", "System1/digger"),
-    team("kitchen", "root", "System1/cook", "System4/kitchen!"),
+    team_of("System1/butler", member("System1/asleep", active=False), "System3/root", "System4/root"),
+    team_of("System1/interviewer", "System4/onboarding", team_id="onboarding"),
+    team_of("System1/digger", team_id="deep", parent="onboarding"),
+    team_of("System1/cook", member("System4/kitchen", active=False), team_id="kitchen"),
 )
 RULES = (
-    rule(1, "root", "telegram", {"telegram_user_id": "5488423581"}, "onboarding", priority=10),
-    rule(2, "onboarding", "telegram", {"telegram_chat_id": "5488423581"}, "System1/interviewer"),
-    rule(3, "root", "email", {"email_domain": "shop.example"}, "System1/butler", "kitchen"),
-    rule(4, "kitchen", "email", {"email_sender": "cook@shop.example"}, "System1/cook"),
-    rule(5, "root", "email", {"email_sender": "spam@evil.example"}, "System4/root"),
-    rule(6, "root", "cli", {"session_id": "asleep"}, "System1/asleep", "System1/butler"),
-    rule(7, "root", "cli", {"session_id": "deep"}, "onboarding"),
-    rule(8, "onboarding", "cli", {}, "deep"),
-    rule(9, "deep", "*", {}, "System1/digger"),
-    rule(10, "root", "cli", {"session_id": "control"}, "System3/root"),
-    rule(11, "root", "cli", {"session_id": "else"}, "System1/digger"),
-    rule(12, "root", "cli", {"session_id": "under"}, "deep"),
-    rule(13, "root", "cli", {"session_id": "off"}, "System1/butler", active=False),
+    rule("onboarding", number=1, channel="telegram", priority=10, telegram_user_id="5488423581"),
+    rule("System1/interviewer", number=2, team="onboarding", channel="telegram", telegram_chat_id="5488423581"),
+    rule("System1/butler", "kitchen", number=3, channel="email", email_domain="shop.example"),
+    rule("System1/cook", number=4, team="kitchen", channel="email", email_sender="cook@shop.example"),
+    rule("System4/root", number=5, channel="email", email_sender="spam@evil.example"),
+    rule("System1/asleep", "System1/butler", number=6, channel="cli", session_id="asleep"),
+    rule("onboarding", number=7, channel="cli", session_id="deep"),
+    rule("deep", number=8, team="onboarding", channel="cli"),
+    rule("System1/digger", number=9, team="deep"),
+    rule("System3/root", number=10, channel="cli", session_id="control"),
+    rule("System1/digger", number=11, channel="cli", session_id="else"),
+    rule("deep", number=12, channel="cli", session_id="under"),
+    replace(rule("System1/butler", number=13, channel="cli", session_id="off"), active=False),
 )
 INDEX = RoutingIndex.of(RuleSet(3, TEAMS, RULES))
 
@@ -204,38 +169,38 @@ def test_a_decision_names_team_and_rule_and_targets() -> None:
     decision = decide(INDEX, CASES[0].facts)
     assert decision.chosen[0].team_id == "onboarding"
     assert decision.trail[0].rule_name == "rule 1"
-    assert decision.trail[0].targets == targets("onboarding")
+    assert decision.trail[0].targets == (to("onboarding"),)
 
 
 # What order means. Each pair: the rule that must fire, then the one that must not.
 ORDER = {
     "priority before more filters": (
-        rule(2, "root", "*", {"sender": "a"}, "System1/butler", priority=1),
-        rule(1, "root", "cli", {"sender": "a", "thread": "t"}, "System1/butler"),
+        rule("System1/butler", number=2, priority=1, sender="a"),
+        rule("System1/butler", number=1, channel="cli", sender="a", thread="t"),
     ),
     "a negative priority comes after none": (
-        rule(2, "root", "cli", {"sender": "a"}, "System1/butler", day=1),
-        rule(1, "root", "cli", {"sender": "a"}, "System1/butler", priority=-1),
+        newer(rule("System1/butler", number=2, channel="cli", sender="a")),
+        rule("System1/butler", number=1, channel="cli", priority=-1, sender="a"),
     ),
     "more filters before a named channel": (
-        rule(2, "root", "*", {"sender": "a", "thread": "t"}, "System1/butler", day=1),
-        rule(1, "root", "cli", {"sender": "a"}, "System1/butler"),
+        newer(rule("System1/butler", number=2, sender="a", thread="t")),
+        rule("System1/butler", number=1, channel="cli", sender="a"),
     ),
     "a named channel before the star": (
-        rule(2, "root", "cli", {"sender": "a"}, "System1/butler", day=1),
-        rule(1, "root", "*", {"sender": "a"}, "System1/butler"),
+        newer(rule("System1/butler", number=2, channel="cli", sender="a")),
+        rule("System1/butler", number=1, sender="a"),
     ),
     "older before newer": (
-        rule(2, "root", "cli", {"thread": "t"}, "System1/butler", day=0),
-        rule(1, "root", "cli", {"sender": "a"}, "System1/butler", day=1),
+        rule("System1/butler", number=2, channel="cli", thread="t"),
+        newer(rule("System1/butler", number=1, channel="cli", sender="a")),
     ),
     "then the smaller id": (
-        rule(1, "root", "cli", {"thread": "t"}, "System1/butler"),
-        rule(2, "root", "cli", {"sender": "a"}, "System1/butler"),
+        rule("System1/butler", number=1, channel="cli", thread="t"),
+        rule("System1/butler", number=2, channel="cli", sender="a"),
     ),
     "a named channel without filters before every catch-all": (
-        rule(2, "root", "cli", {}, "System1/butler", priority=-5),
-        rule(1, "root", "*", {}, "System1/butler", priority=5),
+        rule("System1/butler", number=2, channel="cli", priority=-5),
+        rule("System1/butler", number=1, priority=5),
     ),
 }
 
@@ -249,12 +214,12 @@ def test_order_of_rules(pair: tuple[Rule, Rule]) -> None:
 
 
 def test_of_several_catch_alls_the_first_in_order_fires() -> None:
-    low, high = rule(1, "root", "*", {}, "System4/root"), rule(2, "root", "*", {}, "System1/butler", priority=1)
+    low, high = rule("System4/root", number=1), rule("System1/butler", number=2, priority=1)
     assert trail(decide(RoutingIndex(1, TEAMS, (low, high)), {"channel": "cli"})) == ("root catch_all 2",)
 
 
 def test_rank_counts_microseconds_and_times_before_1970() -> None:
-    base = rule(1, "root", "cli", {}, "System1/butler")
+    base = rule("System1/butler", number=1, channel="cli")
     times = [
         datetime(1, 1, 1, tzinfo=UTC),
         NEW_YEAR,
@@ -280,7 +245,7 @@ def test_a_pin_goes_before_all_rules() -> None:
     "pinned", ["System1/asleep", "System4/root", "System3/root", "System1/nobody", "", "System1/lost"]
 )
 def test_a_pin_that_cannot_be_reached_leaves_it_to_the_rules(pinned: str) -> None:
-    lost = team("lost", "nowhere", "System1/lost")
+    lost = team_of("System1/lost", team_id="lost", parent="nowhere")
     decision = decide(RoutingIndex(1, (*TEAMS, lost), RULES), CASES[0].facts, SystemId(pinned))
     assert butlers(decision) == ("System1/interviewer",)
     assert trail(decision)[0] == "root pin_unreachable"
@@ -317,7 +282,7 @@ def test_a_decision_keeps_the_facts_it_was_made_of() -> None:
 
 
 def test_defect_1_the_first_match_fires_and_defaults_hide_no_dead_letter() -> None:
-    default = rule(99, "root", "*", {}, "System4/root")
+    default = rule("System4/root", number=99)
     index = RoutingIndex(1, TEAMS, (*RULES, default))
     assert butlers(decide(index, CASES[0].facts)) == ("System1/interviewer",)
     assert not decide(index, CASES[0].facts).unrouted
@@ -326,16 +291,16 @@ def test_defect_1_the_first_match_fires_and_defaults_hide_no_dead_letter() -> No
 
 
 def test_defect_2_nobody_is_served_twice() -> None:
-    twice = rule(1, "root", "cli", {"sender": "a"}, "System1/butler", "System1/butler", "kitchen", "kitchen")
-    also = rule(2, "root", "*", {"channel": "cli"}, "System1/butler")
-    inner = rule(3, "kitchen", "cli", {}, "System1/cook", "System1/cook")
+    twice = rule("System1/butler", "System1/butler", "kitchen", "kitchen", number=1, channel="cli", sender="a")
+    also = replace(rule("System1/butler", number=2), filters={"channel": "cli"})
+    inner = rule("System1/cook", "System1/cook", number=3, team="kitchen", channel="cli")
     decision = decide(RoutingIndex(1, TEAMS, (twice, also, inner)), {"channel": "cli", "sender": "a"})
     assert butlers(decision) == ("System1/butler", "System1/cook")
     assert trail(decision) == ("root rule 1", "kitchen rule 3")
 
 
 def test_defect_4_an_unknown_target_is_never_silence() -> None:
-    gone = rule(1, "root", "cli", {}, "System1/typo", "no-such-team")
+    gone = rule("System1/typo", "no-such-team", number=1, channel="cli")
     decision = decide(RoutingIndex(1, TEAMS, (gone,)), {"channel": "cli"})
     assert dead(decision) == ("root target_unavailable System4/root",) * 2
     assert "System1/typo is not in team root" in decision.unrouted[0].reason
@@ -349,17 +314,19 @@ def test_defect_5_a_sub_teams_dead_letter_is_not_the_parents_success() -> None:
 
 
 def test_defect_6_an_absent_key_never_equals_the_word_none() -> None:
-    index = RoutingIndex(1, TEAMS, (rule(1, "root", "cli", {"thread": "None"}, "System1/butler"),))
+    index = RoutingIndex(1, TEAMS, (rule("System1/butler", number=1, channel="cli", thread="None"),))
     assert trail(decide(index, {"channel": "cli"})) == ("root no_route",)
     assert trail(decide(index, {"channel": "cli", "thread": "None"})) == ("root rule 1",)
-    two = RoutingIndex(1, TEAMS, (rule(1, "root", "cli", {"thread": "None", "sender": "a"}, "System1/butler"),))
+    two = RoutingIndex(1, TEAMS, (rule("System1/butler", number=1, channel="cli", thread="None", sender="a"),))
     assert trail(decide(two, {"channel": "cli", "sender": "a"})) == ("root no_route",)
 
 
 def test_defect_7_only_the_way_down_is_open() -> None:
     up = (
-        rule(1, "root", "cli", {}, "kitchen"),
-        rule(2, "kitchen", "cli", {}, "System1/butler", "root", "kitchen", "onboarding", "System4/root"),
+        rule("kitchen", number=1, channel="cli"),
+        rule(
+            "System1/butler", "root", "kitchen", "onboarding", "System4/root", number=2, team="kitchen", channel="cli"
+        ),
     )
     decision = decide(RoutingIndex(1, TEAMS, up), {"channel": "cli"})
     assert not decision.chosen
@@ -367,16 +334,16 @@ def test_defect_7_only_the_way_down_is_open() -> None:
 
 
 def test_defect_7_a_rule_without_targets_is_a_dead_letter_not_nothing() -> None:
-    decision = decide(RoutingIndex(1, TEAMS, (rule(1, "root", "cli", {}),)), {"channel": "cli"})
+    decision = decide(RoutingIndex(1, TEAMS, (rule(number=1, channel="cli"),)), {"channel": "cli"})
     assert dead(decision) == ("root target_unavailable System4/root",)
 
 
 def test_defect_9_a_cycle_of_teams_is_out_of_reach_and_ends() -> None:
-    around = (team("a", "b", "System1/a"), team("b", "a", "System1/b"))
+    around = (team_of("System1/a", team_id="a", parent="b"), team_of("System1/b", team_id="b", parent="a"))
     rules = (
-        rule(1, "root", "cli", {}, "a"),
-        rule(2, "a", "cli", {}, "b"),
-        rule(3, "b", "cli", {}, "a"),
+        rule("a", number=1, channel="cli"),
+        rule("b", number=2, team="a", channel="cli"),
+        rule("a", number=3, team="b", channel="cli"),
     )
     index = RoutingIndex(1, (*TEAMS, *around), rules)
     assert dead(decide(index, {"channel": "cli"})) == ("root target_unavailable System4/root",)
@@ -385,39 +352,41 @@ def test_defect_9_a_cycle_of_teams_is_out_of_reach_and_ends() -> None:
 
 def test_defect_9_depth_is_not_bound_by_the_stack() -> None:
     depth = 5000
-    teams = [team("0", None, "System1/0")] + [team(str(n), str(n - 1), f"System1/{n}") for n in range(1, depth)]
-    rules = [rule(n, str(n), "*", {}, str(n + 1)) for n in range(depth - 1)]
-    rules.append(rule(depth, str(depth - 1), "*", {}, f"System1/{depth - 1}"))
+    teams = [team_of("System1/0", team_id="0", parent=None)] + [
+        team_of(f"System1/{n}", team_id=str(n), parent=str(n - 1)) for n in range(1, depth)
+    ]
+    rules = [rule(str(n + 1), number=n, team=str(n)) for n in range(depth - 1)]
+    rules.append(rule(f"System1/{depth - 1}", number=depth, team=str(depth - 1)))
     decision = decide(RoutingIndex(1, teams, rules), {"channel": "cli"})
     assert butlers(decision) == (f"System1/{depth - 1}",)
     assert len(decision.trail) == depth
 
 
 def test_a_team_without_any_system4_above_has_no_handler() -> None:
-    assert decide(RoutingIndex(1, (team("root", None),), ()), {"channel": "cli"}).unrouted[0].handler is None
+    assert decide(RoutingIndex(1, (team_of(),), ()), {"channel": "cli"}).unrouted[0].handler is None
 
 
 def test_a_system1_without_an_engine_is_not_a_butler() -> None:
-    mute = Team(TeamId("root"), None, "", (replace(member("System1/butler", "root"), engine=""),))
-    decision = decide(RoutingIndex(1, (mute,), (rule(1, "root", "cli", {}, "System1/butler"),)), {"channel": "cli"})
+    mute = team_of(member("System1/butler", engine=""))
+    decision = decide(RoutingIndex(1, (mute,), (rule("System1/butler", number=1, channel="cli"),)), {"channel": "cli"})
     assert dead(decision) == ("root target_unavailable None",)
 
 
 def test_values_are_compared_apart_however_they_are_joined() -> None:
     filters = {"sender": "a\x1fb", "thread": "c"}
-    index = RoutingIndex(1, TEAMS, (rule(1, "root", "cli", filters, "System1/butler"),))
+    index = RoutingIndex(1, TEAMS, (replace(rule("System1/butler", number=1, channel="cli"), filters=filters),))
     assert trail(decide(index, {"channel": "cli", "sender": "a", "thread": "b\x1fc"})) == ("root no_route",)
     assert trail(decide(index, {"channel": "cli", **filters})) == ("root rule 1",)
 
 
-@pytest.mark.parametrize("teams", [(), (team("a", "b"),), (team("a", None), team("b", None))])
+@pytest.mark.parametrize("teams", [(), (empty_team("a", "b"),), (empty_team("a", None), empty_team("b", None))])
 def test_one_root_is_needed(teams: tuple[Team, ...]) -> None:
     with pytest.raises(ConfigurationError, match="exactly one team must have no parent"):
         RoutingIndex(1, teams, ())
 
 
 def test_counts_say_what_was_loaded_and_what_can_never_fire() -> None:
-    stray = rule(50, "nowhere", "cli", {}, "System1/butler")
+    stray = rule("System1/butler", number=50, team="nowhere", channel="cli")
     index = RoutingIndex(1, TEAMS, (*RULES, stray))
     assert (index.loaded, index.ignored) == (12, 1)
 
@@ -442,7 +411,10 @@ class Counting(Mapping[str, str]):
 
 def test_defect_10_work_grows_with_the_shapes_of_rules_not_their_number() -> None:
     def looks(count: int) -> int:
-        rules = (rule(n, "root", "cli", {("sender", "thread")[n % 2]: f"v{n}"}, "System1/butler") for n in range(count))
+        rules = (
+            replace(rule("System1/butler", number=n, channel="cli"), filters={("sender", "thread")[n % 2]: f"v{n}"})
+            for n in range(count)
+        )
         facts = Counting({"channel": "cli", "sender": "v8", "thread": "t"})
         assert trail(decide(RoutingIndex(1, TEAMS, rules), facts)) == ("root rule 8",)
         return facts.looks
@@ -451,8 +423,8 @@ def test_defect_10_work_grows_with_the_shapes_of_rules_not_their_number() -> Non
 
 
 def test_a_better_rule_found_spares_the_other_shapes() -> None:
-    best = rule(1, "root", "cli", {"session_id": "s"}, "System1/butler", priority=9)
-    rest = (rule(n, "root", "cli", {f"key{n}": "v"}, "System1/butler") for n in range(2, 50))
+    best = rule("System1/butler", number=1, channel="cli", priority=9, session_id="s")
+    rest = (replace(rule("System1/butler", number=n, channel="cli"), filters={f"key{n}": "v"}) for n in range(2, 50))
     facts = Counting({"channel": "cli", "session_id": "s"})
     assert trail(decide(RoutingIndex(1, TEAMS, (*rest, best)), facts)) == ("root rule 1",)
     assert facts.looks == 2
@@ -461,8 +433,8 @@ def test_a_better_rule_found_spares_the_other_shapes() -> None:
 # Copies
 
 
-def copying(number: int, channel: str, filters: dict[str, str], *to: str, team_id: str = "root") -> Rule:
-    return replace(rule(number, team_id, channel, filters, *to), copy=True)
+def copying(*targets: str, **given: Any) -> Rule:
+    return replace(rule(*targets, **given), copy=True)
 
 
 def copied(facts: dict[str, str], *copies: Rule, pinned: str | None = None) -> Decision:
@@ -482,10 +454,10 @@ def names(decision: Decision) -> list[str]:
 
 def test_every_copy_that_matches_is_delivered_beside_what_was_decided() -> None:
     facts = {"channel": "cli", "session_id": "deep"}
-    archive = copying(50, "*", {}, "System1/butler")
-    special = copying(51, "cli", {"session_id": "deep"}, "System1/butler", "System1/asleep")
-    below = copying(52, "cli", {}, "System1/digger", team_id="deep")
-    elsewhere = copying(53, "*", {}, "System1/cook", team_id="kitchen")
+    archive = copying("System1/butler", number=50)
+    special = copying("System1/butler", "System1/asleep", number=51, channel="cli", session_id="deep")
+    below = copying("System1/digger", number=52, channel="cli", team="deep")
+    elsewhere = copying("System1/cook", number=53, team="kitchen")
     decision = copied(facts, archive, special, below, elsewhere)
     assert names(decision) == ["System1/digger", "System1/butler"], "each once"
     copies = [(step.team_id, step.rule_name, step.detail) for step in decision.trail if step.reason == "copy"]
@@ -498,19 +470,19 @@ def test_every_copy_that_matches_is_delivered_beside_what_was_decided() -> None:
 
 def test_a_message_is_not_routed_by_copies_alone() -> None:
     facts = {"channel": "cli", "session_id": "nobody's"}
-    decision = copied(facts, copying(50, "*", {}, "System1/butler"))
+    decision = copied(facts, copying("System1/butler", number=50))
     assert (names(decision), [one.category for one in decision.unrouted]) == (["System1/butler"], ["no_route"])
 
 
 def test_what_is_pinned_and_what_a_copy_does_not_match_is_not_copied() -> None:
     facts = {"channel": "cli", "session_id": "deep"}
-    assert names(copied(facts, copying(50, "*", {}, "System1/butler"), pinned="System1/cook")) == ["System1/cook"]
-    assert names(copied(facts, copying(50, "email", {}, "System1/butler"))) == ["System1/digger"]
+    assert names(copied(facts, copying("System1/butler", number=50), pinned="System1/cook")) == ["System1/cook"]
+    assert names(copied(facts, copying("System1/butler", number=50, channel="email"))) == ["System1/digger"]
 
 
 def test_a_rule_that_begins_to_copy_decides_no_longer() -> None:
     index = RoutingIndex(3, TEAMS, RULES)
     before = RULES[6]
-    index.apply(4, [RuleChange(before, replace(before, copy=True, targets=targets("System1/butler")))])
+    index.apply(4, [RuleChange(before, replace(before, copy=True, targets=(to("System1/butler"),)))])
     decision = decide(index, {"channel": "cli", "session_id": "deep"})
     assert (names(decision), [one.category for one in decision.unrouted]) == (["System1/butler"], ["no_route"])

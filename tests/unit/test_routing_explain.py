@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -13,22 +13,13 @@ from msgspec.structs import replace
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.explain import Beaten, Considered, FailedFilter, Survey, TieBreak, tie_break
 from switchboard.core.routing.index import RoutingIndex, rank
-from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
+from switchboard.domain.routing import Rule, SystemId, Target
+from tests.routing import NEW_YEAR, ROOT, rule, team_of
 from tests.worlds import specificity
 
-NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
-ROOT = TeamId("root")
 BUTLER = SystemId("System1/a")
-TEAM = Team(ROOT, None, "", (Member(BUTLER, ROOT, 1, "memo"),))
-GOOD = Rule(
-    "good",
-    "telegram",
-    {"sender": "a"},
-    (Target(system_id=BUTLER),),
-    rule_id=UUID(int=5),
-    team_id=ROOT,
-    created_at=NEW_YEAR,
-)
+TEAM = team_of(BUTLER)
+GOOD = rule(BUTLER, number=5, channel="telegram", sender="a")
 FACTS = {"channel": "telegram", "sender": "a", "thread": "t"}
 
 

@@ -20,16 +20,17 @@ from switchboard.core.routing.backtest import Case, compare
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.explain import Survey
 from switchboard.core.routing.index import RoutingIndex
-from switchboard.domain.routing import Decision, FilterValue, Member, Rule, RuleChange, SystemId, Target, Team, TeamId
-from tests.routing import NEW_YEAR, ROOT
+from switchboard.domain.routing import Decision, FilterValue, Rule, RuleChange, SystemId, Target, TeamId
+from tests import routing
+from tests.routing import NEW_YEAR, ROOT, team_of
 from tests.worlds import GONE, World, a_rule, digest, world
 
 HOME = Path(__file__).parents[2]
 CHILD = TeamId("child")
 BUTLER = Target(system_id=SystemId("System1/root"))
 TEAMS = (
-    Team(ROOT, None, "", (Member(SystemId("System1/root"), ROOT, 1, "memo"),)),
-    Team(CHILD, ROOT, "", (Member(SystemId("System1/child"), CHILD, 1, "memo"),)),
+    team_of("System1/root"),
+    team_of("System1/child", team_id=CHILD),
 )
 MESSAGE = {"channel": "cli", "sender": "a", "thread": "t"}
 
@@ -37,13 +38,9 @@ MESSAGE = {"channel": "cli", "sender": "a", "thread": "t"}
 def rule(
     number: int, channel: str = "cli", *, team_id: TeamId = ROOT, priority: int = 0, **filters: FilterValue
 ) -> Rule:
-    target = Target(system_id=SystemId(f"System1/{team_id}"))
-    return Rule(
-        *(f"rule {number}", channel, filters, (target,), priority),
-        rule_id=UUID(int=number),
-        team_id=team_id,
-        created_at=NEW_YEAR,
-    )
+    """To the butler of its team."""
+    to = f"System1/{team_id}"
+    return routing.rule(to, team=team_id, channel=channel, priority=priority, number=number, **filters)
 
 
 def add(*rules: Rule) -> list[RuleChange]:
@@ -423,20 +420,9 @@ def test_decisions_depend_on_no_order_hash_seed_or_process() -> None:
 
 
 def test_key_sets_are_what_a_decision_may_have_to_look_up() -> None:
-    team = Team(TeamId("root"), None)
-    target = (Target(system_id=SystemId("System1/a")),)
-
-    def rule(n: int, channel: str, *keys: str) -> Rule:
-        return Rule(
-            *("", channel, dict.fromkeys(keys, "x"), target),
-            rule_id=UUID(int=n),
-            team_id=team.team_id,
-            created_at=NEW_YEAR,
-        )
-
-    rules = [rule(1, "email", "sender"), rule(2, "email", "sender"), rule(3, "*", "sender", "thread"), rule(4, "*")]
-    index = RoutingIndex(1, [team], rules)
-    assert index.key_sets(team.team_id) == {("email", frozenset({"sender"})), ("*", frozenset({"sender", "thread"}))}
+    rules = [*(rule(n, "email", sender="x") for n in (1, 2)), rule(3, "*", sender="x", thread="x"), rule(4, "*")]
+    index = RoutingIndex(1, [team_of()], rules)
+    assert index.key_sets(ROOT) == {("email", frozenset({"sender"})), ("*", frozenset({"sender", "thread"}))}
     index.apply(2, [RuleChange(rules[2], None)])
-    assert index.key_sets(team.team_id) == {("email", frozenset({"sender"}))}
+    assert index.key_sets(ROOT) == {("email", frozenset({"sender"}))}
     assert index.key_sets(TeamId("nowhere")) == frozenset()

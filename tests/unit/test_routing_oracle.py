@@ -22,7 +22,7 @@ from switchboard.core.routing.decide import decide
 from switchboard.core.routing.explain import Survey
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.routing import Decision, FilterValue, Member, Rule, SystemId, Target, Team, TeamId
-from tests.routing import NEW_YEAR, ROOT
+from tests.routing import NEW_YEAR, ROOT, team_of
 from tests.width import wide
 from tests.worlds import CHANNELS, KEYS, LISTS, NUMBERS, TARGETS, TEAMS, VALUES, specificity, world
 
@@ -247,7 +247,7 @@ CROWDED = st.builds(
 @settings(max_examples=max(300, EXAMPLES // 300))
 @given(rules=st.lists(CROWDED, max_size=12, unique_by=lambda rule: rule.rule_id))
 def test_of_many_rules_that_all_match_the_first_fires(rules: list[Rule]) -> None:
-    team = Team(TeamId("root"), None, "", (Member(SystemId("System1/root"), TeamId("root"), 1, "memo"),))
+    team = team_of("System1/root")
     facts = {"channel": "telegram", "sender": "a", "thread": "a"}
     first = Oracle((team,), rules, facts).first(team.team_id)
     assert fired(decide(RoutingIndex(1, (team,), rules), facts)) == {"root": first.rule_id if first else None}
@@ -256,7 +256,7 @@ def test_of_many_rules_that_all_match_the_first_fires(rules: list[Rule]) -> None
 @settings(max_examples=max(200, EXAMPLES // 500))
 @given(rules=st.lists(RULES, max_size=12, unique_by=lambda rule: rule.rule_id), facts=FACTS)
 def test_explain_names_the_rule_that_decide_fires(rules: list[Rule], facts: dict[str, str]) -> None:
-    team = Team(TeamId("root"), None)
+    team = team_of()
     own = [rule for rule in rules if rule.team_id == team.team_id]
     survey = Survey(facts)
     survey.add(own)

@@ -5,29 +5,20 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from switchboard.core.routing.scope import editable, handled_by, subtree
-from switchboard.domain.routing import Member, SystemId, SystemNumber, TeamId
-from tests.unit.test_routing_check import team
-
-
-def member(system_id: str, team_id: str, number: SystemNumber, *, active: bool = True) -> Member:
-    return Member(SystemId(system_id), TeamId(team_id), number, "memo", active=active)
-
+from switchboard.domain.routing import SystemId, TeamId
+from tests.routing import empty_team, member, team_of
 
 TEAMS = (
-    team("root", None, member("System3/root", "root", 3), member("System4/root", "root", 4)),
-    team(
-        "house",
-        "root",
-        *(member(f"System{number}/house", "house", number) for number in (2, 3, 4, 5)),
-        member("System1/butler", "house", 1),
-    ),
-    team("kitchen", "house", member("System3/kitchen", "kitchen", 3, active=False)),
-    team("cellar", "kitchen", member("System4/cellar", "cellar", 4, active=False)),
+    team_of("System3/root", "System4/root"),
+    team_of(*(f"System{number}/house" for number in (2, 3, 4, 5)), "System1/butler", team_id="house"),
+    team_of(member("System3/kitchen", active=False), team_id="kitchen", parent="house"),
+    team_of(member("System4/cellar", active=False), team_id="cellar", parent="kitchen"),
     # Only its name says that it is a System3.
-    team("garden", "root", member("System3/garden", "garden", 1)),
-    team("shed", "garden", member("System4/shed", "shed", 4)),
+    team_of(replace(member("System3/garden"), number=1), team_id="garden"),
+    team_of("System4/shed", team_id="shed", parent="garden"),
 )
 MEMBERS = {one.system_id: one for team in TEAMS for one in team.members}
 ALL = {"root", "house", "kitchen", "cellar", "garden", "shed"}
@@ -47,7 +38,7 @@ def test_a_team_and_all_below_it(team_id: str, expected: set[str]) -> None:
 
 
 def test_a_cycle_does_not_hold_us() -> None:
-    assert subtree((team("a", "b"), team("b", "a"), team("c", "c")), TeamId("a")) == {"a", "b"}
+    assert subtree((empty_team("a", "b"), empty_team("b", "a"), empty_team("c", "c")), TeamId("a")) == {"a", "b"}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +87,7 @@ NAMES = "abcdef"
 @given(parents=st.lists(st.sampled_from(NAMES), min_size=1, max_size=6), start=st.sampled_from(NAMES))
 def test_a_team_is_in_the_subtree_iff_its_way_up_meets_the_start(parents: list[str], start: str) -> None:
     known = dict(zip(NAMES, parents, strict=False))
-    teams = [team(name, parent) for name, parent in known.items()]
+    teams = [empty_team(name, parent) for name, parent in known.items()]
 
     def way_up(name: str) -> set[str]:
         way: set[str] = set()

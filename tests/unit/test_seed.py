@@ -10,7 +10,8 @@ import pytest
 
 from switchboard.app.rules.seed import parents_first, read_seed, read_teams
 from switchboard.domain.errors import ConfigurationError
-from switchboard.domain.routing import SystemId, Target, Team, TeamId
+from switchboard.domain.routing import SystemId, Target
+from tests.routing import ROOT, empty_team
 
 
 def write(directory: Path, name: str, **content: Any) -> Path:
@@ -114,12 +115,10 @@ def test_a_wrong_teams_dir_is_named_where_it_was_set(tmp_path: Path, monkeypatch
 
 
 def test_parents_come_before_their_children() -> None:
-    teams = [Team(TeamId(name), TeamId(parent) if parent else None) for name, parent in
-             [("leaf", "branch"), ("branch", "root"), ("other", "root"), ("root", "")]]  # fmt: skip
-
+    teams = [empty_team("leaf", "branch"), empty_team("branch"), empty_team("other"), empty_team(ROOT)]
     assert [team.team_id for team in parents_first(teams)] == ["root", "branch", "other", "leaf"]
 
 
 def test_a_parent_that_nobody_knows() -> None:
     with pytest.raises(ConfigurationError, match="leaf"):
-        parents_first([Team(TeamId("leaf"), TeamId("nowhere"))])
+        parents_first([empty_team("leaf", "nowhere")])

@@ -18,29 +18,22 @@ from switchboard.core.routing.check import check_rule
 from switchboard.core.routing.draft import Edit, draft_of
 from switchboard.core.routing.sop import Sop, parse_sop, sop_changes, unload_changes
 from switchboard.domain.errors import InvalidInput
-from switchboard.domain.routing import Member, Rule, RuleChange, RuleDraft, SystemId, Target, Team, TeamId
+from switchboard.domain.routing import Member, Rule, RuleChange, RuleDraft, Target, TeamId
+from tests.routing import ROOT, member, team_of, to
 from tests.unit.test_routing_teamfile import altered
 
 NOW, LATER = datetime(2026, 6, 1, tzinfo=UTC), datetime(2026, 7, 1, tzinfo=UTC)
-ROOT, BELOW = TeamId("root"), TeamId("onboarding")
+BELOW = TeamId("onboarding")
 
 
 def butler(name: str, *capabilities: str, active: bool = True) -> Member:
-    return Member(SystemId(f"System1/{name}"), BELOW, 1, "memo", capabilities=capabilities, active=active)
+    return replace(member(f"System1/{name}", active=active), capabilities=capabilities)
 
 
+TRANSLATORS = butler("zoe", "translator", "clerk"), butler("interviewer", "translator")
 TEAMS = {
-    ROOT: Team(ROOT, None, "", (Member(SystemId("System4/root"), ROOT, 4, "memo", capabilities=("translator",)),)),
-    BELOW: Team(
-        BELOW,
-        ROOT,
-        "",
-        (
-            butler("zoe", "translator", "clerk"),
-            butler("interviewer", "translator"),
-            butler("away", "translator", active=False),
-        ),
-    ),
+    ROOT: team_of(replace(member("System4/root"), capabilities=("translator",))),
+    BELOW: team_of(*TRANSLATORS, butler("away", "translator", active=False), team_id=BELOW),
 }
 
 
@@ -67,10 +60,6 @@ FIRST = ("routing_requirements", 0)
 changed = partial(altered, DOCUMENT)
 
 
-def system(name: str) -> Target:
-    return Target(system_id=SystemId(name))
-
-
 def test_who_is_meant_is_found_in_three_ways() -> None:
     sop = parse_sop(DOCUMENT, TEAMS)
     assert (sop.name, sop.source) == ("First Run", "sop:First Run")
@@ -79,10 +68,10 @@ def test_who_is_meant_is_found_in_three_ways() -> None:
             ROOT,
             RuleDraft("First Run: onboarding", "telegram", {"chat_type": "private"}, (Target(team_id=BELOW),)),
         ),
-        (BELOW, RuleDraft("First Run: interviewer", "telegram", {}, (system("System1/interviewer"),))),
-        (BELOW, RuleDraft("mails", "email", {}, (system("System1/interviewer"), system("System1/zoe")), 10)),
-        (ROOT, RuleDraft("First Run: System4/root", "cli", {"session_id": "7"}, (system("System4/root"),))),
-        (BELOW, RuleDraft("First Run: System1/zoe", "cli", {}, (system("System1/zoe"),))),
+        (BELOW, RuleDraft("First Run: interviewer", "telegram", {}, (to("System1/interviewer"),))),
+        (BELOW, RuleDraft("mails", "email", {}, (to("System1/interviewer"), to("System1/zoe")), 10)),
+        (ROOT, RuleDraft("First Run: System4/root", "cli", {"session_id": "7"}, (to("System4/root"),))),
+        (BELOW, RuleDraft("First Run: System1/zoe", "cli", {}, (to("System1/zoe"),))),
     )
     made = sop_changes(sop, [], edit())
     assert [check_rule(change.rule, TEAMS) for change in made] == [[]] * 5
@@ -175,7 +164,7 @@ DRAFTS = st.builds(
     RuleDraft,
     name=st.sampled_from("abc"),
     channel=st.sampled_from(("telegram", "email")),
-    targets=st.sampled_from(((system("System1/zoe"),), (system("System1/interviewer"),))),
+    targets=st.sampled_from(((to("System1/zoe"),), (to("System1/interviewer"),))),
     filters=st.dictionaries(st.just("sender"), st.sampled_from("ab")),
     priority=st.integers(0, 1),
 )
@@ -194,7 +183,7 @@ RULES = st.lists(
         name=st.sampled_from("abcd"),
         channel=st.sampled_from(("telegram", "email")),
         filters=st.dictionaries(st.just("sender"), st.sampled_from("ab")),
-        targets=st.just((system("System1/zoe"),)),
+        targets=st.just((to("System1/zoe"),)),
         created_at=st.just(NOW),
         active=st.booleans(),
         source=st.sampled_from(("", "sop:x", "sop:y", "sop:xx")),
