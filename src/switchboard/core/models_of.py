@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    runtime_checkable,
+)
 
 from msgspec import NODEFAULT, Meta, Struct
 from msgspec.structs import FieldInfo, fields
@@ -72,6 +83,11 @@ class ModelMaker:
 # Tables -------------------------------------------------------------------------------------------------------------
 
 
+@runtime_checkable
+class _Checked(Protocol):
+    def check(self) -> None: ...
+
+
 def _limited_field(_: object, limit: Meta) -> tuple[object, ...]:
     names = ("gt", "ge", "lt", "le", "min_length", "max_length", "pattern")
     return (Field(**{name: getattr(limit, name) for name in names}),)
@@ -84,8 +100,8 @@ def _struct_validator(struct: type[Struct]) -> JsonObject:
         if isinstance(value, struct):
             return value
         made = struct(**dict(validate(value)))
-        if check := getattr(made, "check", None):
-            check()
+        if isinstance(made, _Checked):
+            made.check()
         return made
 
     method: Any = classmethod(to_struct)

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class ServiceFactory(Generic[_T]):
-    """How the service of one topic is made, at its first request. The module of its routes declares it."""
+    """How the service of one topic is made, at its first request. A module of routes that need it declares it."""
 
     def __init__(self, make: Callable[[Services], _T]) -> None:
         self.make = make

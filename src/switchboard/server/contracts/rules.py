@@ -7,10 +7,10 @@ interpret the rules. Next: `app/rules/service.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import AfterValidator, Field, create_model, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from switchboard.app.rules.records import ChangeView, DiffView, Linted, RuleEvent, VersionView
 from switchboard.app.rules.replays import DryRun
@@ -26,7 +26,6 @@ from switchboard.server.contracts.base import Body, Id, Line, ResponseBody, Syst
 
 __all__ = ["DiffView", "DryRun", "Linted", "VersionView", "WrittenRules"]
 
-_B = TypeVar("_B", bound=Body)
 
 Version = Annotated[int, Field(ge=0, le=2**53)]
 Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
@@ -97,19 +96,18 @@ class NewRuleBody(_Parts, _InTeam):
     dry_run: bool = False
 
 
-def _with_some_parts(kind: type[_B]) -> type[_B]:
-    """The same body with any parts of a rule, which come first."""
-    types = get_type_hints(_Parts, include_extras=True)
-    parts: dict[str, Any] = {
-        name: (types[name] | None, Field(default=None, alias=one.alias)) for name, one in _Parts.model_fields.items()
-    }
-    bases = kind, create_model("_SomeParts", __base__=_Fields, **parts)
-    made = create_model(kind.__name__, __base__=bases, __doc__=kind.__doc__, __module__=kind.__module__)
-    return cast(type[_B], made)
+class _SomeParts(_Fields):
+    name: Line | None = None
+    channel: Word | None = None
+    filters: Filters | None = None
+    targets: Targets | None = None
+    priority: Priority | None = None
+    active: bool | None = None
+    copies: bool | None = Field(default=None, alias="copy")
+    reply_to_automatic: bool | None = None
 
 
-@_with_some_parts
-class RulePatch(_Fields):
+class RulePatch(_SomeParts):
     """The fields to change; `filters` and `targets` are replaced as a whole. `version` is the one that you read."""
 
     version: Version
@@ -170,8 +168,7 @@ class DryRunBody(Body):
         return self
 
 
-@_with_some_parts
-class ProposedChange(_Fields):
+class ProposedChange(_SomeParts):
     """A new rule of `team_id`, or the rule `rule_id` with the given fields changed."""
 
     rule_id: Id | None = None
