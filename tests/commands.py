@@ -16,6 +16,7 @@ import pytest
 from switchboard.cli.client import Client, open_client
 from switchboard.cli.main import main
 from switchboard.domain.json_values import JsonObject
+from tests.lab import envelope_json
 from tests.postgres import Postgres
 from tests.processes import Server, environment, running, write_teams
 
@@ -78,11 +79,7 @@ def ask(work: Callable[[Client], Any]) -> Any:
     return asyncio.run(run())
 
 
-def envelope(event: str, *, channel: str = "telegram", text: str = "hello", **source: str) -> dict[str, Any]:
-    return {
-        "schema_version": "ingest.v1",
-        "source": {"channel": channel, "provider": channel, "endpoint_identity": "bot", **source},
-        "event": {"external_event_id": event, "observed_at": "2026-11-21T12:00:00Z"},
-        "sender": {"identity": "alice"},
-        "payload": {"raw": {"message": {"message_id": event}}, "normalized_text": text},
-    }
+def envelope(event: str, *, channel: str = "telegram", text: str = "hello", endpoint: str = "bot") -> dict[str, Any]:
+    """An envelope with a message of the channel in it."""
+    raw = {"message": {"message_id": event}}
+    return envelope_json(text, channel=channel, event=event, endpoint=endpoint, raw=raw)

@@ -7,18 +7,20 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import Any, Final
 from uuid import UUID
 
 from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.core.envelope.identity import conversation, dedupe_key
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.strict import strict
 from switchboard.core.people.strangers import Policy
 from switchboard.core.policy.budget import Amount
 from switchboard.core.policy.rates import AcceptLimits
 from switchboard.domain.envelope import Envelope
+from switchboard.domain.message import Message, RequestId
 from switchboard.domain.routing import Rule, Team
 from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.journey.ask import Classifier
@@ -34,6 +36,7 @@ from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.engine import Engine
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
+from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import migrate
 from switchboard.store.rules import teams
 from switchboard.testing.echo import Echo
@@ -48,6 +51,11 @@ _numbers = itertools.count(1)
 def envelope(text: str = "hello", *, channel: str = "telegram", sender: str = "alice", **more: Any) -> Envelope:
     """A message; `thread`, `event`, `tier`, `key`, `endpoint` and `pinned` may be given."""
     return strict(Envelope, envelope_json(text, channel=channel, sender=sender, **more))
+
+
+def native(channel: str = "telegram", raw: object = None, **more: Any) -> Envelope:
+    """A message as its channel has it in `raw`; always the same event, of the same sender."""
+    return envelope(channel=channel, raw=raw, **{"event": "77", "sender": "5488423581", **more})
 
 
 def envelope_json(
@@ -83,6 +91,14 @@ def submission(text: str = "hello", **more: Any) -> Submission:
     """An envelope with its bytes, ready for the accept leg."""
     raw = json.dumps(envelope_json(text, **more)).encode()
     return Submission(read_envelope(raw), raw)
+
+
+def message(text: str = "hello", **more: Any) -> Message:
+    """A message as the accept leg would make it."""
+    given = envelope(text, **more)
+    channel = CHANNELS[given.source.channel]
+    names = conversation(given, channel), dedupe_key(given, channel)
+    return Message(RequestId(new_uuid7()), *names, given, b"{}", "application/json", datetime.now(UTC))
 
 
 async def spent_on(database: Database, day: date) -> Amount:

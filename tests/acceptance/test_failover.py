@@ -18,7 +18,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.embedded.binaries import account_for, find_programs
 from switchboard.embedded.postmaster import EmbeddedServer, stop
 from switchboard.embedded.supervisor import embedded_postgres
-from tests.lab import butler, lab, rule, submission, team_of
+from tests.lab import butler, envelope_json, lab, rule, submission, team_of
 from tests.processes import Server, environment, running, told, write_teams
 from tests.waiting import eventually
 
@@ -100,17 +100,8 @@ def either(primary: EmbeddedServer, standby: EmbeddedServer) -> str:
 
 
 def envelope(chat: int, number: int) -> Mapping[str, Any]:
-    return {
-        "schema_version": "ingest.v1",
-        "source": {"channel": "api", "provider": "http", "endpoint_identity": "api:test"},
-        "event": {
-            "external_event_id": f"{chat}-{number}",
-            "external_thread_id": str(chat),
-            "observed_at": "2026-01-01T00:00:00Z",
-        },
-        "sender": {"identity": str(chat)},
-        "payload": {"normalized_text": str(number)},
-    }
+    event, name = f"{chat}-{number}", str(chat)
+    return envelope_json(str(number), channel="api", sender=name, event=event, thread=name, endpoint="api:test")
 
 
 class Sender:

@@ -22,6 +22,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import TextContent
 
+from tests.lab import envelope_json
 from tests.processes import DEADLINE, Server, butler, environment, running, switchboard, told, write_teams
 from tests.waiting import eventually
 
@@ -137,20 +138,9 @@ def voice(number: int) -> dict[str, Any]:
     asked["from"] = {"id": 99, "is_bot": True, "first_name": "House"}
     recording = {"file_id": "AwACAgIAAx", "file_unique_id": "AgADxQ", "duration": 3, "mime_type": "audio/ogg"}
     message = {"message_id": number, "date": 1795262460, "chat": chat, "from": person, "voice": recording}
-    return {
-        "schema_version": "ingest.v1",
-        "source": {"channel": "telegram", "provider": "telegram", "endpoint_identity": "bot:house"},
-        "event": {
-            "external_event_id": str(number),
-            "external_thread_id": str(CHAT),
-            "observed_at": "2026-11-21T12:00:00Z",
-        },
-        "sender": {"identity": str(CHAT), "chat_type": "private"},
-        "payload": {
-            "raw": {"update_id": number, "message": message | {"reply_to_message": asked}},
-            "normalized_text": HEARD,
-        },
-    }
+    raw = {"update_id": number, "message": message | {"reply_to_message": asked}}
+    names = {"sender": str(CHAT), "thread": str(CHAT), "chat_type": "private"}
+    return envelope_json(HEARD, event=str(number), raw=raw, **names)
 
 
 async def test_a_voice_reply_reaches_the_interviewer(place: Path) -> None:

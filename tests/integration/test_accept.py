@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.envelope.identity import conversation, dedupe_key
+from switchboard.core.envelope.identity import conversation
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.policy.rates import AcceptLimits
 from switchboard.core.uuid7 import uuid7_ms
@@ -29,37 +29,22 @@ from switchboard.domain.errors import (
     TooLarge,
     Unavailable,
 )
-from switchboard.domain.message import Message, RequestId
+from switchboard.domain.message import Message
 from switchboard.domain.routing import Chosen, Decision, SystemId
 from switchboard.journey.accept import Submission
 from switchboard.journey.admission import Admission
 from switchboard.store.books import audit_books
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
-from switchboard.store.ids import new_uuid7
 from switchboard.store.messages import inbox
 from switchboard.store.messages.inbox import Acceptance, Arrival, unpack_raw
 from switchboard.store.work.lanes import Looker, look
 from tests.hands import assert_balanced, at_work, settled
-from tests.lab import ROOT, Lab, butler, envelope, envelope_json, lab, rule, submission, team_of
+from tests.lab import ROOT, Lab, butler, envelope, envelope_json, lab, message, rule, submission, team_of
 from tests.waiting import eventually
 
 HOLD_KEY = "insert into dedupe values ($1, gen_random_uuid(), gen_random_uuid())"
 TO_ECHO = Decision(1, (Chosen(SystemId("System1/echo"), ROOT),), (), ())
-
-
-def message(text: str = "hello", **more: Any) -> Message:
-    """A message as the accept leg would make it."""
-    given = envelope(text, **more)
-    return Message(
-        RequestId(new_uuid7()),
-        conversation(given, CHANNELS[given.source.channel]),
-        dedupe_key(given, CHANNELS[given.source.channel]),
-        given,
-        b"{}",
-        "application/json",
-        datetime.now(UTC),
-    )
 
 
 @pytest.mark.parametrize(

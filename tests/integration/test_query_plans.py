@@ -17,8 +17,6 @@ from uuid import UUID
 import pytest
 from msgspec import structs
 
-from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.envelope.identity import conversation, dedupe_key
 from switchboard.core.policy.budget import Amount, SenderCaps
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.turns.asking import ChatCommand
@@ -56,7 +54,7 @@ from switchboard.store.work.routing import Routed
 from switchboard.store.work.steps import Step, StepWrite, forget_events, load_steps, write_steps
 from switchboard.testing.engines import a_turn
 from tests.hands import a_hand, pass_through
-from tests.lab import ROOT, butler, envelope, lab
+from tests.lab import ROOT, butler, lab, message
 from tests.postgres import AN_ID, Postgres
 
 GROWING: Final = (
@@ -268,10 +266,7 @@ async def watched(postgres: Postgres, filled: str) -> AsyncIterator[Watched]:
 
 
 def a_message(n: int) -> Message:
-    given = envelope("x", sender=f"sender{n}", endpoint="bot")
-    channel = CHANNELS[given.source.channel]
-    names = conversation(given, channel), dedupe_key(given, channel)
-    return Message(RequestId(new_uuid7()), *names, given, b"", "x", datetime.now(UTC))
+    return structs.replace(message("x", sender=f"sender{n}", endpoint="bot"), raw=b"")
 
 
 async def test_the_counters_notice_a_table_that_is_read_from_end_to_end(watched: Watched) -> None:

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 import switchboard
 from switchboard.core.channels import email
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.envelope.strict import strict
 from switchboard.core.mail.auth import MAX_HEADER, mail_auth
 from switchboard.core.mail.headers import address
 from switchboard.core.routing import facts as routing
@@ -24,40 +23,9 @@ from switchboard.core.text.words import near, or_list
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.ports.channel import MAX_REPLIED, SEVERAL, Form, Replied
+from tests.lab import native
 
-
-def envelope(
-    channel: str,
-    raw: object = None,
-    *,
-    sender: str = "someone",
-    thread: str | None = None,
-    chat_type: str | None = None,
-    endpoint: str = "account",
-    provider: str = "internal",
-    text: str = "hello",
-    addressed: bool = False,
-    attachments: tuple[str, ...] = (),
-) -> Envelope:
-    return strict(
-        Envelope,
-        {
-            "schema_version": "ingest.v1",
-            "source": {"channel": channel, "provider": provider, "endpoint_identity": endpoint},
-            "event": {
-                "external_event_id": "1",
-                "external_thread_id": thread,
-                "observed_at": "2026-01-31T12:00:00Z",
-            },
-            "sender": {"identity": sender, "chat_type": chat_type},
-            "payload": {
-                "raw": raw,
-                "normalized_text": text,
-                "attachments": [{"media_type": one, "size_bytes": 1} for one in attachments],
-            },
-            "control": {"addressed": addressed},
-        },
-    )
+ATTACHED = [{"media_type": one, "size_bytes": 1} for one in ("image/png", "application/pdf", "image/jpeg")]
 
 
 def facts(message: Envelope) -> dict[str, str]:
@@ -71,17 +39,17 @@ def own(found: Mapping[str, str]) -> dict[str, str]:
 
 
 def test_common_keys_and_nothing_that_is_not_known() -> None:
-    assert facts(envelope("webhook")) == {
+    assert facts(native("webhook")) == {
         "channel": "webhook",
-        "endpoint": "account",
-        "sender": "someone",
+        "endpoint": "bot:house",
+        "sender": "5488423581",
         "has_attachment": "no",
     }
-    full = facts(envelope("webhook", thread="t", chat_type="group"))
+    full = facts(native("webhook", thread="t", chat_type="group"))
     assert full == {
         "channel": "webhook",
-        "endpoint": "account",
-        "sender": "someone",
+        "endpoint": "bot:house",
+        "sender": "5488423581",
         "thread": "t",
         "chat_type": "group",
         "has_attachment": "no",
@@ -129,22 +97,22 @@ TELEGRAM: dict[str, tuple[object, dict[str, str]]] = {
 @pytest.mark.parametrize("case", TELEGRAM.values(), ids=TELEGRAM.keys())
 def test_telegram(case: tuple[object, dict[str, str]], channel: str) -> None:
     raw, expected = case
-    found = own(facts(envelope(channel, raw, sender="Ann")))
+    found = own(facts(native(channel, raw, sender="Ann")))
     assert {key: value for key, value in found.items() if key != "chat_type"} == expected
     assert found.get("chat_type") == expected.get("telegram_chat_type")
 
 
 def test_telegram_without_its_raw_object_is_known_from_the_envelope() -> None:
-    found = own(facts(envelope("telegram", sender="5488423581", chat_type="private")))
+    found = own(facts(native("telegram", sender="5488423581", chat_type="private")))
     assert found == {
         "telegram_chat_id": "5488423581",
         "telegram_user_id": "5488423581",
         "telegram_chat_type": "private",
         "chat_type": "private",
     }
-    in_group = own(facts(envelope("telegram", sender="5", thread="-100", chat_type="group")))
+    in_group = own(facts(native("telegram", sender="5", thread="-100", chat_type="group")))
     assert (in_group["telegram_chat_id"], in_group["telegram_user_id"]) == ("-100", "5")
-    assert "telegram_chat_id" not in facts(envelope("telegram", sender="5", thread="topic:3", chat_type="group"))
+    assert "telegram_chat_id" not in facts(native("telegram", sender="5", thread="topic:3", chat_type="group"))
 
 
 ANN = {"id": 42, "is_bot": False, "first_name": "Ann", "last_name": "Lee"}
@@ -217,13 +185,13 @@ REPLIED: dict[str, tuple[dict[str, object], Replied | None]] = {
 def test_what_a_telegram_message_replies_to(case: tuple[dict[str, object], Replied | None]) -> None:
     message, expected = case
     raw = {"update_id": 1, "message": {"chat": GROUP, "from": {"id": 7}, **message}}
-    assert CHANNELS["telegram"].replied(envelope("telegram", raw, endpoint="bot:123456")) == expected
+    assert CHANNELS["telegram"].replied(native("telegram", raw, endpoint="bot:123456")) == expected
 
 
 @pytest.mark.parametrize("length", [1000, 1001, 4096, 100_000])
 def test_a_long_message_that_is_replied_to_says_how_much_is_missing(length: int) -> None:
     raw = {"message": {"chat": GROUP, "reply_to_message": {"text": "x" * length}}}
-    found = CHANNELS["telegram"].replied(envelope("telegram", raw))
+    found = CHANNELS["telegram"].replied(native("telegram", raw))
     assert found is not None
     assert len(found.text) <= MAX_REPLIED
     shown, _, mark = found.text.partition(" ")
@@ -296,14 +264,14 @@ MAIL: dict[str, tuple[object, str, dict[str, str]]] = {
 def test_email(case: tuple[object, str, dict[str, str]]) -> None:
     raw, sender, expected = case
     endpoint = "gmail:user:me@example.com"
-    found = own(facts(envelope("email", raw, sender=sender, endpoint=endpoint)))
+    found = own(facts(native("email", raw, sender=sender, endpoint=endpoint)))
     assert found == expected | {"email_automatic": "yes" if "email_list_id" in expected else "no"}
 
 
 def test_a_mail_is_addressed_to_everybody_that_its_headers_name() -> None:
     fields = {"to": "Ann <Ann@x.example>, me+shop@example.com", "cc": ["b@x.example, ann@x.example", "c@x.example"]}
     one = mail(**fields, **{"delivered-to": "me@example.com", "x-original-to": "d@x.example", "from": "e@x.example"})
-    found = facts(envelope("email", one, sender="e@x.example", endpoint="gmail:user:me@example.com"))["email_to"]
+    found = facts(native("email", one, sender="e@x.example", endpoint="gmail:user:me@example.com"))["email_to"]
     assert found.split(SEVERAL) == [
         *("me+shop@example.com", "me@example.com"),
         *("ann@x.example", "b@x.example", "c@x.example", "d@x.example"),
@@ -338,7 +306,7 @@ def test_only_a_server_that_the_account_trusts_is_believed(results: list[str], e
         "me@example.com": ["mx.example.com"],
         "you@example.com": ["mx.other.example"],
     }
-    one = envelope(
+    one = native(
         "email", mail(**{"Authentication-Results": results}), sender="a@shop.example", endpoint="me@example.com"
     )
     assert email.trusting(own_servers).facts(one).get("email_auth") == expected
@@ -346,40 +314,40 @@ def test_only_a_server_that_the_account_trusts_is_believed(results: list[str], e
 
 
 OTHERS: dict[str, tuple[Envelope, dict[str, str]]] = {
-    "cli session": (envelope("cli", thread="s1"), {"session_id": "s1"}),
-    "cli without a thread": (envelope("cli", sender="me"), {"session_id": "me"}),
-    "api session": (envelope("api", thread="s1"), {"session_id": "s1"}),
+    "cli session": (native("cli", thread="s1"), {"session_id": "s1"}),
+    "cli without a thread": (native("cli", sender="me"), {"session_id": "me"}),
+    "api session": (native("api", thread="s1"), {"session_id": "s1"}),
     "slack event": (
-        envelope("slack", {"team_id": "T1", "event": {"channel": "C1", "user": "U1"}}),
+        native("slack", {"team_id": "T1", "event": {"channel": "C1", "user": "U1"}}),
         {"slack_team_id": "T1", "slack_channel_id": "C1", "slack_user_id": "U1"},
     ),
     "slack edit": (
-        envelope("slack", {"team_id": "T1", "event": {"channel": "C1", "message": {"user": "U1"}}}),
+        native("slack", {"team_id": "T1", "event": {"channel": "C1", "message": {"user": "U1"}}}),
         {"slack_team_id": "T1", "slack_channel_id": "C1", "slack_user_id": "U1"},
     ),
     "slack button": (
-        envelope("slack", {"team": {"id": "T1"}, "channel": {"id": "C1"}, "user": {"id": "U1"}}),
+        native("slack", {"team": {"id": "T1"}, "channel": {"id": "C1"}, "user": {"id": "U1"}}),
         {"slack_team_id": "T1", "slack_channel_id": "C1", "slack_user_id": "U1"},
     ),
-    "slack without raw": (envelope("slack", sender="U1"), {"slack_user_id": "U1"}),
+    "slack without raw": (native("slack", sender="U1"), {"slack_user_id": "U1"}),
     "discord message": (
-        envelope("discord", {"guild_id": "1", "channel_id": "2", "author": {"id": "3"}}),
+        native("discord", {"guild_id": "1", "channel_id": "2", "author": {"id": "3"}}),
         {"discord_guild_id": "1", "discord_channel_id": "2", "discord_user_id": "3"},
     ),
     "discord gateway frame": (
-        envelope("discord", {"t": "INTERACTION_CREATE", "d": {"channel_id": 2, "member": {"user": {"id": 3}}}}),
+        native("discord", {"t": "INTERACTION_CREATE", "d": {"channel_id": 2, "member": {"user": {"id": 3}}}}),
         {"discord_channel_id": "2", "discord_user_id": "3"},
     ),
     "matrix": (
-        envelope("matrix", {"room_id": "!r:example.com", "sender": "@ann:example.com"}, thread="$event"),
+        native("matrix", {"room_id": "!r:example.com", "sender": "@ann:example.com"}, thread="$event"),
         {"matrix_room_id": "!r:example.com", "matrix_user_id": "@ann:example.com"},
     ),
     "matrix without raw": (
-        envelope("matrix", sender="@ann:example.com", thread="!r:example.com"),
+        native("matrix", sender="@ann:example.com", thread="!r:example.com"),
         {"matrix_room_id": "!r:example.com", "matrix_user_id": "@ann:example.com"},
     ),
     "whatsapp cloud": (
-        envelope(
+        native(
             "whatsapp",
             {"entry": [{"changes": [{"value": {"metadata": {"phone_number_id": "9"}, "messages": [{"from": "4"}]}}]}]},
             thread="4",
@@ -387,21 +355,21 @@ OTHERS: dict[str, tuple[Envelope, dict[str, str]]] = {
         {"whatsapp_chat_id": "4", "whatsapp_user_id": "4", "whatsapp_phone_number_id": "9"},
     ),
     "whatsapp web": (
-        envelope("whatsapp_user_client", {"key": {"remoteJid": "1@g.us"}}, sender="4"),
+        native("whatsapp_user_client", {"key": {"remoteJid": "1@g.us"}}, sender="4"),
         {"whatsapp_chat_id": "1@g.us", "whatsapp_user_id": "4"},
     ),
-    "irc": (envelope("irc", sender="Ann!a@host", thread="#Home"), {"irc_channel": "#home", "irc_nick": "ann"}),
-    "irc in private": (envelope("irc", sender="Ann"), {"irc_nick": "ann"}),
+    "irc": (native("irc", sender="Ann!a@host", thread="#Home"), {"irc_channel": "#home", "irc_nick": "ann"}),
+    "irc in private": (native("irc", sender="Ann"), {"irc_nick": "ann"}),
     "xmpp room": (
-        envelope("xmpp", sender="Ann@x.example/phone", thread="Home@muc.x.example", chat_type="group"),
+        native("xmpp", sender="Ann@x.example/phone", thread="Home@muc.x.example", chat_type="group"),
         {"chat_type": "group", "xmpp_jid": "ann@x.example", "xmpp_room": "home@muc.x.example"},
     ),
     "signal": (
-        envelope("signal", {"envelope": {"dataMessage": {"groupInfo": {"groupId": "g="}}}}, sender="+49"),
+        native("signal", {"envelope": {"dataMessage": {"groupInfo": {"groupId": "g="}}}}, sender="+49"),
         {"signal_user_id": "+49", "signal_group_id": "g="},
     ),
-    "sms": (envelope("sms", sender="+49"), {"sms_number": "+49"}),
-    "voice has common keys only": (envelope("voice", {"message": {"chat": {"id": 1}}}), {}),
+    "sms": (native("sms", sender="+49"), {"sms_number": "+49"}),
+    "voice has common keys only": (native("voice", {"message": {"chat": {"id": 1}}}), {}),
 }
 
 
@@ -416,44 +384,44 @@ HOUSE = "bot:@House"
 GROUP_MESSAGE = {"chat": GROUP, "from": {"id": 42}}
 SAID: dict[str, tuple[Envelope, dict[str, str]]] = {
     "telegram, in private": (
-        envelope("telegram", {"message": {"chat": {"id": 1, "type": "private"}}}),
+        native("telegram", {"message": {"chat": {"id": 1, "type": "private"}}}),
         {"addressed": "yes"},
     ),
-    "telegram, in a group": (envelope("telegram", {"message": GROUP_MESSAGE}), {"addressed": "no"}),
+    "telegram, in a group": (native("telegram", {"message": GROUP_MESSAGE}), {"addressed": "no"}),
     "telegram, by name": (
-        envelope("telegram", {"message": GROUP_MESSAGE}, text="hey @house, hi", endpoint=HOUSE),
+        native("telegram", {"message": GROUP_MESSAGE}, text="hey @house, hi", endpoint=HOUSE),
         {"addressed": "yes"},
     ),
     "telegram, another's name": (
-        envelope("telegram", {"message": GROUP_MESSAGE}, text="@household", endpoint=HOUSE),
+        native("telegram", {"message": GROUP_MESSAGE}, text="@household", endpoint=HOUSE),
         {"addressed": "no"},
     ),
     "telegram, a command with the bot's name": (
-        envelope("telegram", {"message": GROUP_MESSAGE}, text="/Start@house now", endpoint=HOUSE),
+        native("telegram", {"message": GROUP_MESSAGE}, text="/Start@house now", endpoint=HOUSE),
         {"addressed": "yes", "command": "/start"},
     ),
     "telegram, a command for another bot": (
-        envelope("telegram", {"message": GROUP_MESSAGE}, text="/stop@rival_bot", endpoint=HOUSE),
+        native("telegram", {"message": GROUP_MESSAGE}, text="/stop@rival_bot", endpoint=HOUSE),
         {"addressed": "no"},
     ),
     "telegram, an address with the bot's name for its domain": (
-        envelope("telegram", {"message": GROUP_MESSAGE}, text="write to ann@house.example", endpoint=HOUSE),
+        native("telegram", {"message": GROUP_MESSAGE}, text="write to ann@house.example", endpoint=HOUSE),
         {"addressed": "no"},
     ),
     "telegram, an address in a host of the bot's name": (
-        envelope("telegram", {"message": GROUP_MESSAGE}, text="see jo@house", endpoint=HOUSE),
+        native("telegram", {"message": GROUP_MESSAGE}, text="see jo@house", endpoint=HOUSE),
         {"addressed": "no"},
     ),
     "telegram, a longer name with a dot": (
-        envelope("telegram", {"message": GROUP_MESSAGE}, text="@house.mate, hi", endpoint=HOUSE),
+        native("telegram", {"message": GROUP_MESSAGE}, text="@house.mate, hi", endpoint=HOUSE),
         {"addressed": "no"},
     ),
     "telegram, by name at the end of a sentence": (
-        envelope("telegram", {"message": GROUP_MESSAGE}, text="so says (@house).", endpoint=HOUSE),
+        native("telegram", {"message": GROUP_MESSAGE}, text="so says (@house).", endpoint=HOUSE),
         {"addressed": "yes"},
     ),
     "telegram, an answer to the bot": (
-        envelope(
+        native(
             "telegram",
             {"message": {**GROUP_MESSAGE, "reply_to_message": {"from": {"username": "house"}}}},
             endpoint=HOUSE,
@@ -461,87 +429,85 @@ SAID: dict[str, tuple[Envelope, dict[str, str]]] = {
         {"addressed": "yes"},
     ),
     "telegram, a topic": (
-        envelope("telegram", {"message": {**GROUP_MESSAGE, "message_thread_id": 7, "is_topic_message": True}}),
+        native("telegram", {"message": {**GROUP_MESSAGE, "message_thread_id": 7, "is_topic_message": True}}),
         {"addressed": "no", "telegram_topic_id": "7"},
     ),
     "telegram, a thread of answers is no topic": (
-        envelope("telegram", {"message": {**GROUP_MESSAGE, "message_thread_id": 7}}),
+        native("telegram", {"message": {**GROUP_MESSAGE, "message_thread_id": 7}}),
         {"addressed": "no"},
     ),
     "telegram, an animation": (
-        envelope("telegram", {"message": {**GROUP_MESSAGE, "animation": {}, "document": {}}}),
+        native("telegram", {"message": {**GROUP_MESSAGE, "animation": {}, "document": {}}}),
         {"addressed": "no", "media": "animation", "has_attachment": "yes"},
     ),
     "telegram, a video note": (
-        envelope("telegram", {"message": {**GROUP_MESSAGE, "video_note": {}}}),
+        native("telegram", {"message": {**GROUP_MESSAGE, "video_note": {}}}),
         {"addressed": "no", "media": "video", "has_attachment": "yes"},
     ),
-    "a path is no command": (envelope("sms", text="/etc/hosts"), {"addressed": "yes"}),
-    "a command in another line": (envelope("sms", text="hi\n/start"), {"addressed": "yes"}),
-    "the connector says so": (envelope("matrix", addressed=True), {"addressed": "yes"}),
+    "a path is no command": (native("sms", text="/etc/hosts"), {"addressed": "yes"}),
+    "a command in another line": (native("sms", text="hi\n/start"), {"addressed": "yes"}),
+    "the connector says so": (native("matrix", of_control={"addressed": True}), {"addressed": "yes"}),
     "attachments of the envelope": (
-        envelope("api", attachments=("image/png", "application/pdf", "image/jpeg")),
+        native("api", payload={"normalized_text": "hello", "attachments": ATTACHED}),
         {"media": "document\nphoto", "has_attachment": "yes"},
     ),
-    "discord, in private": (envelope("discord", {"channel_id": "2", "author": {"id": "3"}}), {"addressed": "yes"}),
+    "discord, in private": (native("discord", {"channel_id": "2", "author": {"id": "3"}}), {"addressed": "yes"}),
     "discord, a thread": (
-        envelope("discord", {"guild_id": "1", "channel_id": "2", "channel": {"type": 11, "parent_id": "9"}}),
+        native("discord", {"guild_id": "1", "channel_id": "2", "channel": {"type": 11, "parent_id": "9"}}),
         {"addressed": "no", "discord_parent_channel_id": "9"},
     ),
     "discord, a category is no parent": (
-        envelope("discord", {"guild_id": "1", "channel_id": "2", "channel": {"type": 0, "parent_id": "9"}}),
+        native("discord", {"guild_id": "1", "channel_id": "2", "channel": {"type": 0, "parent_id": "9"}}),
         {"addressed": "no"},
     ),
     "discord, by mention": (
-        envelope("discord", {"guild_id": "1", "mentions": [{"id": "55"}, 7]}, endpoint="bot:55"),
+        native("discord", {"guild_id": "1", "mentions": [{"id": "55"}, 7]}, endpoint="bot:55"),
         {"addressed": "yes"},
     ),
     "discord, a voice message": (
-        envelope("discord", {"guild_id": "1", "flags": 8192, "attachments": [{"content_type": "audio/ogg"}]}),
+        native("discord", {"guild_id": "1", "flags": 8192, "attachments": [{"content_type": "audio/ogg"}]}),
         {"addressed": "no", "media": "voice", "has_attachment": "yes"},
     ),
     "slack, by mention": (
-        envelope("slack", {"authorizations": [{"user_id": "U9"}], "event": {"type": "message"}}, text="hi <@U9>"),
+        native("slack", {"authorizations": [{"user_id": "U9"}], "event": {"type": "message"}}, text="hi <@U9>"),
         {"addressed": "yes"},
     ),
     "slack, another's mention": (
-        envelope("slack", {"authorizations": [{"user_id": "U9"}], "event": {"type": "message"}}, text="hi <@U8>"),
+        native("slack", {"authorizations": [{"user_id": "U9"}], "event": {"type": "message"}}, text="hi <@U8>"),
         {"addressed": "no"},
     ),
-    "slack, app_mention": (envelope("slack", {"event": {"type": "app_mention"}}), {"addressed": "yes"}),
-    "slack, in private": (envelope("slack", {"event": {"channel_type": "im"}}), {"addressed": "yes"}),
+    "slack, app_mention": (native("slack", {"event": {"type": "app_mention"}}), {"addressed": "yes"}),
+    "slack, in private": (native("slack", {"event": {"channel_type": "im"}}), {"addressed": "yes"}),
     "slack, a file": (
-        envelope("slack", {"event": {"files": [{"mimetype": "text/csv"}]}}),
+        native("slack", {"event": {"files": [{"mimetype": "text/csv"}]}}),
         {"addressed": "no", "media": "document", "has_attachment": "yes"},
     ),
     "matrix, by mention": (
-        envelope(
-            "matrix", {"content": {"m.mentions": {"user_ids": ["@house:x.example"]}}}, endpoint="@house:x.example"
-        ),
+        native("matrix", {"content": {"m.mentions": {"user_ids": ["@house:x.example"]}}}, endpoint="@house:x.example"),
         {"addressed": "yes"},
     ),
     "matrix, an image": (
-        envelope("matrix", {"content": {"msgtype": "m.image"}}),
+        native("matrix", {"content": {"msgtype": "m.image"}}),
         {"addressed": "no", "media": "photo", "has_attachment": "yes"},
     ),
     "whatsapp, a voice message": (
-        envelope("whatsapp", {"type": "audio", "audio": {"voice": True}}),
+        native("whatsapp", {"type": "audio", "audio": {"voice": True}}),
         {"addressed": "yes", "media": "voice", "has_attachment": "yes"},
     ),
     "whatsapp, a photo in a group": (
-        envelope("whatsapp_user_client", {"key": {"remoteJid": "1@g.us"}, "message": {"imageMessage": {"url": ""}}}),
+        native("whatsapp_user_client", {"key": {"remoteJid": "1@g.us"}, "message": {"imageMessage": {"url": ""}}}),
         {"addressed": "no", "media": "photo", "has_attachment": "yes"},
     ),
-    "irc, by name": (envelope("irc", thread="#home", text="house: hello", endpoint="irc:House"), {"addressed": "yes"}),
-    "irc, in a channel": (envelope("irc", thread="#home", endpoint="irc:House"), {"addressed": "no"}),
+    "irc, by name": (native("irc", thread="#home", text="house: hello", endpoint="irc:House"), {"addressed": "yes"}),
+    "irc, in a channel": (native("irc", thread="#home", endpoint="irc:House"), {"addressed": "no"}),
     "signal, a voice message": (
-        envelope(
+        native(
             "signal", {"envelope": {"dataMessage": {"attachments": [{"contentType": "audio/aac", "voiceNote": True}]}}}
         ),
         {"addressed": "yes", "media": "voice", "has_attachment": "yes"},
     ),
     "xmpp, in a room": (
-        envelope("xmpp", thread="home@muc.x.example", chat_type="group"),
+        native("xmpp", thread="home@muc.x.example", chat_type="group"),
         {"addressed": "no"},
     ),
 }
@@ -559,23 +525,23 @@ def test_facts_of_chats(case: tuple[Envelope, dict[str, str]]) -> None:
 
 def test_the_tag_of_an_address_and_the_domains_above_one() -> None:
     raw = mail(to="me+shop@x.example, Me+a+b@X.example", cc="other+tag@x.example")
-    found = facts(envelope("email", raw, sender="a@mail.b.example", endpoint="gmail:me@x.example"))
+    found = facts(native("email", raw, sender="a@mail.b.example", endpoint="gmail:me@x.example"))
     assert (found["email_tag"], found["email_parent_domain"]) == ("shop\na+b", "mail.b.example\nb.example")
-    plain = facts(envelope("email", mail(to="me@x.example"), sender="a@localhost", endpoint="me@x.example"))
+    plain = facts(native("email", mail(to="me@x.example"), sender="a@localhost", endpoint="me@x.example"))
     assert ("email_tag" in plain, plain["email_parent_domain"]) == (False, "localhost")
 
 
 def test_of_a_deep_domain_itself_and_the_shortest_above_it_are_facts() -> None:
     domain = "a.b.c.d.e.f.g.h.spam.example"
-    parents = facts(envelope("email", sender=f"x@{domain}"))["email_parent_domain"].split(SEVERAL)
+    parents = facts(native("email", sender=f"x@{domain}"))["email_parent_domain"].split(SEVERAL)
     assert (parents[0], parents[-1], len(parents)) == (domain, "spam.example", 9)
-    deeper = facts(envelope("email", sender=f"x@z.{domain}"))["email_parent_domain"].split(SEVERAL)
+    deeper = facts(native("email", sender=f"x@z.{domain}"))["email_parent_domain"].split(SEVERAL)
     assert deeper == [f"z.{domain}", *parents[1:]]
 
 
 def test_a_mail_has_eight_tags_at_most() -> None:
     raw = mail(to=", ".join(f"me+{number}@x.example" for number in range(20)))
-    found = facts(envelope("email", raw, endpoint="me@x.example"))
+    found = facts(native("email", raw, endpoint="me@x.example"))
     assert found["email_tag"].split(SEVERAL) == [str(number) for number in range(8)]
 
 
@@ -601,7 +567,7 @@ JSON = st.recursive(
 @settings(max_examples=1500)
 @given(channel=st.sampled_from(sorted(CHANNELS)), raw=JSON, known=st.booleans())
 def test_facts_never_raise_and_are_always_clean(channel: str, raw: Any, known: bool) -> None:
-    message = envelope(channel)
+    message = native(channel)
     payload = replace(message.payload, raw=raw)
     sender = replace(message.sender, chat_type="group" if known else None)
     message = replace(message, payload=payload, sender=sender)
@@ -626,7 +592,7 @@ def test_huge_headers_take_no_time_and_say_nothing() -> None:
         raw = mail(
             **{"to": [filler * 200_000] * 50, "list-id": filler * 200_000, "authentication-results": filler * 9_999}
         )
-        assert own(facts(envelope("email", raw, sender="a@b"))).keys() <= {
+        assert own(facts(native("email", raw, sender="a@b"))).keys() <= {
             "email_sender",
             "email_domain",
             "email_to",
@@ -750,20 +716,20 @@ def test_what_follows_from_facts_that_are_made_up(made_up: dict[str, str], follo
 @pytest.mark.parametrize("channel", sorted(CHANNELS))
 def test_every_provider_of_every_channel_is_let_in(channel: str) -> None:
     for provider in CHANNELS[channel].providers:
-        assert CHANNELS.of(envelope(channel, provider=provider, endpoint="someone")) is CHANNELS[channel]
+        assert CHANNELS.of(native(channel, provider=provider, endpoint="n", sender="n")) is CHANNELS[channel]
     assert {"channel", "endpoint", "sender", "thread", "chat_type"} <= CHANNELS.keys_of(channel).keys()
 
 
 def test_a_wrong_provider_is_refused_with_the_right_ones() -> None:
     with pytest.raises(InvalidInput, match=re.escape("file, gmail, imap or smtp, not by 'telegram'")) as caught:
-        CHANNELS.of(envelope("email", provider="telegram"))
+        CHANNELS.of(native("email", provider="telegram"))
     assert (caught.value.code, caught.value.field) == ("invalid_source_provider", "source.provider")
 
 
 @pytest.mark.parametrize(("channel", "meant"), [("telegramm", "telegram"), ("TELEGRAM", "telegram"), ("zzz", "email")])
 def test_an_unknown_channel_is_refused_with_near_names(channel: str, meant: str) -> None:
     with pytest.raises(InvalidInput, match=meant) as caught:
-        CHANNELS.of(envelope(channel, provider="x"))
+        CHANNELS.of(native(channel, provider="x"))
     assert (caught.value.code, caught.value.field) == ("unknown_channel", "source.channel")
 
 

@@ -41,7 +41,6 @@ from switchboard.core.turns.loop import PlannedCall
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.llm import Image, ToolCall, ToolResult
 from switchboard.domain.planning import PipelineStep
-from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports.engine import OnRecord
 from switchboard.ports.facts import Fact
 from switchboard.ports.history import MAX_CALL, Entry, EntryCall
@@ -54,6 +53,7 @@ from switchboard.tools.mcp_servers import McpServers
 from switchboard.tools.mcp_spec import DeclaredTool, ServerSpec
 from switchboard.tools.registry import build_tools
 from tests.documents import HOME, codes, rows
+from tests.routing import butler
 from tests.turning import OWNER
 
 MANUAL: Final = HOME / "docs/tools.md"
@@ -229,9 +229,9 @@ class House:
 
 
 async def a_house() -> House:
-    butler = Member(SystemId("System1/clerk"), TeamId("root"), 1, "clerk")
+    clerk = butler("clerk", "clerk")
     server = ServerSpec("s", ("true",), butlers=("*",), tools=DECLARED)
-    found: list[Tool] = [*build_tools(search=Nothing()), *await McpServers([server], Pins()).of(butler)]
+    found: list[Tool] = [*build_tools(search=Nothing()), *await McpServers([server], Pins()).of(clerk)]
     there = {tool.spec.name: tool for tool in found}
     # Sandboxes may be off here, and a chat shows all of its messages; the rule is the same.
     named = tuple(there)

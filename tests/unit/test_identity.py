@@ -12,29 +12,9 @@ from hypothesis import strategies as st
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope import identity
 from switchboard.core.envelope.identity import MAX_KEY
-from switchboard.domain.envelope import Control, Envelope, Event, Payload, Sender, Source
-from tests.strategies import NOW, envelopes, json_values, words
-
-
-def envelope(
-    channel: str = "telegram",
-    raw: Any = None,
-    *,
-    event_id: str = "77",
-    text: str = "hello",
-    key: str | None = None,
-    thread: str | None = None,
-    endpoint: str = "bot:house",
-    sender: str = "5488423581",
-) -> Envelope:
-    return Envelope(
-        schema_version="ingest.v1",
-        source=Source(channel=channel, provider="test", endpoint_identity=endpoint),
-        event=Event(external_event_id=event_id, external_thread_id=thread, observed_at=NOW),
-        sender=Sender(identity=sender),
-        payload=Payload(raw=raw, normalized_text=text),
-        control=Control(idempotency_key=key),
-    )
+from switchboard.domain.envelope import Envelope
+from tests.lab import native
+from tests.strategies import envelopes, json_values, words
 
 
 def dedupe_key(one: Envelope) -> str:
@@ -92,7 +72,7 @@ EDITED = {"id": "112233445566778899", "edited_timestamp": "2026-06-01T10:00:00.1
     ],
 )
 def test_dedupe_key_of(channel: str, raw: Any, key: str) -> None:
-    assert dedupe_key(envelope(channel, raw)) == key
+    assert dedupe_key(native(channel, raw)) == key
 
 
 @pytest.mark.parametrize(
@@ -107,34 +87,34 @@ def test_dedupe_key_of(channel: str, raw: Any, key: str) -> None:
     ],
 )
 def test_an_event_is_the_same_with_and_without_raw(channel: str, raw: Any, event_id: str) -> None:
-    with_raw = dedupe_key(envelope(channel, raw, event_id=event_id))
-    assert with_raw == dedupe_key(envelope(channel, None, event_id=event_id))
+    with_raw = dedupe_key(native(channel, raw, event=event_id))
+    assert with_raw == dedupe_key(native(channel, None, event=event_id))
 
 
 def test_an_idempotency_key_comes_first_and_cannot_be_taken_for_an_event() -> None:
-    assert dedupe_key(envelope(raw={"update_id": 1}, key="k")) == "idem:k"
-    assert dedupe_key(envelope(key="77")) != dedupe_key(envelope(event_id="77"))
+    assert dedupe_key(native(raw={"update_id": 1}, key="k")) == "idem:k"
+    assert dedupe_key(native(key="77")) != dedupe_key(native(event="77"))
 
 
 @given(words(), words())
 def test_the_text_never_counts(one: str, other: str) -> None:
-    assert dedupe_key(envelope(text=one)) == dedupe_key(envelope(text=other))
-    assert dedupe_key(envelope(event_id="1", text=one)) != dedupe_key(envelope(event_id="2", text=one))
+    assert dedupe_key(native(text=one)) == dedupe_key(native(text=other))
+    assert dedupe_key(native(event="1", text=one)) != dedupe_key(native(event="2", text=one))
 
 
 def test_an_edit_is_a_new_event() -> None:
     message = {"message_id": 9, "chat": {"id": 5}, "text": "x"}
-    original = envelope(raw={"update_id": 1, "message": message})
-    edited = envelope(raw={"update_id": 2, "edited_message": message | {"edit_date": 17}})
+    original = native(raw={"update_id": 1, "message": message})
+    edited = native(raw={"update_id": 2, "edited_message": message | {"edit_date": 17}})
     assert dedupe_key(original) != dedupe_key(edited)
-    assert dedupe_key(envelope("discord", DISCORD)) != dedupe_key(envelope("discord", EDITED))
+    assert dedupe_key(native("discord", DISCORD)) != dedupe_key(native("discord", EDITED))
 
 
 def test_a_long_id_is_hashed_and_a_short_one_cannot_look_like_it() -> None:
-    long = dedupe_key(envelope(event_id="😀" * 500))
+    long = dedupe_key(native(event="😀" * 500))
     assert len(long.encode()) <= MAX_KEY
-    assert long != dedupe_key(envelope(event_id="😀" * 499))
-    forged = dedupe_key(envelope(event_id=long.removeprefix("event=")[:512]))
+    assert long != dedupe_key(native(event="😀" * 499))
+    forged = dedupe_key(native(event=long.removeprefix("event=")[:512]))
     assert forged != long
 
 
@@ -150,8 +130,8 @@ def test_keys_are_short_and_storable_for_any_envelope(one: Envelope) -> None:
 @given(st.sampled_from(["telegram", "email", "slack", "discord", "whatsapp", "matrix"]), json_values())
 def test_no_raw_makes_it_raise(channel: str, raw: Any) -> None:
     for nested in ({"message": raw}, {"chat": raw}, {"headers": raw}, {"event": raw, "d": raw, "key": raw}):
-        assert dedupe_key(envelope(channel, nested)).startswith(("event:", "event="))
-        assert conversation(envelope(channel, nested))
+        assert dedupe_key(native(channel, nested)).startswith(("event:", "event="))
+        assert conversation(native(channel, nested))
 
 
 CHAT = {"chat": {"id": -1001234, "type": "supergroup"}}
@@ -160,36 +140,36 @@ CHAT = {"chat": {"id": -1001234, "type": "supergroup"}}
 @pytest.mark.parametrize(
     ("one", "key"),
     [
-        (envelope(), "telegram/bot%3Ahouse/5488423581"),
-        (envelope(thread="5488423581", sender="9"), "telegram/bot%3Ahouse/5488423581"),
-        (envelope(raw={"update_id": 1, "message": CHAT}), "telegram/bot%3Ahouse/-1001234"),
-        (envelope(raw={"update_id": 1, "channel_post": CHAT}), "telegram/bot%3Ahouse/-1001234"),
-        (envelope(raw={"update_id": 1, "callback_query": {"message": CHAT}}), "telegram/bot%3Ahouse/-1001234"),
+        (native(), "telegram/bot%3Ahouse/5488423581"),
+        (native(thread="5488423581", sender="9"), "telegram/bot%3Ahouse/5488423581"),
+        (native(raw={"update_id": 1, "message": CHAT}), "telegram/bot%3Ahouse/-1001234"),
+        (native(raw={"update_id": 1, "channel_post": CHAT}), "telegram/bot%3Ahouse/-1001234"),
+        (native(raw={"update_id": 1, "callback_query": {"message": CHAT}}), "telegram/bot%3Ahouse/-1001234"),
         (
-            envelope(raw={"message_id": 3, **CHAT, "reply_to_message": {"chat": {"id": 6}}}),
+            native(raw={"message_id": 3, **CHAT, "reply_to_message": {"chat": {"id": 6}}}),
             "telegram/bot%3Ahouse/-1001234",
         ),
-        (envelope(raw={"message": CHAT}, thread="t"), "telegram/bot%3Ahouse/t"),
-        (envelope("slack", {"message": CHAT}), "slack/bot%3Ahouse/5488423581"),
-        (envelope("slack", {"event": {"channel": "C1", "ts": "1.0"}}), "slack/bot%3Ahouse/C1"),
-        (envelope("slack", {"event": {"channel": "C1", "ts": "1.0", "thread_ts": "1.0"}}), "slack/bot%3Ahouse/C1"),
-        (envelope("slack", {"channel": "C1", "ts": "2.0", "thread_ts": "1.0"}), "slack/bot%3Ahouse/C1%3A1.0"),
-        (envelope("slack", {"type": "block_actions", "channel": {"id": "D7"}}), "slack/bot%3Ahouse/D7"),
-        (envelope("slack", {"channel": {"id": ["C1"]}}), "slack/bot%3Ahouse/5488423581"),
-        (envelope("discord", {"t": "MESSAGE_CREATE", "d": {"channel_id": "42"}}), "discord/bot%3Ahouse/42"),
-        (envelope("discord", {"id": "1", "channel_id": "42"}), "discord/bot%3Ahouse/42"),
-        (envelope("whatsapp", {"key": {"remoteJid": "12-3@g.us"}}), "whatsapp/bot%3Ahouse/12-3%40g.us"),
-        (envelope("whatsapp", {"group_id": "G1", "from": "49"}), "whatsapp/bot%3Ahouse/G1"),
-        (envelope("whatsapp", {"id": "wamid.1", "from": "49"}, sender="49"), "whatsapp/bot%3Ahouse/49"),
-        (envelope("matrix", {"room_id": "!r:x.example"}), "matrix/bot%3Ahouse/%21r%3Ax.example"),
-        (envelope("irc", {"target": "#Home"}, sender="Ann!a@h"), "irc/bot%3Ahouse/%23home"),
-        (envelope("irc", {"target": "us"}, sender="Ann"), "irc/bot%3Ahouse/Ann"),
-        (envelope("xmpp", sender="Ann@x.example/phone"), "xmpp/bot%3Ahouse/ann%40x.example"),
+        (native(raw={"message": CHAT}, thread="t"), "telegram/bot%3Ahouse/t"),
+        (native("slack", {"message": CHAT}), "slack/bot%3Ahouse/5488423581"),
+        (native("slack", {"event": {"channel": "C1", "ts": "1.0"}}), "slack/bot%3Ahouse/C1"),
+        (native("slack", {"event": {"channel": "C1", "ts": "1.0", "thread_ts": "1.0"}}), "slack/bot%3Ahouse/C1"),
+        (native("slack", {"channel": "C1", "ts": "2.0", "thread_ts": "1.0"}), "slack/bot%3Ahouse/C1%3A1.0"),
+        (native("slack", {"type": "block_actions", "channel": {"id": "D7"}}), "slack/bot%3Ahouse/D7"),
+        (native("slack", {"channel": {"id": ["C1"]}}), "slack/bot%3Ahouse/5488423581"),
+        (native("discord", {"t": "MESSAGE_CREATE", "d": {"channel_id": "42"}}), "discord/bot%3Ahouse/42"),
+        (native("discord", {"id": "1", "channel_id": "42"}), "discord/bot%3Ahouse/42"),
+        (native("whatsapp", {"key": {"remoteJid": "12-3@g.us"}}), "whatsapp/bot%3Ahouse/12-3%40g.us"),
+        (native("whatsapp", {"group_id": "G1", "from": "49"}), "whatsapp/bot%3Ahouse/G1"),
+        (native("whatsapp", {"id": "wamid.1", "from": "49"}, sender="49"), "whatsapp/bot%3Ahouse/49"),
+        (native("matrix", {"room_id": "!r:x.example"}), "matrix/bot%3Ahouse/%21r%3Ax.example"),
+        (native("irc", {"target": "#Home"}, sender="Ann!a@h"), "irc/bot%3Ahouse/%23home"),
+        (native("irc", {"target": "us"}, sender="Ann"), "irc/bot%3Ahouse/Ann"),
+        (native("xmpp", sender="Ann@x.example/phone"), "xmpp/bot%3Ahouse/ann%40x.example"),
         (
-            envelope("signal", {"envelope": {"dataMessage": {"groupInfo": {"groupId": "abc="}}}}),
+            native("signal", {"envelope": {"dataMessage": {"groupInfo": {"groupId": "abc="}}}}),
             "signal/bot%3Ahouse/abc%3D",
         ),
-        (envelope("api", endpoint="a/b", sender="Jörg"), "api/a%2Fb/J%C3%B6rg"),
+        (native("api", endpoint="a/b", sender="Jörg"), "api/a%2Fb/J%C3%B6rg"),
     ],
 )
 def test_conversation_of(one: Envelope, key: str) -> None:
@@ -203,13 +183,13 @@ _PARTS = st.tuples(words(64), *[st.one_of(st.text("a/%=~ é", min_size=1, max_si
 
 @given(_PARTS, _PARTS)
 def test_distinct_conversations_have_distinct_keys(one: tuple[str, ...], other: tuple[str, ...]) -> None:
-    first, second = (conversation(envelope(c, endpoint=e, thread=t)) for c, e, t in (one, other))
+    first, second = (conversation(native(c, endpoint=e, thread=t)) for c, e, t in (one, other))
     assert (first == second) == (one == other)
     assert max(len(first), len(second)) <= MAX_KEY
 
 
 def test_a_short_part_cannot_look_like_a_shortened_one() -> None:
-    long = conversation(envelope(thread="é" * 300))
-    forged = conversation(envelope(thread=unquote(long.rpartition("/")[2])))
+    long = conversation(native(thread="é" * 300))
+    forged = conversation(native(thread=unquote(long.rpartition("/")[2])))
     assert forged != long
     assert len(forged) <= MAX_KEY

@@ -23,11 +23,11 @@ from switchboard.core.mcp_tools import (
     tool_name,
     unusable,
 )
-from switchboard.domain.routing import Member, SystemId, Team, TeamId
 from switchboard.ports.mcp import ListedTool
 from switchboard.ports.tools import ToolSpec
 from switchboard.tools.mcp_spec import ServerSpec
 from switchboard.tools.registry import build_tools
+from tests.routing import butler, team_of
 
 LOOK = ListedTool("look", "looks", {"type": "object", "properties": {"at": {"type": "string"}}})
 
@@ -198,8 +198,7 @@ def test_what_is_offered_has_room(sizes: list[int]) -> None:
 def test_servers_that_are_for_nobody_are_told(
     butlers: tuple[str, ...], teams: tuple[str, ...], told: list[str]
 ) -> None:
-    house = TeamId("house")
-    known = Team(house, None, members=(Member(SystemId("System1/clerk"), house, 1, "model"),))
+    known = team_of(butler("clerk", "model"), team_id="house")
     found = unknown_names([ServerSpec("files", ("true",), butlers=butlers, teams=teams)], [known])
     assert list(found) == [f"mcp_servers: files: {one}" for one in told]
 

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from switchboard.core.policy.liveness import LivenessPolicy, liveness
 from switchboard.core.remote_agents import RouteResponse, read_response, response_schema, route_schema
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.remote_agents import RemoteAgent, self_description
-from switchboard.domain.routing import Member, SystemId, TeamId
+from switchboard.domain.routing import SystemId
+from tests.routing import butler
 
 # jsonschema has no type stubs.
 Validator: Any = import_module("jsonschema").Draft202012Validator
@@ -114,8 +116,8 @@ def test_two_heartbeats_may_get_lost() -> None:
 
 def test_what_the_file_leaves_open_is_as_announced() -> None:
     announced = RemoteAgent(SystemId("System1/x"), "active", "", None, None, "its own", ("own",))
-    bare = Member(SystemId("System1/x"), TeamId("root"), 1, "mcp")
-    described = Member(SystemId("System1/x"), TeamId("root"), 1, "mcp", description="the file's")
+    bare = butler("x", "mcp")
+    described = replace(bare, description="the file's")
     assert self_description(bare, None) == ("", ())
     assert self_description(bare, announced) == ("its own", ("own",))
     assert self_description(described, announced) == ("the file's", ("own",))

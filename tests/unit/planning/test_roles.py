@@ -10,17 +10,18 @@ from switchboard.agents.trio.engine import TrioEngine
 from switchboard.app.models.model_tests import ModelTestPlace, butlers_at
 from switchboard.app.models.process import butlers_of
 from switchboard.app.settings import Settings
-from switchboard.domain.routing import Member, SystemId, Team, TeamId
+from switchboard.domain.routing import Member
 from switchboard.ports.engine import EngineContext, EngineFailure
 from tests.asking import spec
 from tests.engines import Book
+from tests.routing import butler, team_of
 from tests.turning import Asked, NoMemos, Noting
 
 NAMES: Final = ("small", "middle", "large")
 
 
 def planner(**options: Any) -> Member:
-    return Member(SystemId("System1/clerk"), TeamId("root"), 1, "trio", options)
+    return butler("clerk", "trio", **options)
 
 
 def settings(**trio: str) -> Settings:
@@ -44,10 +45,8 @@ def test_models_that_play_a_role_are_used(trio: dict[str, str], options: dict[st
 
 
 async def test_a_model_that_plans_need_not_call_tools_of_itself() -> None:
-    members = (planner(), Member(SystemId("System1/writer"), TeamId("root"), 1, "model", {"models": ["large"]}))
-    found = await butlers_at(
-        settings(), ModelTestPlace("", None, "there is none"), [Team(TeamId("root"), None, members=members)]
-    )
+    team = team_of(planner(), butler("writer", "model", models=["large"]))
+    found = await butlers_at(settings(), ModelTestPlace("", None, "there is none"), [team])
     assert found == {"small": [], "middle": [], "large": ["System1/writer"]}
 
 

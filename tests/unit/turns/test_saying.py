@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from switchboard.core.text.storable import storable_json
 from switchboard.core.text.tokens import asked_tokens, estimate_tokens
@@ -18,9 +19,9 @@ from switchboard.core.turns.frozen import Frozen, FrozenTool, read_frozen
 from switchboard.core.turns.limits import LoopLimits
 from switchboard.core.turns.render import MOST_NOTES, messages, notes, opening, said_at, system_prompt, told_facts
 from switchboard.domain.llm import ChatMessage, Request, ToolCall, ToolResult
-from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports.facts import Fact
 from switchboard.ports.history import Entry, EntryCall
+from tests.routing import butler
 
 AT = datetime(2026, 11, 23, 12, 30, tzinfo=UTC)
 ZONE = "Europe/Berlin"
@@ -30,7 +31,7 @@ DONE = Entry("assistant", "Milk.", calls=(CALL,), position=2)
 
 
 def test_the_prompt_says_who_the_butler_is() -> None:
-    member = Member(SystemId("System1/accountant"), TeamId("root"), 1, "model", description="Keeps the books.")
+    member = structs.replace(butler("accountant", "model"), description="Keeps the books.")
     assert system_prompt(member, "Be brief.\n") == (
         "You are accountant, an agent of the team root.\n\nKeeps the books.\n\nBe brief."
     )

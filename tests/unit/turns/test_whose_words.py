@@ -31,12 +31,12 @@ from switchboard.domain.envelope import (
     Source,
 )
 from switchboard.domain.message import Conversation, RequestId
-from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports.engine import Turn
 from switchboard.ports.history import Entry, EntryCall
 from switchboard.ports.surroundings import EditedText, Surrounding
 from switchboard.ports.tools import ToolScope
 from switchboard.tools.original import MOST_SHOWN, MessageOriginal
+from tests.routing import ROOT, butler
 from tests.tools import KEY, TURN
 
 AT: Final = datetime(2026, 11, 28, 10, tzinfo=UTC)
@@ -62,8 +62,7 @@ def turn_of(*passages: Passage, name: str | None = None, attachments: tuple[Atta
         sender=Sender(identity="ann", display_name=name),
         payload=Payload(normalized_text=text, passages=mixed, attachments=attachments),
     )
-    member = Member(SystemId("System1/clerk"), TeamId("root"), 1, "model")
-    return Turn(member, TeamId("root"), RequestId(UUID(int=1)), Conversation("c"), envelope, AT, 1)
+    return Turn(butler("clerk", "model"), ROOT, RequestId(UUID(int=1)), Conversation("c"), envelope, AT, 1)
 
 
 # Marks ----------------------------------------------------------------------------------------------------------------
