@@ -99,7 +99,7 @@ peers: $(STAMP) ## our rows of docs/comparison.md: none may be worse than record
 
 NIGHTLY := random plans kit bombs runners pythons $(if $(filter 0,$(shell id -u)),bare container) chaos
 
-nightly: $(STAMP) ## what CI leaves out: random examples, Pythons, bare Debian, container, long chaos; two hours
+nightly: $(STAMP) ## what CI leaves out: random examples, Pythons, bare Debian, container, long chaos; an hour
 	@$(foreach part,$(NIGHTLY),$(MAKE) --no-print-directory $(part) WHAT=all &&) true
 
 house: $(STAMP) ## the database of this release, from which later ones are upgraded in tests

@@ -2,7 +2,7 @@
 
 In: the checkout, the targets of the Makefile that must pass; out: the statements of this release recorded, the wheel
 by `make dist`, an annotated tag with the notes of the changelog. Begun again, it leaves out what has passed on the same
-source: all of it takes two hours. With `--dry-run` it says what it would do, and whether it could.
+source: all of it takes more than an hour. With `--dry-run` it says what it would do, and whether it could.
 Next: the operator pushes the tag.
 """
 
