@@ -405,7 +405,8 @@ def test_garbage_is_collected_once_started_but_not_in_what_was_loaded(
 
 def test_what_works_with_the_database_is_not_imported_before_it_starts() -> None:
     late = ("switchboard.app.wiring", "switchboard.cli.processes.working", "fastapi", "httpx2")
-    look = f"import sys; from switchboard.cli import running; print([name for name in {late} if name in sys.modules])"
+    start = "import sys; import switchboard.cli.processes.running"
+    look = f"{start}; print([name for name in {late} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
