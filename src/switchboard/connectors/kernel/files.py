@@ -1,8 +1,8 @@
 """Fetches the files of a message from the platform and uploads them piece by piece, before the message names them.
 
-`receiving.py` and `replaying.py` call `Filer.filed` with an envelope about to be submitted; out: the same envelope,
-with each attachment stored or marked with the reason why not. A file never prevents its message from arriving. Next:
-`api.py`.
+`receiving.py` and `replaying.py` call `Filer.store_files` with an envelope about to be submitted; out: the same
+envelope, with each attachment stored or marked with the reason why not. A file never prevents its message from
+arriving. Next: `api.py`.
 """
 
 from __future__ import annotations
