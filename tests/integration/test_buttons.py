@@ -24,7 +24,7 @@ from switchboard.core.turns.choices import mark_of, press_of
 from switchboard.domain.json_values import JsonObject
 from switchboard.lanes import faults
 from switchboard.ports.connector import Account
-from switchboard.store.messages.outbox import expire_leases
+from switchboard.store.messages.outbox import LEASE_S, expire_leases
 from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.work.approvals import StoredApprovals
 from switchboard.testing.bot_api import ANN, TOKEN, BotApi
@@ -125,8 +125,11 @@ class House:
         return await self.toast(self.api.people.press(message, token(message, label), user=user))
 
     async def shows(self, message: JsonObject, *labels: str) -> None:
-        """Wait until the buttons below a message are these."""
-        await asyncio.wait_for(self.api.until(lambda: list(buttons(message)) == list(labels)), 60)
+        """Wait until the buttons below a message are these.
+
+        The last request of a connector that was killed may be answered after `process_ended`: then its lease runs out.
+        """
+        await asyncio.wait_for(self.api.until(lambda: list(buttons(message)) == list(labels)), 2 * LEASE_S)
 
     async def decisions(self) -> list[str]:
         """What the audit log says of decisions, in order."""
