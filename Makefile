@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report shapes surface bare container
+.PHONY: help demo test acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report shapes surface bare container
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -76,6 +76,9 @@ shapes: $(STAMP) ## records of one shape, names of one word, sizes of hubs; UPDA
 
 check: static test acceptance ## all that must be good before a change goes in
 
+ci: ## what CI runs; it installs what tests need, and nothing may be skipped for lack of it
+	@CI=1 .ci/run
+
 # What is killed: the engine, `up` with its channels, models that fail, turns with tools, plans, and what tools start.
 CHAOS := engine channels model turns plans tools
 WHAT ?= engine
@@ -118,7 +121,7 @@ pythons: $(STAMP) ## the quick suite on every Python that can be had here; VERSI
 	@$(BIN)/python -m tests.pythons $(VERSIONS)
 
 release: $(STAMP) ## all checks, notes, wheel, then the annotated tag; DRY=1 only says what it would do
-	@$(BIN)/python -m tests.release $(if $(DRY),--dry-run) check $(NIGHTLY)
+	@$(BIN)/python -m tests.release $(if $(DRY),--dry-run) ci $(NIGHTLY)
 
 decisions: $(STAMP) ## the index of decisions, made of their pages
 	@$(BIN)/python -m tests.decisions

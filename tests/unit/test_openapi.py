@@ -170,7 +170,8 @@ def test_names_in_requests_cannot_hold_what_a_database_refuses() -> None:
     def fields(kind: type[Body]) -> Iterator[tuple[str, Any]]:
         for below in kind.__subclasses__():
             yield from fields(below)
-        yield from ((f"{kind.__name__}.{name}", field) for name, field in kind.model_fields.items())
+        if kind.__module__.startswith("switchboard."):  # other tests have bodies of their own
+            yield from ((f"{kind.__name__}.{name}", field) for name, field in kind.model_fields.items())
 
     for place, field in fields(Body):
         if get_origin(field.annotation) is dict and get_args(field.annotation)[1] is not Any:
