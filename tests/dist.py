@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
@@ -210,7 +209,7 @@ class _Person:
         try:
             yield process
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # a job in the background of a script has SIGINT ignored, and so have its children
             process.communicate(timeout=_SECONDS)
 
     @property
