@@ -14,6 +14,8 @@ from typing import Final
 
 DISTRIBUTION: Final = "switchboard-server"
 """The name in package indexes, as in `pyproject.toml`; the package and the command are `switchboard`."""
+OUR_VARIABLES: Final = "SWITCHBOARD_"
+"""How variables of the environment begin that are settings of ours, or secrets."""
 _THEIRS: Final = "switchboard"
 
 

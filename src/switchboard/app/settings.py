@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field, IPvAnyNetwork, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
-from switchboard.app.settings_file import PREFIX, read_settings_file
+from switchboard.app.settings_file import read_settings_file
 from switchboard.app.whereabouts import HOST, PORT, Host, Port, Whereabouts, default_data_dir
 from switchboard.core.models_of import Table
 from switchboard.core.notices import ADDRESS
@@ -31,6 +31,7 @@ from switchboard.core.policy.rates import AcceptLimits
 from switchboard.core.policy.retry import TurnSettings
 from switchboard.core.schedules import Schedule, parse_window
 from switchboard.core.text.problems import abbreviate_value, wrong
+from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.numbers import Count, Days, Limit, Positive
@@ -213,7 +214,7 @@ class Settings(BaseSettings):
     """All settings, validated; see the fields."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True, extra="forbid", frozen=True
+        env_prefix=OUR_VARIABLES, env_nested_delimiter="__", env_ignore_empty=True, extra="forbid", frozen=True
     )
 
     host: Host = HOST

@@ -21,11 +21,11 @@ from pydantic_core import ErrorDetails
 
 from switchboard.app.ownership import read_ours
 from switchboard.core.text.problems import after, path_of, wrong
+from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 
 FILE_NAME: Final = "switchboard.toml"
-PREFIX: Final = "SWITCHBOARD_"
 NAMES: Final = frozenset(
     (
         *("host", "port", "public_names", "public_url", "trusted_proxies"),
@@ -98,9 +98,9 @@ def source_of(setting: str) -> str:
 
 def _refuse_unknown_variables() -> None:
     """A misspelt variable would be silently ignored, one in lower case by some of our readers."""
-    known = {f"{PREFIX}{name.upper()}" for name in NAMES | _ELSEWHERE}
+    known = {f"{OUR_VARIABLES}{name.upper()}" for name in NAMES | _ELSEWHERE}
     for name in os.environ:
-        if name.upper().startswith(PREFIX) and name.partition("__")[0] not in known:
+        if name.upper().startswith(OUR_VARIABLES) and name.partition("__")[0] not in known:
             raise ConfigurationError(f"environment variable {name}: {describe_unknown_setting(name.upper(), known)}")
 
 
@@ -119,7 +119,9 @@ def _read_text(file: Path) -> str:
 
 def _variables_above(path: tuple[int | str, ...]) -> list[tuple[str, tuple[int | str, ...]]]:
     """The set variables of the environment that may contain this setting, and where in their values it is."""
-    above = [(f"{PREFIX}{'__'.join(map(str, path[:end])).upper()}", path[end:]) for end in range(len(path), 0, -1)]
+    above = [
+        (f"{OUR_VARIABLES}{'__'.join(map(str, path[:end])).upper()}", path[end:]) for end in range(len(path), 0, -1)
+    ]
     return [(name, inner) for name, inner in above if os.environ.get(name)]
 
 

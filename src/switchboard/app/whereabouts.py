@@ -14,7 +14,8 @@ from typing import Annotated, Final
 from msgspec import Struct
 from pydantic import Field, ValidationError, create_model
 
-from switchboard.app.settings_file import NAMES, PREFIX, describe_unknown_setting, read_settings_file
+from switchboard.app.settings_file import NAMES, describe_unknown_setting, read_settings_file
+from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 
@@ -53,7 +54,9 @@ def find_whereabouts() -> Whereabouts:
             f"{file.place((strange,)) or file.path}: {strange}: {describe_unknown_setting(strange, NAMES)}"
         )
     usual: JsonObject = {"host": HOST, "port": PORT, "data_dir": default_data_dir()}
-    found = {name: os.environ.get(f"{PREFIX}{name.upper()}") or file.values.get(name, usual[name]) for name in usual}
+    found = {
+        name: os.environ.get(f"{OUR_VARIABLES}{name.upper()}") or file.values.get(name, usual[name]) for name in usual
+    }
     match found:
         case {"host": str(host), "port": int() | str() as port, "data_dir": str() | Path() as data_dir}:
             if host and re.fullmatch("[0-9]{1,5}", str(port)) and int(port) <= _MAX_PORT:

@@ -20,6 +20,7 @@ from typing import Final
 
 import aiohttp
 
+from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.embedded.binaries import find_programs
@@ -71,7 +72,7 @@ async def switchboard(
     `more` goes into its environment; its log goes to the open file `log`.
     """
     environment = {
-        **{k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")},
+        **{k: v for k, v in os.environ.items() if not k.startswith(OUR_VARIABLES)},
         "SWITCHBOARD_DATA_DIR": str(place / "data"),
         "SWITCHBOARD_TEAMS_DIR": str(place / "teams"),
         "SWITCHBOARD_PORT": "0",

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct, field
 
+from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.numbers import Positive
 from switchboard.domain.routing import Member
@@ -22,8 +23,6 @@ from switchboard.transport.programs import account_of, environment_for
 
 ALL: Final = "*"
 _SHORTEST_SECRET: Final = 4
-_OURS: Final = "SWITCHBOARD_"
-"""Variables of this kind are settings of ours, or secrets."""
 
 
 class DeclaredTool(Struct, frozen=True):
@@ -69,7 +68,7 @@ class ServerSpec(Struct, frozen=True):
         """Raises ValueError if it is for nobody, or would get a secret of ours."""
         if not self.butlers and not self.teams:
             raise ValueError('say who may use it: butlers = ["System1/clerk"], teams = ["house"], or ["*"] for all')
-        if ours := [name for name in self.pass_env if name.startswith(_OURS)]:
+        if ours := [name for name in self.pass_env if name.startswith(OUR_VARIABLES)]:
             raise ValueError(f"pass_env: {ours[0]} is ours, and no program gets it")
 
     def serves(self, member: Member) -> bool:

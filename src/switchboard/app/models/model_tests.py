@@ -153,7 +153,7 @@ async def butlers_at(settings: Settings, place: ModelTestPlace, teams: Iterable[
     return butlers_of([member for member in members if member.engine == "model"], settings)
 
 
-def chosen(settings: Settings, name: str | None) -> Sequence[ModelSpec]:
+def choose_models(settings: Settings, name: str | None) -> Sequence[ModelSpec]:
     """All configured models, or the one of that name. Raises NotFound."""
     found = [model for model in settings.models if name in {None, model.name}]
     if name is not None and not found:

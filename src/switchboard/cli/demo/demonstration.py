@@ -36,6 +36,7 @@ from switchboard.cli.examples import examples
 from switchboard.cli.messages.explain import tree_of
 from switchboard.cli.output import Json, one_line, program, state, table
 from switchboard.core.text.outside import outside_json
+from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import SWITCHBOARD
@@ -175,7 +176,7 @@ async def _until_told_to_end(demo: Coroutine[Any, Any, int]) -> int:
 
 def environment_of(settings: Settings, home: Path) -> dict[str, str]:
     """The environment of all parts: ours without Switchboard's settings, except which PostgreSQL to run."""
-    others = {k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")}
+    others = {k: v for k, v in os.environ.items() if not k.startswith(OUR_VARIABLES)}
     ours = {"DATA_DIR": str(home), "PORT": "0", "LOG_LEVEL": "warning"}
     if settings.postgres_binaries is not None:
         ours["POSTGRES_BINARIES"] = str(settings.postgres_binaries.absolute())

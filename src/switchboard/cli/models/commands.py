@@ -67,7 +67,7 @@ async def _try_models(name: str | None) -> Sequence[Json]:
     from switchboard.app.settings import load_settings  # noqa: PLC0415 - the same
 
     settings = load_settings()
-    models = tests.chosen(settings, name)
+    models = tests.choose_models(settings, name)
     seed = read_seed(settings.teams_dir, known_channels(settings), written=settings.teams)
     mcp_url = settings.classify.mcp_url or f"{server_url(settings.whereabouts)}/mcp"
     async with tests.open_place(settings, mcp_url) as place:

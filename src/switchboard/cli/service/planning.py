@@ -21,9 +21,10 @@ from msgspec import Struct
 from switchboard.app.ops.engines import WORKSPACES
 from switchboard.app.ops.installation.inventory import Inventory, take_inventory
 from switchboard.app.settings import Settings, load_settings
-from switchboard.app.settings_file import FILE_NAME, PREFIX, read_settings_file
+from switchboard.app.settings_file import FILE_NAME, read_settings_file
 from switchboard.app.whereabouts import default_data_dir
 from switchboard.cli.service.unit import NAME, UnitPlan
+from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError
 from switchboard.embedded.binaries import UnprivilegedUser
 
@@ -227,16 +228,16 @@ def _notes_on_unit(unit: UnitPlan, inventory: Inventory) -> Iterator[str]:
     credentials = unit.credentials_dir.replace("%t", f"/run/user/{os.geteuid()}")
     yield from (f"the credential {name} is at {credentials}/{name}: name it in a …_file" for name in unit.credentials)
     for name in sorted(inventory.variables):
-        if name.startswith(PREFIX):
+        if name.startswith(OUR_VARIABLES):
             yield f"{name} is set here, and not in the service: write it into {FILE_NAME}"
         else:
             yield (
                 f"the variable {name} is not set in the service: write its value into a file, name it with "
                 f"--credential {name.lower()}=FILE, and {credentials}/{name.lower()} with …_file instead of …_env"
             )
-    for name in (f"{PREFIX}TEAMS_DIR", f"{PREFIX}CHANNELS_DIR"):
+    for name in (f"{OUR_VARIABLES}TEAMS_DIR", f"{OUR_VARIABLES}CHANNELS_DIR"):
         if name in os.environ:
             yield f"{name} is set here, and not in the service: write it into {FILE_NAME}"
-    if unit.data_dir == default_data_dir() or f"{PREFIX}DATA_DIR" not in os.environ:
+    if unit.data_dir == default_data_dir() or f"{OUR_VARIABLES}DATA_DIR" not in os.environ:
         return
-    yield f"{PREFIX}DATA_DIR is set here; commands in another shell find the data only if {FILE_NAME} names it"
+    yield f"{OUR_VARIABLES}DATA_DIR is set here; commands in another shell find the data only if {FILE_NAME} names it"

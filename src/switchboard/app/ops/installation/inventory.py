@@ -12,25 +12,27 @@ import json
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.app.ops.engines import WORKSPACES
 from switchboard.app.ops.installation.archive import Contents, Reference
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
-from switchboard.app.settings_file import FILE_NAME, PREFIX, SettingsFile
+from switchboard.app.settings_file import FILE_NAME, SettingsFile
 from switchboard.app.whereabouts import OPERATOR_FILE
+from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError
 
 DIRECTORIES: Final[Mapping[str, str]] = {"teams_dir": "teams", "channels_dir": "channels.d", "data_dir": "data"}
 """Settings of directories, and where those go that lie outside of the installation."""
 _PLAIN_ACCOUNT_FILES: Final = frozenset({".toml", ".paused"})
 _NOT_GIVEN_AGAIN: Final = frozenset(
-    {f"{PREFIX}URL", f"{PREFIX}TOKEN", *(f"{PREFIX}{name.upper()}" for name in DIRECTORIES)}
+    {f"{OUR_VARIABLES}URL", f"{OUR_VARIABLES}TOKEN", *(f"{OUR_VARIABLES}{name.upper()}" for name in DIRECTORIES)}
 )
 """Variables of clients, and of directories, which the restored settings name."""
 
@@ -45,8 +47,9 @@ class BackupPiece(Struct, frozen=True):
     secret: bool = False
 
 
-class Inventory(Struct, frozen=True):
-    """All pieces by their source, and what the manifest says of them."""
+@dataclass(slots=True)
+class Inventory:
+    """All pieces by their source, and what the manifest says of them; filled step by step."""
 
     pieces: dict[Path, BackupPiece] = field(default_factory=dict)
     directories: dict[str, str] = field(default_factory=dict)
@@ -121,7 +124,8 @@ class _Document(Struct, frozen=True):
     account: bool = False
 
 
-class _Finding(Struct, frozen=True):
+@dataclass(slots=True)
+class _Finding:
     """What was found so far, and where the directories that paths are relative to go."""
 
     root: Path
@@ -142,7 +146,9 @@ class _Finding(Struct, frozen=True):
         values = tomllib.loads(file.text)
         self._follow_document(_Document(FILE_NAME, values, lambda _: self.root))
         self.found.variables.update(
-            name for name in os.environ if name.startswith(PREFIX) and name not in _NOT_GIVEN_AGAIN and os.environ[name]
+            name
+            for name in os.environ
+            if name.startswith(OUR_VARIABLES) and name not in _NOT_GIVEN_AGAIN and os.environ[name]
         )
 
     def add_teams(self, place: Path | None) -> None:

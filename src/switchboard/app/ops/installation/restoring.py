@@ -41,8 +41,9 @@ from switchboard.app.ops.installation.archive import (
 )
 from switchboard.app.ops.installation.passphrases import require_sealing
 from switchboard.app.settings import Settings, load_settings
-from switchboard.app.settings_file import FILE_NAME, PREFIX
+from switchboard.app.settings_file import FILE_NAME
 from switchboard.connectors.kernel.pausing import pause_account
+from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError, Conflict, InvalidInput, NotFound
 from switchboard.lanes.faults import point
 from switchboard.store.checkup import OpenWork, schema_facts
@@ -105,7 +106,7 @@ def check_restore(manifest: BackupManifest, wanted: RestoreRequest) -> None:
         )
     _require_empty(wanted.directory)
     for name, path in contents.directories.items():
-        variable = f"{PREFIX}{name.upper()}"
+        variable = f"{OUR_VARIABLES}{name.upper()}"
         place = wanted.directory.resolve() / path
         if (given := os.environ.get(variable)) and Path(given).resolve() != place:
             raise ConfigurationError(f"{variable} is {given}, and this is restored to {place}: unset the variable")
@@ -190,7 +191,7 @@ async def _require_empty_database(settings: Settings) -> None:
         if tables := (await schema_facts(database)).tables:
             raise Conflict(
                 f"the database that the settings name is not empty ({tables} tables); name an empty one as "
-                f"{PREFIX}DATABASE_URL, or drop its schema `switchboard`"
+                f"{OUR_VARIABLES}DATABASE_URL, or drop its schema `switchboard`"
             )
 
 
