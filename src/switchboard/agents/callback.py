@@ -20,14 +20,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, ReplyFile
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Files
-from switchboard.transport.signed_post import (
-    RETRYABLE,
-    PostDestination,
-    PostError,
-    PostResult,
-    destination,
-    post,
-)
+from switchboard.transport.signed_post import RETRYABLE, PostDestination, PostError, PostResult, destination, post
 from switchboard.transport.webhook_spec import CallbackSpec
 
 SCHEMA_VERSION: Final = "reply.v1"

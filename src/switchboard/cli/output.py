@@ -32,13 +32,7 @@ from rich.text import Text
 from switchboard.core.text.problems import wrong
 from switchboard.core.text.visible import visible
 from switchboard.core.text.words import near, or_list
-from switchboard.domain.errors import (
-    Forbidden,
-    NotFound,
-    Overloaded,
-    SwitchboardError,
-    Unauthenticated,
-)
+from switchboard.domain.errors import Forbidden, NotFound, Overloaded, SwitchboardError, Unauthenticated
 from switchboard.domain.json_values import JsonObject
 
 OK: Final = 0

@@ -12,14 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final, Literal, Self
 from uuid import UUID
 
-from pydantic import (
-    AwareDatetime,
-    BaseModel,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AwareDatetime, BaseModel, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from switchboard.core.envelope.strict import AsModel

@@ -25,14 +25,7 @@ from switchboard.core.envelope import read as wire
 from switchboard.core.envelope.strict import strict
 from switchboard.core.files.blobs import NOT_LET_IN, PREFIX
 from switchboard.domain.envelope import Attachment, Control, Envelope
-from switchboard.domain.errors import (
-    BlobQuota,
-    InvalidInput,
-    Overloaded,
-    SwitchboardError,
-    TooLarge,
-    Unavailable,
-)
+from switchboard.domain.errors import BlobQuota, InvalidInput, Overloaded, SwitchboardError, TooLarge, Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import OtherContent
 from switchboard.domain.routing import Decision

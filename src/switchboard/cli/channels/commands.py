@@ -21,24 +21,10 @@ from switchboard.cli.channels.served import PREFIX, served_accounts
 from switchboard.cli.channels.standing import behind, print_next, standing
 from switchboard.cli.channels.tokens import alone, token_file
 from switchboard.cli.client import Client, ask, part
-from switchboard.cli.output import (
-    clean,
-    details,
-    errors,
-    one_line,
-    one_of,
-    print_json,
-    table,
-    wants_json,
-    when,
-)
+from switchboard.cli.output import clean, details, errors, one_line, one_of, print_json, table, wants_json, when
 from switchboard.cli.output import show as print_found
 from switchboard.cli.output import state as in_colour
-from switchboard.connectors.kernel.accounts import (
-    pause_file,
-    read_account,
-    read_declarations,
-)
+from switchboard.connectors.kernel.accounts import pause_file, read_account, read_declarations
 from switchboard.connectors.kernel.pausing import pause_account, paused_account
 from switchboard.core.people.strangers import Policy
 from switchboard.domain.errors import ConfigurationError, NotFound

@@ -18,13 +18,7 @@ from typing import Final
 import structlog
 
 from switchboard.connectors.kernel.answers import Declined, IntakeAnswer, NotNow, Taken, Unreachable
-from switchboard.connectors.kernel.intake import (
-    LeftOut,
-    at_home,
-    conversation_of,
-    mark_of,
-    prepare_envelope,
-)
+from switchboard.connectors.kernel.intake import LeftOut, at_home, conversation_of, mark_of, prepare_envelope
 from switchboard.connectors.kernel.patience import Patience
 from switchboard.connectors.kernel.posted import PostedQueue
 from switchboard.connectors.kernel.progress import UnsettledBatches

@@ -28,16 +28,7 @@ from switchboard.core.mail.headers import mailbox_of
 from switchboard.core.mail.marks import CUT_MARK, UNREAD_MARK
 from switchboard.core.mail.refusals import unreadable
 from switchboard.core.mail.reply import reply_address
-from switchboard.domain.envelope import (
-    MAX_TEXT,
-    SCHEMA_VERSION,
-    Control,
-    Envelope,
-    Event,
-    Payload,
-    Sender,
-    Source,
-)
+from switchboard.domain.envelope import MAX_TEXT, SCHEMA_VERSION, Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.json_values import JsonObject
 
 KEPT_HEADERS: Final = (

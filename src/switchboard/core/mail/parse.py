@@ -15,15 +15,7 @@ from datetime import datetime
 from switchboard.core.mail.attachments import attachments_of
 from switchboard.core.mail.bounce import id_of_bounced_mail
 from switchboard.core.mail.compared import compared_text, with_compared
-from switchboard.core.mail.envelope import (
-    Mail,
-    answered_id,
-    kept_raw,
-    mail_of,
-    not_empty,
-    shortened,
-    source_of,
-)
+from switchboard.core.mail.envelope import Mail, answered_id, kept_raw, mail_of, not_empty, shortened, source_of
 from switchboard.core.mail.head import decode_field
 from switchboard.core.mail.mime import MailPart, read_part
 from switchboard.core.mail.passages import below_subject, passages_of_texts

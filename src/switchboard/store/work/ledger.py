@@ -13,14 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.shown import (
-    Attempt,
-    OfferedTools,
-    RefusedCall,
-    ShownDelivery,
-    ShownState,
-    ShownStep,
-)
+from switchboard.domain.shown import Attempt, OfferedTools, RefusedCall, ShownDelivery, ShownState, ShownStep
 from switchboard.store.database import Database, Row, query, rows_as
 
 

@@ -26,16 +26,7 @@ from switchboard.testing.loopback import Connection
 from switchboard.testing.scripted_llm.answer import Answer, Json, answer
 from switchboard.testing.scripted_llm.anthropic import Anthropic
 from switchboard.testing.scripted_llm.dialect import BadRequest, Speaker, check_pairs
-from switchboard.testing.scripted_llm.faults import (
-    ContentType,
-    Cut,
-    Disconnect,
-    Empty,
-    Garbage,
-    Hang,
-    Slow,
-    Status,
-)
+from switchboard.testing.scripted_llm.faults import ContentType, Cut, Disconnect, Empty, Garbage, Hang, Slow, Status
 from switchboard.testing.scripted_llm.gemini import Gemini
 from switchboard.testing.scripted_llm.habits import sent_as, type_of
 from switchboard.testing.scripted_llm.local import CONTEXT, SLOTS, check_locally, within
