@@ -70,6 +70,8 @@ NUMBER: Final = Form(INTEGER, "a number without leading zeros, negative for grou
 Implies = Mapping[str, tuple[str, ...]]
 """For the key of a fact, the keys of the facts that it determines."""
 Strategy = Literal["realtime", "email", "none"]
+Identities = Literal["platform", "address", "claimed"]
+Realm = Literal["channel", "endpoint"]
 
 
 class Correspondence(Struct, frozen=True):
@@ -186,6 +188,13 @@ class Channel(Struct, frozen=True, kw_only=True):
     """The sign that programs are answering each other, which no setting allows to continue; None: no sign."""
     authentic: Callable[[Mapping[str, str]], bool] = _surely
     """Whether a message with these facts is certainly from its sender; if not, butlers remember nothing of it."""
+    identity: Identities = "claimed"
+    """Who vouches for the identity of a sender: the platform, or the mail servers that prove an address (then it is the
+    fact `email_sender`, and counts only in a message that is `authentic`). `claimed`: nobody does, whoever may write
+    chooses it.
+    """
+    realm: Realm = "endpoint"
+    """Within what an identity means the same person: all endpoints of the channel, or a single one."""
     overheard: Callable[[Mapping[str, str]], bool] = _never
     """Whether these facts show that others were addressed besides us: then a reply tells nothing private."""
     history: Strategy = "none"

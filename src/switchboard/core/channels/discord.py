@@ -93,6 +93,8 @@ CHANNELS: Final = (
             ("discord_guild_id", "discord_channel_id", "discord_parent_channel_id", "discord_user_id"), NUMBER
         )
         | KEYS,
+        identity="platform",
+        realm="channel",
         history="realtime",
     ),
 )

@@ -307,6 +307,8 @@ CHANNELS: Final = (
         looped=_hops_over_limit,
         authentic=_authentic,
         overheard=_has_other_recipients,
+        identity="address",
+        realm="channel",
         history="email",
         personal=True,
     ),

@@ -50,6 +50,8 @@ CHANNELS: Final = (
         chat=_group,
         facts=_facts,
         keys={**dict.fromkeys(("signal_user_id", "signal_group_id"), "text"), **KEYS},
+        identity="platform",
+        realm="channel",
         history="realtime",
     ),
 )

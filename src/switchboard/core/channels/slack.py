@@ -84,6 +84,7 @@ CHANNELS: Final = (
         facts=_facts,
         implies={"slack_channel_id": ("slack_team_id",)},
         keys={**dict.fromkeys(("slack_team_id", "slack_channel_id", "slack_user_id"), "text"), **KEYS},
+        identity="platform",
         history="realtime",
     ),
 )

@@ -243,6 +243,8 @@ _TELEGRAM: Final = Channel(
     },
     implies={"telegram_chat_type": ("chat_type",), "telegram_topic_id": ("telegram_chat_id",)},
     implied=_implied_facts,
+    identity="platform",
+    realm="channel",
     history="realtime",
 )
 CHANNELS: Final = (_TELEGRAM, _TELEGRAM.named("telegram_bot"), _TELEGRAM.named("telegram_user_client"))

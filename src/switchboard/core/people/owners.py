@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from switchboard.core.people.handle import sender_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Owner
 from switchboard.ports.facts import Reader
@@ -19,12 +20,12 @@ def is_owner(member: Member, owners: Collection[str], envelope: Envelope) -> boo
 
     The option names a channel and a sender, such as `telegram:5488`; a code counts at its endpoint alone.
     """
-    return _is_among(_sender(envelope), member, owners)
+    return _is_among(sender_of(envelope), member, owners)
 
 
 def owns_any(members: Iterable[Member], envelope: Envelope) -> bool:
     """Whether the sender owns a butler that is switched on."""
-    sender = _sender(envelope)
+    sender = sender_of(envelope)
     return any(member.active and member.number == 1 and owns(sender, member) for member in members)
 
 
@@ -36,11 +37,7 @@ def owns(person: Owner, member: Member | None) -> bool:
 
 def decides_in_chat(member: Member | None, envelope: Envelope, reader: Reader) -> bool:
     """Whether an owner of this butler certainly wrote the message, where nobody else reads."""
-    return owns(_sender(envelope), member) and reader.private and reader.authentic
-
-
-def _sender(envelope: Envelope) -> Owner:
-    return Owner(envelope.source.channel, envelope.source.endpoint_identity, envelope.sender.identity)
+    return owns(sender_of(envelope), member) and reader.private and reader.authentic
 
 
 def _is_among(person: Owner, member: Member, owners: Collection[str]) -> bool:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.identity import own_conversation
+from switchboard.core.people.handle import sender_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import SystemId
@@ -40,8 +41,8 @@ def reader_among(
 
 def person_of(envelope: Envelope) -> str:
     """Channel, endpoint and sender as one key of at most 400 ASCII characters; distinct persons have distinct keys."""
-    source = envelope.source
-    return person_named(source.channel, source.endpoint_identity, envelope.sender.identity)
+    sender = sender_of(envelope)
+    return person_named(sender.channel, sender.endpoint, sender.identity)
 
 
 def person_named(channel: str, endpoint: str, sender: str) -> str:

@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from switchboard.core.people.handle import ADDRESS, handle_of
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
@@ -21,8 +22,6 @@ Scope = Literal["person", "group", "unverified", "late"]
 CODE_ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 CODE_LENGTH: Final = 10
 _START: Final = "/start "
-_ADDRESS: Final = "email_sender"
-"""The fact that identifies a person where senders have addresses."""
 
 
 class EndpointSettings(Struct, frozen=True):
@@ -48,7 +47,7 @@ class Contact(Struct, frozen=True):
 
 def require_possible(contact: Contact, channel: Channel) -> None:
     """Check that a person with this identity can exist; otherwise the contact is useless. Raises InvalidInput."""
-    form = channel.keys.get(_ADDRESS)
+    form = channel.keys.get(ADDRESS)
     if contact.scope == "person" and isinstance(form, Form) and (why := form.mismatch(contact.identity)):
         raise InvalidInput(f"nobody has the identity {contact.identity!r}: {why}", field="identity")
 
@@ -58,7 +57,7 @@ def owner_by_code_mistake(channel: Channel) -> str | None:
 
     A code counts in a private chat only, which no mail is.
     """
-    if _ADDRESS not in channel.keys:
+    if ADDRESS not in channel.keys:
         return None
     return (
         f"on the channel {channel.name!r} a code makes nobody an owner: name the person in the option `owners` of the "
@@ -73,7 +72,7 @@ def contact_of(envelope: Envelope, channel: Channel) -> Contact:
     if kind in GROUPS:
         group = channel.chat(envelope) or envelope.event.external_thread_id or envelope.sender.identity
         return Contact(*account, "group", group)
-    person = known.get(_ADDRESS, envelope.sender.identity)
+    person = handle_of(envelope, channel, known).identity
     if not channel.authentic(known):
         return Contact(*account, "unverified", person)
     return Contact(*account, "person", person, kind == "private")

@@ -1,0 +1,46 @@
+"""Who wrote a message, as the channel names them: the handle, made by one function. Pure.
+
+Called by `owners.py`, `readers.py` and `strangers.py`, whose stored keys name the endpoint always, and so are no
+handles. In: a message and its facts; out: a `Handle`. Next: `strangers.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.routing import Owner
+from switchboard.ports.channel import Channel
+
+ADDRESS: Final = "email_sender"
+"""The fact that identifies a person where senders have addresses."""
+
+
+class Handle(Struct, frozen=True):
+    """A person as one channel names them.
+
+    `realm`: the endpoint within which the identity is unique; empty if it means the same person at every endpoint.
+    """
+
+    channel: str
+    realm: str
+    identity: str
+
+
+def handle_at(channel: Channel, endpoint: str, identity: str) -> Handle:
+    """The handle of this identity at an endpoint."""
+    return Handle(channel.name, endpoint if channel.realm == "endpoint" else "", identity)
+
+
+def handle_of(envelope: Envelope, channel: Channel, known: Mapping[str, str]) -> Handle:
+    """The handle of the sender; `known`: the facts of the message. Whether it is certainly the sender is not said."""
+    identity = known.get(ADDRESS, envelope.sender.identity)
+    return handle_at(channel, envelope.source.endpoint_identity, identity)
+
+
+def sender_of(envelope: Envelope) -> Owner:
+    """The sender as the envelope names them, at this endpoint: what options and the keys of stored rows are made of."""
+    return Owner(envelope.source.channel, envelope.source.endpoint_identity, envelope.sender.identity)

@@ -1,0 +1,44 @@
+"""Who vouches for a sender, and within what an identity means the same person."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.people.handle import Handle, handle_of
+from switchboard.core.routing.facts import facts
+from tests.lab import envelope
+
+VOUCHED: Final = {
+    "telegram": ("platform", "channel"),
+    "telegram_bot": ("platform", "channel"),
+    "telegram_user_client": ("platform", "channel"),
+    "discord": ("platform", "channel"),
+    "signal": ("platform", "channel"),
+    "slack": ("platform", "endpoint"),
+    "email": ("address", "channel"),
+}
+
+
+def test_who_is_vouched_for_by_nobody_only_claims_an_identity() -> None:
+    found = {name: (channel.identity, channel.realm) for name, channel in CHANNELS.items()}
+    assert found == dict.fromkeys(CHANNELS, ("claimed", "endpoint")) | VOUCHED
+
+
+@pytest.mark.parametrize(
+    ("channel", "sender", "handle"),
+    [
+        ("telegram", "5488", Handle("telegram", "", "5488")),
+        ("slack", "U1", Handle("slack", "here", "U1")),
+        ("api", "ann", Handle("api", "here", "ann")),
+        ("email", "Ann <Ann@Example.org>", Handle("email", "", "ann@example.org")),
+        ("email", "nobody at all", Handle("email", "", "nobody at all")),
+    ],
+)
+def test_a_handle_names_the_endpoint_only_where_identities_are_its_own(
+    channel: str, sender: str, handle: Handle
+) -> None:
+    given, kind = envelope("hello", channel=channel, endpoint="here", sender=sender), CHANNELS[channel]
+    assert handle_of(given, kind, facts(given, kind)) == handle
