@@ -26,12 +26,20 @@ from switchboard.store.database import SCHEMA, Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import COMPONENT, Migration, functions, migrate, migrations
 from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.work.lanes import Looker, look
 from switchboard.store.work.processes import NewProcess, list_processes, register
 from tests.processes import environment, running
 from tests.waiting import eventually
 
 PRESENT: Final = migrations()
 OWNERS: Final = next(one for one in PRESENT if one.name == "owners")
+PEOPLE: Final = next(one for one in PRESENT if one.name == "people")
+LOOK: Final = """
+drop function look(integer, bigint, text[], text[], text, integer);
+create function look(integer, bigint, text[], text[], text, integer)
+returns table (freed bigint, remote boolean)
+language sql as 'select 0::bigint, false';
+"""
 NEXT: Final = Migration(
     COMPONENT, PRESENT[-1].number + 1, "next", "alter table message_inbox alter column envelope type jsonb"
 )
@@ -432,3 +440,18 @@ async def test_hosts_of_which_none_is_the_primary_are_an_outage(database_url: st
     database = await Database.connect(url.replace("=standby", "=read-write"))
     await database.ping()
     await database.close()
+
+
+async def test_a_look_of_an_older_release_is_replaced_though_it_tells_more(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await Database.connect(database_url)
+    try:
+        with monkeypatch.context() as older:
+            migrations_end_before(older, PEOPLE.number)
+            functions_are(older, f"{functions()};\n{LOOK}")
+            await migrate(database)
+        await migrate(database)
+        assert (await look(database, Looker("here", 1))).people == 0
+    finally:
+        await database.close()

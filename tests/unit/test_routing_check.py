@@ -51,7 +51,7 @@ RULE_CASES: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
     "key of another channel": (
         {"filters": {"email_sender": "a@b"}},
         ("unknown_filter_key", "filters.email_sender"),
-        "chat_type, command, endpoint, has_attachment, media, schedule, sender, telegram_chat_id",
+        "chat_type, command, endpoint, groups, has_attachment, media, person, schedule, sender, telegram_chat_id",
     ),
     "upper case that can never match": (
         {"channel": "email", "filters": {"email_sender": "Ann@X.example"}},

@@ -15,6 +15,7 @@ from switchboard.app.policies import Policies
 from switchboard.app.settings import Settings
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.journey.accept import AcceptLeg
+from switchboard.journey.people_book import PeopleBook
 from switchboard.journey.reply import ReplyService
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.notifier import Notifier
@@ -33,9 +34,11 @@ class Runtime:
     channels: Channels = field(default_factory=lambda: CHANNELS)
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)
     policies: Policies = field(init=False)
+    people_book: PeopleBook = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "policies", Policies(self.settings))
+        object.__setattr__(self, "people_book", PeopleBook(self.database, self.notifier))
 
 
 class Switchboard(Struct, frozen=True):

@@ -84,19 +84,22 @@ async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
     """The parts behind the interfaces."""
     settings = runtime.settings
     limits = settings.accept
-    decide, clock = DecideLeg(runtime.rule_book, runtime.channels), DatabaseClock()
+    people_book, clock = runtime.people_book, DatabaseClock()
+    decide = DecideLeg(runtime.rule_book, runtime.channels, people_book)
     owns = runtime.rule_book.is_owner
     strangers = Strangers(runtime.database, runtime.notifier, runtime.channels, runtime.policies, owns=owns)
     accept = AcceptLeg(runtime.database, decide, runtime.notifier, limits, runtime.channels, clock, strangers=strangers)
     async with AsyncExitStack() as stack:
         await remote_agents.listen(runtime.database)
         await runtime.rule_book.look_around()
+        await people_book.refresh()
         await clock.measure(runtime.database)
         await run_in_background(stack, lambda: clock.follow(runtime.database))
         await run_in_background(stack, lambda: _hear_butlers(runtime.database))
         await run_in_background(stack, lambda: stay_registered(runtime.database))
         await run_in_background(stack, accept.watch_backlog)
         await run_in_background(stack, runtime.policies.follow)
+        await run_in_background(stack, people_book.follow)
         await run_in_background(stack, runtime.notifier.listen)
         mails = MailReader()
         stack.push_async_callback(mails.close)

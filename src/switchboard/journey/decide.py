@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.core.people.known import NOBODY
 from switchboard.core.routing.decide import decide_now, is_kept, keep
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Decision, SystemId
+from switchboard.journey.people_book import PeopleBook
 from switchboard.journey.rulebook import RuleBook
 from switchboard.store.messages.inbox import ToClassify
 
@@ -21,9 +23,12 @@ from switchboard.store.messages.inbox import ToClassify
 class DecideLeg:
     """Who receives a message, and why; nobody only for history. Or the fact that a model must be asked."""
 
-    def __init__(self, rule_book: RuleBook, channels: Channels = CHANNELS) -> None:
+    def __init__(
+        self, rule_book: RuleBook, channels: Channels = CHANNELS, people_book: PeopleBook | None = None
+    ) -> None:
         self._rule_book = rule_book
         self._channels = channels
+        self._people_book = people_book
 
     @property
     def queued(self) -> bool:
@@ -49,4 +54,5 @@ class DecideLeg:
 
     def _facts(self, envelope: Envelope, received_at: datetime | None) -> Mapping[str, str]:
         schedule = None if received_at is None else self._channels.schedule_at(received_at)
-        return facts(envelope, self._channels[envelope.source.channel], schedule)
+        people = NOBODY if self._people_book is None else self._people_book.people
+        return facts(envelope, self._channels[envelope.source.channel], schedule, people.find_sender)

@@ -1,8 +1,8 @@
 """One look at the database a second for a whole process, instead of a question by each part that waits for something.
 
-A worker looks and publishes (`worker.py`); `journey/rulebook.py`, `journey/admission.py` and `journey/reply.py` take
-what they need from that. Where no worker looks, whoever waits looks itself, and the others take that. All this only
-makes up for lost notifications, and for times that have come. Next: `store/work/lanes.py`.
+A worker looks and publishes (`worker.py`); `rulebook.py`, `people_book.py`, `admission.py` and `reply.py` of `journey`
+take what they need from that. Where no worker looks, whoever waits looks itself, and the others take that. All this
+only makes up for lost notifications, and for times that have come. Next: `store/work/lanes.py`.
 """
 
 from __future__ import annotations

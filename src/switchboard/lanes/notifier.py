@@ -24,6 +24,7 @@ _PAUSE_S: Final = 0.5
 
 WORK: Final = "work"
 RULES: Final = "rules"
+PEOPLE: Final = "people"
 
 
 def outbox_topic(pool: str) -> str:

@@ -120,6 +120,14 @@ COMMON_KEYS: Final[dict[str, Values]] = {
     "media": MEDIA,
 }
 """The facts that messages of every channel may have."""
+MAX_SLUG: Final = 40
+SLUG: Final = re.compile(rf"(?=.{{1,{MAX_SLUG}}}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
+"""What the id of a person, and the name of a group of persons, look like."""
+PERSON_KEYS: Final[dict[str, Values]] = {
+    "person": Form(SLUG, "the id of a person, in lower-case letters, digits and -"),
+    "groups": Form(SLUG, "the name of a group of persons, in lower-case letters, digits and -", several=True),
+}
+"""The facts of messages whose sender is a known person, on channels where somebody vouches for senders."""
 COMMON_IMPLIES: Final[Implies] = {"media": ("has_attachment",)}
 
 
@@ -207,6 +215,11 @@ class Channel(Struct, frozen=True, kw_only=True):
     """Whether a reply reaches only the sender if a message does not say what kind of chat it is from."""
     alone: bool = False
     """Whether each endpoint has a single sender, of the same name as the endpoint."""
+
+    @property
+    def vouched(self) -> bool:
+        """Whether an identity can show who wrote a message; if not, it is a name that anybody may take."""
+        return self.identity != "claimed"
 
     @property
     def tells_replied(self) -> bool:

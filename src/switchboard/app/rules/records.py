@@ -20,11 +20,12 @@ from switchboard.app.cursors import CursorText, Number, cursor_after, key_of
 from switchboard.app.reach import Reach
 from switchboard.app.rules.proposals import existing, no_rule, refuse_absent_team
 from switchboard.app.runtime import Runtime
-from switchboard.core.routing.lint import Finding, lint, lint_change, lint_moves
+from switchboard.core.routing.lint import Finding, lint, lint_change, lint_moves, lint_people
 from switchboard.core.routing.rulefile import RuleJson, changed_fields, render_rule_file, rule_file, rule_json
 from switchboard.core.text.words import offer
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.people import PersonNames
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, SystemId, TeamId, VersionHead
 from switchboard.domain.shown import SopRules
 from switchboard.store.connectors import accounts
@@ -197,6 +198,7 @@ class RuleRecords:
         version, rules = await store.list_rules(self._database)
         found = await asyncio.to_thread(lambda: lint(teams, rules, live=live, channels=channels, told=told))
         found += lint_moves(rules, await accounts.moves(self._database))
+        found += lint_people(rules, await self._person_names())
         return Linted(version, tuple(one for one in found if one.team_id in reach))
 
     async def lint_edit(self, changes: Sequence[RuleChange], *, written: bool) -> tuple[Finding, ...] | None:
@@ -208,7 +210,13 @@ class RuleRecords:
         teams, channels = runtime.rule_book.rules.teams, runtime.channels
         live = await self._running_butlers()
         found = await asyncio.to_thread(lambda: lint_change(teams, rules, changes, live=live, channels=channels))
+        edited = {change.after.rule_id for change in changes if change.after is not None}
+        found += lint_people((one for one in rules if one.rule_id in edited), await self._person_names())
         return tuple(found)
+
+    async def _person_names(self) -> PersonNames:
+        await self._runtime.people_book.refresh()
+        return self._runtime.people_book.people.names(self._runtime.channels)
 
     async def _rules_afterwards(self, changes: Sequence[RuleChange], *, written: bool) -> list[Rule] | None:
         """All rules of the teams concerned after the edit; None if there are too many."""

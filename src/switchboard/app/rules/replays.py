@@ -145,7 +145,9 @@ class Replays:
             return self._check_facts(question.facts or {}), question.pinned
         now, channels = datetime.now(UTC), self._runtime.channels
         envelope = wire.parse_envelope(question.envelope, now=now)
-        known = facts(envelope, channels.of(envelope), channels.schedule_at(now))
+        people_book = self._runtime.people_book
+        await people_book.refresh()
+        known = facts(envelope, channels.of(envelope), channels.schedule_at(now), people_book.people.find_sender)
         return known, question.pinned or await self._find_author(envelope, ask=question.ask_author)
 
     def _check_facts(self, given: Mapping[str, str]) -> Mapping[str, str]:

@@ -34,7 +34,7 @@ from switchboard.core.schedules import Schedule, schedules_at
 from switchboard.core.text.words import near, or_list
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, InvalidInput
-from switchboard.ports.channel import COMMON_IMPLIES, COMMON_KEYS, Channel, Form, Implies, Values
+from switchboard.ports.channel import COMMON_IMPLIES, COMMON_KEYS, PERSON_KEYS, Channel, Form, Implies, Values
 
 
 def _several(keys: Iterable[Mapping[str, Values]]) -> frozenset[str]:
@@ -51,11 +51,14 @@ class Channels(dict[str, Channel]):
         own = {key: keys for one in self.values() for key, keys in one.implies.items()}
         self.implies: Implies = {**COMMON_IMPLIES, **own}
         """What the keys of all channels pin down besides themselves."""
-        self.several = _several((COMMON_KEYS, *(one.keys for one in self.values()))) | {"schedule"}
+        self.several = _several((COMMON_KEYS, PERSON_KEYS, *(one.keys for one in self.values()))) | {"schedule"}
         """The keys of facts that may have several values."""
         common = COMMON_KEYS | {"schedule": _schedule_among(self._schedules)}
-        self._keys = {name: common | channel.keys for name, channel in self.items()}
-        self._every_key = common | {key: values for known in self._keys.values() for key, values in known.items()}
+        own_keys = {name: common | channel.keys for name, channel in self.items()}
+        self._keys = {name: keys | PERSON_KEYS if self[name].vouched else keys for name, keys in own_keys.items()}
+        self._every_key = (
+            common | PERSON_KEYS | {key: values for known in self._keys.values() for key, values in known.items()}
+        )
 
     def __missing__(self, name: str) -> Channel:
         return Channel(name=name)

@@ -20,7 +20,7 @@ from switchboard.core.routing.draft import MAX_VALUES, shorten_name
 from switchboard.core.routing.facts import values_of
 from switchboard.core.text.words import near, or_list
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
-from switchboard.ports.channel import SEVERAL, Form, Values
+from switchboard.ports.channel import PERSON_KEYS, SEVERAL, Form, Values
 
 ProblemCode = Literal[
     "unknown_channel",
@@ -159,6 +159,8 @@ def _check_fact(channels: Channels, name: str, key: str, value: str) -> Iterator
 
 def _unknown_key(channel: str, key: str, keys: Collection[str], field: str) -> Problem:
     message = f"messages of channel {channel!r} have no {shorten_name(key)!r}; they have {', '.join(sorted(keys))}"
+    if key in PERSON_KEYS:
+        message += "; nobody vouches for who writes there"
     return Problem("unknown_filter_key", field, message, _near(key, frozenset(keys)))
 
 

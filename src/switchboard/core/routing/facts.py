@@ -7,20 +7,30 @@ channels' own facts are in `core/channels/`. Next: `decide.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 
 from switchboard.domain.envelope import Envelope
+from switchboard.domain.people import Known
 from switchboard.domain.routing import Filters, FilterValue
 from switchboard.ports.channel import SEVERAL, Channel, Found
 from switchboard.ports.chat import kind_of, media_of
 
+FindSender = Callable[[Envelope, Channel, Mapping[str, str]], Known | None]
+"""Finds the person who certainly wrote a message with these facts."""
 
-def facts(envelope: Envelope, channel: Channel, schedule: str | None = None) -> dict[str, str]:
+
+def _find_nobody(_: Envelope, __: Channel, ___: Mapping[str, str]) -> None:
+    return None
+
+
+def facts(
+    envelope: Envelope, channel: Channel, schedule: str | None = None, find_sender: FindSender = _find_nobody
+) -> dict[str, str]:
     """The match keys of a message: those that every message has, and those of its channel.
 
-    `schedule` is what `Channels.schedule_at` returns for its arrival. Pure and total: never raises, never adds a
-    key without a value. `Channels.keys_of` lists the possible keys.
+    `schedule` is what `Channels.schedule_at` returns for its arrival, `find_sender` that of the persons known then.
+    Pure and total: never raises, never adds a key without a value. `Channels.keys_of` lists the possible keys.
     """
     own = channel.facts(envelope)
     # A channel that tells files of people from those of programs says itself whether there is one.
@@ -36,7 +46,14 @@ def facts(envelope: Envelope, channel: Channel, schedule: str | None = None) -> 
         "media": media,
         "schedule": schedule,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    known = {key: value for key, value in found.items() if value is not None}
+    return known | _person_facts(find_sender(envelope, channel, known))
+
+
+def _person_facts(found: Known | None) -> dict[str, str]:
+    if found is None:
+        return {}
+    return {"person": found.person} | ({"groups": SEVERAL.join(found.groups)} if found.groups else {})
 
 
 def _media_of_attachments(envelope: Envelope) -> str | None:

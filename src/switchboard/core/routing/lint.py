@@ -25,6 +25,8 @@ from switchboard.core.routing.check import Problem, ProblemCode, check_match, ch
 from switchboard.core.routing.explain import in_order, why_first
 from switchboard.core.routing.facts import alternatives, has, implied_facts, values_of, with_derived
 from switchboard.core.routing.index import has_only_inactive_butlers
+from switchboard.core.text.words import near, or_list
+from switchboard.domain.people import PersonNames
 from switchboard.domain.routing import Move, Rule, RuleChange, SystemId, Target, Team, TeamId
 from switchboard.ports.channel import SEVERAL, Implies
 
@@ -47,6 +49,7 @@ LintCode = (
         "no_handler",
         "silent_handler",
         "moved",
+        "names_nobody",
         "unanswered",
     ]
 )
@@ -250,6 +253,22 @@ def _worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 def _about(rule: Rule, code: LintCode, severity: Severity, message: str) -> Finding:
     return Finding(code, severity, rule.team_id, rule.rule_id, rule.name, message)
+
+
+def lint_people(rules: Iterable[Rule], names: PersonNames) -> Iterator[Finding]:
+    """Values of `person` and `groups` that no message has: nobody is called so, or nothing proves that they write."""
+    for rule in rules:
+        for key, value in _pairs(rule):
+            if rule.active and key in names.proven and value not in names.proven[key]:
+                yield _nobody_finding(rule, key, value, names.existing[key])
+
+
+def _nobody_finding(rule: Rule, key: str, value: str, names: Collection[str]) -> Finding:
+    meant = () if value in names else near(value, names)
+    hint = f"; did you mean {or_list(meant)}?" if meant else ""
+    why = "has no handle that proves who writes" if value in names else f"is nobody{hint}"
+    found = _about(rule, "names_nobody", "warning", f"can never match: {key} {value!r} {why}")
+    return replace(found, meant=meant, field=f"filters.{key}")
 
 
 class _Problems:

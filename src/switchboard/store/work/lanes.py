@@ -142,7 +142,7 @@ class Look(Struct, frozen=True):
 
     `freed`, `woken`: lanes and items, as `tend` has them; None without a worker. `pools`: those with something to take.
     `next_in`: seconds until something else can be taken. `others`: other processes are registered. `due`: a maintenance
-    task is. `version`: of the rules. `remote`: there are remote butlers.
+    task is. `version`: of the rules. `remote`: there are remote butlers. `people`: the version of the persons.
     """
 
     freed: int | None
@@ -154,6 +154,7 @@ class Look(Struct, frozen=True):
     backlog: int
     version: int
     remote: bool
+    people: int
 
 
 class Looker(Struct, frozen=True):

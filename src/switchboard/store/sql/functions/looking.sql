@@ -69,7 +69,8 @@ $$;
 -- nothing. others: whether workers, programs or servers of other processes may have something for this one.
 create or replace function look(_lock_class integer, _worker bigint, _pools text[], _tasks text[], _host text, _pid integer)
 returns table (
-    freed bigint, woken bigint, pools text[], next_in float8, others boolean, due boolean, backlog bigint, version bigint, remote boolean
+    freed bigint, woken bigint, pools text[], next_in float8, others boolean, due boolean, backlog bigint, version bigint, remote boolean,
+    people bigint
 )
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
@@ -86,6 +87,7 @@ begin
         where l.state <> 'idle' and l.state <> 'paused' and l.pool in ('work', 'route')
     );
     version := (select coalesce(max(r.version), 0) from rule_set r);
+    people := (select coalesce(max(p.version), 0) from people_version p);
     remote := exists (select from member m where m.engine = 'mcp' and m.active);
     return next;
 end $$;

@@ -19,7 +19,7 @@ update process set beat = clock_timestamp() from locally where process_id = $1 a
 select freed, woken from tend_lanes($1);
 
 -- name: look
-select freed, woken, pools, next_in, others, due, backlog, version, remote from look($1, $2, $3, $4, $5, $6);
+select freed, woken, pools, next_in, others, due, backlog, version, remote, people from look($1, $2, $3, $4, $5, $6);
 
 -- name: release
 select release_worker($1);

@@ -1,0 +1,120 @@
+"""Persons: what operators have linked; as a whole for those who keep it in memory, in pages for those who look.
+
+A change is a transaction that begins with `begin_change`; `journey/people_book.py` reads it all. Next:
+`core/people/known.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from switchboard.core.people.handle import Handle
+from switchboard.core.people.known import KnownPeople
+from switchboard.core.text.storable import storable_text
+from switchboard.domain.people import Known
+from switchboard.store.database import Database, part_as, query, rows_as
+
+
+class StoredHandle(Struct, frozen=True):
+    """A handle, and since when and by whom it is linked."""
+
+    person_id: str
+    channel: str
+    realm: str
+    identity: str
+    linked_at: datetime
+    linked_by: str
+
+
+class StoredPerson(Struct, frozen=True):
+    """A person without handles."""
+
+    person_id: str
+    name: str
+    groups: Sequence[str]
+    created_at: datetime
+
+
+async def read_version(database: Database) -> int:
+    """How often persons were changed."""
+    return int(await database.value(query("people.version")))
+
+
+async def load(database: Database) -> KnownPeople:
+    """Everything, at one version."""
+    async with database.snapshot() as connection:
+        version = int(await connection.fetchval(query("people.version")))
+        rows = await connection.fetch(query("people.handles"))
+        persons = await connection.fetch(query("people.ids"))
+        groups = await connection.fetch(query("people.groups"))
+    return KnownPeople(
+        version,
+        {part_as(Handle, row): Known(row["person"], tuple(row["groups"])) for row in rows},
+        frozenset(row["person_id"] for row in persons),
+        frozenset(row["name"] for row in groups),
+    )
+
+
+async def begin_change(one: Database) -> None:
+    """Make a new version. Changes wait for each other from here on, until the end of the transaction."""
+    await one.run(query("people.new_version"))
+
+
+async def list_people(
+    database: Database, *, after: str | None = None, only: str | None = None, limit: int = 1
+) -> list[StoredPerson]:
+    """By id; `after`: the last one of the previous page; `only`: a single one."""
+    return rows_as(StoredPerson, await database.rows(query("people.page"), after, only, limit))
+
+
+async def list_handles(database: Database, person_ids: Sequence[str]) -> list[StoredHandle]:
+    """The handles of these persons, by channel."""
+    return rows_as(StoredHandle, await database.rows(query("people.handles_of"), list(person_ids)))
+
+
+async def find_person(database: Database, handle: Handle) -> str | None:
+    """The id of the person whose handle it is."""
+    found: str | None = await database.value(query("people.owner_of_handle"), *_handle_columns(handle))
+    return found
+
+
+async def create(one: Database, person_id: str, name: str) -> bool:
+    """False: there is one with this id."""
+    return await one.change_rows(query("people.create"), person_id, storable_text(name)) == 1
+
+
+async def rename(one: Database, person_id: str, name: str) -> bool:
+    """False: there is no such person."""
+    return await one.change_rows(query("people.rename"), person_id, storable_text(name)) == 1
+
+
+async def delete(one: Database, person_id: str) -> bool:
+    """Delete a person, with handles and groups. False: there is no such person."""
+    return await one.change_rows(query("people.delete"), person_id) == 1
+
+
+async def link(one: Database, person_id: str, handle: Handle, by: str) -> bool:
+    """Link a handle to an existing person. False: it is linked already, perhaps to another."""
+    return await one.change_rows(query("people.link"), person_id, *_handle_columns(handle), by) == 1
+
+
+async def unlink(one: Database, person_id: str, handle: Handle) -> bool:
+    """False: it is not a handle of this person."""
+    return await one.change_rows(query("people.unlink"), person_id, *_handle_columns(handle)) == 1
+
+
+async def join_group(one: Database, person_id: str, group: str) -> bool:
+    """Add an existing person to a group. False: they are in it."""
+    return await one.change_rows(query("people.join"), person_id, group) == 1
+
+
+async def leave_group(one: Database, person_id: str, group: str) -> bool:
+    """False: they are not in it."""
+    return await one.change_rows(query("people.leave"), person_id, group) == 1
+
+
+def _handle_columns(handle: Handle) -> tuple[str, str, str]:
+    return handle.channel, handle.realm, storable_text(handle.identity)

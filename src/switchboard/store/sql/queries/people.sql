@@ -1,0 +1,54 @@
+-- name: version
+select coalesce(max(version), 0) from people_version;
+
+-- name: new_version
+-- Before all else in its transaction: changes wait for each other.
+insert into people_version (version) values (1)
+on conflict (one) do update set version = people_version.version + 1;
+
+-- name: handles
+select h.channel, h.realm, h.identity, h.person_id as person,
+       array(select g.name from person_group g where g.person_id = h.person_id order by 1) as groups
+from person_handle h;
+
+-- name: ids
+select person_id from person;
+
+-- name: groups
+select distinct name from person_group;
+
+-- name: page
+select p.person_id, p.name, p.created_at,
+       array(select g.name from person_group g where g.person_id = p.person_id order by 1) as groups
+from person p
+where ($1::text is null or p.person_id > $1) and ($2::text is null or p.person_id = $2)
+order by p.person_id limit $3;
+
+-- name: handles_of
+select person_id, channel, realm, identity, linked_at, linked_by
+from person_handle where person_id = any ($1::text[]) order by channel, realm, identity;
+
+-- name: owner_of_handle
+select person_id from person_handle where channel = $1 and realm = $2 and identity = $3;
+
+-- name: create
+insert into person (person_id, name) values ($1, $2) on conflict do nothing;
+
+-- name: rename
+update person set name = $2 where person_id = $1;
+
+-- name: delete
+delete from person where person_id = $1;
+
+-- name: link
+insert into person_handle (channel, realm, identity, person_id, linked_by) values ($2, $3, $4, $1, $5)
+on conflict do nothing;
+
+-- name: unlink
+delete from person_handle where person_id = $1 and channel = $2 and realm = $3 and identity = $4;
+
+-- name: join
+insert into person_group (person_id, name) values ($1, $2) on conflict do nothing;
+
+-- name: leave
+delete from person_group where person_id = $1 and name = $2;
