@@ -84,6 +84,7 @@ COMMANDS: Final = (
     CommandEntry("webhooks", "webhooks:app", "Webhooks of other programs: try their mappings.", _KEEP),
     CommandEntry("quarantine", "quarantine:app", "Events that could not be made into messages.", _KEEP),
     CommandEntry("pairing", "pairing:app", "Who may write: approve or deny strangers, make codes.", _KEEP),
+    CommandEntry("people", "people:app", "Who is who: persons, their handles and groups.", _KEEP),
     CommandEntry("outbox", "outbox:app", "Outgoing replies: list, show or resend.", _KEEP),
     CommandEntry("lanes", "lanes:app", "Lanes that are waiting, running or paused; resume one.", _KEEP),
     CommandEntry("tokens", "tokens:app", "Create, list and revoke tokens.", _KEEP),

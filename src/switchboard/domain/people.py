@@ -1,11 +1,13 @@
-"""Persons as values: what rules see of them.
+"""Persons as values: what rules see of them, and what interfaces show.
 
-Made by `core/people/known.py`. Next: `core/routing/facts.py`, which makes facts of it.
+Made by `core/people/known.py` and `app/people/service.py`. Next: `core/routing/facts.py`, which makes facts of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -22,3 +24,29 @@ class PersonNames(Struct, frozen=True):
 
     existing: Mapping[str, Collection[str]]
     proven: Mapping[str, Collection[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownHandle:
+    """What a channel calls a person. `endpoint`: where it means them; null: at every endpoint of the channel.
+
+    `proves`: whether a message under it shows who wrote it; if not, it is only listed.
+    """
+
+    channel: str
+    endpoint: str | None
+    identity: str
+    proves: bool
+    linked_at: datetime
+    linked_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPerson:
+    """A person whom operators have made known. The id never changes."""
+
+    person_id: str
+    name: str
+    groups: Sequence[str]
+    handles: Sequence[ShownHandle]
+    created_at: datetime

@@ -40,6 +40,7 @@ from switchboard.server.http import (
     models,
     outbox,
     pairing,
+    people,
     plans,
     quarantine,
     replays,
@@ -83,6 +84,7 @@ PARTS: Final = (
     memory,
     mcp_servers,
     pairing,
+    people,
     approvals,
     plans,
 )

@@ -22,6 +22,7 @@ TAGS: Final[Mapping[str, str]] = {
     "agents": "Remote butlers: heartbeats, quarantine and endpoints.",
     "models": "Models that classify messages: their state, cost and choices, and corrections of these.",
     "pairing": "Who may write to restricted endpoints. Operators only.",
+    "people": "Which handles are one person, and in which groups that person is. Operators only.",
     "approvals": "What butlers ask people: calls of tools to approve, and questions.",
     "plans": "What butlers plan for messages that need several steps. Operators only.",
     "memory": "What butlers have learned from people, and summaries of long conversations. Operators only.",

@@ -1,7 +1,7 @@
 """Persons: what operators have linked; as a whole for those who keep it in memory, in pages for those who look.
 
-A change is a transaction that begins with `begin_change`; `journey/people_book.py` reads it all. Next:
-`core/people/known.py`.
+`app/people/service.py` changes it, in a transaction that begins with `begin_change`; `journey/people_book.py` reads it
+all. Next: `core/people/known.py`.
 """
 
 from __future__ import annotations
