@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.app.access import Principal
+from switchboard.core.people.owners import owns
+from switchboard.domain.routing import Owner, SystemId, Team
 from tests.commands import Cli
+from tests.lab import ROOT, butler
 from tests.servers import Opened, open_server
 
 TELEGRAM: Final = {"channel": "telegram", "identity": "5488"}
@@ -110,3 +114,43 @@ async def test_commands_say_what_is_now_the_case(
         assert "there is no person 'cid'" in cli.run("people", "show", "cid")[2]
 
     await asyncio.to_thread(commands)
+
+
+@pytest.mark.parametrize(
+    ("linked", "writes", "owner"),
+    [
+        (("telegram", None, "5488"), Owner("telegram", "bot:a", "5488"), True),
+        (("telegram", None, "5488"), Owner("telegram", "bot:a", "5489"), False),
+        (("slack", "team", "U1"), Owner("slack", "team", "U1"), True),
+        (("slack", "team", "U1"), Owner("slack", "another", "U1"), False),
+        (("api", "web", "ann"), Owner("api", "web", "ann"), False),
+        (("irc", "net", "ann"), Owner("person", "net", "ann"), False),
+    ],
+)
+async def test_a_person_owns_a_butler_as_long_as_the_handle_is_linked(
+    database_url: str, tmp_path: Path, linked: tuple[str, str | None, str], writes: Owner, owner: bool
+) -> None:
+    hers = replace(butler("echo"), options={"owners": ["person:ann", "telegram:1"]})
+    tree = (Team(ROOT, None, members=(hers, replace(butler("rest"), options={"owners": "person:ann"}))),)
+    async with open_server(database_url, tmp_path / "data", tree=(tree, ())) as opened:
+        book, handle = opened.lab.rule_book, dict(zip(("channel", "endpoint", "identity"), linked, strict=True))
+
+        async def owns_now() -> list[bool]:
+            await book.refresh()
+            members = book.rules.members
+            return [owns(writes, members[SystemId(f"System1/{name}")]) for name in ("echo", "rest")]
+
+        await post(opened, "", person_id="ann", name="Ann")
+        assert await owns_now() == [False, False]
+        await post(opened, "/ann/link", **handle)
+        assert await owns_now() == [owner, False]
+        await post(opened, "/ann/unlink", **handle)
+        assert await owns_now() == [False, False]
+        await post(opened, "/ann/link", **handle)
+        assert await owns_now() == [owner, False]
+        await opened.http.delete("/v1/people/ann")
+        assert await owns_now() == [False, False]
+        history = (await opened.http.get("/v1/rules/versions")).json()["versions"]
+        assert [one["reason"] for one in history][:4] == [
+            f"person ann was {done}" for done in ("deleted", "linked", "unlinked", "linked")
+        ]

@@ -251,15 +251,17 @@ async def test_doctor_sees_what_would_keep_a_worker_from_starting(database_url: 
 
 
 async def test_doctor_names_owners_who_can_be_nobody(database_url: str, tmp_path: Path) -> None:
-    owners = ["telegram:5488", "smms:5488", "5488", "telegram:"]
+    owners = ["telegram:5488", "smms:5488", "5488", "telegram:", "person:ann"]
     write_teams(tmp_path, root(systems=[butler("memo") | {"config": {"owners": owners}}]))
     settings = Settings.model_validate({"database_url": database_url, "teams_dir": tmp_path, "data_dir": tmp_path})
     async with open_runtime(settings):
         found = [one.detail for one in await check_database(settings) if one.name == "owners"]
+    form = "write a channel and a sender, such as telegram:5488, or a person, such as person:ann"
     assert found == [
         "System1/memo: 'smms:5488' is nobody: there is no channel 'smms'; did you mean sms?",
-        "System1/memo: '5488' is nobody: write a channel and a sender, such as telegram:5488",
-        "System1/memo: 'telegram:' is nobody: write a channel and a sender, such as telegram:5488",
+        f"System1/memo: '5488' is nobody: {form}",
+        f"System1/memo: 'telegram:' is nobody: {form}",
+        "System1/memo: 'person:ann' is nobody: there is no person 'ann'; known here: none",
     ]
 
 

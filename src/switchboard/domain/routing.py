@@ -61,7 +61,8 @@ class Owner(Struct, frozen=True):
 class Member(Struct, frozen=True):
     """An agent in a team. `engine` and `options` say what answers; a System1 with an engine is a butler.
 
-    `owners` are those who became owners by a code, beside those whom the option `owners` names.
+    `owners` are those who became owners by a code, beside those whom the option `owners` names. `linked`: the handles
+    of the persons that it names, without an endpoint if they mean a person at all of the channel.
     """
 
     system_id: SystemId
@@ -73,6 +74,7 @@ class Member(Struct, frozen=True):
     capabilities: tuple[str, ...] = ()
     active: bool = True
     owners: frozenset[Owner] = frozenset()
+    linked: frozenset[Owner] = frozenset()
 
     @property
     def name(self) -> str:

@@ -20,6 +20,7 @@ from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.people import ShownHandle, ShownPerson
 from switchboard.lanes.notifier import PEOPLE as PEOPLE_TOPIC
+from switchboard.lanes.notifier import RULES
 from switchboard.ports.channel import MAX_SLUG, SLUG, Form
 from switchboard.store.database import Database
 from switchboard.store.people import audit
@@ -66,14 +67,14 @@ class PeopleService:
 
     async def delete(self, caller: Principal, person_id: str) -> None:
         """Forget who has these handles; nothing that was said is erased. Raises NotFound."""
-        async with self._open_change(caller, "deleted", {"person_id": person_id}) as one:
+        async with self._open_change(caller, "deleted", {"person_id": person_id}, owns=True) as one:
             if not await store.delete(one, person_id):
                 raise _no_person(person_id)
 
     async def link(self, caller: Principal, person_id: str, named: tuple[str, str | None, str]) -> ShownPerson:
         """Link a handle (channel, endpoint, identity); again is no error. Raises NotFound, InvalidInput, Conflict."""
         handle = self._read_handle(*named)
-        async with self._open_change(caller, "linked", _detail_of(person_id, handle)) as one:
+        async with self._open_change(caller, "linked", _detail_of(person_id, handle), owns=True) as one:
             await self._find_person(one, person_id)
             if not await store.link(one, person_id, handle, caller.name):
                 await _require_own(one, person_id, handle)
@@ -82,7 +83,7 @@ class PeopleService:
     async def unlink(self, caller: Principal, person_id: str, named: tuple[str, str | None, str]) -> ShownPerson:
         """Raises NotFound, InvalidInput."""
         handle = self._read_handle(*named)
-        async with self._open_change(caller, "unlinked", _detail_of(person_id, handle)) as one:
+        async with self._open_change(caller, "unlinked", _detail_of(person_id, handle), owns=True) as one:
             await self._find_person(one, person_id)
             if not await store.unlink(one, person_id, handle):
                 raise NotFound(f"{_handle_text(handle)} is no handle of {person_id!r}; see `switchboard people show`")
@@ -101,13 +102,22 @@ class PeopleService:
             return await self._find_person(one, person_id)
 
     @asynccontextmanager
-    async def _open_change(self, caller: Principal, done: str, detail: JsonMapping) -> AsyncIterator[Database]:
-        """A transaction that makes a new version, is audited, and tells every process."""
+    async def _open_change(
+        self, caller: Principal, done: str, detail: JsonMapping, *, owns: bool = False
+    ) -> AsyncIterator[Database]:
+        """A transaction that makes a new version, is audited, and tells every process.
+
+        `owns`: whether it may change who owns a butler that names this person.
+        """
+        person_id = str(detail["person_id"])
         async with self._database.transaction() as one:
             await store.begin_change(one)
             yield one
+            owners = owns and await store.tell_owners(one, person_id, caller.name, f"person {person_id} was {done}")
             await audit.append(one, caller.name, f"people:{done}", detail)
         self._runtime.notifier.notify(PEOPLE_TOPIC)
+        if owners:
+            self._runtime.notifier.notify(RULES)
 
     async def _find_person(self, database: Database, person_id: str) -> ShownPerson:
         found = await store.list_people(database, only=person_id)

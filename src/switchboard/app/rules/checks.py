@@ -5,7 +5,7 @@ Called by `app/ops/checks.py`. In: settings, the stored teams; out: findings. Ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from switchboard.app.channels import known_channels
@@ -19,6 +19,7 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Rule, Team
 from switchboard.ports.checks import MOST, CheckResult, count_of, error, ok, warning
 from switchboard.store.database import Database
+from switchboard.store.people import people
 from switchboard.store.rules import teams
 from switchboard.transport.plug_ins import plug_ins
 
@@ -60,9 +61,10 @@ async def check_stored_teams(database: Database, settings: Settings) -> list[Che
     remedy = "fix the team files (teams_dir) or the rule named"
     if problems:
         return [error("teams", problem, remedy) for problem in problems[:MOST]]
+    persons = (await people.load(database)).persons
     counted = f"{count_of(len(stored.teams), 'team')}, {count_of(rules, 'rule')}"
     good = ok("teams", f"{counted}; version {stored.version} of the rules")
-    return [good, *_find_unheard(stored.teams, settings), *_find_wrong_owners(stored.teams, channels)]
+    return [good, *_find_unheard(stored.teams, settings), *_find_wrong_owners(stored.teams, channels, persons)]
 
 
 def _find_unheard(found: Iterable[Team], settings: Settings) -> Iterator[CheckResult]:
@@ -73,20 +75,22 @@ def _find_unheard(found: Iterable[Team], settings: Settings) -> Iterator[CheckRe
             yield warning("System4", f"{', '.join(named[:MOST])}: {what}", remedy)
 
 
-def _find_wrong_owners(found: Iterable[Team], channels: Channels) -> Iterator[CheckResult]:
+def _find_wrong_owners(found: Iterable[Team], channels: Channels, persons: Collection[str]) -> Iterator[CheckResult]:
     """Owners in team files who can never be the sender of a message."""
     for member in (member for team in found for member in team.members if member.active):
         named = member.options.get("owners")
         for owner in named if isinstance(named, list) else ():
-            if why := _why_nobody(str(owner), channels):
+            if why := _why_nobody(str(owner), channels, persons):
                 remedy = "correct `owners` in the team file: until then that person gets no tools"
                 yield warning("owners", f"{member.system_id}: {owner!r} is nobody: {why}", remedy)
 
 
-def _why_nobody(named: str, channels: Channels) -> str | None:
+def _why_nobody(named: str, channels: Channels, persons: Collection[str]) -> str | None:
     channel, _, sender = named.partition(":")
     if not sender:
-        return "write a channel and a sender, such as telegram:5488"
+        return "write a channel and a sender, such as telegram:5488, or a person, such as person:ann"
+    if channel == "person":
+        return None if sender in persons else f"there is no person {sender!r}{offer(sender, persons)}"
     return None if channel in channels else f"there is no channel {channel!r}{offer(channel, list(channels))}"
 
 

@@ -1,4 +1,4 @@
-"""Who owns a butler: the people named in its option `owners`, and those who sent a code for owners. Pure.
+"""Who owns a butler: those whom its option `owners` names, and those who sent a code for owners. Pure.
 
 Called by the engine `model` to find what a turn may use, by `journey/approving.py` to find who decides in chat, and by
 `journey/rulebook.py` to find who may let a group in.
@@ -8,17 +8,23 @@ Next: `core/people/readers.py`, which says whether the author is certain.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Final
 
-from switchboard.core.people.handle import sender_of
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.people.handle import handle_at, sender_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Owner
 from switchboard.ports.facts import Reader
+
+_PERSON: Final = "person"
+"""What stands before the id of a person in the option `owners`, so no sender of a channel of that name is meant."""
 
 
 def is_owner(member: Member, owners: Collection[str], envelope: Envelope) -> bool:
     """Whether the sender owns the butler; `owners` is its option of this name.
 
-    The option names a channel and a sender, such as `telegram:5488`; a code counts at its endpoint alone.
+    The option names a channel and a sender, such as `telegram:5488`, or a person, such as `person:ann`, who owns it
+    under each handle that proves who writes. A code counts at its endpoint alone.
     """
     return _is_among(sender_of(envelope), member, owners)
 
@@ -41,4 +47,14 @@ def decides_in_chat(member: Member | None, envelope: Envelope, reader: Reader) -
 
 
 def _is_among(person: Owner, member: Member, owners: Collection[str]) -> bool:
-    return person in member.owners or f"{person.channel}:{person.identity}" in owners
+    if person in member.owners or _is_linked(person, member):
+        return True
+    return person.channel != _PERSON and f"{person.channel}:{person.identity}" in owners
+
+
+def _is_linked(person: Owner, member: Member) -> bool:
+    if not member.linked:
+        return False
+    channel = CHANNELS[person.channel]
+    handle = handle_at(channel, person.endpoint, person.identity)
+    return channel.vouched and Owner(handle.channel, handle.realm, handle.identity) in member.linked

@@ -116,5 +116,11 @@ async def leave_group(one: Database, person_id: str, group: str) -> bool:
     return await one.change_rows(query("people.leave"), person_id, group) == 1
 
 
+async def tell_owners(one: Database, person_id: str, author: str, reason: str) -> bool:
+    """Make a new version of the rules, with which members are read, if a butler names this person as an owner."""
+    await one.run(query("people.lock_owners"))
+    return bool(await one.rows(query("people.owners_changed"), person_id, author, reason))
+
+
 def _handle_columns(handle: Handle) -> tuple[str, str, str]:
     return handle.channel, handle.realm, storable_text(handle.identity)

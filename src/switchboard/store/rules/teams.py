@@ -97,15 +97,26 @@ async def _teams(connection: RuleConnection) -> tuple[Team, ...]:
     owners: dict[str, set[Owner]] = {}
     for row in await connection.fetch(query("teams.owners")):
         owners.setdefault(row["system_id"], set()).add(part_as(Owner, row))
-    found = [member_of(row) for row in await connection.fetch(query("teams.members"))]
-    members = [replace(one, owners=frozenset(owners.get(one.system_id, ()))) for one in found]
+    linked: dict[str, set[Owner]] = {}
+    for row in await connection.fetch(query("teams.owning_handles")):
+        linked.setdefault(row["system_id"], set()).add(part_as(Owner, row))
+    members = [
+        replace(
+            one,
+            owners=frozenset(owners.get(one.system_id, ())),
+            linked=frozenset(linked.get(one.system_id, ())),
+        )
+        for one in [member_of(row) for row in await connection.fetch(query("teams.members"))]
+    ]
     return tuple(_team(row, members) for row in await connection.fetch(query("teams.teams")))
 
 
 def member_of(row: Row) -> Member:
     """A member from its row and its entry in a team file, without those who became owners by a code."""
     capabilities = tuple(row["capabilities"])
-    values = {**row, "options": decode_json(row["options"]), "capabilities": capabilities, "owners": frozenset()}
+    nobody: frozenset[Owner] = frozenset()
+    options = decode_json(row["options"])
+    values = {**row, "options": options, "capabilities": capabilities, "owners": nobody, "linked": nobody}
     return part_as(Member, values)
 
 

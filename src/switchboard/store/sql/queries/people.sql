@@ -52,3 +52,11 @@ insert into person_group (person_id, name) values ($1, $2) on conflict do nothin
 
 -- name: leave
 delete from person_group where person_id = $1 and name = $2;
+
+-- name: lock_owners
+-- Before it is asked whom a butler names: whoever changes that waits.
+lock table rule_set in share row exclusive mode;
+
+-- name: owners_changed
+select owners_changed($2, $3)
+where exists (select from member m where m.options -> 'owners' ? ('person:' || $1::text));

@@ -14,6 +14,13 @@ select system_id, team_id, number, engine, options, description, capabilities, a
 select o.system_id, c.channel, c.endpoint, c.identity from contact_owner o join contact c using (contact_id)
 where c.state = 'approved';
 
+-- name: owning_handles
+select m.system_id, h.channel, h.realm as endpoint, h.identity
+from member m
+cross join lateral jsonb_array_elements(
+    case jsonb_typeof(m.options -> 'owners') when 'array' then m.options -> 'owners' else '[]' end) o (named)
+join person_handle h on 'person:' || h.person_id = o.named #>> '{}';
+
 -- name: ownership
 select o.contact_id, o.system_id, o.since from contact_owner o join member m using (system_id) where m.team_id = $1;
 
