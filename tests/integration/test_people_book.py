@@ -21,13 +21,14 @@ from switchboard.lanes.notifier import PEOPLE, Notifier
 from switchboard.store.database import Database
 from switchboard.store.people import people as store
 from switchboard.store.rules import teams
-from tests.lab import ROOT, TRUSTING, butler, envelope, rule, to
+from tests.lab import ROOT, TRUSTING, butler, envelope
+from tests.routing import rule
 from tests.waiting import eventually
 
 RULES: Final = (
-    rule(ROOT, [to("System1/hers")], channel="*", person="ann"),
-    rule(ROOT, [to("System1/family")], channel="*", groups="family"),
-    rule(ROOT, [to("System1/all")]),
+    rule("System1/hers", person="ann"),
+    rule("System1/family", groups="family"),
+    rule("System1/all"),
 )
 TEAM: Final = Team(ROOT, None, members=tuple(butler(name) for name in ("hers", "family", "all")))
 PASSED: Final = {"headers": {"Authentication-Results": "mx.example; dmarc=pass header.from=example.org"}}
@@ -105,7 +106,7 @@ async def test_what_is_linked_counts_in_every_process_soon(database: Database, t
 async def test_rules_that_name_nobody_are_found(database: Database) -> None:
     await link(database, "ann", "telegram", "5488")
     await link(database, "web", "api", "web")
-    wrong = rule(ROOT, [to("System1/all")], groups="famly")
+    wrong = rule("System1/all", groups="famly")
     wrong = replace(wrong, filters={"person": ("anne", "web", "ann"), **wrong.filters})
     found = [*lint_people([*RULES, wrong], (await store.load(database)).names(CHANNELS))]
     assert [(one.code, one.message, one.meant) for one in found] == [
