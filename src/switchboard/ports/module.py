@@ -1,28 +1,93 @@
 """The port of modules: what a butler can look up and do.
 
-A module is found by an entry point of the group `switchboard.modules`, which names its `ModuleManifest`. Nothing opens
-modules yet; only the manifest is settled. Next: `engine.py`, whose effects these are.
+A module is found by an entry point of the group `switchboard.modules`, which names its `ModuleManifest`; that imports
+no library of the module's field. `modules/kernel` opens modules in workers, and binds their tools, which reach turns,
+plans, MCP and the command line from this one definition. Next: `tools.py`, whose specs and outcomes these are, and
+`module_store.py`, where a module keeps its own tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from msgspec import Struct
 
-from switchboard.ports.engine import Effect
-from switchboard.ports.tools import Risk
+from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.effects import Effect
+from switchboard.ports.module_store import ModuleStore
+from switchboard.ports.tools import Risk, ToolOutcome, ToolScope, ToolSpec
+
+
+class PreparedCall(Struct, frozen=True):
+    """What a call with these arguments would do, found out before anybody is asked and before anything is done.
+
+    `effect` and `risk` are at least those of the tool's spec. `why`: why a person must approve, in a few words; empty:
+    by the risk alone. `shown`: what a person who approves must see, with everything that was looked up. `digest`: of
+    what is approved; if it differs when the call is carried out, the person is asked again.
+    """
+
+    effect: Effect
+    risk: Risk
+    why: str = ""
+    shown: str = ""
+    digest: str = ""
+
+
+RunTool = Callable[[Any, JsonMapping, ToolScope], Awaitable[ToolOutcome]]
+"""Carries out a call of the opened module, which is the first argument. Errors of the caller are outcomes."""
+
+PrepareTool = Callable[[Any, JsonMapping, ToolScope], Awaitable[PreparedCall]]
+"""Looks up what a call would do; changes nothing."""
 
 
 class ModuleTool(Struct, frozen=True):
-    """A typed async function; its signature and docstring provide its schema and its help."""
+    """A tool of a module, described before the module is open. `typed_tool` makes one from a typed function.
+
+    Models are offered the `core` tools; the others when they ask for those of the module.
+    """
+
+    spec: ToolSpec
+    run: RunTool
+    prepare: PrepareTool | None = None
+    core: bool = True
+
+
+class Chore(Struct, frozen=True):
+    """Something that one of all workers does every `every` seconds, such as a sync; for one account of the module.
+
+    It runs at most 10 minutes. Every transaction of the store that it is given fails if another worker has taken it
+    over. Missed runs are made up for by one; after a failure it is tried again later and later, up to an hour.
+    """
 
     name: str
-    """Begins with the name of the module: `calendar_query`."""
-    call: Callable[..., Awaitable[Any]]
-    effect: Effect
-    risk: Risk = "low"
+    every: float
+    run: Callable[[ModuleStore], Awaitable[None]]
+    account: str = ""
+
+
+class Module(Protocol):
+    """A module that is open in this worker."""
+
+    @property
+    def chores(self) -> Sequence[Chore]:
+        """What is done from time to time."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release what `open` has opened. No tool is called afterwards."""
+        ...
+
+
+class ModuleContext(Struct, frozen=True):
+    """What a module may use; `settings` is its table `[modules.NAME]`, as the Struct that its manifest names."""
+
+    settings: Any
+    stores: Callable[[str], ModuleStore]
+    """Its own tables, for an account; the empty name is that of a module without accounts. It has `sql`, or raises."""
+    secrets: Mapping[str, str]
+    needs: Mapping[str, Any]
+    """What other modules and the kernel offer, by the names in the manifest's `needs`; absent if nobody does."""
 
 
 class ModuleManifest(Struct, frozen=True):
@@ -30,10 +95,19 @@ class ModuleManifest(Struct, frozen=True):
 
     name: str
     tools: tuple[ModuleTool, ...]
+    opens: str
+    """Where to import the function that opens it, `package.module:function`: from a context, it returns a `Module`."""
+    settings: type[Struct] | None = None
+    """The table `[modules.NAME]`; None: there is nothing to set."""
+    sql: str = ""
+    """The package whose directories `migrations` and `queries` have its own SQL; empty: it keeps nothing."""
     needs: tuple[str, ...] = ()
-    """Other modules that must be open."""
+    """Names of protocols that others offer, such as `people.Resolver`."""
+    offers: tuple[str, ...] = ()
+    """Names of protocols that the opened module has."""
     secrets: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if wrong := [tool.name for tool in self.tools if not tool.name.startswith(f"{self.name}_")]:
+        names = [tool.spec.name for tool in self.tools]
+        if wrong := [name for name in names if not name.startswith(f"{self.name}_")]:
             raise ValueError(f"the names of tools of the module {self.name!r} begin with {self.name}_: not {wrong}")

@@ -17,7 +17,7 @@ from switchboard.domain.envelope import Attachment, Passage
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Member
 from switchboard.ports.effects import Effect
-from switchboard.ports.facts import OwnWords, PersonalMemory
+from switchboard.ports.facts import OwnWords, PersonalMemory, Reader
 
 Risk = Literal["low", "medium", "high"]
 """`high`: nobody, not even an owner, may use it unless the settings grant it by name, and each call needs approval."""
@@ -112,6 +112,12 @@ class ToolScope(Struct, frozen=True):
     """The message that the turn answers."""
     memory: PersonalMemory | None = None
     """What the person has said, and what is known from them; None: nothing is remembered."""
+    reader: Reader | None = None
+    """For whom the turn reads; None: for nobody in particular, so that nothing personal is told."""
+    zone: str = "UTC"
+    """The time zone of the person, by its IANA name."""
+    tainted: bool = False
+    """Whether the turn has read text that its person did not write."""
 
 
 class ToolOutcome(Struct, frozen=True):
