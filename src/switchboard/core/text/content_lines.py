@@ -42,6 +42,8 @@ class ContentLine(Struct, frozen=True):
     group: str = ""
     parameters: Mapping[str, tuple[str, ...]] = {}
     value: str = ""
+    head: str = ""
+    """What stands before the colon, without folds."""
 
     def parameter(self, name: str) -> str:
         """The first value of a parameter; empty if there is none."""
@@ -106,7 +108,7 @@ def _line_from(parts: Sequence[bytes]) -> ContentLine:
     parameters, at = _parameters_of(text, head.end())
     if text[at : at + 1] != ":":
         return ContentLine(raw)
-    return ContentLine(raw, head["name"].upper(), head["group"] or "", parameters, text[at + 1 :])
+    return ContentLine(raw, head["name"].upper(), head["group"] or "", parameters, text[at + 1 :], text[:at])
 
 
 def _unfold_parts(parts: Sequence[bytes]) -> bytes:
@@ -184,10 +186,15 @@ def fold_line(line: str, end: bytes = b"\r\n") -> bytes:
 
 
 def text_of(line: ContentLine) -> str:
-    """The value of a property of text: unescaped, and decoded if it is quoted-printable, as in vCard 2.1."""
+    """The value of a property of text: decoded and unescaped."""
+    return unescape_text(decoded_value(line))
+
+
+def decoded_value(line: ContentLine) -> str:
+    """The value with its escapes; what is quoted-printable, as in vCard 2.1, is decoded."""
     flags = {one.upper() for name in ("ENCODING", "TYPE") for one in line.parameters.get(name, ())}
     if "QUOTED-PRINTABLE" not in flags:
-        return unescape_text(line.value)
+        return line.value
     said = quopri.decodestring(line.value.encode("utf-8", "replace"))
     try:
         return said.decode(line.parameter("CHARSET") or "utf-8", "replace")
@@ -207,10 +214,15 @@ def escape_text(text: str) -> str:
 
 def fields_of(value: str, separator: str = ";") -> tuple[str, ...]:
     """The parts of a structured value, such as N or ADR, unescaped."""
+    return tuple(map(unescape_text, split_value(value, separator)))
+
+
+def split_value(value: str, separator: str = ";") -> list[str]:
+    """The parts of a structured value with their escapes; joined, they are the value."""
     parts = [""]
     for piece in re.findall(rf"\\.|[^\\{separator}]+|{separator}|\\", value, re.DOTALL):
         if piece == separator:
             parts.append("")
         else:
             parts[-1] += piece
-    return tuple(map(unescape_text, parts))
+    return parts
