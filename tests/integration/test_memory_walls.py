@@ -18,6 +18,8 @@ from pydantic import SecretStr
 
 from switchboard.app.ops.backup import back_up, restore
 from switchboard.app.settings import Settings
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.people.handle import Handle, handle_at
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
@@ -26,11 +28,14 @@ from switchboard.store.database import SQL, Database, query
 from switchboard.store.migrate import migrate
 from switchboard.store.models import facts
 from switchboard.store.models.facts import NewFact
+from switchboard.store.people import people
 from tests.waiting import eventually
 
 NOTES, OTHER = SystemId("System1/notes"), SystemId("System1/other")
 ANN, BOB = "telegram/bot/ann", "telegram/bot/bob"
+ANN_BY_MAIL, CLAIMED, FORMER = "email/imap%3Abot/ann%40example.org", "api/web/ann", "signal/bot/ann"
 HERS, HIS, GROUP, CLUB = map(Conversation, (ANN, BOB, "telegram/bot/group", "telegram/bot/club"))
+MAILS, HALL = Conversation("email/imap:bot/<first@x>"), Conversation("email/imap:bot/hall")
 LANE: Final = """
 insert into lane (key, kind, system_id, conversation, pool, tier)
 select lane_key('turn', $1, enter_conversation($2)), 'turn', $1, enter_conversation($2), 'work', 2
@@ -45,13 +50,35 @@ LEARNED: Final = (
     (OTHER, HERS, ANN, True, "ann private, another butler"),
     (OTHER, GROUP, ANN, False, "ann in the group, another butler"),
     (OTHER, HERS, ANN, True, "ann to all, another butler"),
+    (NOTES, MAILS, ANN_BY_MAIL, True, "ann by mail"),
+    (NOTES, HALL, ANN_BY_MAIL, False, "ann by mail to many"),
+    (NOTES, Conversation(CLAIMED), CLAIMED, True, "somebody who says to be ann"),
+    (NOTES, Conversation(FORMER), FORMER, True, "ann of an account that was hers"),
 )
 """Butler, conversation, author, in private or not, text; what is "to all" is shared."""
 ANN_ALONE: Final = Reader(NOTES, HERS, ANN, private=True)
 BOB_ALONE: Final = Reader(NOTES, HIS, BOB, private=True)
 BOB_IN_GROUP: Final = Reader(NOTES, GROUP, BOB)
+LINKED: Final = (
+    ("ann", "telegram", "ann"),
+    ("ann", "email", "ann@example.org"),
+    ("ann", "api", "ann"),
+    ("bob", "telegram", "bob"),
+    ("bob", "email", "bob@example.org"),
+)
+"""Person, channel and identity. Nobody vouches for senders of the API."""
+HERS_ALONE: Final = {"ann private", "ann in the group's thread, but in private", "ann by mail"}
+BY_MAIL: Final = replace(ANN_ALONE, conversation=MAILS, person=ANN_BY_MAIL)
 EXPECTED: Final = (
-    (ANN_ALONE, {"ann private", "ann in the group's thread, but in private", "ann to all"}),
+    (ANN_ALONE, {*HERS_ALONE, "ann to all"}),
+    (BY_MAIL, {*HERS_ALONE, "ann to all"}),
+    (replace(BY_MAIL, private=False), {"ann to all"}),
+    (replace(BY_MAIL, conversation=HALL, private=False), {"ann by mail to many", "ann to all"}),
+    (replace(BY_MAIL, authentic=False), set[str]()),
+    (replace(BY_MAIL, person="email/imap%3Abot/bob%40example.org"), {"bob private", "ann to all"}),
+    (replace(BY_MAIL, person=CLAIMED), {"somebody who says to be ann", "ann to all"}),
+    (replace(BY_MAIL, person=FORMER), {"ann of an account that was hers", "ann to all"}),
+    (replace(BY_MAIL, person="telegram/embedded%3ASystem1%2Fnotes/ann"), {"ann to all"}),
     (BOB_ALONE, {"bob private", "ann to all"}),
     (BOB_IN_GROUP, {"ann in the group", "ann to all"}),
     (replace(ANN_ALONE, conversation=GROUP, private=False), {"ann in the group", "ann to all"}),
@@ -87,8 +114,15 @@ async def as_superuser(database_url: str, statement: str) -> None:
     await database.close()
 
 
+async def link(database: Database, person: str, channel: str, identity: str) -> None:
+    await people.create(database, person, person.title())
+    assert await people.link(database, person, handle_at(CHANNELS[channel], "web", identity), "operator")
+
+
 async def learn(database: Database) -> dict[str, UUID]:
-    """Keep all of LEARNED; the ids by text."""
+    """Keep all of LEARNED, and link; the ids by text."""
+    for one in (*LINKED, ("ann", "signal", "ann")):
+        await link(database, *one)
     for system_id, conversation, author, private, text in LEARNED:
         await database.run(LANE, system_id, conversation)
         lane = await database.value("select lane_key('turn', $1, conversation_key($2))", system_id, conversation)
@@ -98,13 +132,21 @@ async def learn(database: Database) -> dict[str, UUID]:
     for text, fact_id in ids.items():
         if "to all" in text:
             assert await facts.share_as_operator(database, fact_id)
+    assert await people.unlink(database, "ann", Handle("signal", "", "ann"))
     return ids
 
 
 async def told(database: Database, reader: Reader) -> set[str]:
     """The texts of what this reader is told."""
     who = reader.system_id, reader.conversation, reader.person, reader.private, reader.authentic
-    return {row["text"] for row in await database.rows(query("facts.visible"), *who, 100)}
+    rows = await database.rows(query("facts.visible"), *who, 100, *facts.handle_columns(reader))
+    return {row["text"] for row in rows}
+
+
+async def share(database: Database, fact_id: UUID, reader: Reader) -> bool:
+    """Whether this reader may share a fact, and has."""
+    who = reader.system_id, reader.person, reader.authentic, False
+    return bool(await database.value(query("facts.share"), fact_id, *who, *facts.handle_columns(reader)))
 
 
 async def wall(database: Database) -> list[set[str]]:
@@ -117,7 +159,7 @@ async def test_each_reader_is_told_what_they_may_hear_and_nothing_else(database_
         assert await wall(database) == [expected for _, expected in EXPECTED]
 
 
-CLAUSE = re.compile(r"(?:not )?[\w.]+(?: (?:=|<>|>) [\w.']+| is null)?")
+CLAUSE = re.compile(r"(?:not )?[\w.]+(?: (?:=|<>|>) (?:any \(\w+\)|[\w.']+)| is null)?")
 
 
 def clauses(name: str, file: str) -> tuple[str, list[tuple[str, str]]]:
@@ -141,6 +183,7 @@ async def test_without_any_one_clause_the_wall_of_facts_is_another(database_url:
     assert [clause for clause, _ in mutants] == [
         *("f.system_id = _system_id", "_authentic", "f.space = 'shared'"),
         *("f.space = 'private'", "_private", "f.author = _person"),
+        *("f.space = 'private'", "_private", "f.handle = any (_handles)"),
         *("f.space = 'group'", "not _private", "_person <> ''", "f.conversation = _conversation"),
     ]
     async with served(database_url) as database:
@@ -222,11 +265,11 @@ async def test_only_its_author_or_an_operator_shares_a_fact(database_url: str) -
     async with served(database_url) as database:
         ids = await learn(database)
         hers = ids["ann private"]
-        for person, system_id, authentic in ((BOB, NOTES, True), ("", NOTES, True), (ANN, OTHER, True)):
-            assert not await database.value(query("facts.share"), hers, system_id, person, authentic, False)
-        assert not await database.value(query("facts.share"), hers, NOTES, ANN, False, False)
+        for other in (BOB_ALONE, Reader(NOTES, HERS), replace(ANN_ALONE, system_id=OTHER)):
+            assert not await share(database, hers, other)
+        assert not await share(database, hers, replace(ANN_ALONE, authentic=False))
         assert "ann private" not in await told(database, BOB_ALONE)
-        assert await database.value(query("facts.share"), hers, NOTES, ANN, True, False)
+        assert await share(database, hers, ANN_ALONE)
         assert "ann private" in await told(database, BOB_ALONE)
 
 

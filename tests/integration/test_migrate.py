@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.people.handle import handle_behind
+from switchboard.core.people.readers import person_named
 from switchboard.core.turns.entries import others_words
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.domain.message import Conversation
@@ -34,6 +36,11 @@ from tests.waiting import eventually
 PRESENT: Final = migrations()
 OWNERS: Final = next(one for one in PRESENT if one.name == "owners")
 PEOPLE: Final = next(one for one in PRESENT if one.name == "people")
+WHOSE_FACTS: Final = next(one for one in PRESENT if one.name == "whose_facts")
+WALL: Final = """
+drop function visible(text, uuid, text, boolean, boolean, uuid);
+create function visible(text, uuid, text, boolean, boolean) returns setof fact language sql as 'select * from fact';
+"""
 LOOK: Final = """
 drop function look(integer, bigint, text[], text[], text, integer);
 create function look(integer, bigint, text[], text[], text, integer)
@@ -453,5 +460,45 @@ async def test_a_look_of_an_older_release_is_replaced_though_it_tells_more(
             await migrate(database)
         await migrate(database)
         assert (await look(database, Looker("here", 1))).people == 0
+    finally:
+        await database.close()
+
+
+AUTHORS: Final = (
+    *(("telegram", "bot:house", "5488"), ("telegram_bot", "b", "5488"), ("telegram_user_client", "b", "Ünal/ø %\\")),
+    *(("discord", "b", "1"), ("signal", "b", "+491"), ("slack", "T1/x", "U1"), ("slack", "b", "x" * 400)),
+    *(("email", "imap:b", "ann@example.org"), ("email", "imap:b", "Ann <Ann@Example.org>"), ("email", "b", "nobody")),
+    *(("api", "web", "ann"), ("irc", "net", "ann"), ("telegram", "embedded:System1/notes", "5488")),
+)
+"""Channel, endpoint and sender of what older releases have learned."""
+
+
+async def test_whose_facts_older_releases_have_learned_is_found_as_it_is_now(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await Database.connect(database_url, size=1)
+    fact = "insert into fact values ($1, 'a', $1, $2, 'self', 'private', 'x', $1)"
+    try:
+        with monkeypatch.context() as older:
+            migrations_end_before(older, WHOSE_FACTS.number)
+            functions_are(older, f"{functions()};\n{WALL}")
+            await migrate(database)
+        await database.run("insert into person values ('ann', 'Ann')")
+        handle = "insert into person_handle values ('telegram_user_client', '', $1, 'ann', default, 'olga')"
+        await database.run(handle, AUTHORS[2][2])
+        await database.run("select set_config('switchboard.facts', 'open', false)")
+        for author in AUTHORS:
+            await database.run(fact, uuid4(), person_named(*author))
+        await migrate(database)
+        await database.run("select set_config('switchboard.facts', 'open', false)")
+        rows = await database.rows("select author, handle from fact")
+        assert len(rows) == len(AUTHORS)
+        for row in rows:
+            found = handle_behind(row["author"])
+            given = (None, None, None) if found is None else (found.channel, found.realm, found.identity)
+            assert row["handle"] == await database.value("select handle_key($1, $2, $3)", *given), row["author"]
+        assert sum(row["handle"] is not None for row in rows) == 8
+        linked = "select count(*) from person_handle h join fact f on f.handle = h.key"
+        assert await database.value(linked) == 1
     finally:
         await database.close()

@@ -91,8 +91,8 @@ def reads(*calls: tuple[str, str], own: Sequence[str] = ()) -> bool:
     return any(found)
 
 
-def fact_of(author: str) -> Fact:
-    return Fact(UUID(int=1), author, "self", "shared", "The clerk sends every report to Eve.", datetime.now(UTC))
+def a_fact(*, own: bool) -> Fact:
+    return Fact(UUID(int=1), ANN, "self", "shared", "The clerk sends every report to Eve.", datetime.now(UTC), own)
 
 
 def named(*files: Attachment) -> bool:
@@ -119,11 +119,10 @@ FOREIGN: Final[Mapping[str, bool]] = {
         Attachment(media_type="application/pdf", filename="send it.pdf", size_bytes=9)
     )
     and not named(Attachment(media_type="audio/ogg", size_bytes=9), reference(Image("image/png", b"a cat"))),
-    "something that is remembered, if somebody else has said it; shared or not": all(
-        others_facts([fact_of(ANN), fact_of(author)], person)
-        for author, person in (("telegram/bot/eve", ANN), ("", ANN), (ANN, ""))
+    "something that is remembered, if somebody else has said it; shared or not": others_facts(
+        [a_fact(own=True), a_fact(own=False)]
     ),
-    "something that is remembered of the sender": others_facts([fact_of(ANN)], ANN),
+    "something that is remembered of the sender": others_facts([a_fact(own=True)]),
     "an earlier message of somebody else in the conversation": told(
         "Well?", Entry("user", "Do it.", "telegram/bot/eve", told=False)
     ),

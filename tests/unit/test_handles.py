@@ -7,7 +7,8 @@ from typing import Final
 import pytest
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.people.handle import Handle, handle_of
+from switchboard.core.people.handle import Handle, handle_behind, handle_of
+from switchboard.core.people.readers import person_of
 from switchboard.core.routing.facts import facts
 from tests.lab import envelope
 
@@ -41,4 +42,7 @@ def test_a_handle_names_the_endpoint_only_where_identities_are_its_own(
     channel: str, sender: str, handle: Handle
 ) -> None:
     given, kind = envelope("hello", channel=channel, endpoint="here", sender=sender), CHANNELS[channel]
-    assert handle_of(given, kind, facts(given, kind)) == handle
+    known = facts(given, kind)
+    assert handle_of(given, kind, known) == handle
+    certain = kind.identity == "platform" or "email_sender" in known
+    assert handle_behind(person_of(given)) == (handle if certain else None)

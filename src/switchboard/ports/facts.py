@@ -42,6 +42,8 @@ class Fact(Struct, frozen=True):
     """Who may hear it: `private:<author>`, `group:<conversation>` or `shared`."""
     text: str
     created_at: datetime
+    own: bool = False
+    """Whether the reader said it, under this handle or another one of theirs."""
 
 
 class OwnWords(Struct, frozen=True):

@@ -185,7 +185,7 @@ class Equipment:
             max_tokens=min(terms.max_tokens, window // _ANSWER),
             own=tuple(sorted(ours)),
             told=bool(waiting or found or entry.told)
-            or others_facts(facts, person_of(turn.envelope))
+            or others_facts(facts)
             or around.has_others_words
             or _is_told(turn, history, ours),
             said=entry,

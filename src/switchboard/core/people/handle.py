@@ -1,16 +1,20 @@
 """Who wrote a message, as the channel names them: the handle, made by one function. Pure.
 
 Called by `owners.py`, `readers.py` and `strangers.py`, whose stored keys name the endpoint always, and so are no
-handles. In: a message and its facts; out: a `Handle`. Next: `strangers.py`.
+handles; `handle_behind` finds the handle behind such a key. In: a message and its facts; out: a `Handle`. Next:
+`strangers.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import unquote
 
 from msgspec import Struct
 
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.envelope.identity import EMBEDDED
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Owner
 from switchboard.ports.channel import Channel
@@ -39,6 +43,23 @@ def handle_of(envelope: Envelope, channel: Channel, known: Mapping[str, str]) ->
     """The handle of the sender; `known`: the facts of the message. Whether it is certainly the sender is not said."""
     identity = known.get(ADDRESS, envelope.sender.identity)
     return handle_at(channel, envelope.source.endpoint_identity, identity)
+
+
+def handle_behind(key: str) -> Handle | None:
+    """The handle of the person with this key of `readers.person_of`, if their message is authentic.
+
+    None: nobody vouches for it, as on channels where whoever may write chooses a name, on those of plug-ins, and in the
+    sessions of a program; or the key was too long to be kept whole.
+    """
+    parts = [unquote(part) for part in key.split("/")]
+    if len(parts) != 3 or "=" in key:
+        return None
+    name, endpoint, sender = parts
+    channel = CHANNELS[name]
+    if not channel.vouched or endpoint.startswith(EMBEDDED):
+        return None
+    identity = channel.implied({"sender": sender}).get(ADDRESS) if channel.identity == "address" else sender
+    return handle_at(channel, endpoint, identity) if identity else None
 
 
 def sender_of(envelope: Envelope) -> Owner:

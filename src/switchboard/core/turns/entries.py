@@ -127,9 +127,9 @@ def others_words(passages: Sequence[Passage], shown: Sequence[Entry], ours: Coll
     return bool(others) or has_others_words(passages) or any(_is_told(entry, ours) for entry in shown)
 
 
-def others_facts(told: Iterable[Fact], person: str) -> bool:
-    """Whether somebody else has said any of the facts that the model is told; `person`: who sent the message."""
-    return any(fact.author != person or not person for fact in told)
+def others_facts(told: Iterable[Fact]) -> bool:
+    """Whether somebody else than who sent the message has said any of the facts that the model is told."""
+    return not all(fact.own for fact in told)
 
 
 def read_outside(call: EntryCall, ours: Collection[str]) -> bool:

@@ -8,11 +8,13 @@ that reads the table `fact` directly finds nothing: its rows are under forced ro
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.core.text.storable import to_storable_json
+from switchboard.core.people.handle import handle_behind
+from switchboard.core.text.storable import storable_text, to_storable_json
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import SystemId
@@ -22,6 +24,9 @@ from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
 from switchboard.store.models.history import HistoryAddition, StoredReaders
+
+_NOBODY: Final = ""
+"""Instead of an author: a mark of words alone."""
 
 
 class StoredFacts(Struct, frozen=True):
@@ -33,29 +38,34 @@ class StoredFacts(Struct, frozen=True):
     async def visible(self, turn: Turn, limit: int = 100) -> Sequence[Fact]:
         """As in the port."""
         who = await self.readers.of(turn)
-        rows = await self.database.rows(
-            query("facts.visible"), who.system_id, who.conversation, who.person, who.private, who.authentic, limit
-        )
-        return rows_as(Fact, rows)
+        given = (who.system_id, who.conversation, who.person, who.private, who.authentic)
+        return rows_as(Fact, await self.database.rows(query("facts.visible"), *given, limit, *handle_columns(who)))
 
     async def find(self, turn: Turn, words: str, limit: int) -> Sequence[Fact]:
         """As in the port."""
         who = await self.readers.of(turn)
         given = (who.system_id, who.conversation, who.person, who.private, who.authentic)
-        return rows_as(Fact, await self.database.rows(query("facts.find"), *given, words, limit))
+        return rows_as(Fact, await self.database.rows(query("facts.find"), *given, words, limit, *handle_columns(who)))
 
     async def is_forgotten(self, turn: Turn, texts: Collection[str], position: int) -> bool:
         """As in the port."""
         who, keys = await self.readers.of(turn), await self.database.keys()
-        marks = {UUID(keys.fact(who.system_id, who.person, text)) for text in texts}
-        where = (who.system_id, who.conversation, position, turn.request_id)
-        return bool(await self.database.value(query("facts.is_forgotten"), list(marks), *where))
+        marks = [UUID(keys.fact(who.system_id, who.person, text)) for text in texts]
+        words = [UUID(keys.fact(who.system_id, _NOBODY, text)) for text in texts]
+        given = (marks, who.system_id, who.conversation, position, turn.request_id, words, *handle_columns(who))
+        return bool(await self.database.value(query("facts.is_forgotten"), *given))
 
     async def share(self, turn: Turn, fact_id: UUID) -> bool:
         """As in the port."""
         who = await self.readers.of(turn)
-        sql = query("facts.share")
-        return bool(await self.database.value(sql, fact_id, who.system_id, who.person, who.authentic, False))
+        given = (fact_id, who.system_id, who.person, who.authentic, False)
+        return bool(await self.database.value(query("facts.share"), *given, *handle_columns(who)))
+
+
+def handle_columns(reader: Reader) -> tuple[str | None, str | None, str | None]:
+    """The handle of a reader as statements take it: nulls where nobody vouches for it."""
+    found = handle_behind(reader.person)
+    return (None, None, None) if found is None else (found.channel, found.realm, storable_text(found.identity))
 
 
 class NewFact(Struct, frozen=True):
@@ -74,14 +84,16 @@ async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[New
 
 
 async def _row(database: Database, system_id: SystemId, fact: NewFact) -> JsonObject:
-    mark = (await database.keys()).fact(system_id, fact.author, fact.text)
+    keys, handle = await database.keys(), handle_behind(fact.author)
     return {
         "fact_id": new_uuid7(),
         "author": fact.author,
         "subject": fact.subject,
         "space": "private" if fact.private else "group",
         "text": fact.text,
-        "mark": UUID(mark),
+        "mark": UUID(keys.fact(system_id, fact.author, fact.text)),
+        "words": UUID(keys.fact(system_id, _NOBODY, fact.text)),
+        "handle": None if handle is None else (handle.channel, handle.realm, handle.identity),
         "positions": fact.positions,
     }
 
@@ -124,7 +136,7 @@ async def get_fact(database: Database, fact_id: UUID) -> tuple[ShownFact, list[F
 
 async def share_as_operator(database: Database, fact_id: UUID) -> bool:
     """Make a fact visible to everyone who talks to the butler. False: no such fact."""
-    return bool(await database.value(query("facts.share"), fact_id, "", "", False, True))
+    return bool(await database.value(query("facts.share"), fact_id, "", "", False, True, None, None, None))
 
 
 async def forget(database: Database, fact_id: UUID) -> int:

@@ -126,9 +126,10 @@ begin
     for _kept in
         select f.lane,
                json_agg(json_build_object('fact_id', f.fact_id, 'author', f.author, 'subject', f.subject, 'space', f.space,
-                                          'text', f.text, 'mark', f.mark, 'positions', json_build_array(p.position)))::text as facts
+                                          'text', f.text, 'mark', f.mark, 'positions', json_build_array(p.position),
+                                          'handle', f.handle, 'words', f.words))::text as facts
         from json_to_recordset(_facts::json) as f (lane uuid, fact_id uuid, author text, subject text, space text, text text,
-                                                   mark uuid, positions json)
+                                                   mark uuid, positions json, handle json, words uuid)
         join unnest(_lane, _ok) as s (lane, ok) on s.lane = f.lane and s.ok
         join unnest(_given) i on i.lane = f.lane
         join delivery d on d.lane = i.lane and d.seq = i.seq

@@ -5,11 +5,23 @@ language sql as $$
     select set_config('switchboard.facts', case when _open then 'open' else '' end, true);
 $$;
 
+-- The handles of the person who has this one; none unless an operator has linked it.
+create or replace function handles_of(_handle uuid) returns uuid[]
+language plpgsql stable as $$
+begin
+    return array(
+        select o.key from person_handle h join person_handle o on o.person_id = h.person_id where h.key = _handle);
+end $$;
+
 -- The wall: the facts that may be told where a turn answers. A turn reads them by this alone. All that is given is found out
--- from the message that the turn answers, see core/people/readers.py.
-create or replace function visible(_system_id text, _conversation uuid, _person text, _private boolean, _authentic boolean)
-returns setof fact
+-- from the message that the turn answers, see core/people/readers.py. _handle: that of the reader, null where nobody vouches
+-- for it; who it is linked with is looked up here, so that nothing told outlives a link.
+create or replace function visible(
+    _system_id text, _conversation uuid, _person text, _private boolean, _authentic boolean, _handle uuid default null
+) returns setof fact
 language plpgsql as $$
+declare
+    _handles uuid[] := handles_of(_handle);
 begin
     perform facts_open(true);
     return query
@@ -19,6 +31,7 @@ begin
           and (
               f.space = 'shared'
               or (f.space = 'private' and _private and f.author = _person)
+              or (f.space = 'private' and _private and f.handle = any (_handles))
               or (f.space = 'group' and not _private and _person <> '' and f.conversation = _conversation)
           );
     perform facts_open(false);
@@ -30,8 +43,25 @@ language sql as $$
     select pg_advisory_xact_lock(hashtextextended('switchboard.facts', 0));
 $$;
 
+-- What is known of a forgotten fact besides its mark: that it had these words, of a handle. _words: the hash of words without
+-- an author.
+create or replace function handle_mark(_handle uuid, _words uuid) returns uuid
+language sql immutable strict as $$
+    select encode(substr(sha256(uuid_send(_handle) || uuid_send(_words)), 1, 16), 'hex')::uuid;
+$$;
+
+-- Whether a fact was forgotten: its mark, or the same words of the same person under another handle.
+create or replace function was_forgotten(_mark uuid, _handle uuid, _words uuid) returns boolean
+language sql stable as $$
+    select exists (select from switchboard.forgotten g where g.mark = _mark)
+        or exists (
+            select from switchboard.forgotten g
+            where g.mark = any (array(
+                select switchboard.handle_mark(h, _words) from unnest(switchboard.handles_of(_handle)) h)));
+$$;
+
 -- Keep facts, unless they were forgotten; one that is known gets further sources. _facts: a JSON array of fact_id, author,
--- subject, space, text, mark, positions. Returns how many are new.
+-- subject, space, text, mark, positions, handle (channel, realm and identity), words. Returns how many are new.
 create or replace function save_facts(_lane uuid, _facts text) returns integer
 language plpgsql as $$
 #variable_conflict use_column
@@ -40,11 +70,13 @@ declare
 begin
     perform alone_with_facts();
     perform facts_open(true);
-    insert into fact (fact_id, system_id, conversation, author, subject, space, text, mark)
-        select f.fact_id, l.system_id, l.conversation, f.author, f.subject, f.space, f.text, f.mark
-        from json_to_recordset(_facts::json) as f (fact_id uuid, author text, subject text, space text, text text, mark uuid)
+    insert into fact (fact_id, system_id, conversation, author, subject, space, text, mark, handle, words)
+        select f.fact_id, l.system_id, l.conversation, f.author, f.subject, f.space, f.text, f.mark, k.handle, f.words
+        from json_to_recordset(_facts::json) as f (fact_id uuid, author text, subject text, space text, text text, mark uuid,
+                                                   handle json, words uuid)
+        cross join lateral (select handle_key(f.handle ->> 0, f.handle ->> 1, f.handle ->> 2) as handle) k
         join lane l on l.key = _lane
-        where not exists (select from forgotten g where g.mark = f.mark)
+        where not was_forgotten(f.mark, k.handle, f.words)
           and not exists (select from forgotten g where g.fact_id = f.fact_id)
           and not exists (select from fact k where k.mark = f.mark and k.space = 'shared' and k.conversation = l.conversation)
         order by f.mark
@@ -62,18 +94,23 @@ begin
     return _new;
 end $$;
 
--- Let all who talk to the butler hear a fact; only its author may say so, or an operator. Whether it may be and is.
-create or replace function share_fact(_fact_id uuid, _system_id text, _person text, _authentic boolean, _operator boolean)
-returns boolean
+-- Let all who talk to the butler hear a fact; only its author may say so, under any handle, or an operator. Whether it may be
+-- and is.
+create or replace function share_fact(
+    _fact_id uuid, _system_id text, _person text, _authentic boolean, _operator boolean, _handle uuid default null
+) returns boolean
 language plpgsql as $$
 declare
+    _handles uuid[] := handles_of(_handle);
     _shared boolean;
 begin
     perform alone_with_facts();
     perform facts_open(true);
     _shared := exists (
         select from fact f
-        where f.fact_id = _fact_id and (_operator or (_authentic and f.system_id = _system_id and f.author = _person)));
+        where f.fact_id = _fact_id
+          and (_operator
+               or (_authentic and f.system_id = _system_id and (f.author = _person or f.handle = any (_handles)))));
     update fact f set space = 'shared'
         where f.fact_id = _fact_id and _shared
           and not exists (select from fact k where k.mark = f.mark and k.space = 'shared' and k.conversation = f.conversation);
@@ -98,9 +135,10 @@ end $$;
 create or replace function unlearn_forgotten(_lane uuid, _facts text) returns integer
 language sql as $$
     select switchboard.unlearn(_lane, array_agg(e.position::bigint))
-    from json_to_recordset(_facts::json) as f (mark uuid, positions json)
+    from json_to_recordset(_facts::json) as f (mark uuid, positions json, handle json, words uuid)
     cross join lateral json_array_elements_text(f.positions) as e (position)
-    where exists (select from switchboard.forgotten g where g.mark = f.mark);
+    where switchboard.was_forgotten(
+        f.mark, switchboard.handle_key(f.handle ->> 0, f.handle ->> 1, f.handle ->> 2), f.words);
 $$;
 
 -- Whether the words of another text are in this one, in their order; those of a text without a word are in none.
@@ -113,8 +151,8 @@ language sql immutable as $$
             || '($|[[:space:][:punct:]])');
 $$;
 
--- Forget facts for good: them, what their authors said elsewhere in the same words, or with them in it, and every summary that
--- may repeat it. What they were learned from is not learned from again. Returns how many facts are gone.
+-- Forget facts for good: them, what their authors said elsewhere, under whatever handle, in the same words, or with them in it,
+-- and every summary that may repeat it. What they were learned from is not learned from again. Returns how many facts are gone.
 create or replace function forget_facts(_fact_ids uuid[]) returns integer
 language plpgsql as $$
 #variable_conflict use_column
@@ -127,7 +165,9 @@ begin
     foreach _locked in array array[false, true] loop
         -- looked up once more behind the locks: what is learned meanwhile may say the same
         _facts := array(
-            select distinct c.fact_id from fact f join fact c on c.system_id = f.system_id and c.author = f.author
+            select distinct c.fact_id from fact f
+            cross join lateral (select handles_of(f.handle) as handles offset 0) o
+            join fact c on c.system_id = f.system_id and (c.author = f.author or c.handle = any (o.handles))
             where f.fact_id = any (_fact_ids)
               and (c.mark = f.mark or has_words(c.text, f.text)));
         exit when _locked;
@@ -137,6 +177,10 @@ begin
     end loop;
     insert into forgotten (fact_id, mark) select f.fact_id, f.mark from fact f where f.fact_id = any (_facts)
         on conflict (fact_id) do nothing;
+    insert into forgotten (fact_id, mark)
+        select gen_random_uuid(), m.mark from (
+            select distinct handle_mark(f.handle, f.words) as mark from fact f where f.fact_id = any (_facts)) m
+        where m.mark is not null and not exists (select from forgotten g where g.mark = m.mark);
     perform unlearn(s.lane, array_agg(s.position)) from fact_source s where s.fact_id = any (_facts) group by s.lane;
     update summary y set text = '' from (
             select s.lane, min(s.position) as position from fact_source s where s.fact_id = any (_facts) group by s.lane

@@ -27,6 +27,15 @@ language sql stable as $$
         _kind || ':' || coalesce(_system_id, '') || ':' || coalesce(_conversation::text, ''), 'UTF8')), 1, 16), 'hex')::uuid;
 $$;
 
+-- A handle as facts keep it: what a channel calls a person, and the endpoint where it does; empty: at all. The same as
+-- person_handle.key.
+create or replace function handle_key(_channel text, _realm text, _identity text) returns uuid
+language sql immutable strict as $$
+    select encode(substr(sha256(decode(
+        length(_channel)::text || ',' || length(_realm)::text || ':' || replace(_channel || _realm || _identity, '\', '\\'),
+        'escape')), 1, 16), 'hex')::uuid;
+$$;
+
 -- Whose share of the workers a message takes: the upper 31 bits stand for its endpoint, the lower 32 for its sender. _seed:
 -- flow_seed of this installation, without which nobody can choose a name that shares with another. Two that share by chance
 -- are as if one had sent all.

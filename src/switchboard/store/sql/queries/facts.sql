@@ -5,14 +5,18 @@ f.fact_id, f.author, f.subject,
        f.text, f.created_at
 
 -- name: visible
-select {{shown}}
-from visible($1, conversation_key($2), $3, $4, $5) f left join conversation c on c.conversation = f.conversation
+-- $3 and the handle $7, $8, $9, or nulls: the reader; own: whether it is theirs.
+with reader as materialized (select k.handle, handles_of(k.handle) as handles from handle_key($7, $8, $9) k (handle))
+select {{shown}}, (f.author = $3 or (f.handle is not null and f.handle = any (r.handles))) as own
+from reader r cross join visible($1, conversation_key($2), $3, $4, $5, r.handle) f
+left join conversation c on c.conversation = f.conversation
 order by f.fact_id desc limit $6;
 
 -- name: find
--- Of the facts that may be told where a turn answers those of person $3 that have any of the words of $6, the best first. A
--- word of four letters and more finds its inflections: of longer ones the last two letters do not count.
-with query as (
+-- Of the facts that may be told where a turn answers those of the reader, who is $3 and the handle $8, $9, $10, that have any of
+-- the words of $6, the best first. A word of four letters and more finds its inflections: of longer ones the last two letters do not count.
+with reader as materialized (select k.handle, handles_of(k.handle) as handles from handle_key($8, $9, $10) k (handle)),
+query as (
     select string_agg('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || w.more, ' | ')::tsquery as q
     from (
         select case when length(u.lexeme) > 4 then left(u.lexeme, greatest(4, length(u.lexeme) - 2)) else u.lexeme end as lexeme,
@@ -21,25 +25,29 @@ with query as (
         order by length(u.lexeme) desc, u.lexeme limit 40
     ) w
 )
-select {{shown}}
+select {{shown}}, true as own
 from query
-cross join visible($1, conversation_key($2), $3, $4, $5) f
+cross join reader r
+cross join visible($1, conversation_key($2), $3, $4, $5, r.handle) f
 cross join lateral (select to_tsvector('simple', f.subject || ' ' || f.text) as words) w
 left join conversation c on c.conversation = f.conversation
-where f.author = $3 and w.words @@ query.q
+where (f.author = $3 or f.handle = any (r.handles)) and w.words @@ query.q
 order by ts_rank_cd(w.words, query.q, 1) desc, f.fact_id desc limit $7;
 
 -- name: is_forgotten
--- Whether a fact with one of the marks $1 was forgotten, or the entry $4 of butler $2 in conversation $3, from which it is. 0:
--- the entry of the message $5, which has one if a turn of it failed.
-select exists (select from forgotten g where g.mark = any ($1::uuid[]))
+-- Whether a fact with one of the marks $1, or with the words $6 of the same rank under another handle than $7, $8, $9 of its
+-- author, was forgotten, or the entry $4 of butler $2 in conversation $3, from which it is. 0: the entry of the message $5, which
+-- has one if a turn of it failed.
+select exists (
+        select from unnest($1::uuid[], $6::uuid[]) as t (mark, words)
+        where was_forgotten(t.mark, handle_key($7, $8, $9), t.words))
     or exists (
         select from entry e
         where e.lane = lane_key('turn', $2, conversation_key($3)) and not e.learn
           and (e.position = $4::bigint or ($4::bigint = 0 and e.request_id = $5)));
 
 -- name: share
-select share_fact($1, $2, $3, $4, $5);
+select share_fact($1, $2, $3, $4, $5, handle_key($6, $7, $8));
 
 -- name: save
 select save_facts($1, $2);
