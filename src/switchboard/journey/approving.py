@@ -25,6 +25,7 @@ from switchboard.domain.routing import Member, SystemId
 from switchboard.domain.shown import ShownApproval
 from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
+from switchboard.ports.channel import Channel
 from switchboard.ports.engine import Answer, NoReply, Turn, TurnResult
 from switchboard.ports.facts import Reader
 from switchboard.store.database import Database
@@ -56,6 +57,8 @@ class Conversations(Protocol):
     async def whole(self, turn: Turn) -> Envelope: ...
 
     def replied_to(self, whole: Envelope) -> str | None: ...
+
+    def channel_of(self, whole: Envelope) -> Channel: ...
 
 
 async def decide(database: Database, notifier: Notifier, asked: ShownApproval, wanted: ApprovalDecision) -> None:

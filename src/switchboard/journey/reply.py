@@ -113,6 +113,10 @@ class ReplyWays:
         """The platform's id of the message that a `whole` message replies to; None if it is not a reply."""
         return self._channels[whole.source.channel].replied_to(whole)
 
+    def channel_of(self, whole: Envelope) -> Channel:
+        """The channel of a message, which may be one of a plug-in."""
+        return self._channels[whole.source.channel]
+
     async def reader(self, turn: Turn) -> Reader:
         """The readers of the turn and of its reply."""
         return await self._readers.of(turn)

@@ -52,6 +52,7 @@ class StopEngine:
 
     `ends` says which butlers can stop in the middle of a turn; `decide` carries out what is decided in chat, and is
     given the message as `replies` returns it: with its `payload.raw`, by which commands were told when it was accepted.
+    `link` answers `/link` with this code, or none.
     """
 
     def __init__(
@@ -60,11 +61,13 @@ class StopEngine:
         ends: Callable[[SystemId], bool],
         decide: Callable[[Turn, Envelope], Awaitable[TurnResult]],
         replies: Conversations,
+        link: Callable[[Turn, Envelope, str | None], Awaitable[str]],
     ) -> None:
         self._database = database
         self._ends = ends
         self._decide = decide
         self._replies = replies
+        self._link = link
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:  # noqa: ARG002
         if turn.envelope.source.channel == NOTICE:
@@ -77,7 +80,7 @@ class StopEngine:
                 return await self._decide(turn, whole)
             if house.name == "new":  # it may have been held when it was stored, so that nothing began
                 await begin_anew(self._database, [turn.request_id])
-            return Answer(house.answer)
+            return Answer(await self._link(turn, whole, house.code) if house.name == "link" else house.answer)
         return Answer(answer([self._ends(one) for one in await store.stopped_by(self._database, turn.request_id)]))
 
     def _house_command(self, whole: Envelope, said: str) -> HouseCommand | None:

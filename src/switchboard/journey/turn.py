@@ -32,6 +32,7 @@ from switchboard.domain.routing import DeadLetterCategory, Member, SystemId
 from switchboard.journey.approving import ChatDecisions, Conversations, tell
 from switchboard.journey.deltas import Deltas
 from switchboard.journey.handing_on import below, decide_next_receiver
+from switchboard.journey.linking import LinkCodes
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.stopping import STOP, StopEngine, built_in, watch_for_stop
 from switchboard.lanes.batch import BatchWriter
@@ -119,7 +120,8 @@ class TurnLeg:
         self._rule_book = rule_book
         self._replies = replies
         decisions = ChatDecisions(database, notifier, lambda: rule_book.rules.members, replies)
-        self._engines = {**engines, STOP: StopEngine(database, self._can_stop, decisions, replies)}
+        links = LinkCodes(database, notifier, replies)
+        self._engines = {**engines, STOP: StopEngine(database, self._can_stop, decisions, replies, links.answer)}
         # Determined once: checking whether an engine has such a method takes longer than some turns.
         self._stoppable = {name: engine for name, engine in self._engines.items() if isinstance(engine, Stoppable)}
         remembering = {name: engine for name, engine in self._engines.items() if isinstance(engine, Remembers)}

@@ -29,11 +29,8 @@ class KnownPeople(Struct, frozen=True):
 
     def find_sender(self, envelope: Envelope, channel: Channel, known: Mapping[str, str]) -> Known | None:
         """The person who certainly wrote the message with these facts; None: nobody whom we know."""
-        if not self.handles or not channel.vouched or len(envelope.sender.participants or ()) > 1:
-            return None
-        if channel.identity == "address" and (ADDRESS not in known or not channel.authentic(known)):
-            return None
-        return self.handles.get(handle_of(envelope, channel, known))
+        proven = proven_handle(envelope, channel, known) if self.handles else None
+        return None if proven is None else self.handles.get(proven)
 
     def names(self, channels: Channels) -> PersonNames:
         """What rules may name."""
@@ -43,6 +40,15 @@ class KnownPeople(Struct, frozen=True):
             "groups": frozenset(group for one in proven for group in one.groups),
         }
         return PersonNames({"person": self.persons, "groups": self.groups}, shown)
+
+
+def proven_handle(envelope: Envelope, channel: Channel, known: Mapping[str, str]) -> Handle | None:
+    """The handle of the one who certainly wrote the message with these facts; None: that is not certain."""
+    if not channel.vouched or len(envelope.sender.participants or ()) > 1:
+        return None
+    if channel.identity == "address" and (ADDRESS not in known or not channel.authentic(known)):
+        return None
+    return handle_of(envelope, channel, known)
 
 
 NOBODY: Final = KnownPeople()

@@ -18,7 +18,7 @@ from switchboard.core.passages.own import JOINT, own_text, passages_of
 from switchboard.domain.envelope import Envelope, Passage
 
 _MAIL: Final = "email"
-_NAMES: Final = ("/approve", "/refuse", "/answer", "/stop", "/new", "/help", "/start")
+_NAMES: Final = ("/approve", "/refuse", "/answer", "/stop", "/new", "/help", "/start", "/link")
 _COMMANDS = re.compile(rf"^[^\S\n]*(?:{'|'.join(_NAMES)})\b", re.IGNORECASE | re.MULTILINE)
 _WITH_WORDS = re.compile(r"/(?:answer|refuse)(?:@\S+)?[^\S\n]+\S+[^\S\n]+\S", re.IGNORECASE)
 """The beginning of a command that goes on with what a person says, which may be several lines."""

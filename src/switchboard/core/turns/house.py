@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from switchboard.core.people.strangers import code_in
 from switchboard.core.turns.asking import is_answer
 from switchboard.core.turns.command import command_text, has_command
 from switchboard.core.turns.stop import COMMAND
@@ -18,7 +19,7 @@ from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel
 from switchboard.ports.chat import is_own
 
-HouseName = Literal["start", "help", "new", "slip"]
+HouseName = Literal["start", "help", "new", "link", "slip"]
 
 NEW: Final = (
     "A new conversation begins here. What was said before is kept, but is not read any more; what was remembered stays."
@@ -27,10 +28,14 @@ START: Final = "Hello! Write what you want in your own words. /help says which c
 HELP: Final = """Write what you want in your own words. There are also commands:
 /new - begin a new conversation: what was said before is not read any more
 /stop - end what is running for you here
+/link - have another account of yours count as you
 /help - show this
 When something needs your decision, you are told the command for it."""
 _ALONE: Final[dict[str, HouseName]] = {"/start": "start", "/help": "help", "/new": "new"}
 _ANSWERS: Final = {"start": START, "help": HELP, "new": NEW}
+_LINK: Final = "/link"
+"""Only Switchboard's if it stands alone or before a code: `/list` is no slip of it, and no other words are for it."""
+_HALF_CODE: Final = "That is no whole code. Send /link and the code as you were given it, and nothing else."
 _HOW: Final = {
     "/approve": "To approve something, send /approve and the id that the request names, and nothing else.",
     "/refuse": "To refuse something, send /refuse and the id that the request names; a reason may follow.",
@@ -39,6 +44,7 @@ _HOW: Final = {
 _WORD: Final = re.compile(r"(/[A-Za-z]{2,12})(?:@(\S{1,80}))?(?:\s+(.*))?", re.DOTALL)
 _PAYLOAD: Final = re.compile(r"[\w-]{1,64}", re.ASCII)
 """What a link to a bot may give to `/start`."""
+_CODE_LIKE: Final = re.compile(r"[A-Za-z0-9]{1,20}(?:[ -]+[A-Za-z0-9]{1,20})?[ .!?]*")
 _MOST_EXTRA: Final = 40
 """Maximum characters behind a command that takes none for it to be a slip: what is longer means something else."""
 _SURE: Final = 4
@@ -46,11 +52,15 @@ _SURE: Final = 4
 
 
 class HouseCommand(Struct, frozen=True):
-    """Which command a text is. `account`: the name behind its `@`. `answer`: what its sender is told."""
+    """Which command a text is. `account`: the name behind its `@`. `answer`: what its sender is told.
+
+    `code`: what stands behind `/link`, to which there is no answer without looking the sender up.
+    """
 
     name: HouseName
     account: str | None
     answer: str
+    code: str | None = None
 
 
 def house_command(envelope: Envelope, channel: Channel) -> HouseCommand | None:
@@ -78,11 +88,21 @@ def command_of(text: str) -> HouseCommand | None:
     if found is None:
         return None
     word, account, extra = found[1].lower(), found[2], (found[3] or "").strip()
+    if word == _LINK:
+        return _link_command(account, extra)
     name = _ALONE.get(word)
     if name is not None and bare == said and (not extra or (name == "start" and _PAYLOAD.fullmatch(extra))):
         return HouseCommand(name, account, _ANSWERS[name])
     answer = _slip(word, extra)
     return HouseCommand("slip", account, answer) if answer else None
+
+
+def _link_command(account: str | None, extra: str) -> HouseCommand | None:
+    """With a code or without; what may be most of one goes to no butler either."""
+    code = code_in(extra)
+    if code is not None or not extra:
+        return HouseCommand("link", account, "", code)
+    return HouseCommand("slip", account, _HALF_CODE) if _CODE_LIKE.fullmatch(extra) else None
 
 
 def _slip(word: str, extra: str) -> str:

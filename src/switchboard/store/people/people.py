@@ -7,13 +7,14 @@ all. Next: `core/people/known.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
 from switchboard.core.people.handle import Handle
 from switchboard.core.people.known import KnownPeople
 from switchboard.core.text.storable import storable_text
+from switchboard.domain.message import RequestId
 from switchboard.domain.people import Known
 from switchboard.store.database import Database, part_as, query, rows_as
 
@@ -36,6 +37,13 @@ class StoredPerson(Struct, frozen=True):
     name: str
     groups: Sequence[str]
     created_at: datetime
+
+
+class StoredOwner(Struct, frozen=True):
+    """A handle and whose it is."""
+
+    person_id: str
+    handle: Handle
 
 
 async def read_version(database: Database) -> int:
@@ -104,6 +112,40 @@ async def link(one: Database, person_id: str, handle: Handle, by: str) -> bool:
 async def unlink(one: Database, person_id: str, handle: Handle) -> bool:
     """False: it is not a handle of this person."""
     return await one.change_rows(query("people.unlink"), person_id, *_handle_columns(handle)) == 1
+
+
+async def lock(one: Database) -> None:
+    """As `begin_change`, where it is not known yet whether anything changes."""
+    await one.row(query("people.lock"))
+
+
+class AskedCode(Struct, frozen=True):
+    """A code that a handle has asked for, which links another one to its person."""
+
+    handle: Handle
+    code: str
+    valid: timedelta
+
+
+async def keep_code(one: Database, asked: AskedCode) -> bool:
+    """Keep the keyed hash of a code in place of the one before. False: it is nobody's handle."""
+    key = (await one.keys()).of("link", asked.code.encode())
+    return bool(await one.rows(query("people.new_code"), *_handle_columns(asked.handle), key, asked.valid))
+
+
+async def use_code(one: Database, code: str, request_id: RequestId) -> StoredOwner | None:
+    """Who asked for a code that is valid; it counts for this message from now on. None: it was a wrong try."""
+    key = (await one.keys()).of("link", code.encode())
+    row = await one.row(query("people.use_code"), key, request_id)
+    if row is None:
+        await one.run(query("people.count_try"))
+        return None
+    return StoredOwner(row["person_id"], Handle(row["channel"], row["realm"], row["identity"]))
+
+
+async def lock_code(one: Database, code: str) -> None:
+    """It does not count any more."""
+    await one.run(query("people.lock_code"), (await one.keys()).of("link", code.encode()))
 
 
 async def join_group(one: Database, person_id: str, group: str) -> bool:

@@ -11,6 +11,7 @@ select s.at, s.author, false as ours, s.text from (
         (select c.since from switchboard.conversation_start c where c.conversation = switchboard.conversation_key($1)),
         '00000000-0000-0000-0000-000000000000')
       and coalesce(i.envelope #>> '{event,kind}', 'message') <> 'button'  -- nobody's words
+      and coalesce(i.envelope #>> '{payload,normalized_text}', '') !~* '^\s*/link\y'  -- nor is a code
     order by i.request_id desc limit $4
 ) s where s.so_far - length(s.text) < $5 order by s.request_id desc;
 
@@ -23,6 +24,7 @@ select s.at, s.author, true as ours, s.text from (
       and o.request_id > coalesce(
         (select c.since from switchboard.conversation_start c where c.conversation = switchboard.conversation_key($1)),
         '00000000-0000-0000-0000-000000000000')
+      and not (o.system_id = 'switchboard' and o.text ~ '\n/link ')  -- a code, see journey/linking.py
     order by o.seq desc limit $3
 ) s where s.at >= $2 and s.state not in ('failed', 'dead') and s.so_far - length(s.text) < $4 order by s.seq desc;
 

@@ -60,3 +60,32 @@ lock table rule_set in share row exclusive mode;
 -- name: owners_changed
 select owners_changed($2, $3)
 where exists (select from member m where m.options -> 'owners' ? ('person:' || $1::text));
+
+-- name: lock
+-- Before handles are read in order to change them: changes wait for each other, and a version is made only if there is one.
+select version from people_version for update;
+
+-- name: new_code
+-- It takes the place of the one before. No row: nobody has this handle any more.
+insert into link_code as c (channel, realm, identity, key, expires_at)
+select h.channel, h.realm, h.identity, $4, clock_timestamp() + $5::interval
+from person_handle h where h.channel = $1 and h.realm = $2 and h.identity = $3
+on conflict (channel, realm, identity) do update
+    set key = excluded.key, tries = 0, expires_at = excluded.expires_at, used_by = null
+returning c.expires_at;
+
+-- name: use_code
+-- The handle that asked for the code, and its person, if the code is valid, or message $2 has used it before.
+update link_code c set used_by = $2
+from person_handle h
+where (h.channel, h.realm, h.identity) = (c.channel, c.realm, c.identity) and c.key = $1
+  and (c.used_by = $2 or c.used_by is null and c.tries < 5 and c.expires_at > clock_timestamp())
+returning h.person_id, h.channel, h.realm, h.identity;
+
+-- name: count_try
+-- Of each code that is valid; the fifth locks it.
+update link_code set tries = tries + 1 where used_by is null and tries < 5 and expires_at > clock_timestamp();
+
+-- name: lock_code
+-- Others have read it.
+update link_code set tries = 5 where key = $1 and used_by is null;
