@@ -3,42 +3,37 @@
 A module is found by an entry point of the group `switchboard.modules`, which names its `ModuleManifest`; that imports
 no library of the module's field. `modules/kernel` opens modules in workers, and binds their tools, which reach turns,
 plans, MCP and the command line from this one definition. Next: `tools.py`, whose specs and outcomes these are, and
-`module_store.py`, where a module keeps its own tables.
+`module_store.py`, where a module keeps its own tables; `typed_calls.py`, what `typed_tool` makes of a function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, Required, TypedDict, Unpack
 
 from msgspec import Struct
 
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.effects import Effect
 from switchboard.ports.module_store import ModuleStore
-from switchboard.ports.tools import Risk, ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import PreparedCall, PrepareTool, Reach, Risk, ToolOutcome, ToolScope, ToolSpec
 
-
-class PreparedCall(Struct, frozen=True):
-    """What a call with these arguments would do, found out before anybody is asked and before anything is done.
-
-    `effect` and `risk` are at least those of the tool's spec. `why`: why a person must approve, in a few words; empty:
-    by the risk alone. `shown`: what a person who approves must see, with everything that was looked up. `digest`: of
-    what is approved; if it differs when the call is carried out, the person is asked again.
-    """
-
-    effect: Effect
-    risk: Risk
-    why: str = ""
-    shown: str = ""
-    digest: str = ""
+__all__ = [
+    "Chore",
+    "Module",
+    "ModuleContext",
+    "ModuleManifest",
+    "ModuleTool",
+    "PrepareTool",
+    "PreparedCall",
+    "RunTool",
+    "ToolTraits",
+    "typed_tool",
+]
 
 
 RunTool = Callable[[Any, JsonMapping, ToolScope], Awaitable[ToolOutcome]]
 """Carries out a call of the opened module, which is the first argument. Errors of the caller are outcomes."""
-
-PrepareTool = Callable[[Any, JsonMapping, ToolScope], Awaitable[PreparedCall]]
-"""Looks up what a call would do; changes nothing."""
 
 
 class ModuleTool(Struct, frozen=True):
@@ -51,6 +46,38 @@ class ModuleTool(Struct, frozen=True):
     run: RunTool
     prepare: PrepareTool | None = None
     core: bool = True
+
+
+class ToolTraits(TypedDict, total=False):
+    """What the signature of a function does not say; the fields of `ToolSpec`."""
+
+    effect: Required[Effect]
+    risk: Risk
+    ordered: bool
+    reach: Reach
+
+
+def typed_tool(
+    function: Callable[..., Awaitable[object]],
+    *,
+    prepare: Callable[..., Awaitable[PreparedCall | ToolOutcome]] | None = None,
+    core: bool = True,
+    **traits: Unpack[ToolTraits],
+) -> ModuleTool:
+    """A tool with the name, the docstring and the arguments of an async function, and these traits: `effect="…"`, ….
+
+    Its first parameter is the opened module; one that is annotated `ToolScope` gets the scope; all others are the
+    arguments, with their annotations and defaults. `Annotated[date, "The first day"]` describes an argument, a
+    `msgspec.Meta` limits it. What it returns is told to the model: text, a `ToolOutcome`, or a value as JSON.
+
+    `prepare` has the same parameters, or some of them. Raises `ValueError` for a function without a docstring, or with
+    parameters that cannot be arguments.
+    """
+    from switchboard.ports.typed_calls import TypedCall
+
+    call = TypedCall(function)
+    spec = ToolSpec(call.name, call.description, call.parameters, **traits)
+    return ModuleTool(spec, call.run, None if prepare is None else call.preparing(prepare), core)
 
 
 class Chore(Struct, frozen=True):
@@ -96,9 +123,14 @@ class ModuleManifest(Struct, frozen=True):
     name: str
     tools: tuple[ModuleTool, ...]
     opens: str
-    """Where to import the function that opens it, `package.module:function`: from a context, it returns a `Module`."""
+    """Where to import the function that opens it, `package.module:function`: from a context, it returns a `Module`.
+
+    It may be an async function; if not, it is called in a thread.
+    """
     settings: type[Struct] | None = None
     """The table `[modules.NAME]`; None: there is nothing to set."""
+    grants: type[Struct] | None = None
+    """What a butler's option `modules` may say of it, besides `tools`; None: nothing."""
     sql: str = ""
     """The package whose directories `migrations` and `queries` have its own SQL; empty: it keeps nothing."""
     needs: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 from uuid import UUID
 
 from msgspec import Struct
@@ -118,6 +118,9 @@ class ToolScope(Struct, frozen=True):
     """The time zone of the person, by its IANA name."""
     tainted: bool = False
     """Whether the turn has read text that its person did not write."""
+    grant: Any = None
+    """For the tool of a module: what the butler's option `modules` says of it, as the Struct `grants` of its manifest.
+    """
 
 
 class ToolOutcome(Struct, frozen=True):
@@ -139,6 +142,21 @@ class ToolOutcome(Struct, frozen=True):
     """Words of the person that become facts when the turn ends."""
     unfinished: bool = False
     """The call was cancelled, and `text` is what there was until then."""
+
+
+class PreparedCall(Struct, frozen=True):
+    """What a call with these arguments would do, found out before anybody is asked and before anything is done.
+
+    `effect` and `risk` are at least those of the tool's spec. `why`: why a person must approve, in a few words; empty:
+    by the risk alone. `shown`: what a person who approves must see, with everything that was looked up. `digest`: of
+    what is approved; if it differs when the call is carried out, the person is asked again.
+    """
+
+    effect: Effect
+    risk: Risk
+    why: str = ""
+    shown: str = ""
+    digest: str = ""
 
 
 class Tool(Protocol):
@@ -212,4 +230,17 @@ class AsksFirst(Protocol):
 
         The result depends on nothing but the arguments and the scope.
         """
+        ...
+
+
+PrepareTool = Callable[[Any, JsonMapping, ToolScope], Awaitable[PreparedCall | ToolOutcome]]
+"""As `Prepares.prepare`, of the opened module, which is the first argument."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A tool whose effect and risk depend on its arguments, and perhaps on what has to be looked up."""
+
+    async def prepare(self, arguments: JsonMapping, scope: ToolScope) -> PreparedCall | ToolOutcome:
+        """What the call would do; changes nothing. An outcome, if it cannot be made: the model is told that instead."""
         ...
