@@ -22,6 +22,7 @@ _IDLE_S: Final = 300.0
 _TTL_S: Final = 6.0
 _LEASE: Final = "POST /v1/connectors/lease"
 _NEXT: Final = "POST /v1/outbox/next"
+_INGEST: Final = "/v1/ingest/batch"
 
 
 async def check_an_outage_of_the_switchboard_loses_nothing(driver: Driver) -> None:
@@ -29,23 +30,34 @@ async def check_an_outage_of_the_switchboard_loses_nothing(driver: Driver) -> No
     is unavailable, and the next one starts from the beginning."""
     switchboard, said = scripted(), list[str]()
 
-    async def away(status: int, *pauses_s: float) -> None:
-        switchboard.outage, switchboard.unavailable = status, True
-        for seconds in pauses_s:
-            said.append(f"message {len(said) + 1}")
-            await driver.says("t", said[-1])
-            await passes(seconds)
+    async def say() -> None:
+        said.append(f"message {len(said) + 1}")
+        await driver.says("t", said[-1])
+
+    async def away(status: int) -> None:
+        """The outage begins with the refusal of a message, so that the connector certainly holds one.
+
+        The rest is available until then: a connector that cannot save the cursor of earlier messages receives nothing.
+        """
+        switchboard.outage, switchboard.closed = status, {_INGEST}
+        await say()
+        await until(lambda: any(said[-1].encode() in body for body in switchboard.told), "a message is refused")
+        switchboard.unavailable = True
+        await passes(_SOON_S)
 
     async def back() -> None:
-        switchboard.unavailable = False
+        switchboard.unavailable, switchboard.closed = False, set()
         await until(lambda: len(switchboard.accepted) == len(said), "all are accepted", more_s=_OUTAGE_S)
 
     async with connector(driver.configured, switchboard) as running:
         await until(lambda: _NEXT in switchboard.requests, "the account is open")
         for status in (429, 503):
-            await away(status, _SOON_S, 0.0, _OUTAGE_S)
+            await away(status)
+            await say()
+            await say()
+            await passes(_OUTAGE_S)
             await back()
-        await away(503, _SOON_S)
+        await away(503)
         await running.killed()
     switchboard.cursor = None
     async with connector(driver.configured, switchboard):
