@@ -125,13 +125,18 @@ def query(name: str) -> str:
 
 @cache
 def _queries(file: str) -> Mapping[str, str]:
-    text = SQL.joinpath(f"queries/{file}.sql").read_text(encoding="utf-8")
-    pieces = re.split(r"^-- (?:name|part): (\w+)\n", text, flags=re.MULTILINE)[1:]
-    named = {name: sql.strip().rstrip(";") for name, sql in zip(pieces[::2], pieces[1::2], strict=True)}
+    return split_queries(file, SQL.joinpath(f"queries/{file}.sql").read_text(encoding="utf-8"))
+
+
+def split_queries(file: str, text: str) -> Mapping[str, str]:
+    """The queries in the text of a file, by their whole names. Raises KeyError for a part that is not there."""
+    pieces = re.split(r"^-- (name|part): (\w+)\n", text, flags=re.MULTILINE)[1:]
+    texts = {name: sql.strip().rstrip(";") for name, sql in zip(pieces[1::3], pieces[2::3], strict=True)}
 
     def whole(name: str) -> str:
-        return re.sub(r"{{(\w+)}}", lambda part: whole(part[1]), named[name])
+        return re.sub(r"{{(\w+)}}", lambda part: whole(part[1]), texts[name])
 
+    named = (name for kind, name in zip(pieces[::3], pieces[1::3], strict=True) if kind == "name")
     return {f"{file}.{name}": whole(name) for name in named}
 
 

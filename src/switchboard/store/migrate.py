@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 COMPONENT: Final = "switchboard"
 LOCK: Final = 0x5357_4244  # an arbitrary key of ours ("SWBD"): two migrators must not meet
-_A_DAY_S: Final = 86_400.0
+A_DAY_S: Final = 86_400.0
 """A migration may rewrite a large table, and a second process waits for it."""
 _LOCK_WAIT: Final = "60s"
 """For a table in use: everybody else queues behind us, so we do not wait for long."""
@@ -153,10 +153,7 @@ async def _migrate(
 ) -> tuple[Migration, ...]:
     """`alone`: wait until no process of an older release is alive."""
     known = migrations()
-    if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", LOCK):
-        log.info("waiting for another process that brings the database to its schema")
-        await connection.execute("select pg_advisory_xact_lock($1)", LOCK, timeout=_A_DAY_S)
-    await connection.execute(f"set local lock_timeout = '{_LOCK_WAIT}'")
+    await lock_migrations(connection)
     if await connection.fetchval("select to_regnamespace($1) is null", SCHEMA):
         # Not `if not exists`, which requires the right to create even if there is nothing to create.
         await connection.execute(f"create schema {SCHEMA}")
@@ -170,7 +167,7 @@ async def _migrate(
     for migration in missing:
         if done:
             log.info("migrating the database", to=f"{migration.number:04} {migration.name}")
-        await connection.execute(migration.sql, timeout=_A_DAY_S)
+        await connection.execute(migration.sql, timeout=A_DAY_S)
         await connection.execute(
             "insert into migration (component, number, name) values ($1, $2, $3)",
             *(migration.component, migration.number, migration.name),
@@ -179,6 +176,14 @@ async def _migrate(
     await connection.execute(query("partitions.make"), None)
     await connection.execute(query("facts.forget_again"))  # a restored backup may still contain forgotten facts
     return missing
+
+
+async def lock_migrations(connection: PoolConnectionProxy[Row]) -> None:
+    """Be the only one that migrates until this transaction ends, and wait for no table for long."""
+    if not await connection.fetchval("select pg_try_advisory_xact_lock($1)", LOCK):
+        log.info("waiting for another process that brings the database to its schema")
+        await connection.execute("select pg_advisory_xact_lock($1)", LOCK, timeout=A_DAY_S)
+    await connection.execute(f"set local lock_timeout = '{_LOCK_WAIT}'")
 
 
 async def _upgrade(connection: PoolConnectionProxy[Row], before: int, after: int) -> Upgrade:

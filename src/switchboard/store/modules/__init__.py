@@ -1,0 +1,1 @@
+"""What modules keep: their SQL, their schemas with a role each, and what they do from time to time."""

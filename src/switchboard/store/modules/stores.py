@@ -1,0 +1,180 @@
+"""The tables of a module, as its tools and chores see them: `ports/module_store.py` over our pool.
+
+`app` opens the stores of a module for the kernel, which hands them to the module as `ModuleContext.stores`. Whatever
+a module does is one transaction, as its own role and with its own search path, set for that transaction alone, so that
+it holds behind a pooler, too. Next: `rooms.py`, `statements.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final, TypeAlias
+
+import asyncpg
+from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
+
+from switchboard.domain.errors import ConfigurationError, Conflict, Unavailable
+from switchboard.ports.module import ModuleManifest
+from switchboard.ports.module_store import ModuleStore
+from switchboard.store.database import Database, Row
+from switchboard.store.modules.rooms import bounds_of, can_enter, queries_of, room_statements
+from switchboard.store.modules.statements import refusal_of_query
+
+CONNECTIONS: Final = 2
+"""That one module may have at once in one process."""
+STATEMENT_S: Final = 10
+IDLE_S: Final = 60
+"""How long a module may compute within a transaction, and a stopped process keep its locks."""
+
+_Connection: TypeAlias = "PoolConnectionProxy[Row]"
+Fence = Callable[[_Connection], Awaitable[None]]
+"""Runs first in every transaction, as our own role. Raises `TakenOver`."""
+
+
+class _Room(Struct, frozen=True):
+    """`begin`: the statements with which every transaction begins."""
+
+    module: str
+    begin: str
+    queries: Mapping[str, str]
+    caged: bool
+
+
+async def open_stores(database: Database, manifest: ModuleManifest) -> ModuleStores:
+    """The stores of a module whose migrations are done (`migrations.py`); called with an account, they make its store.
+
+    Raises ConfigurationError for a query that a module may not run, and Unavailable.
+    """
+    if not manifest.sql:
+        raise ConfigurationError(f"the module {manifest.name} has no tables: its manifest names no package with `sql`")
+    async with database.connection() as connection:
+        bounds = await bounds_of(connection, manifest)
+        queries = queries_of(manifest)
+        for name, sql in queries.items():
+            if (why := refusal_of_query(sql, bounds)) is not None:
+                raise ConfigurationError(f"the query {name} of the module {manifest.name} is refused: {why}")
+        statements = await room_statements(connection, manifest.name)
+        caged = await can_enter(connection, statements)
+    limits = (
+        f"set local statement_timeout = '{STATEMENT_S}s'; set local idle_in_transaction_session_timeout = '{IDLE_S}s'"
+    )
+    begin = "; ".join([*([statements.enter] if caged else []), statements.look, limits])
+    # The driver knows statements by their text: two modules may have the same for tables of the same name.
+    marked = {name: f"-- {manifest.name}\n{sql}" for name, sql in queries.items()}
+    return ModuleStores(database, _Room(manifest.name, begin, marked, caged))
+
+
+class ModuleStores:
+    """The stores of one module in this process, which share its connections."""
+
+    def __init__(self, database: Database, room: _Room) -> None:
+        self._database = database
+        self._room = room
+        self._places = asyncio.Semaphore(CONNECTIONS)
+
+    def __call__(self, account: str) -> ModuleStore:
+        """The store of an account, which is empty in a module without accounts."""
+        return _Store(self, account, None)
+
+    def with_fence(self, account: str, fence: Fence) -> ModuleStore:
+        """The same, of whose transactions each begins with `fence`."""
+        return _Store(self, account, fence)
+
+    @property
+    def caged(self) -> bool:
+        """Whether a role keeps the module within its schema; if not, only the check of its queries does."""
+        return self._room.caged
+
+    @property
+    def queries(self) -> Mapping[str, str]:
+        """By names like `events.in_range`."""
+        return self._room.queries
+
+    def find_query(self, name: str) -> str:
+        """Raises LookupError."""
+        try:
+            return self._room.queries[name]
+        except KeyError:
+            raise LookupError(f"the module {self._room.module} has no query {name!r}") from None
+
+    @asynccontextmanager
+    async def transaction(self, fence: Fence | None = None) -> AsyncIterator[_Connection]:
+        """A connection in a transaction of the module. Raises Unavailable, Conflict, and what `fence` raises."""
+        async with self._take_place(), self._database.connection() as connection:
+            try:
+                async with connection.transaction():
+                    if fence is not None:
+                        await fence(connection)
+                    await connection.execute(self._room.begin)
+                    yield connection
+            except asyncpg.QueryCanceledError as error:
+                raise Unavailable(f"a query of the module {self._room.module} took too long: {error}") from error
+            except (asyncpg.InvalidCachedStatementError, asyncpg.IdleInTransactionSessionTimeoutError) as error:
+                raise Unavailable(f"the module {self._room.module} must try again: {error}") from error
+            except asyncpg.IntegrityConstraintViolationError as error:
+                raise Conflict(f"the module {self._room.module} cannot store this: {error}") from error
+
+    @asynccontextmanager
+    async def _take_place(self) -> AsyncIterator[None]:
+        try:
+            await asyncio.wait_for(self._places.acquire(), STATEMENT_S)
+        except TimeoutError:
+            raise Unavailable(
+                f"the module {self._room.module} uses {CONNECTIONS} connections already, as many as a module may"
+            ) from None
+        try:
+            yield
+        finally:
+            self._places.release()
+
+
+class _Store:
+    """`ModuleStore` for one account: each use is a transaction of its own."""
+
+    def __init__(self, stores: ModuleStores, account: str, fence: Fence | None) -> None:
+        self._stores = stores
+        self._account = account
+        self._fence = fence
+
+    async def rows(self, name: str, *args: object) -> Sequence[Mapping[str, Any]]:
+        async with self.transaction() as store:
+            return await store.rows(name, *args)
+
+    async def run(self, name: str, *args: object) -> int:
+        async with self.transaction() as store:
+            return await store.run(name, *args)
+
+    def transaction(self) -> AbstractAsyncContextManager[ModuleStore]:
+        return self._open_transaction()
+
+    @asynccontextmanager
+    async def _open_transaction(self) -> AsyncIterator[ModuleStore]:
+        async with self._stores.transaction(self._fence) as connection:
+            yield _OneTransaction(self._stores, self._account, connection)
+
+
+class _OneTransaction:
+    """`ModuleStore` within a transaction; its queries run one after the other."""
+
+    def __init__(self, stores: ModuleStores, account: str, connection: _Connection) -> None:
+        self._stores = stores
+        self._account = account
+        self._connection = connection
+        self._turn = asyncio.Lock()
+
+    async def rows(self, name: str, *args: object) -> Sequence[Mapping[str, Any]]:
+        sql = self._stores.find_query(name)
+        async with self._turn:
+            return [dict(row) for row in await self._connection.fetch(sql, self._account, *args)]
+
+    async def run(self, name: str, *args: object) -> int:
+        sql = self._stores.find_query(name)
+        async with self._turn:
+            done = await self._connection.execute(sql, self._account, *args)
+        return int(done.rpartition(" ")[2])
+
+    def transaction(self) -> AbstractAsyncContextManager[ModuleStore]:
+        raise RuntimeError("a transaction of a module has no transaction within it")
