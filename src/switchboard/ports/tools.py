@@ -25,6 +25,8 @@ Risk = Literal["low", "medium", "high"]
 Audience = Literal["owners", "others", "groups"]
 """Whom a turn is for: an owner of the butler alone, another person alone, or a conversation of several people."""
 
+Cause = Literal["message", "reminder"]
+"""Why there is a turn: somebody wrote a message, or a task is due, of which its butler reminds itself."""
 
 AfterForeign = Literal["outside", "all", "never"]
 """Which calls a person is asked about once others' words were read; see `core/planning/guard.py`."""
@@ -121,6 +123,11 @@ class ToolScope(Struct, frozen=True):
     grant: Any = None
     """For the tool of a module: what the butler's option `modules` says of it, as the Struct `grants` of its manifest.
     """
+    cause: Cause = "message"
+    """Why there is a turn: somebody wrote, or a task is due."""
+    own_text: bool = True
+    """Whether the text of the message is the person's; if not, because a model has written what is due, the turn makes
+    and changes no tasks."""
 
 
 class ToolOutcome(Struct, frozen=True):
