@@ -282,6 +282,8 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", "/v1/people/none/unlink", {"channel": "telegram", "identity": "1"}, ""),
     ("PUT", "/v1/people/none/groups", {"groups": []}, ""),
     ("DELETE", "/v1/people/none", None, ""),
+    ("POST", "/v1/people/none/export", None, ""),
+    ("POST", "/v1/people/none/erase", {"dry_run": True}, ""),
     ("GET", "/v1/memory/facts", None, ""),
     ("GET", f"/v1/memory/facts/{_NEW}", None, ""),
     ("POST", f"/v1/memory/facts/{_NEW}/share", None, ""),

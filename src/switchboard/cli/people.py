@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, TextIO
 
 import typer
 
-from switchboard.cli.client import ask, part
-from switchboard.cli.output import Cursor, Json, clean, details, show, show_page, table, when
+from switchboard.cli.client import Client, ask, part
+from switchboard.cli.output import FAILED, Cursor, Json, clean, details, exit_unless_ok, show, show_page, table, when
+from switchboard.domain.errors import Unavailable
 
 app = typer.Typer(
-    help="Who is who: list, show or add persons; link their handles; put them in groups.", no_args_is_help=True
+    help="Who is who: list, show or add persons; link handles; export or erase what is kept.", no_args_is_help=True
 )
 
 PersonId = Annotated[str, typer.Argument(help="The person's id, such as ann.", metavar="PERSON")]
@@ -97,6 +102,80 @@ def remove(person: PersonId) -> None:
     """Remove a person; their handles are nobody's then, and nothing that was said is erased."""
     answer = ask(lambda client: client.delete(f"/v1/people/{part(person)}"))
     show(answer, f"{clean(person)}: removed")
+
+
+@app.command("export")
+def export(
+    person: PersonId,
+    to: Annotated[Path, typer.Option("--to", help="The new file: a line of JSON for each thing.")],
+) -> None:
+    """Write everything that is kept of a person into a file that only you can read."""
+
+    if to.exists():
+        raise typer.BadParameter(f"{to} is there already; name a new file", param_hint="--to")
+    with open(to, "x", encoding="utf-8", opener=_open_private) as file:
+        try:
+            count = ask(lambda client: _write_export(client, person, file))
+        except BaseException:
+            to.unlink()  # half of it would be taken for all
+            raise
+    show({"person_id": person, "exported": count, "file": str(to)}, f"{clean(person)}: {count} things are in {to}")
+
+
+async def _write_export(client: Client, person: str, file: TextIO) -> int:
+    exported: int | None = None
+    async for line in client.lines(f"/v1/people/{part(person)}/export", {}):
+        if "kept_in" in line:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        else:
+            exported = line["exported"]
+    if exported is None:
+        raise Unavailable("the export ended too early; run it again")
+    return exported
+
+
+@app.command("erase")
+def erase(
+    person: PersonId,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how much there is.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Erase what a person said and what was learned from it, under all handles that are linked now. It is final."""
+    if not (dry_run or yes):
+        _confirm_erasure(person)
+    _show_erasure(_request_erasure(person, dry_run=dry_run), dry_run=dry_run)
+
+
+def _request_erasure(person: str, *, dry_run: bool) -> Json:
+    path, body = f"/v1/people/{part(person)}/erase", {"dry_run": dry_run}
+    return ask(lambda client: client.post(path, body, timeout=3600.0))
+
+
+def _confirm_erasure(person: str) -> None:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise typer.BadParameter("not a terminal: look with --dry-run, then pass --yes", param_hint="--yes")
+    shown = _request_erasure(person, dry_run=True)["erasure"]
+    if not typer.confirm(f"Erase {_counts_text(shown)} of {clean(person)} for good?", err=True):
+        exit_unless_ok(FAILED)
+
+
+def _show_erasure(answer: Json, *, dry_run: bool) -> None:
+    found, verb = answer["erasure"], "would erase" if dry_run else "erased"
+    lines = [f"{clean(found['person_id'])}: {verb} {_counts_text(found)}"]
+    if found["open"]:
+        lines.append(f"{found['open']} messages are worked on, or are dead letters: erase again when they have ended")
+    lines.append("Not erased by this:")
+    lines += [f"- {one}" for one in found["out_of_reach"]]
+    show(answer, "\n".join(lines))
+
+
+def _counts_text(found: Json) -> str:
+    return ", ".join(f"{one['count']} {one['kept_in']}" for one in found["erased"])
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _show_answer(answer: Json) -> None:

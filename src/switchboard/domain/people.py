@@ -50,3 +50,21 @@ class ShownPerson:
     groups: Sequence[str]
     handles: Sequence[ShownHandle]
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedKind:
+    """How much of one kind was erased, or would be."""
+
+    kept_in: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedData:
+    """What was erased of a person, or would be. `open`: messages that must end first; `out_of_reach`: what remains."""
+
+    person_id: str
+    erased: Sequence[ErasedKind]
+    open: int
+    out_of_reach: Sequence[str]

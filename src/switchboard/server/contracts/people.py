@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from switchboard.domain.people import ShownPerson
+from switchboard.domain.people import ErasedData, ShownPerson
 from switchboard.server.contracts.base import Body, Line, ResponseBody, Word
 
 
@@ -35,6 +35,18 @@ class PersonGroupsBody(Body):
     """All groups of the person."""
 
     groups: Annotated[list[Word], Field(max_length=50)]
+
+
+class ErasureBody(Body):
+    """`dry_run`: only say how much there is."""
+
+    dry_run: bool = False
+
+
+class Erasure(ResponseBody):
+    """What was erased, or would be; what must end first, and what is out of reach."""
+
+    erasure: ErasedData
 
 
 class PersonDetail(ResponseBody):

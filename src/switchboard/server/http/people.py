@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import Depends, Response
+from fastapi import Depends, Request, Response
+from fastapi.responses import StreamingResponse
 
 from switchboard.app.access import Principal
+from switchboard.app.people.personal import PersonalDataService
 from switchboard.app.people.service import PEOPLE, PeopleService
 from switchboard.server.contracts.base import Cursor, Limit, Word
 from switchboard.server.contracts.people import (
     DeletedPerson,
+    Erasure,
+    ErasureBody,
     HandleBody,
     PersonBody,
     PersonDetail,
@@ -18,12 +22,21 @@ from switchboard.server.contracts.people import (
     PersonNameBody,
     PersonPage,
 )
+from switchboard.server.http.lines import NDJSON, stream_lines
 from switchboard.server.http.parameters import router_of
-from switchboard.server.http.services import Parts, answer, needs, operation, page
+from switchboard.server.http.services import Parts, Responses, answer, needs, operation, page
 from switchboard.server.services import ServiceFactory
 
 router = router_of("people", prefix="/v1/people")
 _SERVICE: Final = ServiceFactory(lambda services: PeopleService(services.runtime))
+_PERSONAL: Final = ServiceFactory(lambda services: PersonalDataService(services.runtime))
+_LINE: Final = {"type": "object", "properties": {"kept_in": {"type": "string"}, "exported": {"type": "integer"}}}
+_LINES: Final[Responses] = {
+    200: {
+        "description": "Lines of JSON: what is kept, each with `kept_in`; the last one has the number of all.",
+        "content": {NDJSON: {"schema": _LINE}},
+    }
+}
 
 Operator = Annotated[Principal, Depends(needs(PEOPLE))]
 
@@ -77,3 +90,20 @@ async def delete_person(caller: Operator, parts: Parts, person_id: Word) -> Resp
     """The handles belong to nobody then; nothing that was said is erased."""
     await parts.of(_SERVICE).delete(caller, person_id)
     return answer({"person_id": person_id})
+
+
+@router.post(
+    "/{person_id}/export",
+    response_class=StreamingResponse,
+    **operation("export_person", "Export what is kept of a person", None, 404, more=_LINES),
+)
+async def export_person(request: Request, caller: Operator, parts: Parts, person_id: Word) -> Response:
+    """Everything that their handles have left, as they are linked now. It is audited."""
+    lines = await parts.of(_PERSONAL).export(caller, person_id)
+    return StreamingResponse(stream_lines(request, parts, lines, "export"), media_type=NDJSON)
+
+
+@router.post("/{person_id}/erase", **operation("erase_person", "Erase what is kept of a person", Erasure, 404))
+async def erase_person(caller: Operator, parts: Parts, person_id: Word, body: ErasureBody) -> Response:
+    """Words and files go; ids, decisions and the person stay. It can be repeated, and must be for what was open."""
+    return answer({"erasure": await parts.of(_PERSONAL).erase(caller, person_id, dry_run=body.dry_run)})

@@ -6,25 +6,22 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from functools import partial
 from typing import Annotated, Final
 
-import msgspec
 import structlog
 from fastapi import Depends, Request, Response
 from fastapi.responses import StreamingResponse
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.intake import ErrorDetail, refusal_from_error
 from switchboard.app.rules.proposals import ProposedRule
 from switchboard.app.rules.replays import Proposal, ReplayProgress, ReplayQuestion, ReplaySpan
 from switchboard.app.rules.service import EDIT_RULES, READ_RULES
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.core.routing.draft import parse_facts
-from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.domain.routing import TeamId
 from switchboard.server.contracts.rules import BacktestBody, DryRun, DryRunBody, TestAnswer, TestBody
+from switchboard.server.http.lines import NDJSON, stream_lines
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.rules import RULE_REPLAYS, RULE_SERVICE
 from switchboard.server.http.services import Parts, Responses, Within, answer, needs, operation
-from switchboard.server.services import Services
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +51,6 @@ def question(caller: Principal, body: DryRunBody) -> ReplayQuestion:
     return ReplayQuestion(body.envelope, facts, body.pinned, ask_author=caller.role == "operator")
 
 
-_NDJSON: Final = "application/x-ndjson"
 _COUNT: Final = {"type": "integer"}
 _LINE: Final = {
     "type": "object",
@@ -67,7 +63,7 @@ _LINE: Final = {
 _LINES: Final[Responses] = {
     200: {
         "description": "Lines of JSON: progress, then the result or an error.",
-        "content": {_NDJSON: {"schema": _LINE}},
+        "content": {NDJSON: {"schema": _LINE}},
     }
 }
 
@@ -89,36 +85,20 @@ async def backtest(request: Request, caller: Editor, parts: Parts, body: Backtes
     )
     # The first step runs here, so that errors in the proposal are an answer of their own, not a line.
     first = await anext(lines)
-    return StreamingResponse(_stream_lines(request, parts, first, lines), media_type=_NDJSON)
+    return StreamingResponse(stream_lines(request, parts, _named_lines(first, lines), "backtest"), media_type=NDJSON)
 
 
-async def _stream_lines(
-    request: Request, parts: Services, first: object, rest: AsyncGenerator[object, None]
-) -> AsyncGenerator[bytes, None]:
-    yield _line_of(first)
-    async with parts.polls.watch(request.receive) as gone:
-        try:
-            async for found in rest:
-                if gone.is_set():  # or the server stops, while the client still reads
-                    yield (
-                        msgspec.json.encode(
-                            refusal_from_error(Unavailable("this backtest was interrupted; run it again"))
-                        )
-                        + b"\n"
-                    )
-                    return
-                yield _line_of(found)
-        except SwitchboardError as error:
-            yield msgspec.json.encode(refusal_from_error(error)) + b"\n"
-        except Exception:
-            log.exception("unexpected error in a backtest")
-            yield msgspec.json.encode({"error": ErrorDetail("internal_error", "internal error")}) + b"\n"
-        finally:
-            await rest.aclose()
+async def _named_lines(first: object, rest: AsyncGenerator[object, None]) -> AsyncGenerator[object, None]:
+    try:
+        yield _name_line(first)
+        async for found in rest:
+            yield _name_line(found)
+    finally:
+        await rest.aclose()
 
 
-def _line_of(found: object) -> bytes:
-    return msgspec.json.encode({"progress" if isinstance(found, ReplayProgress) else "result": found}) + b"\n"
+def _name_line(found: object) -> dict[str, object]:
+    return {"progress" if isinstance(found, ReplayProgress) else "result": found}
 
 
 def proposal_of(body: BacktestBody, may: Callable[[Collection[TeamId]], Awaitable[None]]) -> Proposal:

@@ -14,8 +14,9 @@ from (select lane_key('turn', $1, conversation_key($2)) as lane) l;
 select s.text, s.position, s.created_at, s.told from visible_summary($1, $2, $3, $4) s;
 
 -- name: load
+-- But for what was erased, see erase_entries.
 select e.role, e.text, e.person, e.calls, e.position, e.created_at, e.own, e.name, e.told
-from visible_entries($1, $2, $3, $4, $5) e order by e.position;
+from visible_entries($1, $2, $3, $4, $5) e where e.text <> '' or e.learn order by e.position;
 
 -- name: begin_anew
 select begin_anew($1);

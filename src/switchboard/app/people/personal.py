@@ -1,0 +1,87 @@
+"""What is kept of a person: handed out as lines of JSON, and erased. For operators; both are audited.
+
+HTTP calls `PersonalDataService` with the caller's `Principal`. In: the id of a person; out: all that their handles have
+left. Everything that keeps something is in `list_keepers`; a feature that keeps people's words adds its line there.
+Next: `ports/people.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Final
+
+from switchboard.app.access import Principal
+from switchboard.app.runtime import Runtime
+from switchboard.core.people.handle import Handle
+from switchboard.domain.errors import NotFound
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.people import ErasedData, ErasedKind
+from switchboard.ports.people import KeepsPersonal, PersonalScope
+from switchboard.store.people import audit, personal
+from switchboard.store.people import people as store
+
+OUT_OF_REACH: Final = (
+    "backups that were made before: what they have comes back with them, but for facts; erase again after a restore",
+    "what the platforms, mailboxes, providers of models, remote butlers and programs have received",
+    "files that butlers wrote into their workspaces, logs, and traces that were exported",
+    "what others wrote or quoted, and events in quarantine",
+    "results of tools on the disks of workers: removed within the hour; files of messages: within a day",
+)
+"""What is not erased at once, or not by Switchboard."""
+
+
+def list_keepers(runtime: Runtime) -> tuple[KeepsPersonal, ...]:
+    """Everything that keeps something of a person, in the order in which it is erased."""
+    return personal.stored_personal(runtime.database)
+
+
+class PersonalDataService:
+    """For operators only."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._database = runtime.database
+        self._keepers = list_keepers(runtime)
+
+    async def export(self, caller: Principal, person_id: str) -> AsyncGenerator[JsonMapping, None]:
+        """Everything that is kept, item by item; the last one says how many there were. Raises NotFound."""
+        scope = await self._find_scope(person_id)
+        await audit.append(self._database, caller.name, "people:exported", {"person_id": person_id})
+        return self._export_items(scope)
+
+    async def _export_items(self, scope: PersonalScope) -> AsyncGenerator[JsonMapping, None]:
+        count = 0
+        for keeper in self._keepers:
+            async for item in keeper.export(scope):
+                count += 1
+                yield {"kept_in": keeper.name, **item}
+        yield {"exported": count}
+
+    async def erase(self, caller: Principal, person_id: str, *, dry_run: bool) -> ErasedData:
+        """Erase everything, or say how much there is. Raises NotFound.
+
+        Messages that are still worked on, or wait as dead letters, stay, and are counted: erase again when they have
+        ended.
+        Stopped in between, it goes on where it was when it is called again.
+        """
+        scope = await self._find_scope(person_id)
+        if not dry_run:
+            await audit.append(self._database, caller.name, "people:erasing", {"person_id": person_id})
+        erased = [ErasedKind(one.name, await _erase_kind(one, scope, dry_run=dry_run)) for one in self._keepers]
+        left = await personal.count_open(self._database, scope)
+        if not dry_run:
+            counts = {one.kept_in: one.count for one in erased}
+            await audit.append(self._database, caller.name, "people:erased", {"person_id": person_id, **counts})
+        return ErasedData(person_id, erased, left.open, OUT_OF_REACH)
+
+    async def _find_scope(self, person_id: str) -> PersonalScope:
+        if not await store.list_people(self._database, only=person_id):
+            raise NotFound(f"there is no person {person_id!r}; see `switchboard people list`")
+        found = await store.list_handles(self._database, [person_id])
+        handles = [Handle(one.channel, one.realm, one.identity) for one in found]
+        mail = {name for name, channel in self._runtime.channels.items() if channel.identity == "address"}
+        return await personal.find_scope(self._database, person_id, handles, mail=mail)
+
+
+async def _erase_kind(keeper: KeepsPersonal, scope: PersonalScope, *, dry_run: bool) -> int:
+    return await (keeper.count(scope) if dry_run else keeper.erase(scope))

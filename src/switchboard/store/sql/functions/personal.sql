@@ -1,0 +1,79 @@
+-- Whether something is still to be done with a message, for which its words are needed. What is held is forgotten before.
+create or replace function has_open_work(_request_id uuid) returns boolean
+language sql stable as $$
+    select exists (select from switchboard.delivery d where d.request_id = _request_id and d.state = 'pending')
+        or exists (select from switchboard.routing r where r.request_id = _request_id and r.state = 'pending')
+        or exists (select from switchboard.outbox o where o.request_id = _request_id and o.state in ('pending', 'sending'))
+        or exists (select from switchboard.dead_letter l where l.request_id = _request_id and l.status = 'pending');
+$$;
+
+-- Erase the words of messages with which nothing is to be done any more: what was said, what turns noted, what was replied.
+-- Ids, decisions and their place in the books stay. Files are named no more, unless by another message; who names one
+-- meanwhile waits here for the other, see blobs.refer. Returns how many messages.
+create or replace function erase_messages(_id uuid[]) returns integer
+language plpgsql as $$
+declare
+    _blob bytea[] := array(select distinct r.blob from message_blob r where r.request_id = any (_id));
+    _erased integer;
+begin
+    update message_raw w set raw = '' where w.request_id = any (_id);
+    perform from blob_upload u where u.blob = any (_blob) order by u.blob, u.channel, u.endpoint for no key update;
+    delete from message_blob r where r.request_id = any (_id);
+    update blob_upload u set named = false
+        where u.blob = any (_blob) and u.named and not exists (
+            select from message_blob r join message_inbox m using (request_id)
+            where r.blob = u.blob and m.channel = u.channel and m.endpoint = u.endpoint
+        );
+    delete from blob_made x where x.request_id = any (_id);
+    delete from outbox_blob b where b.outbox_id in (select o.outbox_id from outbox o where o.request_id = any (_id));
+    update outbox o set text = '', files = null where o.request_id = any (_id);
+    update step s set result = null where s.request_id = any (_id);
+    delete from approval p where p.approval_id in (select a.key from awaited a where a.request_id = any (_id));
+    delete from awaited a where a.request_id = any (_id);
+    update delivery d set text = '' where d.request_id = any (_id) and d.text is not null;
+    update decision c set parts = null where c.request_id = any (_id) and c.parts is not null;
+    delete from classification c where c.request_id = any (_id) and c.corrected_to is null;
+    update route_call r set segment = null where r.request_id = any (_id);
+    update dead_letter l set payload = '{}', raw = '', text = null, emptied_at = coalesce(l.emptied_at, clock_timestamp())
+        where l.request_id = any (_id) and l.status = 'handled';
+    update message_inbox m set envelope = (
+            jsonb_set(m.envelope::jsonb, '{payload}', '{"normalized_text": "", "attachments": []}') #- '{sender,display_name}'
+        )::json where m.request_id = any (_id);
+    get diagnostics _erased = row_count;
+    return _erased;
+end $$;
+
+-- Erase what these persons said and were told, in at most _limit histories. The entries keep their places, and are shown to
+-- nobody. Who condenses them meanwhile begins again. Returns how many entries.
+create or replace function erase_entries(_person text[], _limit integer) returns integer
+language plpgsql as $$
+declare
+    _lanes uuid[] := array(
+        select distinct e.lane from entry e where e.person = any (_person) and (e.text <> '' or e.learn) limit _limit);
+    _erased integer;
+begin
+    perform from lane l where l.key = any (_lanes) order by l.key for no key update;
+    update entry e set text = '', calls = null, own = null, name = '', learn = false
+        where e.lane = any (_lanes) and e.person = any (_person) and (e.text <> '' or e.learn);
+    get diagnostics _erased = row_count;
+    return _erased;
+end $$;
+
+-- Forget what of these senders is held of a contact, and what people call it; what was decided about it stays.
+create or replace function erase_contact(_contact uuid, _channel text[], _endpoint text[], _sender text[]) returns void
+language plpgsql as $$
+declare
+    _id uuid[];
+begin
+    perform lock_contacts((select c.account from contact c where c.contact_id = _contact));
+    with gone as (
+        update held h set state = 'forgotten', facts = '{}', pinned = null
+            from message_inbox m join unnest(_channel, _endpoint, _sender) as s (channel, endpoint, sender)
+                using (channel, endpoint, sender)
+            where h.contact_id = _contact and h.state = 'held' and m.request_id = h.request_id
+            returning h.request_id
+    )
+    select coalesce(array_agg(g.request_id), '{}') into _id from gone g;
+    perform erase_words(_contact, _id);
+    update contact c set display_name = null where c.contact_id = _contact and c.scope <> 'group';
+end $$;

@@ -1,0 +1,256 @@
+"""What is kept of a person is handed out and erased, wherever it is kept, and nothing of anybody else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from switchboard.agents.memo import MemoEngine
+from switchboard.app.people.personal import list_keepers
+from switchboard.core.envelope.read import read_envelope
+from switchboard.core.people.strangers import Policy
+from switchboard.domain.routing import Owner, SystemId
+from switchboard.journey.accept import Submission
+from switchboard.journey.reply import PullRequest
+from switchboard.ports.channel import Receipt
+from switchboard.ports.engine import Engine
+from switchboard.ports.people import PersonalScope
+from switchboard.store.database import query
+from switchboard.store.ids import new_uuid7
+from switchboard.store.messages.inbox import Acceptance
+from switchboard.store.models import facts
+from switchboard.store.models.memos import StoredMemos
+from switchboard.testing.echo import Echo
+from tests.commands import Cli
+from tests.hands import assert_balanced, at_work, settled
+from tests.lab import butler, envelope_json, rule, team_of
+from tests.servers import Opened, open_server
+from tests.waiting import eventually
+
+WORD: Final = "zebrafinch"
+"""In everything that Ann says and is called, and in nothing else."""
+BOBS: Final = "cockatoo"
+BUTLERS: Final = (butler("echo"), butler("memo", "memo"))
+TREE: Final = ((team_of(*BUTLERS, "System4/root"),), (rule("System1/echo", "System1/memo", channel="telegram"),))
+ANN: Final = "telegram/bot%3Ahouse/5488"
+BOB: Final = "telegram/bot%3Ahouse/77"
+
+
+@pytest.fixture
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    """The person ann is 5488 of Telegram, and a mailbox; she and Bob have said something everywhere."""
+    policies: Mapping[str, Policy] = {"telegram/bot:locked": "pair"}
+    async with open_server(database_url, tmp_path / "data", tree=TREE, policies=policies) as opened:
+        await opened.http.post("/v1/people", json={"person_id": "ann", "name": "Ann"})
+        for channel, identity in (("telegram", "5488"), ("email", "ann@example.org")):
+            body = {"channel": channel, "identity": identity}
+            assert (await opened.http.post("/v1/people/ann/link", json=body)).status_code == 200
+        engines: dict[str, Engine] = {"echo": Echo(), "memo": MemoEngine(StoredMemos(opened.lab.database))}
+        async with at_work(opened.lab.worker(engines)):
+            await say_everywhere(opened)
+            await eventually(lambda: settled(opened.lab))
+        await send_replies(opened)
+        yield opened
+
+
+async def say(server: Opened, text: str, sender: str = "5488", **more: Any) -> Acceptance:
+    body = envelope_json(text, sender=sender, **more)
+    body["sender"]["display_name"] = text.title()
+    raw = json.dumps(body).encode()
+    return await server.lab.accept.accept(Submission(read_envelope(raw), raw))
+
+
+async def say_everywhere(server: Opened) -> None:
+    for sender, word, more in (("5488", WORD, "among others"), ("77", BOBS, "with friends")):
+        await say(server, f"{word} alone", sender, thread=sender, chat_type="private")
+        await say(server, f"{word} {more}", sender, thread="-5", chat_type="group")
+        await say(server, f"{word} at the door", sender, endpoint="bot:locked", chat_type="private")
+    await say(server, f"{WORD} by mail", "Ann <Ann@Example.org>", channel="email", endpoint="me@example.net")
+
+
+async def send_replies(server: Opened) -> None:
+    for endpoint in ("bot:house", "bot:locked"):
+        while replies := await server.lab.replies.pull(PullRequest("telegram", endpoint, limit=100)):
+            for one in replies:
+                await server.lab.replies.receipt(one.outbox_id, one.lease, Receipt("sent", str(one.outbox_id)))
+
+
+async def remember(server: Opened) -> None:
+    """What models would have made of it."""
+    group = await server.lab.database.value(
+        "select d.lane from delivery d join message_inbox m using (request_id)"
+        " where m.thread = '-5' and d.system_id = 'System1/echo' limit 1"
+    )
+    for key, word, sender in ((ANN, WORD, "5488"), (BOB, BOBS, "77")):
+        await enter(server, group, new_uuid7(), "user", key, f"{word} said")
+        await remember_alone(server, key, word, sender)
+    await summarize(server, group, "", f"{WORD} and others in short")
+
+
+async def remember_alone(server: Opened, key: str, word: str, sender: str) -> None:
+    database = server.lab.database
+    [alone] = await database.rows(
+        "select d.lane, d.seq, d.request_id from delivery d join message_inbox m using (request_id)"
+        " where m.thread = $1 and d.system_id = 'System1/echo' order by d.seq limit 1",
+        sender,
+    )
+    for role in ("user", "assistant"):
+        await enter(server, alone["lane"], alone["request_id"], role, key, f"{word} in a history")
+    await database.run(
+        "insert into step (request_id, lane, seq, path, effect, state, idempotency_key, epoch, result)"
+        " values ($1, $2, $3, 'request:1', 'idempotent', 'done', gen_random_uuid(), 1, $4)",
+        *(alone["request_id"], alone["lane"], alone["seq"], {"text": word}),
+    )
+    await summarize(server, alone["lane"], key, f"{word} in short")
+    fact = facts.NewFact(key, "self", True, f"{word} is a bird", (1,))
+    rows = await facts.fact_rows(database, SystemId("System1/echo"), [fact])
+    await database.run("select save_facts($1, $2)", alone["lane"], rows)
+    await attach(server, alone["request_id"], word)
+
+
+async def enter(server: Opened, lane: UUID, request_id: UUID, role: str, person: str, text: str) -> None:
+    saving = "select save_entry($1, $2, $3, $4, $5, $6)"
+    await server.lab.database.run(saving, lane, request_id, role, person, "history" in text, text)
+
+
+async def summarize(server: Opened, lane: UUID, person: str, text: str) -> None:
+    await server.lab.database.run(
+        "insert into summary (lane, position, summary_id, first_position, person, private, text)"
+        " values ($1, 1, gen_random_uuid(), 1, $2, $2 <> '', $3)",
+        *(lane, person, text),
+    )
+
+
+async def attach(server: Opened, request_id: UUID, word: str) -> None:
+    blob = word.encode().ljust(32)
+    database = server.lab.database
+    await database.run("insert into blob (blob, size_bytes, media_type) values ($1, 1, 'text/plain')", blob)
+    uploading = (
+        "insert into blob_upload (blob, channel, endpoint, size_bytes, media_type, named)"
+        " values ($1, 'telegram', 'bot:house', 1, 'text/plain', true)"
+    )
+    await database.run(uploading, blob)
+    await database.run("insert into message_blob (blob, request_id) values ($1, $2)", blob, request_id)
+
+
+async def find_word(server: Opened, word: str) -> dict[str, int]:
+    """How many rows of each table have the word, in compressed bytes, too; only in those of bytes that are no words."""
+    found = {}
+    tables = await server.lab.database.rows(
+        "select c.relname from pg_class c where c.relnamespace = 'switchboard'::regnamespace"
+        " and c.relkind in ('r', 'p') and not c.relispartition and c.relname not in ('audit', 'blob', 'blob_upload')"
+    )
+    for table in (row["relname"] for row in tables):
+        async with server.lab.database.transaction() as one:
+            await one.run("select facts_open(true)")
+            rows = await one.rows(f'select to_jsonb(t)::text as text from "{table}" t')  # noqa: S608 - names of tables
+        if count := sum(word in _unpack(row["text"]).lower() for row in rows):
+            found[table] = count
+    return found
+
+
+def _unpack(text: str) -> str:
+    """With the text of compressed bytes, which stand there in hexadecimal digits."""
+    packed = (bytes.fromhex(found) for found in re.findall(r'"\\\\x(78[0-9a-f]+)"', text))
+    return text + "".join(zlib.decompress(one).decode(errors="replace") for one in packed)
+
+
+async def erase(server: Opened, *, dry_run: bool = False) -> dict[str, Any]:
+    answer = await server.http.post("/v1/people/ann/erase", json={"dry_run": dry_run})
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json()["erasure"])
+
+
+def counts(erasure: Mapping[str, Any]) -> dict[str, int]:
+    return {one["kept_in"]: one["count"] for one in erasure["erased"]}
+
+
+async def test_everything_of_a_person_is_erased_and_nothing_of_anybody_else(server: Opened) -> None:
+    await remember(server)
+    before, bobs = await find_word(server, WORD), await find_word(server, BOBS)
+    assert {"message_inbox", "message_raw", "outbox", "step", "memo", "entry", "summary", "fact", "contact"} <= set(
+        before
+    )
+    told = await erase(server, dry_run=True)
+    assert await find_word(server, WORD) == before
+    first = await erase(server)
+    # A mail that no rule takes is a dead letter, which somebody must see first.
+    assert (told["open"], first["open"]) == (1, 1)
+    assert counts(first) == {**counts(told), "messages": 3, "contacts": 1}
+    await server.lab.database.run("update dead_letter set status = 'handled', handled_at = now()")
+    assert counts(await erase(server)) == dict.fromkeys(counts(first), 0) | {"messages": 1}
+    assert await find_word(server, WORD) == {}
+    after = await find_word(server, BOBS)
+    assert after == {**bobs, "summary": bobs["summary"]}
+    assert counts(await erase(server)) == dict.fromkeys(counts(first), 0)
+    lanes = await server.lab.database.rows("select distinct lane, person, private from entry where private")
+    seen = {
+        row["person"]: len(await server.lab.database.rows(query("history.load"), row["lane"], 0, *row[1:], True))
+        for row in lanes
+    }
+    assert seen == {ANN: 0, BOB: 2}
+    named = await server.lab.database.rows("select named from blob_upload order by blob desc")
+    assert [row["named"] for row in named] == [False, True]
+    await assert_balanced(server.lab)
+    done = [one for one in (await server.http.get("/v1/audit")).json()["entries"] if "eras" in one["action"]]
+    assert [one["action"] for one in done[-2:]] == ["people:erased", "people:erasing"]
+
+
+async def test_what_is_open_or_said_meanwhile_is_erased_later(server: Opened) -> None:
+    await erase(server)
+    late = await say(server, f"{WORD} again", thread="5488", chat_type="private")
+    assert (await erase(server))["open"] == 2
+    assert (await find_word(server, WORD))["message_inbox"] == 2
+    async with at_work(server.lab.worker({"echo": Echo(), "memo": Echo()})):
+        await eventually(lambda: settled(server.lab))
+    assert (await server.lab.replies_to(late.request_id))[0] == f"{WORD} again"
+    assert (await erase(server))["open"] == 2
+    await send_replies(server)
+    assert (await erase(server))["open"] == 1
+    assert "outbox" not in await find_word(server, WORD)
+
+
+async def test_an_erasure_that_is_killed_anywhere_goes_on_when_repeated(server: Opened) -> None:
+    await remember(server)
+    keepers = list_keepers(server.switchboard.runtime)
+    senders = (Owner("telegram", "bot:house", "5488"), Owner("telegram", "bot:locked", "5488"))
+    scope = PersonalScope("ann", senders, (ANN,))
+    for keeper in keepers[::2]:
+        await keeper.erase(scope)  # in any order, and twice
+        assert await keeper.erase(scope) == 0
+        assert await keeper.count(scope) == 0
+    await asyncio.gather(erase(server), erase(server))
+    assert set(await find_word(server, WORD)) == {"message_inbox", "message_raw", "dead_letter"}
+
+
+async def test_an_export_has_what_an_erasure_would_erase(
+    server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    await remember(server)
+    cli, file = Cli(capsys, monkeypatch, server.environment), tmp_path / "ann.jsonl"
+
+    def commands() -> None:
+        assert "things are in" in cli.says("people", "export", "ann", "--to", str(file))
+        assert "is there already" in cli.run("people", "export", "ann", "--to", str(file))[2]
+        assert "no person 'bob'" in cli.run("people", "export", "bob", "--to", str(tmp_path / "bob.jsonl"))[2]
+        assert "pass --yes" in cli.run("people", "erase", "ann")[2]
+        assert "ann: would erase 1 contacts" in cli.says("people", "erase", "ann", "--dry-run")
+        said = cli.says("people", "erase", "ann", "--yes")
+        assert ("1 messages are worked on" in said, "backups" in said) == (True, True)
+
+    await asyncio.to_thread(commands)
+    assert not (tmp_path / "bob.jsonl").exists()
+    assert file.stat().st_mode & 0o077 == 0
+    items = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    kinds = {"contacts", "messages", "memos", "history", "summaries", "facts"}
+    assert {one["kept_in"] for one in items} == kinds
+    assert all(WORD in json.dumps(one).lower() for one in items)
+    assert BOBS not in file.read_text(encoding="utf-8")
