@@ -80,7 +80,10 @@ AUDIT: Final = Action("audit", OPERATOR)
 
 
 class Principal(Struct, frozen=True):
-    """The caller: a connector is bound to channel and endpoint, an agent to its system_id, a session to a message."""
+    """The caller: a connector is bound to channel and endpoint, an agent to its system_id, a session to a message.
+
+    `person`: whom an agent calls tools for, by id; None: nobody in particular.
+    """
 
     role: AnyRole
     name: str
@@ -88,6 +91,7 @@ class Principal(Struct, frozen=True):
     endpoint: str | None = None
     system_id: str | None = None
     session: ClassificationSession | None = None
+    person: str | None = None
 
 
 class _Known(Struct, frozen=True):
@@ -212,7 +216,8 @@ class Access:
     async def issue(self, actor: Principal, wanted: Principal, expires_at: datetime | None = None) -> Issued:
         """Make a token for `wanted`. Raises Conflict when a live token has its name."""
         issued = await _issue_token(self._database, wanted, expires_at)
-        await audit.append(self._database, actor.name, "token:issued", {"name": wanted.name, "role": wanted.role})
+        detail = {"name": wanted.name, "role": wanted.role} | ({"person": wanted.person} if wanted.person else {})
+        await audit.append(self._database, actor.name, "token:issued", detail)
         return issued
 
     async def revoke(self, actor: Principal, name: str) -> None:
@@ -241,7 +246,7 @@ def _has_expired(expires_at: datetime | None) -> bool:
 
 
 def _principal_of(token: Token) -> Principal:
-    return Principal(token.role, token.name, token.channel, token.endpoint, token.system_id)
+    return Principal(token.role, token.name, token.channel, token.endpoint, token.system_id, person=token.person)
 
 
 async def _issue_token(database: Database, wanted: Principal, expires_at: datetime | None = None) -> Issued:
@@ -258,9 +263,8 @@ def _row_of(wanted: Principal, expires_at: datetime | None = None) -> Token:
     w = wanted
     if w.role == "session":
         raise InvalidInput("a session token cannot be issued: it is created when a model is called", field="role")
-    return Token(
-        new_uuid7(), w.name, w.role, w.channel, w.endpoint, w.system_id, datetime.now(UTC), expires_at, revoked_at=None
-    )
+    bound = w.channel, w.endpoint, w.system_id, w.person
+    return Token(new_uuid7(), w.name, w.role, *bound, datetime.now(UTC), expires_at, revoked_at=None)
 
 
 def _digest_of(secret: str) -> bytes:

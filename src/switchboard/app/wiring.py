@@ -19,7 +19,14 @@ from switchboard.app.checked import CheckedSettings, check_settings
 from switchboard.app.database import open_database
 from switchboard.app.mcp_servers import unknown_names
 from switchboard.app.models.process import ProcessModels
-from switchboard.app.ops.engines import check_options, engine_context, load_engines, stored_files, warn_of_root
+from switchboard.app.ops.engines import (
+    add_calls,
+    check_options,
+    engine_context,
+    load_engines,
+    stored_files,
+    warn_of_root,
+)
 from switchboard.app.ops.periodic import periodic_tasks
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import seed_teams
@@ -135,7 +142,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     # Rules that name a butler without an engine create dead letters that say so; a model must not choose one at all.
     runtime.rule_book.avoid([member.system_id for member in members if member.engine not in engines])
     ways = ReplyWays(runtime.database, callbacks, runtime.channels, context.readers)
-    turn = TurnLeg(runtime.database, runtime.notifier, runtime.rule_book, engines, ways, limits)
+    turn = TurnLeg(runtime.database, runtime.notifier, runtime.rule_book, add_calls(engines, context), ways, limits)
     runtime.closing.push_async_callback(turn.aclose)
     send = SendLeg(runtime.database, callbacks)
     route = RouteLeg(

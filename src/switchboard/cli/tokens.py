@@ -19,10 +19,11 @@ app = typer.Typer(help="Create, list and revoke tokens.", no_args_is_help=True)
 
 
 Role = Literal["operator", "connector", "agent", "metrics", "approver"]
+_OPTIONAL: Final = frozenset({"--person"})
 _BOUND: Final[Mapping[Role, frozenset[str]]] = {
     "operator": frozenset(),
     "connector": frozenset({"--channel", "--endpoint"}),
-    "agent": frozenset({"--system"}),
+    "agent": frozenset({"--system", "--person"}),
     "metrics": frozenset(),
     "approver": frozenset(),
 }
@@ -31,7 +32,7 @@ Name = Annotated[str, typer.Argument(help="The token's name.")]
 
 
 @app.command("create")
-def create(
+def create(  # noqa: PLR0913 - the options of a command
     name: Name,
     *,
     role: Annotated[
@@ -44,10 +45,13 @@ def create(
     channel: Annotated[str | None, typer.Option(help="A connector's channel.")] = None,
     endpoint: Annotated[str | None, typer.Option(help="A connector's account.")] = None,
     system: Annotated[str | None, typer.Option(help="An agent's id, such as System1/memo.")] = None,
+    person: Annotated[
+        str | None, typer.Option(help="Whom an agent calls tools for, by id; by default for nobody in particular.")
+    ] = None,
     expires_in_days: Annotated[int | None, typer.Option(min=1, help="Days until it expires; by default never.")] = None,
 ) -> None:
     """Create a token. It is shown once, now: only its hash is kept."""
-    _check_bound(role, {"--channel": channel, "--endpoint": endpoint, "--system": system})
+    _check_bound(role, {"--channel": channel, "--endpoint": endpoint, "--system": system, "--person": person})
     system = system and butler(system)
     wanted = {
         "name": name,
@@ -55,6 +59,7 @@ def create(
         "channel": channel,
         "endpoint": endpoint,
         "system_id": system,
+        "person": person,
         "expires_in_days": expires_in_days,
     }
     given = {key: value for key, value in wanted.items() if value is not None}
@@ -89,7 +94,7 @@ async def _warning_if_unknown(client: Client, *, channel: str | None, system: st
 def _check_bound(role: Role, given: Mapping[str, str | None]) -> None:
     """Check that a token has exactly the bindings of its role."""
     for option, value in given.items():
-        if option in _BOUND[role] and not value:
+        if option in _BOUND[role] - _OPTIONAL and not value:
             raise MissingOption(f"a token with the role {role} needs it", param_hint=option)
         if option not in _BOUND[role] and value is not None:
             raise typer.BadParameter(f"a token with the role {role} is not bound to one", param_hint=option)
@@ -115,7 +120,8 @@ def show_token(name: Name) -> None:
 def _scope(token: Json) -> str:
     account = "/".join(str(token[name]) for name in ("channel", "endpoint") if token.get(name))
     unbound = {"metrics": "/metrics", "approver": "/v1/approvals"}
-    return str(token.get("system_id") or account or unbound.get(token["role"], "everything"))
+    person = f" for {token['person']}" if token.get("person") else ""
+    return str((token.get("system_id") or "") + person or account or unbound.get(token["role"], "everything"))
 
 
 def _status(token: Json) -> Text:

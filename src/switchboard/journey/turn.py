@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import structlog
 from msgspec.structs import replace
 
+from switchboard.core.calls import CALL, is_call
 from switchboard.core.files.blobs import stored_blob
 from switchboard.core.files.reply_files import ChosenFiles, choose_files
 from switchboard.core.people.owners import decides_in_chat
@@ -184,8 +185,7 @@ class TurnLeg:
 
     async def _attempt(self, item: Item, work: Work, claim: Claim) -> Settlement:
         """Run the engine and return its outcome as one value."""
-        members = self._rule_book.rules.members
-        member = members.get(work.system_id) or built_in(work.system_id, work.team_id)
+        member = self._find_receiver(work)
         draft = Settlement(
             item,
             "failed",
@@ -202,6 +202,17 @@ class TurnLeg:
             return self._dead_letter(draft, work, "target_unavailable", _nobody(work, member, remote_agent))
         result = await self._run(draft, work, member, engine, claim)
         return result if isinstance(result, Settlement) else await self._settle_result(draft, work, member, result)
+
+    def _find_receiver(self, work: Work) -> Member | None:
+        """Who is to answer; for a call of a tool, the butler with the engine that makes it instead of its own."""
+        member = self._rule_book.rules.members.get(work.system_id)
+        if member is None:
+            return built_in(work.system_id, work.team_id)
+        if work.dead_letter is not None or not is_call(work.envelope):
+            return member
+        # The limit of a turn says nothing about a call.
+        options = {name: value for name, value in member.options.items() if name != "timeout"}
+        return replace(member, engine=CALL, options=options)
 
     async def _run(
         self, draft: Settlement, work: Work, member: Member, engine: Engine, claim: Claim
@@ -315,7 +326,7 @@ class TurnLeg:
 
     async def _with_question(self, ended: Settlement, work: Work) -> Settlement:
         """The end of a turn that became a dead letter, with what it was asked, so that later turns know of it."""
-        member = self._rule_book.rules.members.get(work.system_id)
+        member = self._find_receiver(work)
         if ended.dead_letter is None or ended.said is not None or member is None:
             return ended
         if member.engine not in self._remembering:
@@ -343,6 +354,9 @@ class TurnLeg:
 
     async def _tell_what_waits(self, item: Item, work: Work, member: Member, claim: Claim) -> None:
         """Machines are not told: two of them could otherwise answer each other forever."""
+        if is_call(work.envelope):
+            self._notifier.notify(settled_topic(work.request_id))  # its caller asks what it waits for
+            return
         if work.dead_letter is not None or await self._replies.withheld(work):
             return
         pool = self._replies.pool(work)

@@ -22,8 +22,11 @@ from switchboard.ports.facts import OwnWords, PersonalMemory, Reader
 Risk = Literal["low", "medium", "high"]
 """`high`: nobody, not even an owner, may use it unless the settings grant it by name, and each call needs approval."""
 
-Audience = Literal["owners", "others", "groups"]
-"""Whom a turn is for: an owner of the butler alone, another person alone, or a conversation of several people."""
+Audience = Literal["owners", "others", "groups", "household"]
+"""Whom a turn is for: an owner of the butler alone, another person alone, or a conversation of several people.
+
+`household`: a call outside a turn by the butler's token, which stands for no person.
+"""
 
 Cause = Literal["message", "reminder"]
 """Why there is a turn: somebody wrote a message, or a task is due, of which its butler reminds itself."""

@@ -40,10 +40,12 @@ class Grants(Struct, frozen=True):
     owners: frozenset[str] | None = None
     others: frozenset[str] | None = OF_MEMORY
     groups: frozenset[str] | None = frozenset()
+    household: frozenset[str] | None = frozenset()
 
     def of(self, audience: Audience) -> frozenset[str] | None:
         """Those of one audience."""
-        return {"owners": self.owners, "others": self.others, "groups": self.groups}[audience]
+        given = {"owners": self.owners, "others": self.others, "groups": self.groups, "household": self.household}
+        return given[audience]
 
 
 def build_tools(sandbox: SandboxRules = _DEFAULTS, search: Search | None = None) -> tuple[ToolWithName, ...]:

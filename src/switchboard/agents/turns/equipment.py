@@ -22,23 +22,25 @@ from switchboard.agents.turns.calls import Around
 from switchboard.agents.turns.inbox import bring
 from switchboard.agents.turns.options import TurnOptions
 from switchboard.agents.turns.talk import GONE, images_in
+from switchboard.core.calls import is_by_operator, is_call
 from switchboard.core.passages.names import speaker
 from switchboard.core.passages.own import passages_of
 from switchboard.core.people.readers import person_of
 from switchboard.core.turns.around import around_text, as_read
 from switchboard.core.turns.asking import ASK_USER, pending_note
-from switchboard.core.turns.entries import entry_of, others_facts, others_words
+from switchboard.core.turns.entries import OURS, entry_of, others_facts, others_words
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.images import MOST_IMAGES, images_among, left_out
 from switchboard.core.turns.limits import LoopLimits
 from switchboard.core.turns.render import notes, opening, said_at, system_prompt, told_facts
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.llm import Report, Request
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import EngineContext, EngineFailure, Pending, Turn
 from switchboard.ports.facts import Fact
 from switchboard.ports.history import Entry
-from switchboard.ports.models import Models
+from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits, Models
 from switchboard.ports.surroundings import Surrounding
 from switchboard.ports.tools import Keep, KeepsRunning, Tool
 from switchboard.tools.results import DIRECTORY
@@ -64,6 +66,25 @@ class TurnTerms(Struct, frozen=True):
     limits: LoopLimits
     max_tokens: int
     own: tuple[str, ...] = ()
+
+
+class _NoModels:
+    """For what asks no model, since there may be none."""
+
+    names: Final = ()
+    runners: Final = ()
+
+    async def context(self, name: str, unknown: int = NO_CONTEXT) -> int:  # noqa: ARG002
+        return unknown
+
+    def flaw(self, name: str) -> str | None:
+        return f"{name} is not asked here"
+
+    def habits(self, name: str) -> Habits:  # noqa: ARG002
+        return USUAL
+
+    async def ask(self, request: Request, asking: Asking) -> Report:  # noqa: ARG002
+        raise EngineFailure("a call of a tool asks no model", retryable=False)
 
 
 class Equipment:
@@ -193,9 +214,34 @@ class Equipment:
             after_foreign=options.after_foreign,
         )
 
+    async def freeze_call(self, turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]) -> Frozen:
+        """The data that a call outside a turn begins with. Others may have asked for it, unless an operator did."""
+        from switchboard.agents.turns.toolbox import granted_to, urls_in
+
+        granted = await granted_to(turn, options, tools, self._context.readers)
+        by_operator = is_by_operator(turn.envelope)
+        return Frozen(
+            now=turn.received_at,
+            zone=options.zone,
+            system="",
+            opening="",
+            models=(),
+            tools=granted.tools,
+            withheld=granted.withheld,
+            readers=granted.readers,
+            by_owner=granted.by_owner,
+            urls=tuple(sorted(urls_in(turn.text))) if by_operator else (),
+            hosts=options.hosts,
+            asks=self._context.approvals is not None,
+            own=tuple(sorted(OURS)),
+            told=not by_operator,
+            after_foreign=options.after_foreign,
+        )
+
     def around(self, turn: Turn, options: TurnOptions, frozen: Frozen, tools: Mapping[str, Tool]) -> Around:
-        """The surroundings of a turn."""
-        member, models = turn.member, self.models(turn.member, (), runners=True)
+        """The surroundings of a turn, or of a call outside a turn, which asks no model."""
+        member = turn.member
+        models = _NoModels() if is_call(turn.envelope) else self.models(member, (), runners=True)
         places = self._workspace(member, options), self.kept_for(member, frozen.readers)
         return Around(
             *(models, tools, *places, self.clock, options, self._context.approvals),

@@ -11,18 +11,20 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from switchboard.agents.turns.options import TurnOptions
+from switchboard.core.calls import is_by_operator, is_call
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.mcp_tools import fitting, server_of
 from switchboard.core.passages.folding import folds
 from switchboard.core.people.owners import is_owner
 from switchboard.core.people.readers import directory_of, person_of, reader_of
+from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.entries import own_words_of
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.ports.engine import Readers, Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.tools import Audience, Tool
-from switchboard.tools.memory import OF_MEMORY
+from switchboard.tools.memory import OF_MEMORY, REMEMBER
 from switchboard.tools.original import MESSAGE_ORIGINAL
 from switchboard.tools.registry import Grants, build_tools, granted_tools, usable, withheld_tools
 from switchboard.tools.urls import hosts_of, urls_in, written_urls
@@ -34,6 +36,7 @@ __all__ = [
     "granted_to",
     "granted_to_owners",
     "hosts_of",
+    "urls_in",
     "urls_of",
     "written_urls",
 ]
@@ -52,8 +55,11 @@ class Granted(Struct, frozen=True):
     private: bool
 
 
-def _audience(*, private: bool, owns: bool) -> Audience:
-    if not private:
+def _audience(turn: Turn, reader: Reader, *, owns: bool) -> Audience:
+    """A call for nobody in particular is the household's; an operator may do with a butler what its owners may."""
+    if is_call(turn.envelope) and not reader.authentic:
+        return "owners" if is_by_operator(turn.envelope) else "household"
+    if not reader.private:
         return "groups"
     return "owners" if owns else "others"
 
@@ -69,7 +75,7 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
     there, grants = _useful(await _offered_tools(options, tools), turn, reader), _grants(options)
     owns = is_owner(turn.member, options.owners, turn.envelope) and reader.authentic
-    audience = _audience(private=reader.private, owns=owns)
+    audience = _audience(turn, reader, owns=owns)
     return Granted(
         tuple(_freeze_tool(tool, options) for tool in _that_fit(granted_tools(there, grants, audience))),
         tuple(tool.spec.name for tool in withheld_tools(there, grants, audience)),
@@ -89,8 +95,10 @@ def _useful(offered: Sequence[Tool], turn: Turn, reader: Reader) -> Sequence[Too
     """The tools without those that have nothing to do here.
 
     Nothing is remembered of a sender who is not certain, and where all of a message is in the prompt, no tool shows it.
+    A call outside a turn has no conversation: nothing is said in it, and nobody can answer there.
     """
     useless = {name for name in OF_MEMORY if not (reader.authentic and reader.person)}
+    useless |= {ASK_USER, REMEMBER.name} if is_call(turn.envelope) else set()
     useless |= set() if folds(turn.envelope.source.channel) else {MESSAGE_ORIGINAL.name}
     return [tool for tool in offered if tool.spec.name not in useless]
 

@@ -14,6 +14,7 @@ from typing import Final
 from switchboard.app.access import OPERATOR, Action, Principal
 from switchboard.app.cursors import CursorText, cursor_after, key_of
 from switchboard.app.runtime import Runtime
+from switchboard.core.calls import CALL_CHANNEL
 from switchboard.core.channels.registry import Channels
 from switchboard.core.people.handle import ADDRESS, Handle, handle_at
 from switchboard.domain.errors import Conflict, InvalidInput, NotFound
@@ -23,7 +24,7 @@ from switchboard.lanes.notifier import PEOPLE as PEOPLE_TOPIC
 from switchboard.lanes.notifier import RULES
 from switchboard.ports.channel import MAX_SLUG, SLUG, Form
 from switchboard.store.database import Database
-from switchboard.store.people import audit
+from switchboard.store.people import audit, tokens
 from switchboard.store.people import people as store
 from switchboard.store.people.people import StoredHandle, StoredPerson
 
@@ -66,10 +67,14 @@ class PeopleService:
             return await self._find_person(one, person_id)
 
     async def delete(self, caller: Principal, person_id: str) -> None:
-        """Forget who has these handles; nothing that was said is erased. Raises NotFound."""
+        """Forget who has these handles, and revoke the tokens that act for the person. Raises NotFound.
+
+        Nothing that was said is erased.
+        """
         async with self._open_change(caller, "deleted", {"person_id": person_id}, owns=True) as one:
             if not await store.delete(one, person_id):
                 raise _no_person(person_id)
+            await tokens.revoke_of(one, person_id)
 
     async def link(self, caller: Principal, person_id: str, named: tuple[str, str | None, str]) -> ShownPerson:
         """Link a handle (channel, endpoint, identity); again is no error. Raises NotFound, InvalidInput, Conflict."""
@@ -79,6 +84,15 @@ class PeopleService:
             if not await store.link(one, person_id, handle, caller.name):
                 await _require_own(one, person_id, handle)
             return await self._find_person(one, person_id)
+
+    async def link_calls(self, caller: Principal, person_id: str) -> None:
+        """Let calls of tools that are made for a person count as theirs. Raises NotFound."""
+        handle = handle_at(CALL_CHANNEL, "", person_id)
+        if await store.find_person(self._database, handle) == person_id:
+            return
+        async with self._open_change(caller, "linked", _detail_of(person_id, handle), owns=True) as one:
+            await self._find_person(one, person_id)
+            await store.link(one, person_id, handle, caller.name)
 
     async def unlink(self, caller: Principal, person_id: str, named: tuple[str, str | None, str]) -> ShownPerson:
         """Raises NotFound, InvalidInput."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from switchboard.core.calls import CALL, CALL_CHANNEL
 from switchboard.core.channels import (
     discord,
     email,
@@ -35,6 +36,9 @@ from switchboard.core.text.words import near, or_list
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.ports.channel import COMMON_IMPLIES, COMMON_KEYS, PERSON_KEYS, Channel, Form, Implies, Values
+
+_OURS_ALONE: Final = {NOTICE: "notices to operators", CALL: "calls of tools"}
+"""Channels whose messages only Switchboard makes."""
 
 
 def _several(keys: Iterable[Mapping[str, Values]]) -> frozenset[str]:
@@ -61,7 +65,7 @@ class Channels(dict[str, Channel]):
         )
 
     def __missing__(self, name: str) -> Channel:
-        return Channel(name=name)
+        return CALL_CHANNEL if name == CALL else Channel(name=name)
 
     def schedule_at(self, moment: datetime) -> str | None:
         """The fact `schedule` of a message that arrived then: the names of the schedules that include it."""
@@ -103,18 +107,18 @@ class Channels(dict[str, Channel]):
         """These channels plus those of plug-ins and of the settings, which are names with their `providers`.
 
         Raises ConfigurationError for a plug-in that takes a name or the key of a fact from another channel, and for the
-        name of the channel of notices.
+        name of a channel whose messages only Switchboard makes.
         """
         table = Channels(self.values(), self._schedules)
         for one in plug_ins:
-            if one.name in (NOTICE, *table) or any(
+            if one.name in (*_OURS_ALONE, *table) or any(
                 table._every_key.get(key, kind) != kind for key, kind in one.keys.items()
             ):
                 raise ConfigurationError(f"the channel {one.name!r} of a plug-in has the name or a fact of another")
             table = Channels((*table.values(), one), self._schedules)
-        if NOTICE in providers:
+        if ours := next((name for name in _OURS_ALONE if name in providers), None):
             raise ConfigurationError(
-                f"channels: {NOTICE!r} is the channel of notices to operators; nobody else writes there"
+                f"channels: {ours!r} is the channel of {_OURS_ALONE[ours]}; nobody else writes there"
             )
         named = (replace(table[name], providers=frozenset(given)) for name, given in providers.items())
         return Channels((*table.values(), *named), self._schedules)

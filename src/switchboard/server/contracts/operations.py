@@ -24,13 +24,17 @@ class LaneBody(Body):
 
 
 class NewToken(Body):
-    """A token to create: a connector's has `channel` and `endpoint`, an agent's has `system_id`, others neither."""
+    """A token to create: a connector's has `channel` and `endpoint`, an agent's has `system_id`, others neither.
+
+    `person`: the id of whom an agent calls tools for; without one, such calls are told nothing that is personal.
+    """
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$")]
     role: Role
     channel: Word | None = None
     endpoint: Word | None = None
     system_id: Word | None = None
+    person: Word | None = None
     expires_in_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
 
     @model_validator(mode="after")
@@ -41,6 +45,8 @@ class NewToken(Body):
         if given != wanted:
             needs = " and ".join(sorted(wanted)) or "no channel, endpoint or system_id"
             raise ValueError(f"a token with the role {self.role} needs {needs}, and nothing else")
+        if self.person is not None and self.role != "agent":
+            raise ValueError(f"a token with the role {self.role} acts for no person; leave person out")
         return self
 
 

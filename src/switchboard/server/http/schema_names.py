@@ -27,6 +27,7 @@ TAGS: Final[Mapping[str, str]] = {
     "plans": "What butlers plan for messages that need several steps. Operators only.",
     "memory": "What butlers have learned from people, and summaries of long conversations. Operators only.",
     "mcp servers": "Programs whose tools butlers use, and acceptance of tools that change. Operators only.",
+    "modules": "Calls of butlers' tools outside turns, and their results.",
     "tokens": "Issue and revoke tokens. Operators only.",
     "audit": "Refused requests, and what operators did. Operators only.",
     "public": "Health and JSON Schemas. No token is required.",

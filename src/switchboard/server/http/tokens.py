@@ -13,6 +13,7 @@ from switchboard.app.cursors import uuid_cursor
 from switchboard.server.contracts.base import Cursor, Limit, Word
 from switchboard.server.contracts.operations import NewToken, Revoked, TokenIssued, TokenList
 from switchboard.server.http.parameters import router_of
+from switchboard.server.http.people import PEOPLE_SERVICE
 from switchboard.server.http.services import Parts, answer, needs, operation
 
 router = router_of("tokens", prefix="/v1/tokens")
@@ -28,10 +29,12 @@ async def list_tokens(parts: Parts, limit: Limit = 100, cursor: Cursor | None = 
     return answer({"tokens": page, "next_cursor": following})
 
 
-@router.post("", **operation("create_token", "Create a token", TokenIssued, 409, status=201))
+@router.post("", **operation("create_token", "Create a token", TokenIssued, 404, 409, status=201))
 async def create_token(caller: Operator, parts: Parts, body: NewToken) -> Response:
     """This response is the only one that contains the secret."""
-    wanted = Principal(body.role, body.name, body.channel, body.endpoint, body.system_id)
+    wanted = Principal(body.role, body.name, body.channel, body.endpoint, body.system_id, person=body.person)
+    if body.person is not None:
+        await parts.of(PEOPLE_SERVICE).link_calls(caller, body.person)
     days = body.expires_in_days
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
     issued = await parts.access.issue(caller, wanted, expires_at)

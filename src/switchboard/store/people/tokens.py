@@ -18,7 +18,10 @@ Role = Literal["operator", "connector", "agent", "metrics", "approver"]
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token without its secret. A connector's has `channel` and `endpoint`, an agent's has `system_id`."""
+    """A token without its secret. A connector's has `channel` and `endpoint`, an agent's has `system_id`.
+
+    `person`: the id of whom an agent calls tools for; null: nobody in particular.
+    """
 
     token_id: UUID
     name: str
@@ -26,6 +29,7 @@ class Token:
     channel: str | None
     endpoint: str | None
     system_id: str | None
+    person: str | None
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
@@ -36,7 +40,7 @@ async def create(database: Database, token: Token, digest: bytes) -> bool:
     t = token
     created = await database.change_rows(
         query("tokens.create"),
-        *(t.token_id, t.name, digest, t.role, t.channel, t.endpoint, t.system_id, t.created_at, t.expires_at),
+        *(t.token_id, t.name, digest, t.role, t.channel, t.endpoint, t.system_id, t.person, t.created_at, t.expires_at),
     )
     return created == 1
 
@@ -54,6 +58,11 @@ async def list_tokens(database: Database, *, after: UUID | None = None, limit: i
 async def revoke(database: Database, name: str) -> bool:
     """Revoke the live token of this name. False: there is none."""
     return await database.change_rows(query("tokens.revoke"), name) == 1
+
+
+async def revoke_of(database: Database, person: str) -> int:
+    """Revoke the live tokens that act for a person; returns how many."""
+    return await database.change_rows(query("tokens.revoke_of"), person)
 
 
 async def next_operator(database: Database) -> int:

@@ -1,0 +1,35 @@
+"""The shapes of requests and answers about modules and calls of tools. Next: `app/calls.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.server.contracts.base import Body, Id, SystemRef, Word
+
+ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+CallKey = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
+Wait = Annotated[float, Field(ge=0, le=50, allow_inf_nan=False)]
+
+
+class CallBody(Body):
+    """A call of a butler's tool.
+
+    `system_id`: the butler; an agent's token has its own. `person`: whom it is for, which only operators say.
+    `idempotency_key`: with the same one, the same call is made once, and its result returned again.
+    """
+
+    system_id: SystemRef | None = None
+    tool: ToolName
+    arguments: JsonObject = Field(default_factory=dict)
+    person: Word | None = None
+    idempotency_key: CallKey | None = None
+
+
+class WhichCall(Body):
+    """A call that was made before. `wait_s`: how long to wait for its end."""
+
+    call_id: Id
+    wait_s: Wait = 0.0

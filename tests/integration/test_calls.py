@@ -1,0 +1,226 @@
+"""Calls of tools outside turns: by whom, for whom, once or again, what waits for people, and what no door takes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import pytest
+
+from switchboard.agents.turns.call_engine import CallEngine
+from switchboard.app.access import Principal
+from switchboard.core.calls import CALL, WantedCall, call_message
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.message import RequestId
+from switchboard.domain.routing import SystemId
+from switchboard.ports.engine import Answer, EngineContext
+from switchboard.store.ids import new_uuid7
+from switchboard.store.models.history import StoredReaders
+from switchboard.store.work.approvals import StoredApprovals
+from switchboard.testing.engines import MemoryJournal, Record, a_turn
+from tests.engines import Book
+from tests.hands import assert_balanced, at_work
+from tests.integration.test_mcp import client_for, structured
+from tests.lab import butler, envelope_json, rule, team_of
+from tests.servers import Opened, open_server
+from tests.strategies import NOW
+from tests.turning import NoMemos, Noting
+from tests.waiting import eventually
+
+CLERK: Final = SystemId("System1/clerk")
+TEAM: Final = team_of(
+    butler("clerk", "model", owners=["person:ann"], approve=["pay"], grants={"household": ["look"]}),
+    butler("other"),
+)
+
+
+@dataclass(frozen=True)
+class House:
+    """A server and a worker with a butler of ann's, whose tools note what they are called with."""
+
+    server: Opened
+    tools: Mapping[str, Noting]
+    headers: Mapping[str, Mapping[str, str]]
+    """By whom a token is for: ann, bob, nobody, and the operator."""
+
+    async def call(self, by: str, tool: str, **body: Any) -> tuple[int, dict[str, Any]]:
+        given = {"tool": tool, "arguments": {"text": "7"}, **({"system_id": CLERK} if by == "operator" else {}), **body}
+        answer = await self.server.http.post("/v1/modules/calls", json=given, headers=self.headers[by])
+        return answer.status_code, answer.json()
+
+    async def get(self, by: str, call_id: str, wait_s: float = 0) -> tuple[int, dict[str, Any]]:
+        path = f"/v1/modules/calls/{call_id}"
+        answer = await self.server.http.get(path, params={"wait_s": wait_s}, headers=self.headers[by])
+        return answer.status_code, answer.json()
+
+
+@pytest.fixture
+async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
+    tools = {one.name: one for one in (Noting("look"), Noting("pay", "effectful"), Noting("send", "effectful"))}
+    async with open_server(database_url, tmp_path / "data", tree=((TEAM,), (rule("System1/other"),))) as server:
+        for one in ("ann", "bob"):
+            await server.http.post("/v1/people", json={"person_id": one, "name": one})
+        headers = {"operator": {"authorization": f"Bearer {server.token}"}}
+        for name in ("ann", "bob", "nobody"):
+            person = {"nobody": None}.get(name, name)
+            body = {"name": name, "role": "agent", "system_id": CLERK, "person": person}
+            made = await server.http.post("/v1/tokens", json=body)
+            assert (made.status_code, made.json()["person"]) == (201, person)
+            headers[name] = {"authorization": f"Bearer {made.json()['token']}"}
+        database, book = server.lab.database, server.lab.rule_book
+
+        async def owned() -> bool:
+            await book.refresh()
+            return bool(book.rules.members[CLERK].linked)
+
+        await eventually(owned)
+        context = EngineContext(
+            *(NoMemos(), Book()),
+            readers=StoredReaders(database, CHANNELS),
+            approvals=StoredApprovals(database),
+            workspaces=tmp_path / "work",
+        )
+        async with at_work(server.lab.worker({"call": CallEngine(context, list(tools.values()))})):
+            yield House(server, tools, headers)
+            await assert_balanced(server.lab)
+
+
+@pytest.mark.parametrize(
+    ("by", "body", "told"),
+    [
+        ("ann", {"tool": "look"}, "look: {'text': '7'}"),
+        ("nobody", {"tool": "look"}, "look: {'text': '7'}"),
+        ("nobody", {"tool": "send"}, "there is no tool 'send'; there are: look"),
+        ("bob", {"tool": "look"}, "there is no tool 'look'; there are: none"),
+        ("operator", {"tool": "send"}, "send: {'text': '7'}"),
+        ("operator", {"tool": "send", "person": "bob"}, "there is no tool 'send'; there are: none"),
+        ("operator", {"tool": "send", "person": "ann"}, "send: {'text': '7'}"),
+        ("operator", {"tool": "look", "arguments": {"text": 7}}, "look was not called: "),
+        ("operator", {"tool": "ask_user"}, "there is no tool 'ask_user'"),
+    ],
+)
+async def test_a_call_has_the_grants_of_whom_it_is_for(house: House, by: str, body: dict[str, Any], told: str) -> None:
+    status, call = await house.call(by, **body)
+    assert (status, call["text"].startswith(told)) == (200, True), call
+    assert call["state"] == ("done" if told.startswith(f"{body['tool']}: ") else "failed")
+    assert (await house.get(by, call["call_id"]))[1] == call
+    shown = (await house.server.http.get(f"/v1/messages/{call['call_id']}/explain")).json()
+    assert [one["engine"] for one in shown["deliveries"][0]["attempts"]] == ["call"]
+    audited = (await house.server.http.get("/v1/audit", params={"action": "modules:called"})).json()["entries"]
+    assert [one["detail"]["person"] for one in audited] == ([body["person"]] if "person" in body else [])
+
+
+@pytest.mark.parametrize(
+    ("by", "body", "status"),
+    [
+        ("ann", {"system_id": "System1/other"}, 403),
+        ("ann", {"person": "bob"}, 403),
+        ("nobody", {"person": "ann"}, 403),
+        ("operator", {"person": "cid"}, 404),
+        ("operator", {"system_id": "System1/gone"}, 404),
+        ("operator", {"system_id": "System4/root"}, 404),
+        ("operator", {"arguments": {"text": "x" * 70_000}}, 413),
+        ("operator", {"tool": "look\n"}, 422),
+        ("operator", {"arguments": []}, 422),
+    ],
+)
+async def test_what_is_no_call_of_the_caller_is_refused(
+    house: House, by: str, body: dict[str, Any], status: int
+) -> None:
+    assert (await house.call(by, **{"tool": "look", **body}))[0] == status
+    assert not house.tools["look"].calls
+
+
+async def test_a_call_is_made_again_unless_it_has_the_same_key(house: House) -> None:
+    for key, times in ((None, 2), ("1", 3), ("1", 3), ("2", 4)):
+        status, call = await house.call("ann", "look", idempotency_key=key)
+        assert (status, call["text"], len(house.tools["look"].calls)) == (200, "look: {'text': '7'}", times - (not key))
+        if key is None:
+            await house.call("ann", "look")
+    assert (await house.call("ann", "look", idempotency_key="1", arguments={"text": "8"}))[0] == 422
+    first = (await house.call("ann", "look", idempotency_key="1"))[1]["call_id"]
+    others = {(await house.call(by, "look", idempotency_key="1"))[1]["call_id"] for by in ("nobody", "bob")}
+    assert len(others | {first}) == 3
+
+
+async def test_a_call_that_people_must_approve_is_pending_until_then(house: House) -> None:
+    for by, tool in (("ann", "pay"), ("operator", "pay"), ("ann", "send")):
+        _, call = await house.call(by, tool)
+        assert (call["state"], call["text"], house.tools[tool].calls[:1]) == ("pending", "", [])
+        approval = f"/v1/approvals/{call['approval_id']}"
+        shown = (await house.server.http.get(approval)).json()
+        assert (shown["tool"], shown["arguments"], shown["channel"]) == (tool, {"text": "7"}, CALL)
+        for _ in range(2):
+            assert (await house.server.http.post(f"{approval}/approve")).status_code == 200
+        _, ended = await house.get(by, call["call_id"], wait_s=20)
+        assert (ended["state"], ended["text"]) == ("done", f"{tool}: {{'text': '7'}}")
+        assert len(house.tools[tool].calls) == 1
+        house.tools[tool].calls.clear()
+    _, call = await house.call("ann", "pay")
+    await house.server.http.post(f"/v1/approvals/{call['approval_id']}/refuse", json={"reason": "too much"})
+    _, ended = await house.get("ann", call["call_id"], wait_s=20)
+    assert ended["state"] == "failed"
+    assert "too much" in ended["text"]
+    assert not house.tools["pay"].calls
+
+
+async def test_a_call_is_shown_to_its_token_and_its_person_alone(house: House) -> None:
+    _, call = await house.call("ann", "look")
+    assert [(await house.get(by, call["call_id"]))[0] for by in house.headers] == [200, 200, 404, 404]
+    # Another token of the same name, for somebody else, is somebody else.
+    await house.server.http.delete("/v1/tokens/ann")
+    token = await house.server.token_for(Principal("agent", "ann", system_id=CLERK, person="bob"))
+    again = await house.server.http.get(f"/v1/modules/calls/{call['call_id']}", headers=token)
+    assert again.status_code == 404
+    message = await house.server.submit(envelope_json("hello", channel="api"))
+    assert (await house.get("operator", message.json()["request_id"]))[0] == 404
+
+
+async def test_a_token_ends_with_its_person(house: House) -> None:
+    assert (await house.server.http.delete("/v1/people/ann")).status_code == 200
+    tokens = (await house.server.http.get("/v1/tokens")).json()["tokens"]
+    assert {one["name"] for one in tokens if one["revoked_at"] is None} == {"operator-1", "bob", "nobody"}
+    body = {"name": "x", "role": "agent", "system_id": CLERK, "person": "ann"}
+    assert (await house.server.http.post("/v1/tokens", json=body)).status_code == 404
+    body = {"name": "x", "role": "operator", "person": "bob"}
+    assert (await house.server.http.post("/v1/tokens", json=body)).status_code == 422
+
+
+async def test_an_interrupted_effect_is_not_repeated(tmp_path: Path) -> None:
+    pay = Noting("pay", "effectful")
+    engine = CallEngine(EngineContext(NoMemos(), Book(), workspaces=tmp_path), [pay])
+    wanted = WantedCall("pay", {"text": "7"}, SystemId("System1/tool"), caller="operator-1", by_operator=True)
+    message = call_message(wanted, RequestId(new_uuid7()), NOW)
+    turn = a_turn({})
+    turn = type(turn)(turn.member, turn.team_id, message.request_id, message.conversation, message.envelope, NOW)
+    record = Record()
+    first = await engine.run(turn, MemoryJournal(record))
+    assert (first, len(pay.calls)) == (Answer("pay: {'text': '7'}"), 1)
+    assert (await engine.run(turn, MemoryJournal(record)), len(pay.calls)) == (first, 1)
+    del record.ended["tool:1:call"]
+    result = await engine.run(turn, MemoryJournal(record))
+    assert isinstance(result, Answer)
+    assert (result.stop_reason, len(pay.calls)) == ("error", 1)
+    assert result.text.startswith("outcome unknown")
+    assert "outcome unknown" in result.warning
+
+
+async def test_no_door_takes_a_message_of_the_channel(house: House) -> None:
+    forged = envelope_json('look {"text":"7"}', channel=CALL, provider="operator", sender="ann", endpoint="ann")
+    assert (await house.server.submit(forged)).json()["error"]["code"] == "unknown_channel"
+    batch = await house.server.http.post("/v1/ingest/batch", json={"envelopes": [forged]})
+    assert batch.json()["results"][0]["error"]["code"] == "unknown_channel"
+    async with client_for(house.server) as client:
+        taken = await client.call_tool("ingest_batch", {"envelopes": [forged]})
+        assert structured(taken)["results"][0]["error"]["code"] == "unknown_channel"
+    body = {"name": uuid4().hex, "role": "connector", "channel": CALL, "endpoint": "ann"}
+    token = (await house.server.http.post("/v1/tokens", json=body)).json()["token"]
+    shown = {"authorization": f"Bearer {token}"}
+    assert (await house.server.submit(forged, **shown)).json()["error"]["code"] == "unknown_channel"
+    with pytest.raises(ConfigurationError, match="calls of tools"):
+        CHANNELS.adding((), {CALL: ["mine"]})
+    assert not house.tools["look"].calls
