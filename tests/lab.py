@@ -163,15 +163,16 @@ async def lab(
     direct_url: str | None = None,
     policies: Mapping[tuple[str, str], Policy] | None = None,
     channels: Channels = CHANNELS,
+    size: int = 8,
     **limits: Any,
 ) -> AsyncIterator[Lab]:
     """Migrate if it is empty, seed and wire on the database at `url`. `classifying`: this process has models.
 
-    With `direct_url`, `url` is a pooler before it.
+    With `direct_url`, `url` is a pooler before it. `size`: the most connections.
     """
     if direct_url is not None:
         await _migrate_behind_pooler(direct_url)
-    database = await Database.connect(url, direct_url=direct_url)
+    database = await Database.connect(url, size=size, direct_url=direct_url)
     try:
         if await database.value("select to_regclass('installed_functions') is null"):
             await migrate(database)

@@ -1,6 +1,7 @@
 """What runs for every message reads by index, however much has been stored: seen in the server's own counters.
 
-The counters see into functions, which EXPLAIN does not. One connection only, so that they are complete when read.
+The counters see into functions, which EXPLAIN does not. One connection only, so that they are complete when read: what
+another one has counted may come seconds later, and count as what is looked at then.
 """
 
 from __future__ import annotations
@@ -364,7 +365,7 @@ async def test_plans_that_were_made_for_small_tables_look_up_keys(
 
     Nobody has analyzed those of a new installation, unless somebody did so by hand, or after its first messages.
     """
-    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+    async with lab(database_url, size=1) as parts, a_hand(parts.database) as hand:
         watched = Watched(parts.database, hand.worker)
 
         async def wait_for_a_model(first: int, messages: int) -> None:
