@@ -26,6 +26,7 @@ from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.journey.ask import Classifier
 from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
+from switchboard.journey.people_book import PeopleBook
 from switchboard.journey.reply import ReplyService, ReplyWays
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.strangers import Strangers
@@ -117,6 +118,7 @@ class Lab:
     accept: AcceptLeg
     replies: ReplyService
     channels: Channels
+    people_book: PeopleBook
 
     def worker(
         self, engines: Mapping[str, Engine] | None = None, *, classifier: Classifier | None = None, **settings: Any
@@ -180,11 +182,12 @@ async def lab(
         notifier = Notifier(database)
         rule_book = await RuleBook.open(database, notifier, classifying=classifying)
         strangers = Strangers(database, notifier, channels, policies or {}, owns=rule_book.is_owner)
-        decide = DecideLeg(rule_book, channels)
+        people_book = PeopleBook(database, notifier)
+        decide = DecideLeg(rule_book, channels, people_book)
         accepting = AcceptLimits(**{"sender_per_minute": 0, **limits})
         accept = AcceptLeg(database, decide, notifier, accepting, channels, clock, strangers=strangers)
         replies = ReplyService(database, notifier, lambda: rule_book.rules.members)
-        yield Lab(database, notifier, rule_book, accept, replies, channels)
+        yield Lab(database, notifier, rule_book, accept, replies, channels, people_book)
     finally:
         await database.close()
 

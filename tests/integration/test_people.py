@@ -14,7 +14,7 @@ from switchboard.app.access import Principal
 from switchboard.core.people.owners import owns
 from switchboard.domain.routing import Owner, SystemId, Team
 from tests.commands import Cli
-from tests.lab import ROOT, butler
+from tests.lab import ROOT, butler, envelope_json
 from tests.servers import Opened, open_server
 
 TELEGRAM: Final = {"channel": "telegram", "identity": "5488"}
@@ -81,6 +81,19 @@ async def test_what_is_linked_is_shown_counts_at_once_and_is_audited(server: Ope
     done = [one["action"].partition(":")[2] for one in entries if one["action"].startswith("people:")]
     assert done == [*("deleted", "linked", "unlinked", "grouped", "grouped", "linked", "linked"), *done[7:]]
     assert entries[1]["detail"] == {"person_id": "bob", "channel": "telegram", "endpoint": None, "identity": "5488"}
+
+
+async def test_the_version_of_the_persons_is_kept_with_a_decision(
+    server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await server.lab.people_book.refresh()
+    sent = (await server.submit(envelope_json("hello", sender="5488"))).json()["request_id"]
+    await post(server, "/ann/unlink", **TELEGRAM)
+    [decision] = (await server.http.get(f"/v1/messages/{sent}/explain")).json()["decisions"]
+    assert (decision["people_version"], decision["facts"]["person"]) == (3, "ann")
+    assert "people_version" not in decision["facts"]
+    cli = Cli(capsys, monkeypatch, server.environment)
+    assert "of the rules and 3 of the persons" in await asyncio.to_thread(cli.says, "explain", sent)
 
 
 async def test_persons_come_in_pages_and_for_operators_only(server: Opened) -> None:

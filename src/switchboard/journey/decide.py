@@ -12,7 +12,7 @@ from datetime import datetime
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.people.known import NOBODY
 from switchboard.core.routing.decide import decide_now, is_kept, keep
-from switchboard.core.routing.facts import facts
+from switchboard.core.routing.facts import add_people_version, facts
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.journey.people_book import PeopleBook
@@ -55,4 +55,5 @@ class DecideLeg:
     def _facts(self, envelope: Envelope, received_at: datetime | None) -> Mapping[str, str]:
         schedule = None if received_at is None else self._channels.schedule_at(received_at)
         people = NOBODY if self._people_book is None else self._people_book.people
-        return facts(envelope, self._channels[envelope.source.channel], schedule, people.find_sender)
+        found = facts(envelope, self._channels[envelope.source.channel], schedule, people.find_sender)
+        return add_people_version(found, people.version)

@@ -19,6 +19,7 @@ from switchboard.app.access import AGENT, Access, Action, Principal
 from switchboard.app.cursors import CursorText, cursor_after, key_of, uuid_cursor
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.decide import decide
+from switchboard.core.routing.facts import split_people_version
 from switchboard.core.routing.scope import editable, handled_by
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.json_values import JsonMapping
@@ -65,7 +66,11 @@ class ClassificationLog:
         found = await store.corrected(self._database, team_id, limit, before=before)
         following = str(found[-1].request_id) if len(found) == limit else None
         expected = ((one, self._expected_choice(one)) for one in found)
-        cases = [{"name": _name_of(one), "facts": one.facts, "expect": who} for one, who in expected if who]
+        cases = [
+            {"name": _name_of(one), "facts": split_people_version(one.facts)[0], "expect": who}
+            for one, who in expected
+            if who
+        ]
         return cases, following
 
     def _expected_choice(self, one: CorrectedMessage) -> str | Sequence[str]:

@@ -23,7 +23,7 @@ from switchboard.app.runtime import Runtime
 from switchboard.core.envelope.identity import EMBEDDED, named_in
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.explain import Considered, Survey, TieBreak
-from switchboard.core.routing.facts import facts, shown_fact, shown_facts
+from switchboard.core.routing.facts import facts, shown_fact, shown_facts, split_people_version
 from switchboard.core.routing.index import has_only_inactive_butlers
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import NotFound
@@ -114,6 +114,8 @@ class ExplainedDecision(DecisionHead):
     trail: tuple[ExplainedStep, ...]
     facts: Mapping[str, str | Sequence[str]] | None
     """What the rules saw; None if nobody kept it."""
+    people_version: int | None = None
+    """The version of the persons by which the sender was looked up; null if nobody was known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,8 +279,10 @@ async def _decision(runtime: Runtime, message: StoredMessage, decision: ShownDec
     # Decisions of an earlier release did not keep their facts; most can be derived from the bytes.
     known = await _facts(runtime, message) if decision.facts is None else decision.facts
     trail = await _explain_steps(runtime, decision.version, decision.trail, known)
-    shown = None if known is None else shown_facts(known)
-    return ExplainedDecision(decision.n, decision.version, decision.branches, decision.decided_at, trail, shown)
+    seen, people = (None, None) if known is None else split_people_version(known)
+    shown = None if seen is None else shown_facts(seen)
+    head = decision.n, decision.version, decision.branches, decision.decided_at
+    return ExplainedDecision(*head, trail, shown, people)
 
 
 async def explained_trail(runtime: Runtime, decision: Decision) -> tuple[ExplainedStep, ...]:

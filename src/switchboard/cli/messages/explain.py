@@ -167,7 +167,8 @@ def _classification(tree: Tree, attempt: Json) -> None:
 
 def _decision(tree: Tree, decision: Json) -> None:
     title = f"decision {decision['n']}" if decision["n"] != 1 else "decision"
-    label = _label(title, (f"by version {decision['version']} of the rules", "dim"))
+    people = f" and {decision['people_version']} of the persons" if decision.get("people_version") else ""
+    label = _label(title, (f"by version {decision['version']} of the rules{people}", "dim"))
     if decision["facts"]:
         label.append(f"\n{pairs_of(decision['facts'])}", style="not bold dim")
     branch = tree.add(label)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import product
+from typing import Final
 
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.people import Known
@@ -18,6 +19,10 @@ from switchboard.ports.chat import kind_of, media_of
 
 FindSender = Callable[[Envelope, Channel, Mapping[str, str]], Known | None]
 """Finds the person who certainly wrote a message with these facts."""
+
+
+_PEOPLE: Final = "people_version"
+"""Kept with the facts of a decision, but no fact: no rule can match on it."""
 
 
 def _find_nobody(_: Envelope, __: Channel, ___: Mapping[str, str]) -> None:
@@ -48,6 +53,17 @@ def facts(
     }
     known = {key: value for key, value in found.items() if value is not None}
     return known | _person_facts(find_sender(envelope, channel, known))
+
+
+def add_people_version(found: Mapping[str, str], version: int) -> Mapping[str, str]:
+    """The facts as they are kept, with the version of the persons by which the sender was looked up; 0: of nobody."""
+    return {**found, _PEOPLE: str(version)} if version else found
+
+
+def split_people_version(kept: Mapping[str, str]) -> tuple[dict[str, str], int | None]:
+    """The facts, and that version; None if nobody was looked up."""
+    found = {key: value for key, value in kept.items() if key != _PEOPLE}
+    return found, int(kept[_PEOPLE]) if _PEOPLE in kept else None
 
 
 def _person_facts(found: Known | None) -> dict[str, str]:
