@@ -180,7 +180,7 @@ async def lab(
             await migrate(database)
         await teams.seed(database, teams_, rules, author="test", reason="lab")
         notifier = Notifier(database)
-        rule_book = await RuleBook.open(database, notifier, classifying=classifying)
+        rule_book = await RuleBook.open(database, notifier, classifying=classifying, channels=channels)
         strangers = Strangers(database, notifier, channels, policies or {}, owns=rule_book.is_owner)
         people_book = PeopleBook(database, notifier)
         decide = DecideLeg(rule_book, channels, people_book)

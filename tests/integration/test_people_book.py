@@ -9,19 +9,21 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.people.handle import handle_at
+from switchboard.core.people.owners import owns
 from switchboard.core.routing.lint import lint_people
-from switchboard.domain.routing import Decision, Team
+from switchboard.domain.routing import Decision, Owner, SystemId, Team
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.people_book import PeopleBook
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.background import run_in_background
 from switchboard.lanes.notifier import PEOPLE, Notifier
+from switchboard.ports.channel import Channel, Identities, Realm
 from switchboard.store.database import Database
 from switchboard.store.people import people as store
 from switchboard.store.rules import teams
-from tests.lab import ROOT, TRUSTING, butler, envelope
+from tests.lab import ROOT, TRUSTING, butler, envelope, lab
 from tests.routing import rule
 from tests.waiting import eventually
 
@@ -114,3 +116,29 @@ async def test_rules_that_name_nobody_are_found(database: Database) -> None:
         ("names_nobody", "can never match: person 'web' has no handle that proves who writes", ()),
         ("names_nobody", "can never match: groups 'famly' is nobody; did you mean family?", ("family",)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("identity", "realm", "linked_at", "endpoints"),
+    [
+        ("platform", "channel", "", ("here", "there")),
+        ("platform", "endpoint", "here", ("here",)),
+        ("claimed", "endpoint", "here", ()),
+    ],
+)
+async def test_a_person_owns_a_butler_on_channels_of_plug_ins_that_vouch(
+    database_url: str, identity: Identities, realm: Realm, linked_at: str, endpoints: tuple[str, ...]
+) -> None:
+    plugged = Channel(name="plugged", providers=frozenset({"plugged"}), identity=identity, realm=realm)
+    hers = replace(butler("hers"), options={"owners": ["person:ann"]})
+    tree = [Team(ROOT, None, members=(hers,))]
+    async with lab(database_url, tree, [], channels=Channels((*CHANNELS.values(), plugged))) as parts:
+        async with parts.database.transaction() as one:
+            await store.begin_change(one)
+            await store.create(one, "ann", "Ann")
+            assert await store.link(one, "ann", handle_at(plugged, linked_at, "7"), "operator")
+            assert await store.tell_owners(one, "ann", "operator", "linked")
+        await parts.rule_book.refresh()
+        member = parts.rule_book.rules.members[SystemId("System1/hers")]
+        owning = [at for at in ("here", "there") if owns(Owner("plugged", at, "7"), member)]
+        assert owning == list(endpoints)

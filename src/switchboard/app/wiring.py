@@ -79,7 +79,7 @@ async def runtime_on(database: Database, checked: CheckedSettings) -> AsyncItera
             notifier.notify(RULES)
         classifying, patience = bool(settings.classify.models), settings.liveness
         rule_book = await RuleBook.open(
-            database, notifier, classifying=classifying, patience=patience, implies=channels.implies
+            database, notifier, classifying=classifying, patience=patience, channels=channels
         )
         await run_in_background(stack, rule_book.follow)
         closing = await stack.enter_async_context(AsyncExitStack())

@@ -62,7 +62,8 @@ class Member(Struct, frozen=True):
     """An agent in a team. `engine` and `options` say what answers; a System1 with an engine is a butler.
 
     `owners` are those who became owners by a code, beside those whom the option `owners` names. `linked`: the handles
-    of the persons that it names, without an endpoint if they mean a person at all of the channel.
+    of the persons that it names, without an endpoint if they mean a person at all of the channel; in a `RuleBook` only
+    those that prove who writes.
     """
 
     system_id: SystemId

@@ -18,7 +18,7 @@ import structlog
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.people.owners import owns_any
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.routing.index import RoutingIndex
@@ -27,7 +27,6 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.lanes.notifier import RULES, Notifier
-from switchboard.ports.channel import Implies
 from switchboard.store.database import Database
 from switchboard.store.rules import remote_agents
 from switchboard.store.rules import versions as store
@@ -69,10 +68,10 @@ class RuleBook:
         *,
         classifying: bool = False,
         patience: LivenessPolicy | None = None,
-        implies: Implies = CHANNELS.implies,
+        channels: Channels = CHANNELS,
     ) -> None:
         self._database = database
-        self._implies = implies
+        self._channels = channels
         self._notifier = notifier
         self._one_at_a_time = asyncio.Lock()
         self._classifying = classifying
@@ -97,14 +96,14 @@ class RuleBook:
         *,
         classifying: bool = False,
         patience: LivenessPolicy | None = None,
-        implies: Implies = CHANNELS.implies,
+        channels: Channels = CHANNELS,
     ) -> RuleBook:
         """Load and compile the present version. `classifying`: there are models, for teams that want them asked.
 
-        `implies`: of the existing channels; rules are ranked by it.
+        `channels`: those that exist; by them rules are ranked, and handles of persons prove who writes.
         """
-        rules = await _load(database, classifying, implies)
-        book = cls(database, notifier, rules, classifying=classifying, patience=patience, implies=implies)
+        rules = await _load(database, classifying, channels)
+        book = cls(database, notifier, rules, classifying=classifying, patience=patience, channels=channels)
         await book._look_for_queues()
         await book.look_around()
         return book
@@ -169,7 +168,7 @@ class RuleBook:
 
     async def _reload(self) -> None:
         began = perf_counter()
-        rules = await _load(self._database, self._classifying, self._implies)
+        rules = await _load(self._database, self._classifying, self._channels)
         rules.index.avoid(self._unreachable | self._away)
         self.rules = rules
         await self._look_for_queues()
@@ -209,11 +208,22 @@ class RuleBook:
                     log.warning("rules not refreshed", reason=error.message)
 
 
-async def _load(database: Database, classifying: bool, implies: Implies) -> Rules:
+async def _load(database: Database, classifying: bool, channels: Channels) -> Rules:
     """Read everything piece by piece, so that messages can be decided meanwhile, by the version still in force."""
     async with open_rules(database) as stored:
-        index = RoutingIndex(stored.version, stored.teams, (), classifying=classifying, implies=implies)
+        index = RoutingIndex(stored.version, stored.teams, (), classifying=classifying, implies=channels.implies)
         async for some in stored.rules:
             index.load(some)
-    members = {member.system_id: member for team in stored.teams for member in team.members}
-    return Rules(stored.teams, members, index)
+    teams = tuple(_keep_proven(team, channels) for team in stored.teams)
+    return Rules(teams, {member.system_id: member for team in teams for member in team.members}, index)
+
+
+def _keep_proven(team: Team, channels: Channels) -> Team:
+    """The team without linked handles that anybody may take: they make nobody an owner."""
+    if not any(member.linked for member in team.members):
+        return team
+    return replace(team, members=tuple(_keep_proven_handles(member, channels) for member in team.members))
+
+
+def _keep_proven_handles(member: Member, channels: Channels) -> Member:
+    return replace(member, linked=frozenset(one for one in member.linked if channels[one.channel].vouched))
