@@ -256,7 +256,7 @@ async def asked(house: House, rule: AfterForeign, calls: Calls) -> set[str]:
     )
     scope = ToolScope(Path("/nonexistent"), frozenset({WRITTEN}), frozenset(), UUID(int=1), UUID(int=2))
     people = People(
-        *(a_turn({}, "x"), MemoryJournal(), frozen, house.tools, lambda: scope, 1.0, None),
+        *(a_turn({}, "x"), MemoryJournal(), frozen, house.tools, lambda _: scope, 1.0, None),
         _nothing,
     )
     made = [PlannedCall(f"tool:1:{n}", ToolCall(name, dict(given))) for n, (name, given) in enumerate(calls)]

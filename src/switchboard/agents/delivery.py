@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import BaseModel, PositiveFloat, ValidationError
+from pydantic import BaseModel, Field, PositiveFloat, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
 from switchboard.core.files.blobs import PREFIX, UNKNOWN
@@ -49,6 +49,15 @@ class EngineOptions(BaseModel, extra="forbid", frozen=True):
     on_dead: str | None = None
     reply_to_automatic: bool = False
     effect: DeliveryEffect = "idempotent"
+    modules: dict[str, JsonObject] = Field(default_factory=dict)
+    """The modules of this butler, each with what it may do with it; a list of names grants all of each."""
+
+    @field_validator("modules", mode="before")
+    @classmethod
+    def _names_are_tables(cls, given: object) -> object:
+        """`modules/kernel/grants.py` reads both forms, and checks them."""
+        names = isinstance(given, list | tuple) and all(isinstance(name, str) for name in given)
+        return {name: {} for name in given} if names and isinstance(given, list | tuple) else given
 
 
 Options = TypeVar("Options", bound=EngineOptions)

@@ -269,6 +269,7 @@ class Settings(BaseSettings):
     """Named windows of time, which rules match on."""
     channels: dict[str, list[str]] = Field(default_factory=dict)
     """Further channels and their providers, beside those that Switchboard knows."""
+    modules: dict[str, JsonObject] = Field(default_factory=dict)  # by name; each module checks its own
 
     @property
     def whereabouts(self) -> Whereabouts:

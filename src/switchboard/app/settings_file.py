@@ -33,6 +33,7 @@ NAMES: Final = frozenset(
         *("channels_dir", "teams", "program_user", "log_level", "accept", "blobs", "gateway", "worker", "turn"),
         *("liveness", "dead_letters", "callbacks", "models", "classify", "spending", "memory", "trio", "sandbox"),
         *("search", "traces", "mcp_servers", "email", "notify", "endpoints", "schedules", "channels", "connectors"),
+        *("modules",),
     )
 )
 """Of the settings, known here so that a command that asks the server does without what they take."""
@@ -86,13 +87,18 @@ def read_settings_file(path: Path | None = None) -> SettingsFile:
     return SettingsFile(file, text, values)
 
 
+def present_file() -> SettingsFile:
+    """The file here, if there is one, as it is now: to say where a setting is that was read from it."""
+    file = Path(FILE_NAME)
+    return SettingsFile(file, _read_text(file), {}) if file.is_file() else SettingsFile(None, "", {})
+
+
 def source_of(setting: str) -> str:
     """`switchboard.toml, line 3: ` or `environment variable …: `, to begin a message about a setting with.
 
     Empty if neither has the setting.
     """
-    file = Path(FILE_NAME)
-    place = SettingsFile(file, _read_text(file) if file.is_file() else "", {}).place((setting,))
+    place = present_file().place((setting,))
     return f"{place}: " if place else ""
 
 

@@ -27,6 +27,7 @@ from switchboard.app.ops.engines import (
     stored_files,
     warn_of_root,
 )
+from switchboard.app.ops.modules import make_modules, module_tasks
 from switchboard.app.ops.periodic import periodic_tasks
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import seed_teams
@@ -50,6 +51,7 @@ from switchboard.store.database import Database
 from switchboard.store.models.mcp_tools import StoredPins
 from switchboard.store.rules import remote_agents
 from switchboard.tools.mcp_servers import McpServers
+from switchboard.tools.toolsets import Toolsets
 from switchboard.transport.mail_reading import MailReader
 
 log = structlog.get_logger(__name__)
@@ -131,7 +133,8 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     runtime.closing.push_async_callback(models.aclose)
     servers = McpServers(settings.servers, StoredPins(runtime.database))
     runtime.closing.push_async_callback(servers.aclose)
-    context = engine_context(settings, runtime.database, runtime.channels, models, servers)
+    modules = make_modules(runtime)
+    context = engine_context(settings, runtime.database, runtime.channels, models, Toolsets(servers, modules))
     context = replace(context, closing=runtime.closing)
     engines = load_engines(context)
     members = runtime.rule_book.rules.members.values()
@@ -160,7 +163,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
             drain=group.drain,
             use_lock=group.advisory_locks,
         ),
-        periodic_tasks(runtime, models, callbacks),
+        (*periodic_tasks(runtime, models, callbacks), *module_tasks(modules)),
     )
 
 

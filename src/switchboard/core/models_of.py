@@ -119,3 +119,8 @@ else:
 
         def __class_getitem__(cls, struct: type[Struct]) -> type[BaseModel]:
             return _TABLES.model_of(struct)
+
+
+def table_model(struct: type[Struct]) -> type[BaseModel]:
+    """The model of a Struct that is known only at run time; what it validates becomes the Struct."""
+    return _TABLES.model_of(struct)

@@ -46,6 +46,8 @@ class ModuleTool(Struct, frozen=True):
     run: RunTool
     prepare: PrepareTool | None = None
     core: bool = True
+    needs: tuple[str, ...] = ()
+    """Those of the manifest's `needs` without which it is left out."""
 
 
 class ToolTraits(TypedDict, total=False):
@@ -62,6 +64,7 @@ def typed_tool(
     *,
     prepare: Callable[..., Awaitable[PreparedCall | ToolOutcome]] | None = None,
     core: bool = True,
+    needs: tuple[str, ...] = (),
     **traits: Unpack[ToolTraits],
 ) -> ModuleTool:
     """A tool with the name, the docstring and the arguments of an async function, and these traits: `effect="…"`, ….
@@ -77,7 +80,7 @@ def typed_tool(
 
     call = TypedCall(function)
     spec = ToolSpec(call.name, call.description, call.parameters, **traits)
-    return ModuleTool(spec, call.run, None if prepare is None else call.preparing(prepare), core)
+    return ModuleTool(spec, call.run, None if prepare is None else call.preparing(prepare), core, needs)
 
 
 class Chore(Struct, frozen=True):

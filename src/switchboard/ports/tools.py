@@ -6,7 +6,7 @@ callers.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 from uuid import UUID
@@ -228,6 +228,15 @@ class Toolset(Protocol):
 
     async def of(self, member: Member) -> Sequence[Tool]:
         """The tools of a butler at present, always in the same order. Raises `Unavailable`."""
+        ...
+
+
+@runtime_checkable
+class TellsLacking(Protocol):
+    """A toolset that knows which of a butler's tools are absent at present."""
+
+    def lacking(self, member: Member) -> Mapping[str, str]:
+        """What is absent, such as a module, by its name, and why: for operators."""
         ...
 
 

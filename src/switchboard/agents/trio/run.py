@@ -260,7 +260,7 @@ class PlannedTurn:
             stop_reason=reason,
             usage=self._usage(),
             entries=entries,
-            warning=warning,
+            warning="; ".join(filter(None, (*self._start.frozen.lacking, warning))),
             attachments=tuple(self._files().values()),
             remembered=self._remembered_words(),
         )

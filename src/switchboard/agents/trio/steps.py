@@ -22,7 +22,7 @@ from switchboard.agents.trio.planner import ASKER
 from switchboard.agents.trio.port import Planner, PlanQuestion
 from switchboard.agents.turns.again import request_name, wait_for_models
 from switchboard.agents.turns.asking import People, event_of
-from switchboard.agents.turns.calls import MOST_FOUND, ToolCaller, record_of, urls_of_record
+from switchboard.agents.turns.calls import MOST_FOUND, CallTerms, ToolCaller, record_of, urls_of_record
 from switchboard.agents.turns.requests import failure_of, record_of_request
 from switchboard.agents.turns.talk import Talk
 from switchboard.core.planning.form import MOST_TOOLS
@@ -137,7 +137,7 @@ class Carrier(Struct, frozen=True):
             ):
                 raise StepFailed({"why": why})
             began = monotonic()
-            outcome = await self._call_with_retries(tool, step, key, approved=decided is not None)
+            outcome = await self._call_with_retries(tool, step, CallTerms(key, decided is not None, wary))
             if not outcome.ok:
                 raise StepFailed({"why": _short(outcome.why or outcome.text), "seconds": monotonic() - began})
             return record_of(outcome, began, wary=wary)
@@ -145,17 +145,15 @@ class Carrier(Struct, frozen=True):
         # `ask` calls the tool again with the same key, which `queryable` allows.
         await self.journal.step(step.id, act, effect=tool.effect, ask=act)
 
-    async def _call_with_retries(
-        self, tool: FrozenTool, step: PipelineStep, key: UUID, *, approved: bool
-    ) -> ToolOutcome:
+    async def _call_with_retries(self, tool: FrozenTool, step: PipelineStep, terms: CallTerms) -> ToolOutcome:
         """Make a call; try a few times if it may be repeated and might succeed."""
         tries = self.start.tries if tool.effect == "idempotent" else 1
-        outcome = await self.caller.call(tool, step.args, key, approved=approved)
+        outcome = await self.caller.call(tool, step.args, terms)
         for n in range(1, tries):
             if outcome.ok or not outcome.passing:
                 break
             await asyncio.sleep(_AGAIN_S * n)
-            outcome = await self.caller.call(tool, step.args, key, approved=approved)
+            outcome = await self.caller.call(tool, step.args, terms)
         return outcome
 
     def _decision_on(self, step: PipelineStep) -> Decided | None:

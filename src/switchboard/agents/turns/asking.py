@@ -50,13 +50,16 @@ class _Reason(Struct, frozen=True):
 
 
 class People(Struct, frozen=True):
-    """`scope` returns the scope of a call before it is approved; `granted`: the tools that the person may use now."""
+    """`scope` returns the scope of a call before it is approved, given whether others' words were read.
+
+    `granted`: the tools that the person may use now.
+    """
 
     turn: Turn
     journal: Journal
     frozen: Frozen
     present: Mapping[str, Tool]
-    scope: Callable[[], ToolScope | None]
+    scope: Callable[[bool], ToolScope | None]
     hours: float
     approvals: Approvals | None
     granted: Callable[[], Awaitable[frozenset[str]]]
@@ -159,7 +162,7 @@ class People(Struct, frozen=True):
             return _Reason(tool.approval)
         if wary and (why := self._outside(tool, call.made.arguments)):
             return _Reason(why, told=True)
-        first = self._first(call)
+        first = self._first(call, wary=wary)
         return _Reason(first) if first else None
 
     def _outside(self, tool: FrozenTool, arguments: JsonMapping) -> str:
@@ -176,9 +179,9 @@ class People(Struct, frozen=True):
         line = line_behind(arguments, passages_of(self.turn.envelope))
         return f"{why}, perhaps as {line}" if line else why
 
-    def _first(self, call: PlannedCall) -> str:
+    def _first(self, call: PlannedCall, *, wary: bool) -> str:
         present: object = self.present.get(call.made.name)
-        scope = self.scope()
+        scope = self.scope(wary)
         if scope is None or not isinstance(present, AsksFirst):
             return ""
         try:
@@ -201,8 +204,8 @@ def people_of(caller: ToolCaller) -> People:
     around = caller.around
     hours, approvals, granted = around.options.approve_hours, around.approvals, around.granted
 
-    def scope() -> ToolScope | None:
-        return caller.scope
+    def scope(wary: bool) -> ToolScope | None:
+        return caller.scope(wary=wary)
 
     return People(caller.turn, caller.journal, caller.frozen, around.tools, scope, hours, approvals, granted)
 

@@ -54,6 +54,14 @@ class Around(Struct, frozen=True):
     """The step of a plan that the turn carries out; "": it is a turn of its own."""
 
 
+class CallTerms(Struct, frozen=True):
+    """Of one call: its idempotency key, whether a person has approved it, and whether others' words were read."""
+
+    key: UUID
+    approved: bool
+    wary: bool
+
+
 class ToolCaller:
     """Calls tools for a turn."""
 
@@ -75,21 +83,26 @@ class ToolCaller:
             if len(self._found) < MOST_FOUND:
                 self._found[url] = None
 
-    async def call(self, tool: FrozenTool, arguments: JsonMapping, key: UUID, *, approved: bool) -> ToolOutcome:
+    async def call(self, tool: FrozenTool, arguments: JsonMapping, terms: CallTerms) -> ToolOutcome:
         """Carry out a call. A failure of the tool is an outcome, not a failure of the turn."""
         present = self.around.tools.get(tool.name)
         if present is None or self._scope is None:
             return ToolOutcome(f"{tool.name} is no longer there", ok=False)
-        scope = replace(self._scope, urls=self._scope.urls | {*self._found}, key=key, approved=approved)
+        key, approved = terms.key, terms.approved
+        urls = self._scope.urls | {*self._found}
+        scope = replace(self._scope, urls=urls, key=key, approved=approved, tainted=terms.wary)
         limits = self._limits if tool.effect == "idempotent" else self._limits_of_effects
         return await call_tool(present, arguments, scope, limits)
 
-    @property
-    def scope(self) -> ToolScope | None:
-        """What a call may touch without an approval; hosts as they were when the turn began. None if nothing."""
+    def scope(self, *, wary: bool) -> ToolScope | None:
+        """What a call may touch without an approval; hosts as they were when the turn began. None if nothing.
+
+        `wary`: others' words were read before.
+        """
         if self._scope is None:
             return None
-        return replace(self._scope, urls=self._scope.urls | {*self._found}, hosts=frozenset(self.frozen.hosts))
+        urls, hosts = self._scope.urls | {*self._found}, frozenset(self.frozen.hosts)
+        return replace(self._scope, urls=urls, hosts=hosts, tainted=wary)
 
     def _reach(self, workspace: Path) -> ToolScope:
         """What a call may touch."""
@@ -109,6 +122,8 @@ class ToolCaller:
             keeps=self.turn.keeps,
             message=passages_of(self.turn.envelope),
             memory=None if facts is None else TurnMemory(self.turn, self.frozen, facts),
+            reader=self.frozen.reader,
+            zone=self.frozen.zone,
         )
 
 

@@ -32,7 +32,7 @@ from switchboard.core.turns.entries import OURS, entry_of, others_facts, others_
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.images import MOST_IMAGES, images_among, left_out
 from switchboard.core.turns.limits import LoopLimits
-from switchboard.core.turns.render import notes, opening, said_at, system_prompt, told_facts
+from switchboard.core.turns.render import lacking_note, notes, opening, said_at, system_prompt, told_facts
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.llm import Report, Request
@@ -42,7 +42,7 @@ from switchboard.ports.facts import Fact
 from switchboard.ports.history import Entry
 from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits, Models
 from switchboard.ports.surroundings import Surrounding
-from switchboard.ports.tools import Keep, KeepsRunning, Tool
+from switchboard.ports.tools import Keep, KeepsRunning, TellsLacking, Tool
 from switchboard.tools.results import DIRECTORY
 
 _ANSWER: Final = 4
@@ -150,6 +150,11 @@ class Equipment:
         toolset = self._context.toolset
         return name in self._tools or (toolset is not None and toolset.may_have(member, name))
 
+    def _find_lacking(self, member: Member) -> Mapping[str, str]:
+        """What of a butler's tools is absent at present, and why."""
+        toolset: object = self._context.toolset
+        return toolset.lacking(member) if isinstance(toolset, TellsLacking) else {}
+
     async def tools_of(self, member: Member) -> Mapping[str, Tool]:
         """Our tools, and those that the installation provides for this butler. Raises `Unavailable`."""
         toolset = self._context.toolset
@@ -167,7 +172,8 @@ class Equipment:
         around = await self._surrounding(turn)
         turn = as_read(turn, around)
         history, facts = await asyncio.gather(self._history(turn), self._facts(turn))
-        known = "\n\n".join(filter(None, (turn.user_context.strip(), notes(facts))))
+        lacking = self._find_lacking(turn.member)
+        known = "\n\n".join(filter(None, (turn.user_context.strip(), notes(facts), lacking_note([*lacking]))))
         models = self.models(turn.member, terms.models, runners=True)
         window = await models.context(terms.models[0])
         granted = await granted_to(turn, options, tools, self._context.readers)
@@ -212,6 +218,8 @@ class Equipment:
             said=entry,
             approvable=granted.private,
             after_foreign=options.after_foreign,
+            reader=granted.for_whom,
+            lacking=tuple(f"{name}: {why}" for name, why in lacking.items()),
         )
 
     async def freeze_call(self, turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]) -> Frozen:

@@ -20,7 +20,7 @@ from msgspec import structs
 
 from switchboard.agents.turns.again import request_name, wait_for_models
 from switchboard.agents.turns.asking import people_of
-from switchboard.agents.turns.calls import Around, ToolCaller, record_of, record_of_text, urls_of_record
+from switchboard.agents.turns.calls import Around, CallTerms, ToolCaller, record_of, record_of_text, urls_of_record
 from switchboard.agents.turns.requests import (
     ModelUse,
     failure_of,
@@ -191,7 +191,7 @@ class Talk:
         """The result with its cost and the new history entries."""
         self._telling.end(answer.text)
         entries = exchange_of(self._turn, self._frozen, answer.text, self._calls)
-        warning = "; ".join(self._unknown)
+        warning = "; ".join((*self._frozen.lacking, *self._unknown))
         return structs.replace(
             answer,
             usage=self._use.usage,
@@ -400,7 +400,7 @@ class Talk:
         began = monotonic()
         self._telling.call(tool.name, call.made.arguments)
         approved, wary = call.path in self._decisions, self._people.wary(self._read())
-        outcome = await self._caller.call(tool, call.made.arguments, key, approved=approved)
+        outcome = await self._caller.call(tool, call.made.arguments, CallTerms(key, approved, wary))
         self._telling.end_call(tool.name, ok=outcome.ok)
         return record_of(outcome, began, wary=wary)
 

@@ -53,6 +53,7 @@ class Granted(Struct, frozen=True):
     readers: str
     by_owner: bool
     private: bool
+    for_whom: Reader
 
 
 def _audience(turn: Turn, reader: Reader, *, owns: bool) -> Audience:
@@ -82,6 +83,7 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
         directory_of(reader, turn.request_id),
         owns,
         reader.private,
+        reader,
     )
 
 

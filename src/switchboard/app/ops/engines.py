@@ -20,6 +20,8 @@ from switchboard.core.calls import CALL
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member, SystemId
+from switchboard.modules.kernel.described import DescribedModules
+from switchboard.modules.kernel.grants import grant_problems
 from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure, OpenEngine
 from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
@@ -35,6 +37,7 @@ from switchboard.store.work.approvals import StoredApprovals
 from switchboard.store.work.surroundings import StoredSurroundings
 from switchboard.tools.mcp_servers import McpServers
 from switchboard.tools.searxng import Searxng
+from switchboard.tools.toolsets import Toolsets
 from switchboard.transport.plug_ins import plug_ins
 
 log = structlog.get_logger(__name__)
@@ -65,7 +68,7 @@ def engine_context(
         files=stored_files(settings, database),
         sandbox=sandbox_rules(settings),
         search=None if settings.search.url is None else Searxng(settings.search),
-        toolset=toolset or McpServers(settings.servers, StoredPins(database)),
+        toolset=toolset or Toolsets(McpServers(settings.servers, StoredPins(database)), DescribedModules()),
         approvals=StoredApprovals(database),
         roles=settings.trio.named,
     )
@@ -138,6 +141,8 @@ def option_problems(
     """Problems of active members, including missing secrets; each names the member and its file."""
     problems: list[str] = []
     for member in members:
+        if member.active:
+            problems += [problem_with_place(one, member, files) for one in grant_problems(member)]
         engine: object = engines.get(member.engine)
         if member.active and isinstance(engine, ChecksOptions):
             try:

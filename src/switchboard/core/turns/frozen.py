@@ -16,6 +16,7 @@ from switchboard.core.turns.limits import LoopLimits
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import OfferedTool
 from switchboard.ports.engine import Effect
+from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.surroundings import Surrounding
 from switchboard.ports.tools import AfterForeign, Reach
@@ -86,6 +87,10 @@ class Frozen(Struct, frozen=True):
     """What stood around the message, without the record."""
     after_foreign: AfterForeign = "all"
     """Which calls people are asked about once others' words were read; starts of older releases have nothing here."""
+    reader: Reader | None = None
+    """For whom the turn reads; None: a start of an older release, of which tools learn nothing."""
+    lacking: tuple[str, ...] = ()
+    """What the butler had to do without, a clause each with the reason, for operators."""
 
     def record(self) -> object:
         """The form that the journal keeps."""

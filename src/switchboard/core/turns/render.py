@@ -76,6 +76,11 @@ def notes(facts: Iterable[Fact]) -> str:
     return "\n".join((_NOTES, *said)) if said else ""
 
 
+def lacking_note(names: Sequence[str]) -> str:
+    """What a butler has to do without, such as a module that could not be opened; empty for none."""
+    return f"Not available at present: {', '.join(names)}. Do without; tell the person if it matters." if names else ""
+
+
 def told_facts(facts: Iterable[Fact]) -> tuple[Fact, ...]:
     """As many facts as fit into 1,000 tokens: those about health and safety first, the others in the given order."""
     found, left = list[Fact](), MOST_NOTES - estimate_tokens(_NOTES)

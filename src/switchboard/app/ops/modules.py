@@ -1,0 +1,81 @@
+"""The modules of an installation: opened in a worker, their tables of the settings checked.
+
+`app/wiring.py` calls it for each worker, `app/ops/checks.py` for doctor. In: the runtime; out: `OpenModules`. Next:
+`modules/kernel/opened.py`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from switchboard.app.runtime import Runtime
+from switchboard.app.settings import Settings
+from switchboard.app.settings_file import describe_unknown_setting, present_file
+from switchboard.core.text.problems import wrong
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.routing import Member
+from switchboard.modules.kernel.grants import modules_in_use
+from switchboard.modules.kernel.manifests import find_manifests
+from switchboard.modules.kernel.opened import Installation, OpenModules
+from switchboard.modules.kernel.tables import read_table, settings_of
+from switchboard.ports.maintenance import MaintenanceTask
+from switchboard.ports.module import ModuleManifest
+
+_LOOK_S: Final = 10.0
+
+
+def make_modules(runtime: Runtime) -> OpenModules:
+    """The modules of a worker, closed with the runtime. Raises ConfigurationError for tables that are wrong."""
+    settings = runtime.settings
+
+    def members() -> Iterable[Member]:
+        return runtime.rule_book.rules.members.values()
+
+    check_tables(settings, members())
+    modules = OpenModules(Installation(members, partial(module_settings, settings), secrets_of))
+    runtime.closing.push_async_callback(modules.aclose)
+    return modules
+
+
+def module_tasks(modules: OpenModules) -> tuple[MaintenanceTask, ...]:
+    """Every worker opens modules that butlers have got, and those that have failed before."""
+    return (MaintenanceTask("open_modules", _LOOK_S, modules.start_look, local=True),)
+
+
+def check_tables(settings: Settings, members: Iterable[Member]) -> None:
+    """Check the tables of the modules that these have. Raises ConfigurationError with all that is wrong."""
+    problems = []
+    for manifest in find_manifests(modules_in_use(members)).values():
+        try:
+            module_settings(settings, manifest)
+        except ConfigurationError as error:
+            problems.append(error.message)
+    if problems:
+        raise ConfigurationError("; ".join(problems))
+
+
+def module_settings(settings: Settings, manifest: ModuleManifest) -> Struct:
+    """The table of a module. Raises ConfigurationError with the line or the variable, and what would be correct."""
+    try:
+        return read_table(manifest, settings.modules)
+    except ValidationError as error:
+        raise present_file().errors_with_places(error, partial(_describe_problem, manifest)) from error
+
+
+def secrets_of(manifest: ModuleManifest) -> Mapping[str, str]:
+    """Those of its secrets that are set: each is a variable of the environment with the name in the manifest."""
+    return {name: os.environ[name] for name in manifest.secrets if os.environ.get(name)}
+
+
+def _describe_problem(manifest: ModuleManifest, problem: ErrorDetails) -> str:
+    """What is wrong, in the terms of a settings file."""
+    if problem["type"] == "extra_forbidden":
+        return describe_unknown_setting(str(problem["loc"][-1]), settings_of(manifest).__struct_fields__)
+    return wrong(problem).replace("an object", "a table")
