@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +17,21 @@ from switchboard.app.access import Principal
 from switchboard.core.calls import CALL, WantedCall, call_message
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.domain.errors import ConfigurationError
-from switchboard.domain.message import RequestId
+from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import SystemId
 from switchboard.ports.engine import Answer, EngineContext
+from switchboard.ports.facts import Reader
 from switchboard.store.ids import new_uuid7
+from switchboard.store.models import facts
+from switchboard.store.models.facts import NewFact, StoredFacts
 from switchboard.store.models.history import StoredReaders
 from switchboard.store.work.approvals import StoredApprovals
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
+from switchboard.tools.memory import MemorySearch
+from tests.commands import Cli
 from tests.engines import Book
 from tests.hands import assert_balanced, at_work
-from tests.integration.test_mcp import client_for, structured
+from tests.integration.test_mcp import client_for, error_of, structured
 from tests.lab import butler, envelope_json, rule, team_of
 from tests.servers import Opened, open_server
 from tests.strategies import NOW
@@ -33,9 +40,12 @@ from tests.waiting import eventually
 
 CLERK: Final = SystemId("System1/clerk")
 TEAM: Final = team_of(
-    butler("clerk", "model", owners=["person:ann"], approve=["pay"], grants={"household": ["look"]}),
+    butler("clerk", "model", owners=["person:ann"], approve=["pay"], grants={"household": ["look", "memory_search"]}),
     butler("other"),
 )
+
+
+WORDS: Final = ("secret", "walnut", "the secret walnut", "what is a secret?", "walnuts", "telegram", "'; select")
 
 
 @dataclass(frozen=True)
@@ -62,10 +72,10 @@ class House:
 async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
     tools = {one.name: one for one in (Noting("look"), Noting("pay", "effectful"), Noting("send", "effectful"))}
     async with open_server(database_url, tmp_path / "data", tree=((TEAM,), (rule("System1/other"),))) as server:
-        for one in ("ann", "bob"):
+        for one in ("ann", "bob", "cid"):
             await server.http.post("/v1/people", json={"person_id": one, "name": one})
         headers = {"operator": {"authorization": f"Bearer {server.token}"}}
-        for name in ("ann", "bob", "nobody"):
+        for name in ("ann", "bob", "cid", "nobody"):
             person = {"nobody": None}.get(name, name)
             body = {"name": name, "role": "agent", "system_id": CLERK, "person": person}
             made = await server.http.post("/v1/tokens", json=body)
@@ -78,13 +88,15 @@ async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
             return bool(book.rules.members[CLERK].linked)
 
         await eventually(owned)
+        readers = StoredReaders(database, CHANNELS)
         context = EngineContext(
             *(NoMemos(), Book()),
-            readers=StoredReaders(database, CHANNELS),
+            readers=readers,
+            facts=StoredFacts(database, readers),
             approvals=StoredApprovals(database),
             workspaces=tmp_path / "work",
         )
-        async with at_work(server.lab.worker({"call": CallEngine(context, list(tools.values()))})):
+        async with at_work(server.lab.worker({"call": CallEngine(context, [*tools.values(), MemorySearch()])})):
             yield House(server, tools, headers)
             await assert_balanced(server.lab)
 
@@ -95,9 +107,10 @@ async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
         ("ann", {"tool": "look"}, "look: {'text': '7'}"),
         ("nobody", {"tool": "look"}, "look: {'text': '7'}"),
         ("nobody", {"tool": "send"}, "there is no tool 'send'; there are: look"),
-        ("bob", {"tool": "look"}, "there is no tool 'look'; there are: none"),
+        ("nobody", {"tool": "memory_search", "arguments": {"query": "secret"}}, "there is no tool 'memory_search'"),
+        ("bob", {"tool": "look"}, "there is no tool 'look'; there are: memory_search"),
         ("operator", {"tool": "send"}, "send: {'text': '7'}"),
-        ("operator", {"tool": "send", "person": "bob"}, "there is no tool 'send'; there are: none"),
+        ("operator", {"tool": "send", "person": "bob"}, "there is no tool 'send'; there are: memory_search"),
         ("operator", {"tool": "send", "person": "ann"}, "send: {'text': '7'}"),
         ("operator", {"tool": "look", "arguments": {"text": 7}}, "look was not called: "),
         ("operator", {"tool": "ask_user"}, "there is no tool 'ask_user'"),
@@ -120,7 +133,7 @@ async def test_a_call_has_the_grants_of_whom_it_is_for(house: House, by: str, bo
         ("ann", {"system_id": "System1/other"}, 403),
         ("ann", {"person": "bob"}, 403),
         ("nobody", {"person": "ann"}, 403),
-        ("operator", {"person": "cid"}, 404),
+        ("operator", {"person": "dan"}, 404),
         ("operator", {"system_id": "System1/gone"}, 404),
         ("operator", {"system_id": "System4/root"}, 404),
         ("operator", {"arguments": {"text": "x" * 70_000}}, 413),
@@ -170,7 +183,7 @@ async def test_a_call_that_people_must_approve_is_pending_until_then(house: Hous
 
 async def test_a_call_is_shown_to_its_token_and_its_person_alone(house: House) -> None:
     _, call = await house.call("ann", "look")
-    assert [(await house.get(by, call["call_id"]))[0] for by in house.headers] == [200, 200, 404, 404]
+    assert [(await house.get(by, call["call_id"]))[0] for by in house.headers] == [200, 200, 404, 404, 404]
     # Another token of the same name, for somebody else, is somebody else.
     await house.server.http.delete("/v1/tokens/ann")
     token = await house.server.token_for(Principal("agent", "ann", system_id=CLERK, person="bob"))
@@ -183,11 +196,75 @@ async def test_a_call_is_shown_to_its_token_and_its_person_alone(house: House) -
 async def test_a_token_ends_with_its_person(house: House) -> None:
     assert (await house.server.http.delete("/v1/people/ann")).status_code == 200
     tokens = (await house.server.http.get("/v1/tokens")).json()["tokens"]
-    assert {one["name"] for one in tokens if one["revoked_at"] is None} == {"operator-1", "bob", "nobody"}
+    assert {one["name"] for one in tokens if one["revoked_at"] is None} == {"operator-1", "bob", "cid", "nobody"}
     body = {"name": "x", "role": "agent", "system_id": CLERK, "person": "ann"}
     assert (await house.server.http.post("/v1/tokens", json=body)).status_code == 404
     body = {"name": "x", "role": "operator", "person": "bob"}
     assert (await house.server.http.post("/v1/tokens", json=body)).status_code == 422
+
+
+async def test_a_call_is_told_what_is_private_to_its_person_alone(house: House) -> None:
+    """By each token and as each person, in the words of each: 100 attempts, of which those of one's own succeed."""
+    database, people = house.server.lab.database, ("ann", "bob", "cid", "stranger")
+    for person in people:
+        key = f"telegram/bot%3Ahouse/{person}"
+        reader = Reader(CLERK, Conversation(key), key, private=True)
+        assert await facts.learn(
+            database,
+            reader,
+            NewFact(key, person, private=True, text=f"the secret of {person} is a walnut", positions=()),
+        )
+        if person != "stranger":
+            link = {"channel": "telegram", "identity": person}
+            assert (await house.server.http.post(f"/v1/people/{person}/link", json=link)).status_code == 200
+    attempts = 0
+    for by, whom in (*((name, name) for name in house.headers), *(("operator", one) for one in people[:3])):
+        for words in (*people, *(f"secret of {one}" for one in people), *WORDS):
+            more = {"person": whom} if by == "operator" and whom != by else {}
+            status, call = await house.call(by, "memory_search", arguments={"query": words}, **more)
+            told = {one for one in people if f"the secret of {one}" in call["text"]}
+            mine = {whom} & {*people[:3]} if any(word in words for word in ("secret", "walnut", whom)) else set()
+            assert (status, told) == (200, mine), (by, whom, words, call)
+            attempts += 1
+    assert attempts >= 100
+    # As soon as the handle is nobody's, nothing of it is told.
+    unlink = {"channel": "telegram", "identity": "ann"}
+    await house.server.http.post("/v1/people/ann/unlink", json=unlink)
+    _, call = await house.call("ann", "memory_search", arguments={"query": "secret walnut"})
+    assert "walnut" not in call["text"]
+
+
+async def test_the_command_line_calls(
+    house: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli = Cli(capsys, monkeypatch, house.server.environment)
+
+    async def said(*arguments: str) -> tuple[int, str]:
+        ended, out, err = await asyncio.to_thread(cli.run, "modules", "call", *arguments)
+        return ended, out + err
+
+    assert await said("clerk", "look", '{"text": "7"}') == (0, "look: {'text': '7'}\n")
+    code, out = await said("clerk", "look", "--json", '{"text": "7"}', "--as", "ann")
+    assert (code, json.loads(out)["text"]) == (0, "look: {'text': '7'}")
+    code, out = await said("clerk", "look", "--as", "bob")
+    assert (code, out) == (1, "there is no tool 'look'; there are: memory_search\n")
+    for wrong in ("{", "[]"):
+        code, out = await said("clerk", "look", wrong)
+        assert (code, "ARGUMENTS" in out) == (2, True)
+    code, out = await said("clerk", "pay")
+    assert (code, out.startswith("pending: people must approve it: switchboard approvals show ")) == (0, True)
+    assert (await said("nobody", "look"))[0] == 5
+
+
+async def test_a_butlers_token_gets_calls_over_mcp(house: House) -> None:
+    _, made = await house.call("ann", "pay")
+    async with client_for(house.server, dict(house.headers["ann"])) as client:
+        assert "calls_get" in {tool.name for tool in (await client.list_tools()).tools}
+        found = structured(await client.call_tool("calls_get", {"call_id": made["call_id"]}))
+        assert (found["state"], found["approval_id"]) == ("pending", made["approval_id"])
+    async with client_for(house.server, dict(house.headers["bob"])) as client:
+        refused = await client.call_tool("calls_get", {"call_id": made["call_id"]})
+        assert error_of(refused)["code"] == "not_found"
 
 
 async def test_an_interrupted_effect_is_not_repeated(tmp_path: Path) -> None:

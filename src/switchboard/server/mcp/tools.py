@@ -37,6 +37,7 @@ from switchboard.server.mcp.approvals import approval_tools
 from switchboard.server.mcp.connectors import connector_tools
 from switchboard.server.mcp.dead_letters import dead_letter_tools
 from switchboard.server.mcp.messages import message_tools
+from switchboard.server.mcp.modules import module_tools
 from switchboard.server.mcp.route import route_tools
 from switchboard.server.mcp.rule_sets import rule_set_tools
 from switchboard.server.mcp.rules import rule_tools
@@ -103,6 +104,7 @@ def _tool_specs(services: Services) -> tuple[McpToolSpec, ...]:
         *rule_set_tools(services),
         *dead_letter_tools(services),
         *approval_tools(services),
+        *module_tools(services),
         *route_tools(services),
     )
 
