@@ -46,6 +46,8 @@ Timestamp = Annotated[datetime, Meta(tz=True)]
 Raw = JsonObject | str | None
 Trace = JsonObject
 Address = Annotated[JsonObject, Meta(description="Opaque; at most 4096 bytes.")]
+Cause = Annotated[Literal["reminder"] | None, Meta(extra={"ours": True})]
+"""Why there is a message that nobody wrote: a task is due, of which its butler reminds itself."""
 
 _T = TypeVar("_T")
 
@@ -137,6 +139,21 @@ class Payload(_Wire, frozen=True, kw_only=True):
     attachments: Annotated[tuple[Attachment, ...], Meta(max_length=100)] = _written_default(())
 
 
+class DueTask(_Wire, frozen=True, kw_only=True):
+    """The task that is due, in a message with the cause `reminder`; see `ports/front_door.py`."""
+
+    task_id: Identity
+    revision: Annotated[int, Meta(ge=0, le=2**53)]
+    due: Timestamp
+    made_at: Timestamp
+    say: bool = False
+    own: bool = False
+    tainted: bool = True
+
+
+Task = Annotated[DueTask | None, Meta(extra={"ours": True})]
+
+
 class Control(_Wire, frozen=True, kw_only=True):
     """What the sender asks of Switchboard.
 
@@ -153,6 +170,14 @@ class Control(_Wire, frozen=True, kw_only=True):
     addressed: bool = _written_default(False)
     pinned_target: Identity | None = None
     model: Identity | None = None
+    # Set by the front door of what is due alone, and refused everywhere else.
+    cause: Cause = None
+    task: Task = None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether Switchboard itself submits the message, as nobody has written it."""
+        return self.cause is not None or self.task is not None
 
 
 class Envelope(_Wire, frozen=True, kw_only=True):

@@ -78,13 +78,14 @@ class IdempotencyMismatch(InvalidInput):
 
     code = "idempotency_mismatch"
 
-    def __init__(self, first: object) -> None:
+    def __init__(self, first: UUID) -> None:
         super().__init__(
             f"this idempotency key belongs to message {first}, whose text, sender, thread or attachments differ; "
             "give a new message a new key",
             field="control.idempotency_key",
         )
         self.details = {"request_id": str(first)}
+        self.first = first
 
 
 class TooLarge(SwitchboardError):

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from switchboard.core.channels.registry import Channels
 from switchboard.core.envelope.content import compared_content
 from switchboard.core.envelope.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
+from switchboard.core.envelope.read import check_cause
 from switchboard.core.files.blobs import named_blobs, unknown_blob
 from switchboard.core.people.strangers import Contact
 from switchboard.core.policy.rates import AcceptLimits
@@ -65,6 +66,7 @@ class Submission(Struct, frozen=True, gc=False):
     `by_operator`: accepted even when the backlog is too full for others; `pinned_target` may be any butler, not only
     one that has written in the conversation. `other`: what another content under a known id is, where the channel does
     not decide it. `id_for`: how long its id counts, from its first arrival; None: as long as that message is kept.
+    `due`: nobody has written it, but something is due.
     """
 
     envelope: Envelope
@@ -73,6 +75,7 @@ class Submission(Struct, frozen=True, gc=False):
     by_operator: bool = True
     other: OtherContent = "duplicate"
     id_for: timedelta | None = None
+    due: bool = False
 
 
 class _Ask(Struct, frozen=True):
@@ -229,13 +232,17 @@ class AcceptLeg:
         try:
             channel = self._channels.of(envelope)
             _check_model(submission)
+            if not submission.due:
+                check_cause(envelope)
             self._admission.check_size(len(submission.raw))
             message = _message(submission, channel, request_id, now)
-            answers, named = channel.replied_to(envelope), named_in(envelope, channel)
+            answers = None if submission.due else channel.replied_to(envelope)
+            named = named_in(envelope, channel)
             routed = not envelope.kept_as_history
             late = routed and envelope.control.ingestion_tier == "held"
             stops = routed and not late and is_stop(envelope, channel)
             command = stops or (routed and not late and is_command(envelope, channel)) or is_press(envelope, channel)
+            command = command or _is_said(envelope)
             house = house_command(envelope, channel) if routed and not late and not command else None
             if house is not None and not self._decide.names_command(envelope, now):
                 command = True
@@ -497,6 +504,11 @@ def _check_model(submission: Submission) -> None:
     """Not everyone may choose a model that costs ten times as much. Raises Forbidden."""
     if submission.envelope.control.model is not None and not submission.by_operator:
         raise Forbidden("only an operator may name the model: leave it out", field="control.model")
+
+
+def _is_said(envelope: Envelope) -> bool:
+    """Whether Switchboard itself says the text, because a task is due."""
+    return envelope.control.task is not None and envelope.control.task.say
 
 
 def _is_ready(ask: _Ask | SwitchboardError) -> bool:

@@ -48,7 +48,7 @@ def built_in(system_id: SystemId, team_id: TeamId) -> Member | None:
 
 
 class StopEngine:
-    """The engine that answers commands; of a notice to operators, the text itself is the answer.
+    """The engine that answers commands; of a notice to operators, and of a task that is due, the text is the answer.
 
     `ends` says which butlers can stop in the middle of a turn; `decide` carries out what is decided in chat, and is
     given the message as `replies` returns it: with its `payload.raw`, by which commands were told when it was accepted.
@@ -70,7 +70,7 @@ class StopEngine:
         self._link = link
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:  # noqa: ARG002
-        if turn.envelope.source.channel == NOTICE:
+        if turn.envelope.source.channel == NOTICE or turn.envelope.control.is_ours:
             return Answer(turn.envelope.payload.normalized_text)
         whole = await self._replies.whole(turn)
         said = command_text(whole)

@@ -42,6 +42,8 @@ class Origin(Struct, frozen=True, kw_only=True):
     participants: Mapping[str, str] | None = None
     thread: str | None = None
     """Where it was written, unless to us alone: replies go there."""
+    contact: tuple[str, str] | None = None
+    """Who must be let in where not everybody may write: a `person` or a `group`, and its name."""
     reply_address: JsonMapping | None = None
     facts: Mapping[str, str] = {}
     """What rules and walls knew of it, without what was about its text; a firing has no others."""

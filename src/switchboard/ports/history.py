@@ -45,6 +45,8 @@ class Entry(Struct, frozen=True):
     """How the author was called then, as `core/passages/names.py` shows it. It decides nothing."""
     told: bool | None = None
     """Whether the text has others' words, or was written after others' words were read; None: nobody has noted it."""
+    learn: bool = True
+    """Whether facts may be learned from it, once it is saved."""
 
     @property
     def own_words(self) -> str:

@@ -22,6 +22,7 @@ from switchboard.agents.turns.options import TurnOptions
 from switchboard.core.passages.own import passages_of
 from switchboard.core.text.storable import storable_text
 from switchboard.core.turns.frozen import Frozen, FrozenTool
+from switchboard.domain.envelope import Passage
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.engine import Approvals, Facts, Journal, Turn
 from switchboard.ports.models import Models
@@ -106,7 +107,7 @@ class ToolCaller:
 
     def _reach(self, workspace: Path) -> ToolScope:
         """What a call may touch."""
-        facts = self.around.facts
+        facts, task = self.around.facts, self.turn.envelope.control.task
         return ToolScope(
             workspace,
             frozenset(self.frozen.urls),
@@ -120,11 +121,19 @@ class ToolCaller:
             conversation=f"{self.turn.member.system_id} {self.turn.conversation}",
             readers=self.frozen.readers,
             keeps=self.turn.keeps,
-            message=passages_of(self.turn.envelope),
+            message=_message_of(self.turn),
+            cause=self.turn.envelope.control.cause or "message",
+            own_text=task is None or task.own,
             memory=None if facts is None else TurnMemory(self.turn, self.frozen, facts),
             reader=self.frozen.reader,
             zone=self.frozen.zone,
         )
+
+
+def _message_of(turn: Turn) -> tuple[Passage, ...]:
+    """The message; a task that is due has the person's words if it was made in them."""
+    passages, task = passages_of(turn.envelope), turn.envelope.control.task
+    return tuple(replace(one, kind="own") for one in passages) if task is not None and task.own else passages
 
 
 def record_of(outcome: ToolOutcome, began: float, *, wary: bool) -> JsonObject:

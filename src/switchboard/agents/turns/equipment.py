@@ -307,8 +307,9 @@ class Equipment:
 
 
 def _is_told(turn: Turn, history: Sequence[Entry], ours: Collection[str]) -> bool:
-    """Whether the message of a turn, or what was said before, has others' words."""
-    return others_words(passages_of(turn.envelope), history, ours, person_of(turn.envelope))
+    """Whether the message of a turn, or what was said before, has others' words; a task that is due says so itself."""
+    passages = () if turn.envelope.control.is_ours else passages_of(turn.envelope)
+    return others_words(passages, history, ours, person_of(turn.envelope))
 
 
 def _tools_of(options: TurnOptions) -> Mapping[str, Sequence[str]]:

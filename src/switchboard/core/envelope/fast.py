@@ -75,8 +75,10 @@ def _is_exact(time: str) -> bool:
 
 def _is_plain(raw: JsonMapping | str | None, control: Control) -> bool:
     trace = control.trace_context
-    return (raw is None or (control.ingestion_tier != "metadata" and _is_shallow(raw, MAX_DEPTH))) and (
-        trace is None or _is_shallow(trace, MAX_DEPTH)
+    return (
+        not control.is_ours
+        and (raw is None or (control.ingestion_tier != "metadata" and _is_shallow(raw, MAX_DEPTH)))
+        and (trace is None or _is_shallow(trace, MAX_DEPTH))
     )
 
 

@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import quote
 
+from switchboard.core.envelope.due import conversation_of_task
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.message import Conversation, Named
 from switchboard.ports.channel import Channel
@@ -64,14 +65,14 @@ def conversation(envelope: Envelope, channel: Channel) -> Conversation:
     """The key within which order matters: `channel/endpoint/thread`, at most 400 bytes of ASCII.
 
     Without a thread it is the chat (where the channel knows it), else the sender. Each part is percent-encoded; a long
-    one ends in `=` and its sha256. Distinct inputs give distinct keys.
+    one ends in `=` and its sha256. Distinct inputs give distinct keys. A task that is due has the one it was made in.
     """
-    return _conversation(envelope, thread_of(envelope, channel))
+    return conversation_of_task(envelope) or _conversation(envelope, thread_of(envelope, channel))
 
 
 def named_in(envelope: Envelope, channel: Channel) -> Named | None:
     """The conversations that the message names, if anybody could name them; None if whoever names one belongs to it."""
-    correspondence = channel.correspondence(envelope)
+    correspondence = None if envelope.control.is_ours else channel.correspondence(envelope)
     if correspondence is None:
         return None
     threads = tuple(_conversation(envelope, thread) for thread in correspondence.threads)

@@ -42,7 +42,7 @@ def parse_envelope(raw: bytes | Mapping[str, object], *, now: datetime) -> Envel
 
     Raises InvalidInput. Codes: invalid_json, invalid_utf8, lone_surrogate, too_deep, too_complex, not_a_json_number,
     wrong_type, unsupported_schema_version, unknown_field, missing_field, empty_value, too_long, invalid_value,
-    rfc3339_string_required, timezone_required, future_timestamp, past_timestamp, placeholder_event_id,
+    rfc3339_string_required, timezone_required, future_timestamp, past_timestamp, placeholder_event_id, cause_refused,
     metadata_raw_must_be_null, empty_message, passages_differ. `field` is None only if the input as a whole is at fault.
     """
     envelope = read_envelope(raw if isinstance(raw, bytes) else _encode_body(raw))
@@ -51,10 +51,23 @@ def parse_envelope(raw: bytes | Mapping[str, object], *, now: datetime) -> Envel
 
 
 def check_envelope(envelope: Envelope, now: datetime) -> None:
-    """Check that its time is plausible, and its event and its sender have ids of their own. Raises InvalidInput."""
+    """Check that its time is plausible, and its event and its sender have ids of their own.
+
+    Raises InvalidInput, also for a message that only Switchboard itself may submit.
+    """
+    check_cause(envelope)
     _check_time(envelope, now)
     _check_event_id(envelope)
     _check_sender(envelope.sender.identity)
+
+
+def check_cause(envelope: Envelope) -> None:
+    """Raise InvalidInput if the message claims that nobody has written it, and that something is due instead."""
+    control = envelope.control
+    if control.is_ours:
+        name = "cause" if control.cause is not None else "task"
+        sentence = f"control.{name} is set by Switchboard alone, when a task is due: leave it out"
+        raise InvalidInput(sentence, code="cause_refused", field=f"control.{name}")
 
 
 def read_envelope(data: bytes) -> Envelope:

@@ -26,13 +26,15 @@ from pydantic import (
     BeforeValidator,
     Field,
     GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     StrictBool,
     StringConstraints,
     ValidationError,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, PydanticOmit
 
 from switchboard.core.models_of import ModelMaker
 from switchboard.core.passages.own import JOINT, joined
@@ -183,7 +185,17 @@ def _not_blank(text: str) -> str:
     return text
 
 
+class _Hidden:
+    """Leaves a field out of the published schema, since nobody else may set it."""
+
+    def __get_pydantic_json_schema__(self, _: CoreSchema, __: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Called by pydantic."""
+        raise PydanticOmit
+
+
 def _limit_of(kind: object, limit: Meta) -> tuple[object, ...]:
+    if limit.extra is not None and limit.extra.get("ours"):
+        return (_Hidden(),)
     if kind is int:
         return (Field(strict=True, ge=limit.ge, le=limit.le),)
     if kind is not str:

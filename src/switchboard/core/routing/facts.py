@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from typing import Final
 
+from switchboard.core.envelope.due import facts_of_task
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.people import Known
 from switchboard.domain.routing import Filters, FilterValue
@@ -35,16 +36,18 @@ def facts(
     """The match keys of a message: those that every message has, and those of its channel.
 
     `schedule` is what `Channels.schedule_at` returns for its arrival, `find_sender` that of the persons known then.
-    Pure and total: never raises, never adds a key without a value. `Channels.keys_of` lists the possible keys.
+    Pure and total: never raises, never adds a key without a value. `Channels.keys_of` lists the possible keys. A task
+    that is due has the facts of the message that made it, but for those about its text.
     """
-    own = channel.facts(envelope)
+    due = envelope.control.is_ours
+    own: Found = facts_of_task(envelope) if due else channel.facts(envelope)
     # A channel that tells files of people from those of programs says itself whether there is one.
     media = own.get("media") or (None if "has_attachment" in own else _media_of_attachments(envelope))
     found = {
         "channel": envelope.source.channel,
         "endpoint": envelope.source.endpoint_identity,
         "sender": envelope.sender.identity,
-        "thread": envelope.event.external_thread_id,
+        "thread": None if due else envelope.event.external_thread_id,
         "chat_type": envelope.sender.chat_type,
         **own,
         "has_attachment": "yes" if media else "no",

@@ -214,7 +214,7 @@ def is_command(envelope: Envelope, channel: Channel) -> bool:
 def is_answer(envelope: Envelope, channel: Channel) -> bool:
     """Whether a message was written by a person, and certainly by its sender, so that it may answer a question."""
     # An edit decides nothing: it may be of a message that was read long ago.
-    if envelope.event.kind != "message":
+    if envelope.event.kind != "message" or envelope.control.is_ours:
         return False
     return not envelope.edits and channel.automatic(envelope) is None and channel.authentic(facts(envelope, channel))
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from msgspec import Struct
 from msgspec.structs import replace
 
+from switchboard.core.envelope.due import due_text, is_told
 from switchboard.core.passages.folding import answers_something, folded
 from switchboard.core.passages.names import shown_name
 from switchboard.core.passages.own import MAIL, has_others_words, own_text, passages_of, read_passages
@@ -30,7 +31,7 @@ from switchboard.core.turns.images import (
     strip_attachment_marks,
 )
 from switchboard.core.turns.render import arguments_text
-from switchboard.domain.envelope import Envelope, Passage
+from switchboard.domain.envelope import DueTask, Envelope, Passage
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import ToolCall, ToolResult
 from switchboard.ports.engine import Turn
@@ -58,6 +59,9 @@ class EntryOnRecord(Struct, frozen=True):
 
 def entry_of(turn: Turn, history: Sequence[Entry], record: Sequence[RecordedText] = ()) -> Entry:
     """The message as this turn and all later ones are shown it; `history` and `record` are what this reader may see."""
+    task = turn.envelope.control.task
+    if task is not None:
+        return _entry_of_task(turn, task)
     passages, attached = passages_of(turn.envelope), turn.envelope.payload.attachments
     known = [*(one.text for one in history), *(one.text for one in record)]
     # There is a record only of what a message says that it answers.
@@ -71,6 +75,20 @@ def entry_of(turn: Turn, history: Sequence[Entry], record: Sequence[RecordedText
         own=None if own == text else own,
         name=shown_name(turn.envelope.sender.display_name),
         told=has_others_words(passages) or shows_names(attached),
+    )
+
+
+def _entry_of_task(turn: Turn, task: DueTask) -> Entry:
+    """The text of a task that is due, in which nothing is the person's own, and from which nothing is learned."""
+    return Entry(
+        "user",
+        due_text(task, turn.text),
+        person_of(turn.envelope),
+        created_at=turn.received_at,
+        own="",
+        name=shown_name(turn.envelope.sender.display_name),
+        told=is_told(task),
+        learn=False,
     )
 
 

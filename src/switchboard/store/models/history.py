@@ -50,6 +50,12 @@ class SavedEntry(EntryOnRecord, frozen=True):
     conversation: Conversation
 
 
+async def facts_of(database: Database, request_id: UUID) -> Mapping[str, str]:
+    """What rules saw of a message when it was first decided; nothing if it is gone. Raises `Unavailable`."""
+    facts: Mapping[str, str] | None = decode_json(await database.value(query("history.facts"), request_id))
+    return facts or {}
+
+
 class StoredReaders(Struct, frozen=True):
     """Finds out for whom a turn reads, from its message's facts."""
 
@@ -65,8 +71,8 @@ class StoredReaders(Struct, frozen=True):
     async def _facts(self, request_id: UUID) -> Mapping[str, str]:
         if request_id in self._latest:
             return self._latest[request_id]
-        facts = decode_json(await self.database.value(query("history.facts"), request_id))
-        if facts is None:
+        facts = await facts_of(self.database, request_id)
+        if not facts:
             return {}
         if len(self._latest) >= _MOST_FACTS:
             self._latest.clear()
@@ -153,4 +159,4 @@ def _rows(lane: LaneKey, said: HistoryAddition) -> Iterator[dict[str, object]]:
     for n, entry in enumerate(map(shortened, said.entries)):
         at = entry.created_at or said.at
         kept = {"role": entry.role, "text": entry.text, "calls": entry.calls or None, "created_at": at}
-        yield {**who, "n": n, **kept, "own": entry.own, "name": entry.name, "told": entry.told}
+        yield {**who, "n": n, **kept, "own": entry.own, "name": entry.name, "told": entry.told, "learn": entry.learn}

@@ -58,7 +58,7 @@ end $$;
 
 -- settle_turns, and what was said in these turns: both, or neither. A lane with 40 entries that no summary stands for is due to
 -- be compacted; one whose tries are used up gets new ones. _entries: a JSON array of lane, n, role, person, private,
--- text, calls, created_at, own, name, told; n is the order within a lane. A turn that fails leaves what it was asked, without
+-- text, calls, created_at, own, name, told, learn; n is the order within a lane. A turn that fails leaves what it was asked, without
 -- an answer; if its message comes again to the same butler, the entries of that turn take the place of this one: if it is not
 -- learned from, they are not either, and facts that cite it cite them.
 create or replace function settle_turns_with_entries(_owner bigint, _given settlement[], _entries text)
@@ -87,11 +87,12 @@ begin
         select e.lane,
                last_position(e.lane) + row_number() over (partition by e.lane order by e.n),
                d.request_id, e.role, e.person, e.private, e.text, e.calls, e.created_at,
-               not exists (
+               coalesce(e.learn, true) and not exists (
                    select from unnest(_replaced) a where a.lane = e.lane and a.request_id = d.request_id and not a.learn),
                e.own, coalesce(e.name, ''), e.told
         from json_to_recordset(_entries::json) as e (lane uuid, n integer, role text, person text, private boolean, text text,
-                                                     calls json, created_at timestamptz, own text, name text, told boolean)
+                                                     calls json, created_at timestamptz, own text, name text, told boolean,
+                                                     learn boolean)
         join unnest(_lane, _ok) as s (lane, ok) on s.lane = e.lane and s.ok
         join unnest(_given) i on i.lane = e.lane
         join delivery d on d.lane = i.lane and d.seq = i.seq;
