@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from switchboard.modules.schedule.instants import fingerprint_of, instant_of
 from switchboard.modules.schedule.planning import (
     Due,
-    Timing,
+    TaskTiming,
     catch_up,
     check_interval,
     check_weekday,
@@ -180,13 +180,13 @@ def test_what_can_never_be_due_is_refused(cron: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("timing", "why"),
     [
-        (Timing(BERLIN, read_wall("2026-11-29 09:00")), "has passed: it is Sunday 2026-11-29 13:00"),
-        (Timing(BERLIN, read_wall("2036-11-29 09:00")), "more than five years"),
-        (Timing("Europe/Atlantis", cron="0 9 * * *"), "is not a time zone"),
-        (Timing("../../etc/passwd", cron="0 9 * * *"), "is not a time zone"),
+        (TaskTiming(BERLIN, read_wall("2026-11-29 09:00")), "has passed: it is Sunday 2026-11-29 13:00"),
+        (TaskTiming(BERLIN, read_wall("2036-11-29 09:00")), "more than five years"),
+        (TaskTiming("Europe/Atlantis", cron="0 9 * * *"), "is not a time zone"),
+        (TaskTiming("../../etc/passwd", cron="0 9 * * *"), "is not a time zone"),
     ],
 )
-def test_a_task_that_would_never_fire_is_refused(timing: Timing, why: str) -> None:
+def test_a_task_that_would_never_fire_is_refused(timing: TaskTiming, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         first_due(timing, utc("2026-11-29 12:00"))
 
@@ -224,8 +224,8 @@ def test_tasks_recur_no_oftener_than_their_kind_may() -> None:
         check_interval("do", "0,59 0,23 * * *")
 
 
-HOURLY = Timing("UTC", cron="0 * * * *")
-YEARLY = Timing("UTC", cron="0 0 1 1 *")
+HOURLY = TaskTiming("UTC", cron="0 * * * *")
+YEARLY = TaskTiming("UTC", cron="0 0 1 1 *")
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ YEARLY = Timing("UTC", cron="0 0 1 1 *")
         (YEARLY, timedelta(hours=25), True, True),
     ],
 )
-def test_how_late_something_may_be(timing: Timing, late: timedelta, *, say: bool, do: bool) -> None:
+def test_how_late_something_may_be(timing: TaskTiming, late: timedelta, *, say: bool, do: bool) -> None:
     due = Due(utc("2026-01-01"), read_wall("2026-01-01 00:00"))
     latest, passed, following = catch_up(timing, due, due.at + late)
     assert (latest, passed) == (due, 0)
@@ -256,7 +256,7 @@ def test_what_went_by_fires_once() -> None:
 
 
 def test_ten_years_that_went_by_are_not_counted_one_by_one() -> None:
-    often = Timing(BERLIN, cron="*/5 * * * *")
+    often = TaskTiming(BERLIN, cron="*/5 * * * *")
     latest, passed, following = catch_up(often, first_due(often, utc("2016-01-01")), utc("2026-01-01 00:01"))
     assert latest.at == utc("2026-01-01 00:00")
     assert 1000 < passed < 1400
@@ -266,9 +266,9 @@ def test_ten_years_that_went_by_are_not_counted_one_by_one() -> None:
 
 def test_a_planned_wall_time_stays_when_the_rules_of_its_zone_change() -> None:
     planned = Due(utc("2026-06-01 08:00"), read_wall("2026-06-01 09:00"))  # under rules of which nothing is left
-    assert due_again(Timing(BERLIN, planned.wall), planned).at == utc("2026-06-01 07:00")
+    assert due_again(TaskTiming(BERLIN, planned.wall), planned).at == utc("2026-06-01 07:00")
     second = Due(utc("2026-10-25 01:30"), read_wall("2026-10-25 02:30"), fold=1)
-    assert due_again(Timing(BERLIN, cron="30 * * * *"), second) == second
+    assert due_again(TaskTiming(BERLIN, cron="30 * * * *"), second) == second
 
 
 def test_zones_are_told_apart_by_their_rules() -> None:
@@ -276,12 +276,12 @@ def test_zones_are_told_apart_by_their_rules() -> None:
 
 
 def test_what_is_shown_says_what_the_clocks_leave_out() -> None:
-    timing = Timing(BERLIN, read_wall("2026-03-29 02:30"))
+    timing = TaskTiming(BERLIN, read_wall("2026-03-29 02:30"))
     due = first_due(timing, utc("2026-01-01"))
     assert (
         show_due(due, BERLIN) == "Sunday 2026-03-29 02:30 Europe/Berlin (the clocks leave that out; it will be 03:30)"
     )
-    assert [show_due(one, BERLIN) for one in upcoming_times(Timing(BERLIN, cron="0 9 * * mon"), due, 2)][1:] == [
+    assert [show_due(one, BERLIN) for one in upcoming_times(TaskTiming(BERLIN, cron="0 9 * * mon"), due, 2)][1:] == [
         "Monday 2026-03-30 09:00 Europe/Berlin"
     ]
 

@@ -29,7 +29,7 @@ FARTHEST: Final = timedelta(days=5 * 366)
 WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
-class Timing(Struct, frozen=True):
+class TaskTiming(Struct, frozen=True):
     """When a task is due: once at a wall time, or whenever a cron expression says; in the zone with this name."""
 
     zone: str
@@ -50,7 +50,7 @@ class Due(Struct, frozen=True):
     fold: int = 0
 
 
-def first_due(timing: Timing, now: datetime) -> Due:
+def first_due(timing: TaskTiming, now: datetime) -> Due:
     """When a new task is due for the first time. Raises ValueError if never, with what would be correct."""
     zone = find_zone(timing.zone)
     if timing.wall is None:
@@ -67,7 +67,7 @@ def first_due(timing: Timing, now: datetime) -> Due:
     return Due(at, timing.wall)
 
 
-def next_due(timing: Timing, after: datetime) -> Due | None:
+def next_due(timing: TaskTiming, after: datetime) -> Due | None:
     """When it is due next after an instant at which it was due; None: it was due once."""
     if timing.wall is not None:
         return None
@@ -77,7 +77,7 @@ def next_due(timing: Timing, after: datetime) -> Due | None:
         return None
 
 
-def upcoming_times(timing: Timing, due: Due | None, count: int) -> list[Due]:
+def upcoming_times(timing: TaskTiming, due: Due | None, count: int) -> list[Due]:
     """That one and those that follow, at most so many."""
     found: list[Due] = []
     while due is not None and len(found) < count:
@@ -86,14 +86,14 @@ def upcoming_times(timing: Timing, due: Due | None, count: int) -> list[Due]:
     return found
 
 
-def due_again(timing: Timing, due: Due) -> Due:
+def due_again(timing: TaskTiming, due: Due) -> Due:
     """The same wall time under the rules that the zone has now: they may have been changed since it was planned."""
     zone = find_zone(timing.zone)
     at = due.wall.replace(tzinfo=zone, fold=due.fold).astimezone(UTC)
     return Due(at, due.wall, due.fold)
 
 
-def catch_up(timing: Timing, due: Due, now: datetime) -> tuple[Due, int, Due | None]:
+def catch_up(timing: TaskTiming, due: Due, now: datetime) -> tuple[Due, int, Due | None]:
     """The latest time until `now` at which it was due, how many before it went by, and when it is due next.
 
     Of more than a thousand that went by, the number is a lower bound, and the time may be one before the latest.
@@ -150,7 +150,7 @@ def read_wall(text: str) -> datetime:
     return wall.replace(second=0, microsecond=0)
 
 
-def zone_fingerprint(timing: Timing) -> str:
+def zone_fingerprint(timing: TaskTiming) -> str:
     """What differs if the rules of its zone were changed."""
     return fingerprint_of(find_zone(timing.zone))
 
