@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.app.access import Principal
@@ -19,8 +20,10 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import SystemId
+from switchboard.modules.kernel.opened import OpenModules
 from switchboard.ports.engine import Answer, EngineContext
 from switchboard.ports.facts import Reader
+from switchboard.server.contracts.modules import KEY
 from switchboard.store.ids import new_uuid7
 from switchboard.store.models import facts
 from switchboard.store.models.facts import NewFact, StoredFacts
@@ -31,6 +34,7 @@ from switchboard.tools.memory import MemorySearch
 from tests.commands import Cli
 from tests.engines import Book
 from tests.hands import assert_balanced, at_work
+from tests.installed import DIARY, forget, install, installation
 from tests.integration.test_mcp import client_for, error_of, structured
 from tests.lab import butler, envelope_json, rule, team_of
 from tests.servers import Opened, open_server
@@ -39,12 +43,14 @@ from tests.turning import NoMemos, Noting
 from tests.waiting import eventually
 
 CLERK: Final = SystemId("System1/clerk")
-TEAM: Final = team_of(
-    butler("clerk", "model", owners=["person:ann"], approve=["pay"], grants={"household": ["look", "memory_search"]}),
-    butler("other"),
-)
-
-
+GRANTS: Final = {"household": ["look", "memory_search", "diary_read"]}
+OPTIONS: Final[dict[str, Any]] = {
+    "owners": ["person:ann"],
+    "approve": ["pay"],
+    "modules": {"diary": {}},
+    "grants": GRANTS,
+}
+TEAM: Final = team_of(butler("clerk", "model", **OPTIONS), butler("other"))
 WORDS: Final = ("secret", "walnut", "the secret walnut", "what is a secret?", "walnuts", "telegram", "'; select")
 
 
@@ -69,7 +75,9 @@ class House:
 
 
 @pytest.fixture
-async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
+async def house(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    install(tmp_path / "modules", monkeypatch, {"diary": DIARY})
+    modules = OpenModules(installation(*TEAM.members))
     tools = {one.name: one for one in (Noting("look"), Noting("pay", "effectful"), Noting("send", "effectful"))}
     async with open_server(database_url, tmp_path / "data", tree=((TEAM,), (rule("System1/other"),))) as server:
         for one in ("ann", "bob", "cid"):
@@ -95,10 +103,13 @@ async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
             facts=StoredFacts(database, readers),
             approvals=StoredApprovals(database),
             workspaces=tmp_path / "work",
+            toolset=modules,
         )
         async with at_work(server.lab.worker({"call": CallEngine(context, [*tools.values(), MemorySearch()])})):
             yield House(server, tools, headers)
             await assert_balanced(server.lab)
+    await modules.aclose()
+    forget({"diary": DIARY})
 
 
 @pytest.mark.parametrize(
@@ -243,6 +254,8 @@ async def test_the_command_line_calls(
         ended, out, err = await asyncio.to_thread(cli.run, "modules", "call", *arguments)
         return ended, out + err
 
+    await house.call("operator", "look")  # the log says that a module is opened
+    capsys.readouterr()
     assert await said("clerk", "look", '{"text": "7"}') == (0, "look: {'text': '7'}\n")
     code, out = await said("clerk", "look", "--json", '{"text": "7"}', "--as", "ann")
     assert (code, json.loads(out)["text"]) == (0, "look: {'text': '7'}")
@@ -265,6 +278,35 @@ async def test_a_butlers_token_gets_calls_over_mcp(house: House) -> None:
     async with client_for(house.server, dict(house.headers["bob"])) as client:
         refused = await client.call_tool("calls_get", {"call_id": made["call_id"]})
         assert error_of(refused)["code"] == "not_found"
+
+
+MINE: Final = {"diary_read", "diary_add"}
+
+
+async def test_a_butlers_token_has_the_tools_of_modules_over_mcp(house: House) -> None:
+    """Those that are granted for whom it is; the server opens no module."""
+    listed = {"ann": MINE, "bob": set[str](), "nobody": {"diary_read"}, "operator": set[str]()}
+    for by, expected in listed.items():
+        async with client_for(house.server, dict(house.headers[by])) as client:
+            tools = {one.name: one for one in (await client.list_tools()).tools}
+            assert MINE & {*tools} == expected
+            if expected:
+                assert tools["diary_read"].description == "What is planned for a day."
+                found = structured(await client.call_tool("diary_read", {"day": "Monday"}))
+                assert (found["state"], found["text"]) == ("done", "Ann: nothing on Monday")
+                wrong = await client.call_tool("diary_read", {"day": 1})
+                assert wrong.is_error
+            else:
+                with pytest.raises(MCPError, match="unknown tool: diary_read"):
+                    await client.call_tool("diary_read", {"day": "Monday"})
+    async with client_for(house.server, dict(house.headers["ann"])) as client:
+        call = {"day": "Monday", "what": "rest"}
+        meta: Any = {KEY: "1"}
+        first, second = [structured(await client.call_tool("diary_add", call, meta=meta)) for _ in range(2)]
+        assert (first["call_id"], first["state"]) == (second["call_id"], "pending")
+        await house.server.http.post(f"/v1/approvals/{first['approval_id']}/approve")
+        found = structured(await client.call_tool("calls_get", {"call_id": first["call_id"], "wait_s": 20}))
+        assert found["text"] == "planned: rest"
 
 
 async def test_an_interrupted_effect_is_not_repeated(tmp_path: Path) -> None:

@@ -23,8 +23,9 @@ from switchboard.tools import results, search, workspace
 from switchboard.tools.bash import IDLE_S, MOST_SESSIONS
 from switchboard.tools.calls import CallLimits
 from switchboard.tools.execute_command import MOST_SHOWN
+from switchboard.tools.grants import Grants, granted_tools, withheld_tools
 from switchboard.tools.mcp_spec import ServerSpec
-from switchboard.tools.registry import Grants, build_tools, granted_tools, tool_definitions, withheld_tools
+from switchboard.tools.registry import build_tools, tool_definitions
 from switchboard.tools.results import MOST
 from switchboard.tools.search_spec import SearchPlace
 from switchboard.tools.searxng import Searxng
@@ -136,6 +137,7 @@ def test_limits_and_defaults_in_the_manual() -> None:
         (Grants(groups=None), "groups", NAMES),
         (Grants(owners=frozenset({"read_file"})), "owners", ["read_file"]),
         (Grants(owners=frozenset()), "owners", []),
+        (Grants(), "household", []),
         (Grants(others=frozenset({"no such tool"})), "others", []),
     ],
 )
@@ -152,7 +154,7 @@ def test_a_tool_of_high_risk_is_granted_by_name_alone() -> None:
     tools: tuple[Tool, ...] = (*TOOLS[:1], Risky(), *TOOLS[1:])
     for audience in get_args(Audience):
         assert [
-            tool.spec.name for tool in granted_tools(tools, Grants(owners=None, others=None, groups=None), audience)
+            tool.spec.name for tool in granted_tools(tools, Grants(**dict.fromkeys(get_args(Audience))), audience)
         ] == NAMES
         named = Grants(**dict.fromkeys(get_args(Audience), frozenset({"risky"})))
         assert [tool.spec.name for tool in granted_tools(tools, named, audience)] == ["risky"]

@@ -35,6 +35,7 @@ from switchboard.ports.engine import (
     Turn,
     TurnResult,
 )
+from switchboard.ports.tools import Audience
 
 SCHEMA_VERSION: Final = "delivery.v1"
 
@@ -49,6 +50,10 @@ class EngineOptions(BaseModel, extra="forbid", frozen=True):
     on_dead: str | None = None
     reply_to_automatic: bool = False
     effect: DeliveryEffect = "idempotent"
+    grants: dict[Audience, tuple[str, ...]] = Field(default_factory=dict)
+    """Who may have the butler use which tools. By default owners may use all, others those of memory."""
+    owners: tuple[str, ...] = ()
+    """Who owns the butler: `telegram:5488`, a channel and a sender, or `person:ann`."""
     modules: dict[str, JsonObject] = Field(default_factory=dict)
     """The modules of this butler, each with what it may do with it; a list of names grants all of each."""
 

@@ -8,24 +8,32 @@ with the butler's grants. Next: `core/calls.py`, `agents/turns/call_engine.py`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 from msgspec import structs
 
+from switchboard.agents.turns.options import tool_options_of
 from switchboard.app.access import AGENT, Access, Action, Principal
 from switchboard.app.people.service import PeopleService
 from switchboard.app.runtime import Runtime
 from switchboard.core.calls import CALL, CALL_CHANNEL, NOBODY, WantedCall, call_message, called_in
+from switchboard.core.people.owners import owns
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.facts import facts
 from switchboard.core.uuid7 import uuid7_time
 from switchboard.domain.calls import ShownCall
 from switchboard.domain.errors import Forbidden, IdempotencyMismatch, InvalidInput, NotFound, Overloaded, TooLarge
 from switchboard.domain.message import Message, RequestId
-from switchboard.domain.routing import SystemId
+from switchboard.domain.routing import Member, Owner, SystemId
 from switchboard.lanes.notifier import WORK, settled_topic
+from switchboard.modules.kernel.described import described_tools
+from switchboard.modules.kernel.grants import grants_of
+from switchboard.ports.engine import EngineFailure
+from switchboard.ports.module import ModuleTool
+from switchboard.ports.tools import Audience
 from switchboard.store.ids import new_uuid7
 from switchboard.store.messages import inbox, outbox
 from switchboard.store.messages.inbox import Arrival, StoredMessage
@@ -33,6 +41,7 @@ from switchboard.store.people import audit
 from switchboard.store.work import approvals, ledger
 from switchboard.store.work.calls import count_open
 from switchboard.tasks import wait_at_most
+from switchboard.tools.grants import Grants, granted_tools
 
 MODULES: Final = Action("modules", AGENT)
 
@@ -67,6 +76,20 @@ class CallService:
     async def get(self, caller: Principal, call_id: UUID, gone: asyncio.Event, wait_s: float = 0.0) -> ShownCall:
         """A call of this caller; operators see all. Raises NotFound."""
         return await self._wait(caller, call_id, gone, wait_s)
+
+    async def offered_tools(self, caller: Principal) -> Sequence[ModuleTool]:
+        """The tools of modules that the butler of a token may call for it, as manifests describe them."""
+        member = self._runtime.rule_book.rules.members.get(SystemId(caller.system_id or ""))
+        if member is None or not member.active or member.number != 1 or not grants_of(member):
+            return ()
+        try:
+            options = tool_options_of(member)
+        except EngineFailure:  # doctor says what is wrong
+            return ()
+        there = await asyncio.to_thread(described_tools, member)  # which imports manifests
+        wanted = [tool for tool in there if options.tools is None or tool.spec.name in options.tools]
+        grants = Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
+        return granted_tools(wanted, grants, _audience_of(caller, member))
 
     async def _complete_call(self, caller: Principal, asked: WantedCall) -> WantedCall:
         """The call, for whom this caller may make it."""
@@ -164,3 +187,10 @@ class CallService:
         ok = last is not None and last.stop_reason is None
         reply = replies[-1]
         return replace(shown, state="done" if ok else "failed", text=reply.text, files=tuple(reply.files))
+
+
+def _audience_of(caller: Principal, member: Member) -> Audience:
+    """Whom calls of this token are for, as the worker sees it."""
+    if caller.person is None:
+        return "household"
+    return "owners" if owns(Owner(CALL, caller.name, caller.person), member) else "others"

@@ -19,15 +19,8 @@ from switchboard.app.checked import CheckedSettings, check_settings
 from switchboard.app.database import open_database
 from switchboard.app.mcp_servers import unknown_names
 from switchboard.app.models.process import ProcessModels
-from switchboard.app.ops.engines import (
-    add_calls,
-    check_options,
-    engine_context,
-    load_engines,
-    stored_files,
-    warn_of_root,
-)
-from switchboard.app.ops.modules import make_modules, module_tasks
+from switchboard.app.ops.engines import check_options, engine_context, load_engines, stored_files, warn_of_root
+from switchboard.app.ops.modules import add_calls, make_modules, module_tasks
 from switchboard.app.ops.periodic import periodic_tasks
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import seed_teams

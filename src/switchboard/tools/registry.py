@@ -1,4 +1,4 @@
-"""Which tools exist, how they are described to a model, and who may use which.
+"""Which tools exist, and how they are described to a model.
 
 `agents/turns` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
 for a call, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `web_search.py`, `attach.py`,
@@ -7,45 +7,26 @@ for a call, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
-
-from msgspec import Struct
 
 from switchboard.domain import llm
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.search import Search
-from switchboard.ports.tools import Audience, NeedsMachine, Tool, ToolWithName
+from switchboard.ports.tools import NeedsMachine, Tool, ToolWithName
 from switchboard.sandbox.run import Sandbox
 from switchboard.tools.ask import AskUser
 from switchboard.tools.attach import AttachFile
 from switchboard.tools.bash import Bash
 from switchboard.tools.execute_command import ExecuteCommand
 from switchboard.tools.files import file_tools
-from switchboard.tools.memory import OF_MEMORY, MemorySearch, Remember
+from switchboard.tools.memory import MemorySearch, Remember
 from switchboard.tools.original import MessageOriginal
 from switchboard.tools.search import search_tool
 from switchboard.tools.web_fetch import WebFetch
 from switchboard.tools.web_search import WebSearch
 
 _DEFAULTS: Final = SandboxRules()
-
-
-class Grants(Struct, frozen=True):
-    """The names of the tools that each audience may use; None: all except those of high risk.
-
-    A person alone with a butler may have it remember their own words: it learns from these in any case.
-    """
-
-    owners: frozenset[str] | None = None
-    others: frozenset[str] | None = OF_MEMORY
-    groups: frozenset[str] | None = frozenset()
-    household: frozenset[str] | None = frozenset()
-
-    def of(self, audience: Audience) -> frozenset[str] | None:
-        """Those of one audience."""
-        given = {"owners": self.owners, "others": self.others, "groups": self.groups, "household": self.household}
-        return given[audience]
 
 
 def build_tools(sandbox: SandboxRules = _DEFAULTS, search: Search | None = None) -> tuple[ToolWithName, ...]:
@@ -68,14 +49,3 @@ async def usable(tools: Iterable[Tool]) -> tuple[Tool, ...]:
 def tool_definitions(tools: Iterable[Tool]) -> tuple[llm.OfferedTool, ...]:
     """What a model sees of the tools, in their order."""
     return tuple(llm.OfferedTool(tool.spec.name, tool.spec.description, tool.spec.parameters) for tool in tools)
-
-
-def granted_tools(tools: Sequence[Tool], grants: Grants, audience: Audience) -> tuple[Tool, ...]:
-    """The tools that this audience may use, in their order."""
-    named = grants.of(audience)
-    return tuple(tool for tool in tools if (tool.spec.risk != "high" if named is None else tool.spec.name in named))
-
-
-def withheld_tools(tools: Sequence[Tool], grants: Grants, audience: Audience) -> tuple[Tool, ...]:
-    """The tools that are withheld from this audience only because of their high risk."""
-    return tuple(tool for tool in tools if grants.of(audience) is None and tool.spec.risk == "high")

@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec.structs import replace
-
-from switchboard.agents.delivery import read_options
 from switchboard.agents.turns.equipment import Equipment
-from switchboard.agents.turns.options import TurnOptions
+from switchboard.agents.turns.options import TurnOptions, tool_options_of
 from switchboard.agents.turns.talk import Talk
 from switchboard.core.calls import called_in
 from switchboard.core.turns.frozen import read_frozen
@@ -39,18 +36,27 @@ class CallEngine:
 
     def patience(self, member: Member) -> float:
         """Seconds after which an attempt is aborted from outside."""
-        return _options_of(member).tool_timeout + _SLACK_S
+        return tool_options_of(member).tool_timeout + _SLACK_S
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """Make the call. Raises `EngineFailure` for wrong options of the butler."""
-        options = _options_of(turn.member)
+        called, _ = called_in(turn.text)
+        options = tool_options_of(turn.member)
         tools = await self._equipment.tools_of(turn.member)
 
         async def start(_: object) -> object:
-            return (await self._equipment.freeze_call(turn, options, tools)).record()
+            # What is called comes first, so that there is room for it among what is frozen.
+            first = {name: tools[name] for name in sorted(tools, key=lambda name: name != called)}
+            wanted = options if options.tools is None else _with_first(options, called)
+            return (await self._equipment.freeze_call(turn, wanted, first)).record()
 
         frozen = read_frozen(await journal.step("start", start))
         return await _CallTalk(turn, journal, frozen, self._equipment.around(turn, options, frozen, tools)).run()
+
+
+def _with_first(options: TurnOptions, called: str) -> TurnOptions:
+    names = sorted(options.tools or (), key=lambda name: name != called)
+    return options.model_copy(update={"tools": tuple(names)})
 
 
 class _CallTalk(Talk):
@@ -66,12 +72,6 @@ class _CallTalk(Talk):
         return Answer(
             record["text"],
             stop_reason="end" if record["ok"] else "error",
-            warning="; ".join(self._unknown),
+            warning="; ".join((*self._frozen.lacking, *self._unknown)),
             attachments=tuple(self._files.values()),
         )
-
-
-def _options_of(member: Member) -> TurnOptions:
-    """Those options of the butler that are about tools, whatever its engine is. Raises `EngineFailure`."""
-    known = {name: value for name, value in member.options.items() if name in TurnOptions.model_fields}
-    return read_options(TurnOptions, replace(member, options=known))

@@ -244,6 +244,8 @@ class Equipment:
             own=tuple(sorted(OURS)),
             told=not by_operator,
             after_foreign=options.after_foreign,
+            reader=granted.for_whom if granted.for_whom.authentic else None,
+            lacking=tuple(f"{name}: {why}" for name, why in self._find_lacking(turn.member).items()),
         )
 
     def around(self, turn: Turn, options: TurnOptions, frozen: Frozen, tools: Mapping[str, Tool]) -> Around:

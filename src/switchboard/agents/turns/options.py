@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from msgspec.structs import replace
+from pydantic import PositiveFloat, PositiveInt, field_validator, model_validator
 
-from switchboard.agents.delivery import EngineOptions
+from switchboard.agents.delivery import EngineOptions, read_options
 from switchboard.core.text.problems import abbreviate_value
-from switchboard.ports.tools import QUOTA, AfterForeign, Audience
+from switchboard.domain.routing import Member
+from switchboard.ports.tools import QUOTA, AfterForeign
 
 
 class TurnOptions(EngineOptions):
@@ -31,10 +33,6 @@ class TurnOptions(EngineOptions):
     """Hours that a person has to approve a call or to answer a question."""
     after_foreign: AfterForeign = "outside"
     """The calls that a person must approve once others' words were read."""
-    grants: dict[Audience, tuple[str, ...]] = Field(default_factory=dict)
-    """Who may have the butler use which tools. By default owners may use all, others those of memory."""
-    owners: tuple[str, ...] = ()
-    """Who owns the butler: `telegram:5488`, a channel and a sender."""
     hosts: tuple[str, ...] = ()
     """Hosts from which pages may be fetched without being named by the person."""
     private_hosts: tuple[str, ...] = ()
@@ -66,3 +64,9 @@ class TurnOptions(EngineOptions):
         if self.prompt and self.prompt_file is not None:
             raise ValueError("give either prompt or prompt_file, not both")
         return self
+
+
+def tool_options_of(member: Member) -> TurnOptions:
+    """Those options of a butler that are about tools, whatever its engine is. Raises `EngineFailure`."""
+    known = {name: value for name, value in member.options.items() if name in TurnOptions.model_fields}
+    return read_options(TurnOptions, replace(member, options=known))

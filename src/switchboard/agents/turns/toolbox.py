@@ -24,9 +24,10 @@ from switchboard.ports.engine import Readers, Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.tools import Audience, Tool
+from switchboard.tools.grants import Grants, granted_tools, withheld_tools
 from switchboard.tools.memory import OF_MEMORY, REMEMBER
 from switchboard.tools.original import MESSAGE_ORIGINAL
-from switchboard.tools.registry import Grants, build_tools, granted_tools, usable, withheld_tools
+from switchboard.tools.registry import build_tools, usable
 from switchboard.tools.urls import hosts_of, urls_in, written_urls
 
 __all__ = [

@@ -13,10 +13,8 @@ from typing import Final
 
 import structlog
 
-from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.app.models.process import ProcessModels
 from switchboard.app.settings import ENGINES, Settings
-from switchboard.core.calls import CALL
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member, SystemId
@@ -101,11 +99,6 @@ def load_engines(context: EngineContext) -> dict[str, Engine]:
         except ImportError as error:
             raise ConfigurationError(f"the engine {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
     return engines
-
-
-def add_calls(engines: Mapping[str, Engine], context: EngineContext) -> Mapping[str, Engine]:
-    """These engines, and the one that makes calls of tools outside turns, which no butler has."""
-    return {**engines, CALL: CallEngine(context)}
 
 
 def _runs_unconfined(member: Member, program_user: str | None) -> bool:

@@ -15,9 +15,11 @@ from msgspec import Struct
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.app.settings_file import describe_unknown_setting, present_file
+from switchboard.core.calls import CALL
 from switchboard.core.text.problems import wrong
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
@@ -25,6 +27,7 @@ from switchboard.modules.kernel.grants import modules_in_use
 from switchboard.modules.kernel.manifests import find_manifests
 from switchboard.modules.kernel.opened import Installation, OpenModules
 from switchboard.modules.kernel.tables import read_table, settings_of
+from switchboard.ports.engine import Engine, EngineContext
 from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.ports.module import ModuleManifest
 
@@ -47,6 +50,11 @@ def make_modules(runtime: Runtime) -> OpenModules:
 def module_tasks(modules: OpenModules) -> tuple[MaintenanceTask, ...]:
     """Every worker opens modules that butlers have got, and those that have failed before."""
     return (MaintenanceTask("open_modules", _LOOK_S, modules.start_look, local=True),)
+
+
+def add_calls(engines: Mapping[str, Engine], context: EngineContext) -> Mapping[str, Engine]:
+    """These engines, and the one that makes calls of tools outside turns, which no butler has."""
+    return {**engines, CALL: CallEngine(context)}
 
 
 def check_tables(settings: Settings, members: Iterable[Member]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, StringConstraints
 
@@ -10,7 +10,10 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.server.contracts.base import Body, Id, SystemRef, Word
 
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-CallKey = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00]+$")]
+KEY: Final = "switchboard/idempotency_key"
+"""Key in `_meta` of a call over MCP, as we send it to MCP servers."""
+MAX_KEY: Final = 200
+CallKey = Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY, pattern=r"^[^\x00]+$")]
 Wait = Annotated[float, Field(ge=0, le=50, allow_inf_nan=False)]
 
 

@@ -32,11 +32,15 @@ ENVELOPE: Final = {"type": "object", "description": "ingest.v1; its schema is at
 
 
 class McpCall(Struct, frozen=True):
-    """One call of a tool: who calls, with what, and whether the caller has disconnected."""
+    """One call of a tool: who calls, with what, and whether the caller has disconnected.
+
+    `key`: with the same one, a call of a module's tool is made once.
+    """
 
     caller: Principal
     arguments: Arguments
     gone: asyncio.Event
+    key: str | None = None
 
 
 def _anyone(_: Principal) -> bool:

@@ -30,6 +30,7 @@ from switchboard.app.messages.intake import refusal_from_error
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import Forbidden, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.server.contracts.modules import KEY, MAX_KEY
 from switchboard.server.fastpath.mcp_ingest import OWN_ERROR, FastIngest, Run
 from switchboard.server.http.hosts import ANY, names_of
 from switchboard.server.mcp.agents import agent_tools
@@ -37,7 +38,7 @@ from switchboard.server.mcp.approvals import approval_tools
 from switchboard.server.mcp.connectors import connector_tools
 from switchboard.server.mcp.dead_letters import dead_letter_tools
 from switchboard.server.mcp.messages import message_tools
-from switchboard.server.mcp.modules import module_tools
+from switchboard.server.mcp.modules import ModuleTools, module_tools
 from switchboard.server.mcp.route import route_tools
 from switchboard.server.mcp.rule_sets import rule_set_tools
 from switchboard.server.mcp.rules import rule_tools
@@ -54,12 +55,14 @@ class Tools:
 
     def __init__(self, services: Services) -> None:
         self._access = services.access
+        self._module_tools = ModuleTools(services)
         self._tool_specs: dict[str, McpToolSpec] = {spec.tool.name: spec for spec in _tool_specs(services)}
 
     async def list(self, context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
         """The tools that this token may call."""
         caller = caller_of(context)
         seen = [o for o in self._tool_specs.values() if caller.role in o.action.roles and o.shown(caller)]
+        seen += [one for one in await self._module_tools.list_for(caller) if one.tool.name not in self._tool_specs]
         return ListToolsResult(tools=[spec.tool_for(caller) for spec in seen])
 
     def run_of(self, name: str) -> Run:
@@ -73,12 +76,12 @@ class Tools:
     def input_schema(self, name: str) -> JsonObject | None:
         """The schema for checking a call's headers; without it, the SDK would encode all tools for every call."""
         spec = self._tool_specs.get(name)
-        return None if spec is None else spec.tool.input_schema
+        return self._module_tools.schema_of(name) if spec is None else spec.tool.input_schema
 
     async def call(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
         """Run a tool. Expected errors are results marked as errors; a defect is an error of the protocol."""
-        spec = self._tool_specs.get(params.name)
         caller = caller_of(context)
+        spec = self._tool_specs.get(params.name) or await self._module_tools.find(caller, params.name)
         if spec is None:
             raise MCPError(code=INVALID_PARAMS, message=f"unknown tool: {params.name[:100]}")
         try:
@@ -86,12 +89,20 @@ class Tools:
         except Forbidden:
             raise MCPError(code=INVALID_PARAMS, message=f"unknown tool: {params.name[:100]}") from None
         try:
-            return result_of(await spec.run(McpCall(caller, params.arguments or {}, state_of(context).gone)))
+            call = McpCall(caller, params.arguments or {}, state_of(context).gone, _key_of(params))
+            found = await spec.run(call)
+            return found if isinstance(found, CallToolResult) else result_of(found)
         except SwitchboardError as error:
             return result_of(refusal_from_error(error), is_error=True)
         except Exception:  # the SDK would tell the caller its text
             log.exception("unexpected error in a request", tool=params.name)
             raise MCPError(code=INTERNAL_ERROR, message=OWN_ERROR) from None
+
+
+def _key_of(params: CallToolRequestParams) -> str | None:
+    """The idempotency key in the `_meta` of a call; anything else there means none."""
+    key = (params.meta or {}).get(KEY)
+    return key if isinstance(key, str) and 0 < len(key) <= MAX_KEY else None
 
 
 def _tool_specs(services: Services) -> tuple[McpToolSpec, ...]:
