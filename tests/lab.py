@@ -77,7 +77,7 @@ def envelope_json(
             "observed_at": "2026-11-21T12:00:00Z",
             **more.get("of_event", {}),
         },
-        "sender": {"identity": sender, "chat_type": more.get("chat_type")},
+        "sender": {"identity": sender, "chat_type": more.get("chat_type"), **more.get("of_sender", {})},
         "payload": {"raw": more.get("raw"), **more.get("payload", {"normalized_text": text})},
         "control": {
             "idempotency_key": more.get("key"),

@@ -24,6 +24,8 @@ from switchboard.ports.engine import Engine, EngineContext
 from switchboard.store.models import facts
 from switchboard.store.models.facts import StoredFacts
 from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.people.people import StoredNames
+from switchboard.store.work.surroundings import StoredSurroundings
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status
 from tests.asking import spec
 from tests.dead_letters import OPERATOR, service_of, to_butler
@@ -46,6 +48,8 @@ class Clerk:
 
     calls: list[Call] = field(default_factory=list)
     prompts: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """All that it was told when it was asked."""
     offered: list[tuple[str, ...]] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
     fails: bool = False
@@ -57,6 +61,7 @@ class Clerk:
         self.results += results[-1:]
         if not results:
             self.prompts.append(request.messages[-1].text)
+            self.asked.append("\n".join(one.text for one in request.messages))
             self.offered.append(request.tools)
         told = re.search(r'Write the person\'s words: "(.*)"', results[-1]) if results else None
         if told and len(results) == 1:
@@ -115,6 +120,8 @@ async def a_house(url: str, workspaces: Path, planned: Any = None, **options: An
                 readers=readers,
                 history=StoredHistory(parts.database, readers),
                 facts=StoredFacts(parts.database, readers),
+                names=StoredNames(parts.database),
+                surroundings=StoredSurroundings(parts.database, TRUSTING, readers),
             )
             planner = Given(planned or plan(tool("s1", "remember", quote=FACT)))
             engines: dict[str, Engine] = {

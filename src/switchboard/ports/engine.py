@@ -335,6 +335,17 @@ class Readers(Protocol):
         ...
 
 
+class Names(Protocol):
+    """What models call persons whom operators have linked."""
+
+    async def of(self, people: Collection[str]) -> Mapping[str, str]:
+        """By who they are, as `core/people/readers.py` names people, for those whose handle proves who writes.
+
+        Their messages must be authentic. Raises `Unavailable`.
+        """
+        ...
+
+
 class Surroundings(Protocol):
     """What stands around messages."""
 
@@ -365,6 +376,8 @@ class EngineContext(Struct, frozen=True):
     """What stands around messages; None: only the message itself is known."""
     facts: Facts | None = None
     """What was learned; None: nothing is learned."""
+    names: Names | None = None
+    """The names of persons; None: people are called as platforms do."""
     files: Files | None = None
     """The files of messages and answers; None: nothing is stored."""
     sandbox: SandboxRules = msgspec.field(default_factory=SandboxRules)

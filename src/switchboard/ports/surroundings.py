@@ -26,6 +26,8 @@ class SpokenText(Struct, frozen=True, kw_only=True):
     """The name of who said it, which they chose themselves."""
     handle: str = ""
     """Who said it, as `core/people/readers.py` names people; empty: only the platform knows."""
+    person: str = ""
+    """The linked person who certainly said it, as `core/passages/names.py` calls them; empty: nobody known."""
     sent_at: datetime | None = None
     refers_to: str | None = None
     """The platform's id of it."""

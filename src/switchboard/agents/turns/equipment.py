@@ -26,13 +26,21 @@ from switchboard.core.calls import is_by_operator, is_call
 from switchboard.core.passages.names import speaker
 from switchboard.core.passages.own import passages_of
 from switchboard.core.people.readers import person_of
-from switchboard.core.turns.around import around_text, as_read
+from switchboard.core.turns.around import around_text, as_read, name_speakers, speakers_of
 from switchboard.core.turns.asking import ASK_USER, pending_note
 from switchboard.core.turns.entries import OURS, entry_of, others_facts, others_words
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.images import MOST_IMAGES, images_among, left_out
 from switchboard.core.turns.limits import LoopLimits
-from switchboard.core.turns.render import lacking_note, notes, opening, said_at, system_prompt, told_facts
+from switchboard.core.turns.render import (
+    lacking_note,
+    name_authors,
+    notes,
+    opening,
+    said_at,
+    system_prompt,
+    told_facts,
+)
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.llm import Report, Request
@@ -172,14 +180,18 @@ class Equipment:
         around = await self._surrounding(turn)
         turn = as_read(turn, around)
         history, facts = await asyncio.gather(self._history(turn), self._facts(turn))
+        authors = *(one.author for one in history), *(one.author for one in facts)
+        names, sender = await self._find_names(turn, (*speakers_of(around), *authors))
+        around, history = name_speakers(around, names), name_authors(history, names)
         lacking = self._find_lacking(turn.member)
-        known = "\n\n".join(filter(None, (turn.user_context.strip(), notes(facts), lacking_note([*lacking]))))
+        known = "\n\n".join(filter(None, (turn.user_context.strip(), notes(facts, names), lacking_note([*lacking]))))
         models = self.models(turn.member, terms.models, runners=True)
         window = await models.context(terms.models[0])
         granted = await granted_to(turn, options, tools, self._context.readers)
         waiting = pending_note(await self._waiting(turn, granted.readers))
         entry, ours = entry_of(turn, history, around.record), {*terms.own, ASK_USER}
-        said = said_at(entry.text, speaker(entry.name, entry.author), turn.received_at, options.zone)
+        author = speaker(sender or entry.name, entry.author)
+        said = said_at(entry.text, author, turn.received_at, options.zone)
         kept_there = self.kept_for(turn.member, granted.readers)
         await bring(self._context.files, turn.envelope.payload.attachments, kept_there)
         images = images_among(turn.envelope.payload.attachments)
@@ -294,6 +306,16 @@ class Equipment:
         """What people have said, as far as the model is told."""
         kept = self._context.facts
         return () if kept is None else told_facts(await kept.visible(turn, _FACTS))
+
+    async def _find_names(self, turn: Turn, people: Collection[str]) -> tuple[Mapping[str, str], str | None]:
+        """What the model calls linked persons, by who they are, and the sender, if it is certain who that is."""
+        names, readers = self._context.names, self._context.readers
+        reader = None if readers is None else await readers.of(turn)
+        if names is None or reader is None or not reader.authentic:
+            return {}, None
+        found = await names.of({*people, reader.person} - {""})
+        is_alone = len(turn.envelope.sender.participants or ()) <= 1
+        return found, found.get(reader.person) if is_alone else None
 
     # Directories ------------------------------------------------------------------------------------------------------
 

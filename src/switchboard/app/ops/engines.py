@@ -30,6 +30,7 @@ from switchboard.store.models.facts import StoredFacts
 from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.models.mcp_tools import StoredPins
 from switchboard.store.models.memos import StoredMemos
+from switchboard.store.people.people import StoredNames
 from switchboard.store.rules.remote_agents import StoredRemoteAgents
 from switchboard.store.work.approvals import StoredApprovals
 from switchboard.store.work.surroundings import StoredSurroundings
@@ -63,6 +64,7 @@ def engine_context(
         history=StoredHistory(database, readers),
         surroundings=StoredSurroundings(database, channels, readers),
         facts=StoredFacts(database, readers),
+        names=StoredNames(database),
         files=stored_files(settings, database),
         sandbox=sandbox_rules(settings),
         search=None if settings.search.url is None else Searxng(settings.search),

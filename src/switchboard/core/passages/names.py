@@ -2,6 +2,7 @@
 
 Names are chosen by strangers, so they are shown as one short line in quotes, beside the handle, and decide nothing. In:
 a name as a platform or a mail gives it; out: what models are shown. Called by `showing.py` and `core/turns/entries.py`.
+A person whom operators have linked is called by the name that they gave, the same under each handle.
 """
 
 from __future__ import annotations
@@ -24,8 +25,16 @@ def shown_name(name: str | None) -> str:
 
 
 def speaker(name: str, handle: str) -> str:
-    """A person as prompts call them: `"Ann", telegram/bot%3Ahouse/42`. `name` comes from `shown_name`."""
+    """A person as prompts call them: `"Ann", telegram/bot%3Ahouse/42`. `name`: of `shown_name` or `person_name`."""
     return f'"{name}", {handle}' if name else handle
+
+
+def person_name(name: str, person_id: str) -> str:
+    """A linked person as prompts call them instead: `Ann (person ann)`, which no name of a stranger can look like.
+
+    That has no brackets.
+    """
+    return f"{shown_name(name)} (person {person_id})".lstrip()
 
 
 def _is_shown(one: str) -> bool:

@@ -8,7 +8,7 @@ the turn. In: messages of a conversation; out: a `Surrounding`, a text for the o
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -214,6 +214,27 @@ def as_read(turn: Turn, around: Surrounding) -> Turn:
     return dataclasses.replace(turn, envelope=replace(turn.envelope, payload=payload))
 
 
+def name_speakers(around: Surrounding, names: Mapping[str, str]) -> Surrounding:
+    """The same with linked persons named; `names` by who said it, as `Names` in the port returns them."""
+    return replace(
+        around,
+        replied=None if around.replied is None else _name_speaker(around.replied, names),
+        heard=tuple(_name_speaker(one, names) for one in around.heard),
+        corrections=tuple(_name_speaker(one, names) for one in around.corrections),
+        edited_part=None if around.edited_part is None else _name_speaker(around.edited_part, names),
+    )
+
+
+def speakers_of(around: Surrounding) -> Iterator[str]:
+    """Who said what stands around a message, as `core/people/readers.py` names people."""
+    said = (around.replied, around.edited_part, *around.heard, *around.corrections)
+    yield from (one.handle for one in said if one is not None and one.handle)
+
+
+def _name_speaker(said: SpokenText, names: Mapping[str, str]) -> SpokenText:
+    return replace(said, person=names.get(said.handle, ""))
+
+
 def around_text(around: Surrounding, zone: str) -> str:
     """What a model is shown of it before the message; empty for nothing.
 
@@ -238,7 +259,7 @@ def _around(around: Surrounding, zone: ZoneInfo) -> Iterator[str]:
 
 
 def _quoted(said: SpokenText, zone: ZoneInfo) -> str:
-    name = shown_name(said.author)
+    name = said.person or shown_name(said.author)
     who = "you" if said.ours else speaker(name, said.handle) if said.handle else f'"{name}"' if name else "unknown"
     at = f"{said.sent_at.astimezone(zone):%Y-%m-%d %H:%M} {zone.key}, " if said.sent_at else ""
     return "\n".join((f"[{at}{who}]", *(f"> {line}" for line in said.text.splitlines())))

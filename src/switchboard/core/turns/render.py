@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -70,9 +71,9 @@ def opening(said: str, user_context: str = "") -> str:
     return f"{user_context.strip()}\n\n{said}" if user_context.strip() else said
 
 
-def notes(facts: Iterable[Fact]) -> str:
-    """What is known, a dated line for each of `told_facts`; empty for none."""
-    said = [_note(fact) for fact in told_facts(facts)]
+def notes(facts: Iterable[Fact], names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """What is known, a dated line for each of `told_facts`; empty for none. `names`: of linked persons, by author."""
+    said = [_note(fact, names) for fact in told_facts(facts, names)]
     return "\n".join((_NOTES, *said)) if said else ""
 
 
@@ -81,19 +82,25 @@ def lacking_note(names: Sequence[str]) -> str:
     return f"Not available at present: {', '.join(names)}. Do without; tell the person if it matters." if names else ""
 
 
-def told_facts(facts: Iterable[Fact]) -> tuple[Fact, ...]:
+def told_facts(facts: Iterable[Fact], names: Mapping[str, str] = MappingProxyType({})) -> tuple[Fact, ...]:
     """As many facts as fit into 1,000 tokens: those about health and safety first, the others in the given order."""
     found, left = list[Fact](), MOST_NOTES - estimate_tokens(_NOTES)
     for fact in sorted(facts, key=lambda fact: not _SAFETY.search(fact.text)):
-        left -= estimate_tokens(_note(fact))
+        left -= estimate_tokens(_note(fact, names))
         if left < 0:
             break
         found.append(fact)
     return tuple(found)
 
 
-def _note(fact: Fact) -> str:
-    return f"- {fact.created_at:%Y-%m-%d}, {fact.author} about {fact.subject}: {' '.join(fact.text.split())}"
+def _note(fact: Fact, names: Mapping[str, str]) -> str:
+    author = speaker(names.get(fact.author, ""), fact.author)
+    return f"- {fact.created_at:%Y-%m-%d}, {author} about {fact.subject}: {' '.join(fact.text.split())}"
+
+
+def name_authors(history: Iterable[Entry], names: Mapping[str, str]) -> tuple[Entry, ...]:
+    """The history with linked persons called by their names; `names`: by author."""
+    return tuple(replace(entry, name=names.get(entry.author, entry.name)) for entry in history)
 
 
 def without_unanswered(history: Sequence[Entry]) -> tuple[Entry, ...]:

@@ -1,17 +1,18 @@
 """Persons: what operators have linked; as a whole for those who keep it in memory, in pages for those who look.
 
 `app/people/service.py` changes it, in a transaction that begins with `begin_change`; `journey/people_book.py` reads it
-all. Next: `core/people/known.py`.
+all; `app/ops/engines.py` gives `StoredNames` to engines. Next: `core/people/known.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from switchboard.core.people.handle import Handle
+from switchboard.core.passages.names import person_name
+from switchboard.core.people.handle import Handle, handle_behind
 from switchboard.core.people.known import KnownPeople
 from switchboard.core.text.storable import storable_text
 from switchboard.domain.message import RequestId
@@ -44,6 +45,21 @@ class StoredOwner(Struct, frozen=True):
 
     person_id: str
     handle: Handle
+
+
+class StoredNames(Struct, frozen=True):
+    """`Names` in PostgreSQL."""
+
+    database: Database
+
+    async def of(self, people: Collection[str]) -> Mapping[str, str]:
+        """As in the port."""
+        found = {key: handle for key in people if (handle := handle_behind(key)) is not None}
+        if not found:
+            return {}
+        columns = zip(*map(_handle_columns, found.values()), strict=True)
+        rows = await self.database.rows(query("people.names"), list(found), *map(list, columns))
+        return {row["key"]: person_name(row["name"], row["person_id"]) for row in rows}
 
 
 async def read_version(database: Database) -> int:

@@ -31,6 +31,13 @@ from person_handle where person_id = any ($1::text[]) order by channel, realm, i
 -- name: owner_of_handle
 select person_id from person_handle where channel = $1 and realm = $2 and identity = $3;
 
+-- name: names
+-- Of those of these handles that are linked; key: what the caller calls each.
+select g.key, p.person_id, p.name
+from unnest($1::text[], $2::text[], $3::text[], $4::text[]) as g (key, channel, realm, identity)
+join person_handle h on h.channel = g.channel and h.realm = g.realm and h.identity = g.identity
+join person p on p.person_id = h.person_id;
+
 -- name: create
 insert into person (person_id, name) values ($1, $2) on conflict do nothing;
 
