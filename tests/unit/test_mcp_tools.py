@@ -15,7 +15,6 @@ from switchboard.app.mcp_servers import unknown_names
 from switchboard.core.mcp_tools import (
     MOST_SCHEMAS,
     describe_tool,
-    fitting,
     pin_tool,
     server_of,
     shallow_json,
@@ -23,6 +22,7 @@ from switchboard.core.mcp_tools import (
     tool_name,
     unusable,
 )
+from switchboard.core.turns.offering import fit_servers
 from switchboard.ports.mcp import ListedTool
 from switchboard.ports.tools import ToolSpec
 from switchboard.tools.mcp_spec import ServerSpec
@@ -179,7 +179,7 @@ def test_a_description_is_data_whatever_is_in_it(text: str) -> None:
 @given(st.lists(st.integers(0, 5000), max_size=12))
 def test_what_is_offered_has_room(sizes: list[int]) -> None:
     specs = [ToolSpec(f"s__t{n}", "x" * size, {"type": "object"}, "effectful") for n, size in enumerate(sizes)]
-    chosen = set(fitting(specs))
+    chosen = set(fit_servers(specs, ()))
     listed = [ListedTool(spec.name, spec.description, spec.parameters) for spec in specs if spec.name in chosen]
     assert sum(len(json.dumps([one.name, one.description, one.parameters])) for one in listed) <= MOST_SCHEMAS * 1.1
     assert not specs or chosen or size_of(ListedTool("t", specs[0].description, {})) > MOST_SCHEMAS

@@ -10,15 +10,15 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from switchboard.core.arguments import resolve_reference
 from switchboard.core.text.outside import outside_json
+from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool, PinnedTool
-from switchboard.ports.tools import ToolSpec
 
 SEPARATOR: Final = "__"
 """Separates server and tool; names of servers have no underscore, so names cannot be confused."""
@@ -81,14 +81,22 @@ def unusable(server: str, tools: Sequence[ListedTool], renamed: Mapping[str, str
     return found
 
 
-def fitting(specs: Iterable[ToolSpec]) -> Iterator[str]:
-    """The names of those tools of MCP servers for which there is room in a turn; earlier ones take precedence."""
-    left = MOST_SCHEMAS
-    for spec in specs:
-        size = _size(spec.name, spec.description, spec.parameters)
-        if size <= left:
-            left -= size
-            yield spec.name
+class Described(Protocol):
+    """What a model sees of a tool."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    @property
+    def parameters(self) -> JsonMapping: ...
+
+
+def size_of_spec(tool: Described) -> int:
+    """The bytes that a model sees of a tool as it is offered."""
+    return _size(tool.name, tool.description, tool.parameters)
 
 
 def size_of(tool: ListedTool) -> int:

@@ -232,6 +232,17 @@ class Toolset(Protocol):
 
 
 @runtime_checkable
+class OfModule(Protocol):
+    """A tool of a module. Models are offered the `core` ones, the others when they ask for them."""
+
+    @property
+    def module_name(self) -> str: ...
+
+    @property
+    def core(self) -> bool: ...
+
+
+@runtime_checkable
 class TellsLacking(Protocol):
     """A toolset that knows which of a butler's tools are absent at present."""
 

@@ -243,6 +243,7 @@ class Carrier(Struct, frozen=True):
             opening=asked.request.messages[-1].text,
             models=(name,),
             tools=menu.tools[:MOST_TOOLS],
+            later=(),
             limits=limits,
             history=(),
             images=(),

@@ -107,7 +107,7 @@ class People(Struct, frozen=True):
 
         `approval`: why each call of the tool needs one; empty if this one does only because others' words were read.
         """
-        tool = next(one for one in self.frozen.tools if one.name == call.made.name)
+        tool = next(one for one in self.frozen.callable_tools if one.name == call.made.name)
         made = call.made
         reason = _Reason(approval) if approval else _Reason(self._quoting(OUTSIDE, made.arguments), told=True)
         ask = Ask(
@@ -145,7 +145,7 @@ class People(Struct, frozen=True):
     def _ask(self, call: PlannedCall, *, wary: bool) -> tuple[Ask, _Reason | None] | None:
         """The question to people about a call, and why it is asked; None if it is made, or fails, without asking."""
         made = call.made
-        tool = next((one for one in self.frozen.tools if one.name == made.name), None)
+        tool = next((one for one in self.frozen.callable_tools if one.name == made.name), None)
         if tool is None or made.malformed or complaint(made.arguments, tool.parameters):
             return None
         is_question = tool.name == ASK_USER

@@ -188,6 +188,7 @@ class Equipment:
         models = self.models(turn.member, terms.models, runners=True)
         window = await models.context(terms.models[0])
         granted = await granted_to(turn, options, tools, self._context.readers)
+        program = terms.models[0] in models.runners  # its tools cannot change while it runs
         waiting = pending_note(await self._waiting(turn, granted.readers))
         entry, ours = entry_of(turn, history, around.record), {*terms.own, ASK_USER}
         author = speaker(sender or entry.name, entry.author)
@@ -209,7 +210,8 @@ class Equipment:
             + unseen,
             images=tuple(found),
             models=terms.models,
-            tools=granted.tools,
+            tools=(*granted.tools, *granted.on_request) if program else granted.tools,
+            later=() if program else granted.on_request,
             withheld=granted.withheld,
             readers=granted.readers,
             by_owner=granted.by_owner,
@@ -219,7 +221,7 @@ class Equipment:
             urls=urls_of(turn, history) if granted.tools else (),
             hosts=options.hosts,
             asks=self._context.approvals is not None,
-            program=terms.models[0] in models.runners,
+            program=program,
             window=window,
             max_tokens=min(terms.max_tokens, window // _ANSWER),
             own=tuple(sorted(ours)),
@@ -278,7 +280,7 @@ class Equipment:
 
         tools = await self.tools_of(turn.member)
         granted = await granted_to(turn, options, tools, self._context.readers)
-        return frozenset(tool.name for tool in granted.tools)
+        return frozenset(tool.name for tool in (*granted.tools, *granted.on_request))
 
     def _keeper(self, turn: Turn) -> Keep | None:
         files = self._context.files

@@ -52,6 +52,7 @@ from switchboard.core.turns.loop import (
     end_if_at_limit,
     next_step,
 )
+from switchboard.core.turns.offering import MODULE_TOOLS, answer_asking, offered_tools
 from switchboard.core.turns.render import messages, without_unanswered
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.envelope import Attachment
@@ -107,7 +108,7 @@ class Talk:
         self._journal = journal
         self._frozen = frozen
         self._around = around
-        self._tools = {tool.name: tool for tool in frozen.tools}
+        self._tools = {tool.name: tool for tool in frozen.callable_tools}
         self._history: tuple[Entry, ...] = tuple(frozen.history)
         """What was said before, as the model is shown it."""
         self._use = ModelUse()
@@ -117,6 +118,8 @@ class Talk:
         """The files for the answer, by name; a later file replaces an earlier one."""
         self._refused = 0
         """How many requests of this attempt were too long."""
+        self._asked_modules: set[str] = set()
+        """The modules whose further tools the model has asked for."""
         self._remembered: dict[OwnWords, None] = {}
         """Words of the person that calls have kept, each once."""
         self._written = ""
@@ -261,7 +264,7 @@ class Talk:
         return Request(
             messages(self._history, progress.messages, frozen.zone),
             system=frozen.system,
-            tools=tuple(tool.offered for tool in frozen.tools),
+            tools=tuple(tool.offered for tool in offered_tools(frozen, self._asked_modules)),
             no_calls=not ask.tools,
             max_tokens=may_generate(frozen.limits, progress.used, frozen.max_tokens, last=not ask.tools),
             whole=False,
@@ -368,10 +371,8 @@ class Talk:
     async def _record(self, call: PlannedCall) -> JsonMapping:
         """The present or future journal record of a call."""
         tool = self._tools.get(call.made.name)
-        if tool is None and call.made.name in self._frozen.withheld:
-            return record_of_text(_HIGH_RISK.format(name=call.made.name))
         if tool is None:
-            return record_of_text(f"there is no tool {call.made.name!r}; there are: {', '.join(self._tools) or 'none'}")
+            return self._record_without_tool(call.made)
         if call.made.malformed:
             return record_of_text(f"the arguments are not a JSON object: {call.made.malformed[:200]!r}")
 
@@ -394,6 +395,15 @@ class Talk:
             log.warning("outcome of a tool unknown", request_id=str(self._turn.request_id), tool=tool.name)
             return record_of_text(_UNKNOWN)
         return record
+
+    def _record_without_tool(self, made: ToolCall) -> JsonMapping:
+        """The record of a call that needs no tool, or for which there is none; always the same."""
+        if made.name == MODULE_TOOLS and (told := answer_asking(self._frozen.later, made.arguments)):
+            self._asked_modules.add(str(made.arguments["module"]))
+            return record_of_text(told, ok=True)
+        if made.name in self._frozen.withheld:
+            return record_of_text(_HIGH_RISK.format(name=made.name))
+        return record_of_text(f"there is no tool {made.name!r}; there are: {', '.join(self._tools) or 'none'}")
 
     async def _carry_out_call(self, tool: FrozenTool, call: PlannedCall, key: UUID) -> JsonObject:
         """Carry out a call and return its result for the model."""

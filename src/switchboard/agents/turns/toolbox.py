@@ -6,24 +6,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
 from switchboard.agents.turns.options import TurnOptions
 from switchboard.core.calls import is_by_operator, is_call
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.mcp_tools import fitting, server_of
+from switchboard.core.mcp_tools import server_of
 from switchboard.core.passages.folding import folds
 from switchboard.core.people.owners import is_owner
 from switchboard.core.people.readers import directory_of, person_of, reader_of
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.entries import own_words_of
 from switchboard.core.turns.frozen import FrozenTool
+from switchboard.core.turns.offering import fit_modules, fit_servers
 from switchboard.ports.engine import Readers, Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
-from switchboard.ports.tools import Audience, Tool
+from switchboard.ports.tools import Audience, OfModule, Tool
 from switchboard.tools.grants import Grants, granted_tools, withheld_tools
 from switchboard.tools.memory import OF_MEMORY, REMEMBER
 from switchboard.tools.original import MESSAGE_ORIGINAL
@@ -46,10 +47,11 @@ __all__ = [
 class Granted(Struct, frozen=True):
     """What the sender may have the butler use, who reads the answer, and whether an owner asks; fields of `Frozen`.
 
-    `private`: whether only the sender reads the answer.
+    `on_request`: what models are offered if they ask for it. `private`: whether only the sender reads the answer.
     """
 
     tools: tuple[FrozenTool, ...]
+    on_request: tuple[FrozenTool, ...]
     withheld: tuple[str, ...]
     readers: str
     by_owner: bool
@@ -66,10 +68,18 @@ def _audience(turn: Turn, reader: Reader, *, owns: bool) -> Audience:
     return "owners" if owns else "others"
 
 
-def _that_fit(offered: Sequence[Tool]) -> Sequence[Tool]:
-    """The tools, without those of MCP servers that do not fit."""
-    fit = frozenset(fitting(tool.spec for tool in offered if server_of(tool.spec.name)))
-    return [tool for tool in offered if tool.spec.name in fit or not server_of(tool.spec.name)]
+def _divide_tools(tools: Sequence[FrozenTool], core: Collection[str]) -> tuple[list[FrozenTool], list[FrozenTool]]:
+    """The tools that fit, and those of modules that a model can ask for: what is not `core`, and what does not fit."""
+    modules = [tool for tool in tools if tool.module and tool.name in core]
+    fit = {*fit_modules(modules)}
+    now = [tool for tool in modules if tool.name in fit]
+    fit |= {*fit_servers((tool for tool in tools if server_of(tool.name)), now)}
+    offered = [tool for tool in tools if tool.name in fit or not (tool.module or server_of(tool.name))]
+    return offered, [tool for tool in tools if tool.module and tool.name not in fit]
+
+
+def _core_names(tools: Iterable[Tool]) -> set[str]:
+    return {tool.spec.name for tool in tools if isinstance(tool, OfModule) and tool.core}
 
 
 async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
@@ -78,8 +88,11 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
     there, grants = _useful(await _offered_tools(options, tools), turn, reader), _grants(options)
     owns = is_owner(turn.member, options.owners, turn.envelope) and reader.authentic
     audience = _audience(turn, reader, owns=owns)
+    allowed = granted_tools(there, grants, audience)
+    now, later = _divide_tools([_freeze_tool(tool, options) for tool in allowed], _core_names(allowed))
     return Granted(
-        tuple(_freeze_tool(tool, options) for tool in _that_fit(granted_tools(there, grants, audience))),
+        tuple(now),
+        tuple(later),
         tuple(tool.spec.name for tool in withheld_tools(there, grants, audience)),
         directory_of(reader, turn.request_id),
         owns,
@@ -119,7 +132,8 @@ def _freeze_tool(tool: Tool, options: TurnOptions) -> FrozenTool:
     spec = tool.spec
     why = "the settings want each call approved" if spec.name in options.approve else ""
     why = "a tool of high risk" if spec.risk == "high" else why
-    return FrozenTool(spec.name, spec.description, spec.parameters, spec.effect, spec.ordered, why, spec.reach)
+    module = tool.module_name if isinstance(tool, OfModule) else ""
+    return FrozenTool(spec.name, spec.description, spec.parameters, spec.effect, spec.ordered, why, spec.reach, module)
 
 
 def urls_of(turn: Turn, history: Sequence[Entry]) -> tuple[str, ...]:

@@ -33,6 +33,8 @@ class FrozenTool(Struct, frozen=True):
     approval: str = ""
     """Why a person must approve each call; empty: no approval is needed."""
     reach: Reach = "outside"
+    module: str = ""
+    """The module that it is of; empty: of none."""
 
     @property
     def offered(self) -> OfferedTool:
@@ -91,6 +93,13 @@ class Frozen(Struct, frozen=True):
     """For whom the turn reads; None: a start of an older release, of which tools learn nothing."""
     lacking: tuple[str, ...] = ()
     """What the butler had to do without, a clause each with the reason, for operators."""
+    later: tuple[FrozenTool, ...] = ()
+    """Tools of modules that are offered once the model asks for them; see `offering.py`."""
+
+    @property
+    def callable_tools(self) -> tuple[FrozenTool, ...]:
+        """The tools that may be called, offered or not."""
+        return (*self.tools, *self.later)
 
     def record(self) -> object:
         """The form that the journal keeps."""
