@@ -40,7 +40,7 @@ from switchboard.store.ids import new_uuid7
 from switchboard.store.messages.inbox import get_message
 from switchboard.store.models import classification
 from switchboard.store.models.classification import NewSession, Reservation
-from switchboard.store.work import schedule
+from switchboard.store.work import maintenance
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status
 from tests.hands import at_work
 from tests.lab import spent_on, submission
@@ -101,9 +101,9 @@ class Day:
             self.seconds += STEP.total_seconds()
             async with database.connection() as connection:
                 await connection.execute(older)
-            for name in await schedule.due(database, list(known)):
+            for name in await maintenance.due(database, list(known)):
                 await known[name]()
-                await schedule.done(database, name, None)
+                await maintenance.done(database, name, None)
 
 
 @pytest.fixture

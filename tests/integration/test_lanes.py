@@ -24,7 +24,7 @@ from switchboard.ports.engine import Answer, EngineFailure, Journal, Refusal, Tu
 from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store.ids import new_uuid7
 from switchboard.store.messages.inbox import unpack_raw
-from switchboard.store.work import lanes, schedule
+from switchboard.store.work import lanes, maintenance
 from switchboard.store.work.lanes import NewDeadLetter, Settlement
 from switchboard.store.work.steps import Step, StepWrite, write_steps
 from tests.hands import Scripted, a_hand, all_dead_letters, assert_balanced, at_work, rescue, settled, turns
@@ -735,7 +735,7 @@ async def test_a_task_is_done_by_one_of_two_workers_and_again_after_its_interval
         workers = [Worker(parts.database, parts.notifier, leg, WorkerSettings(), tasks(3600)) for _ in range(2)]
         async with at_work(*workers):
             await eventually(lambda: parts.count("select count(*) from schedule where last_at is not null"))
-            assert await schedule.due(parts.database, ["sweep"]) == []
+            assert await maintenance.due(parts.database, ["sweep"]) == []
             assert done["all"] == 1
             await parts.database.run("update schedule set next_at = now(), last_at = null")
             await eventually(lambda: parts.count("select count(*) from schedule where last_at is not null"))
@@ -765,17 +765,17 @@ async def test_a_task_about_the_machine_is_done_by_every_worker_even_if_it_fails
 
 async def test_many_who_look_at_once_take_a_due_task_once(database_url: str) -> None:
     async with lab(database_url) as parts:
-        await schedule.plan(parts.database, {"a": 3600, "b": 3600})
-        taken = await asyncio.gather(*(schedule.due(parts.database, ["a", "b"]) for _ in range(8)))
+        await maintenance.plan(parts.database, {"a": 3600, "b": 3600})
+        taken = await asyncio.gather(*(maintenance.due(parts.database, ["a", "b"]) for _ in range(8)))
         assert sorted(name for names in taken for name in names) == ["a", "b"]
 
 
 async def test_no_worker_takes_a_task_that_it_does_not_know(database_url: str) -> None:
     async with lab(database_url) as parts:
-        await schedule.plan(parts.database, {"new task": 3600})
-        assert await schedule.due(parts.database, ["old task"]) == []
-        assert await schedule.due(parts.database, []) == []
-        assert await schedule.due(parts.database, ["new task"]) == ["new task"]
+        await maintenance.plan(parts.database, {"new task": 3600})
+        assert await maintenance.due(parts.database, ["old task"]) == []
+        assert await maintenance.due(parts.database, []) == []
+        assert await maintenance.due(parts.database, ["new task"]) == ["new task"]
 
 
 async def test_a_task_that_fails_is_on_record_and_the_worker_lives(database_url: str) -> None:
@@ -796,7 +796,7 @@ async def test_a_task_that_fails_is_on_record_and_the_worker_lives(database_url:
             True,
             True,
         )
-        await schedule.done(parts.database, "broken", None)
+        await maintenance.done(parts.database, "broken", None)
         assert not [one for one in await check_database(settings) if one.name == "maintenance"]
 
 

@@ -124,7 +124,7 @@ async def test_a_migration_has_a_time_limit_of_its_own(database_url: str, monkey
     """Shown the other way round, so that no machine is too slow for it: what has a day is given a moment."""
     slow = (replace(PRESENT[0], sql="select pg_sleep(600)"),)
     monkeypatch.setattr("switchboard.store.migrate.migrations", lambda: slow)
-    monkeypatch.setattr("switchboard.store.migrate._A_DAY_S", 0.1)
+    monkeypatch.setattr("switchboard.store.migrate.A_DAY_S", 0.1)
     database, other = [await Database.connect(database_url) for _ in range(2)]
     try:
         with capture_logs() as logs, pytest.raises(Unavailable):

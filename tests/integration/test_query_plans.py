@@ -49,7 +49,7 @@ from switchboard.store.models.usage import UsagePeriod
 from switchboard.store.rules import remote_agents
 from switchboard.store.rules import versions as rules
 from switchboard.store.rules.replay import cases_since, count_cases
-from switchboard.store.work import approvals, deltas, lanes, ledger, routing, schedule
+from switchboard.store.work import approvals, deltas, lanes, ledger, maintenance, routing
 from switchboard.store.work.lanes import NewDeadLetter, Settlement
 from switchboard.store.work.routing import Routed
 from switchboard.store.work.steps import Step, StepWrite, forget_events, load_steps, write_steps
@@ -444,7 +444,7 @@ async def test_retry_rescue_release_and_maintenance_read_by_index(watched: Watch
         await database.run(f"{again} values ($1, '', 1, '', '1 h', false)", worker)
 
     names = ("expire_leases", "digest", "log_dead_letters", "tell", "tell_of_replies", "compact")
-    await schedule.plan(database, dict.fromkeys(names, 1.0))
+    await maintenance.plan(database, dict.fromkeys(names, 1.0))
     looker = lanes.Looker("here", 1, worker, ("work", "route"), names)
     tasks: list[Callable[[], Awaitable[object]]] = [
         retry,

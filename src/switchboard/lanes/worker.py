@@ -36,7 +36,7 @@ from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store.database import Database
 from switchboard.store.pooler import is_direct
 from switchboard.store.work import lanes as store
-from switchboard.store.work import schedule
+from switchboard.store.work import maintenance
 from switchboard.store.work.lanes import Look, Looker
 from switchboard.store.work.processes import NewProcess
 from switchboard.tasks import cancel_tasks, first_of, wait_at_most
@@ -391,11 +391,11 @@ class _Session:
     async def _maintenance_loop(self) -> None:
         shared = {task.name: task for task in self._maintenance if not task.local}
         here = {task: 0.0 for task in self._maintenance if task.local}
-        await schedule.plan(self._database, {task.name: task.every for task in shared.values()})
+        await maintenance.plan(self._database, {task.name: task.every for task in shared.values()})
         while True:
             self._due.clear()
-            for name in await schedule.due(self._database, list(shared)):
-                await schedule.done(self._database, name, await _failure_of(shared[name]))
+            for name in await maintenance.due(self._database, list(shared)):
+                await maintenance.done(self._database, name, await _failure_of(shared[name]))
             while not self._due.is_set():
                 await _run_due(here)
                 await wait_at_most(_LOCAL_TASKS, self._due)

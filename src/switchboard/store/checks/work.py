@@ -11,7 +11,7 @@ from typing import Final
 from switchboard.ports.checks import MOST, CheckResult, error, ok, warning
 from switchboard.store.database import Database
 from switchboard.store.messages import dead_letters, outbox
-from switchboard.store.work import approvals, lanes, processes, schedule
+from switchboard.store.work import approvals, lanes, maintenance, processes
 from switchboard.store.work.processes import RunningProcess
 
 _UNSENT: Final[Mapping[str, str]] = {
@@ -42,7 +42,7 @@ async def check_maintenance(database: Database) -> list[CheckResult]:
     remedy = "look in the log of the workers for `maintenance failed`"
     return [
         warning("maintenance", f"{one.name} failed at {one.at:%Y-%m-%d %H:%M} UTC: {one.error}", remedy)
-        for one in await schedule.failed(database)
+        for one in await maintenance.failed(database)
     ]
 
 

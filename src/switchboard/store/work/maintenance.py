@@ -25,19 +25,19 @@ class FailedTask(Struct, frozen=True):
 
 async def plan(database: Database, tasks: Mapping[str, float]) -> None:
     """Register tasks with their interval in seconds; a changed interval takes effect at the next run."""
-    await database.run(query("schedule.plan"), list(tasks), [seconds(every) for every in tasks.values()])
+    await database.run(query("maintenance.plan"), list(tasks), [seconds(every) for every in tasks.values()])
 
 
 async def due(database: Database, names: Sequence[str]) -> list[str]:
     """Take the tasks of these names that are due; no other worker gets them until their next time."""
-    return [row["name"] for row in await database.rows(query("schedule.due"), list(names))]
+    return [row["name"] for row in await database.rows(query("maintenance.due"), list(names))]
 
 
 async def done(database: Database, name: str, error: str | None) -> None:
     """Record the end of a run."""
-    await database.run(query("schedule.done"), name, storable_or_none(error))
+    await database.run(query("maintenance.done"), name, storable_or_none(error))
 
 
 async def failed(database: Database) -> list[FailedTask]:
     """The tasks whose last run failed."""
-    return rows_as(FailedTask, await database.rows(query("schedule.failed")))
+    return rows_as(FailedTask, await database.rows(query("maintenance.failed")))

@@ -1,3 +1,5 @@
+-- The table keeps the name by which processes of earlier releases know it; a schedule is otherwise a time window, or a module.
+
 -- name: plan
 insert into schedule (name, every) select * from unnest($1::text[], $2::interval[])
 on conflict (name) do update set every = excluded.every where schedule.every <> excluded.every;
