@@ -17,9 +17,8 @@ from switchboard.ports.module import ModuleManifest
 from switchboard.ports.module_store import ModuleStore
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
-from switchboard.store.modules import stores
 from switchboard.store.modules.migrations import migrate_modules
-from switchboard.store.modules.stores import open_stores
+from switchboard.store.modules.stores import ModuleStores, StoreLimits, open_stores
 from tests.modules import NOTES, a_module
 from tests.pooler import new_pgbouncer, pooler
 from tests.waiting import SOON
@@ -65,7 +64,7 @@ async def owned(url: str, rights: str, *, create: bool = True) -> AsyncIterator[
         await run_as_superuser(url, f"drop owned by {role} cascade", f"drop role {role}")
 
 
-async def open_notes(database: Database, manifest: ModuleManifest) -> stores.ModuleStores:
+async def open_notes(database: Database, manifest: ModuleManifest) -> ModuleStores:
     assert await migrate_modules(database, [manifest]) == {}
     return await open_stores(database, manifest)
 
@@ -154,7 +153,7 @@ async def test_what_stays_in_the_room_is_opened_and_runs(database: Database, pla
         await connection.prepare(opened.queries["n.good"])
 
 
-async def has_cage(opened: stores.ModuleStores) -> bool:
+async def has_cage(opened: ModuleStores) -> bool:
     """Whether our tables are out of reach of the module itself, not only of its queries."""
     try:
         async with opened.transaction() as connection:
@@ -209,15 +208,13 @@ async def test_the_cage_holds_behind_a_pooler(database_url: str, tmp_path: Path,
         await direct.close()
 
 
-async def test_a_query_and_a_crowd_of_them_have_limits(
-    database: Database, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stores, "STATEMENT_S", 0.2)
-    ann = (await open_notes(database, a_module(place)))("ann")
+async def test_a_query_and_a_crowd_of_them_have_limits(database: Database, place: Path) -> None:
+    await open_notes(database, a_module(place))
+    ann = (await open_stores(database, a_module(place), StoreLimits(statement_s=0.2)))("ann")
     with pytest.raises(Unavailable, match="took too long"):
         await asyncio.wait_for(ann.rows("notes.slowly"), SOON)
     async with ann.transaction(), ann.transaction():
-        with pytest.raises(Unavailable, match="uses 2 connections already"):
+        with pytest.raises(Unavailable, match="has 2 connections in use"):
             await asyncio.wait_for(ann.rows("notes.all"), SOON)
     assert await ann.rows("notes.all") == []
 

@@ -30,6 +30,7 @@ from switchboard.llm.checks import check_models
 from switchboard.ports.checks import Check, CheckResult
 from switchboard.store.checks.books import Told, check_all_books, check_balancing, check_recent_books
 from switchboard.store.checks.connectors import check_connectors, check_remote_butlers
+from switchboard.store.checks.modules import check_chores
 from switchboard.store.checks.server import check_partitions, check_schema, check_server
 from switchboard.store.checks.traces import check_traces
 from switchboard.store.checks.work import check_maintenance, check_processes, check_waiting
@@ -70,6 +71,7 @@ def installation_checks(database: Database, settings: Settings, told: Told | Non
         partial(check_connectors, database, paused),
         partial(check_processes, database),
         partial(check_maintenance, database),
+        partial(check_chores, database),
         partial(check_notify, database, settings.notify),
         partial(check_engines, database, settings),
         partial(check_recent_books, database) if told is None else partial(check_all_books, database, told),

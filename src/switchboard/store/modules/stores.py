@@ -2,13 +2,13 @@
 
 `app` opens the stores of a module for the kernel, which hands them to the module as `ModuleContext.stores`. Whatever
 a module does is one transaction, as its own role and with its own search path, set for that transaction alone, so that
-it holds behind a pooler, too. Next: `rooms.py`, `statements.py`.
+it holds behind a pooler, too. Next: `rooms.py`, `statements.py`; `chores.py`, whose leases fence a store.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypeAlias
 
@@ -17,21 +17,25 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 
 from switchboard.domain.errors import ConfigurationError, Conflict, Unavailable
+from switchboard.ports.chores import ChoreLease
 from switchboard.ports.module import ModuleManifest
 from switchboard.ports.module_store import ModuleStore
 from switchboard.store.database import Database, Row
+from switchboard.store.modules.chores import require_lease
 from switchboard.store.modules.rooms import bounds_of, can_enter, queries_of, room_statements
 from switchboard.store.modules.statements import refusal_of_query
 
-CONNECTIONS: Final = 2
-"""That one module may have at once in one process."""
-STATEMENT_S: Final = 10
-IDLE_S: Final = 60
-"""How long a module may compute within a transaction, and a stopped process keep its locks."""
-
 _Connection: TypeAlias = "PoolConnectionProxy[Row]"
-Fence = Callable[[_Connection], Awaitable[None]]
-"""Runs first in every transaction, as our own role. Raises `TakenOver`."""
+
+
+class StoreLimits(Struct, frozen=True):
+    """Of one module in one process. Seconds: of a statement, and between two of a transaction, where a process that is
+    stopped keeps its locks.
+    """
+
+    connections: int = 2
+    statement_s: float = 10.0
+    idle_s: float = 60.0
 
 
 class _Room(Struct, frozen=True):
@@ -41,15 +45,25 @@ class _Room(Struct, frozen=True):
     begin: str
     queries: Mapping[str, str]
     caged: bool
+    kept: bool
+    """Whether there are tables."""
+    limits: StoreLimits
 
 
-async def open_stores(database: Database, manifest: ModuleManifest) -> ModuleStores:
+_USUAL_LIMITS: Final = StoreLimits()
+
+
+async def open_stores(
+    database: Database, manifest: ModuleManifest, limits: StoreLimits = _USUAL_LIMITS
+) -> ModuleStores:
     """The stores of a module whose migrations are done (`migrations.py`); called with an account, they make its store.
 
     Raises ConfigurationError for a query that a module may not run, and Unavailable.
     """
+    limited = f"set local statement_timeout = '{limits.statement_s}s'"
+    limited += f"; set local idle_in_transaction_session_timeout = '{limits.idle_s}s'"
     if not manifest.sql:
-        raise ConfigurationError(f"the module {manifest.name} has no tables: its manifest names no package with `sql`")
+        return ModuleStores(database, _Room(manifest.name, limited, {}, True, False, limits))
     async with database.connection() as connection:
         bounds = await bounds_of(connection, manifest)
         queries = queries_of(manifest)
@@ -58,13 +72,10 @@ async def open_stores(database: Database, manifest: ModuleManifest) -> ModuleSto
                 raise ConfigurationError(f"the query {name} of the module {manifest.name} is refused: {why}")
         statements = await room_statements(connection, manifest.name)
         caged = await can_enter(connection, statements)
-    limits = (
-        f"set local statement_timeout = '{STATEMENT_S}s'; set local idle_in_transaction_session_timeout = '{IDLE_S}s'"
-    )
-    begin = "; ".join([*([statements.enter] if caged else []), statements.look, limits])
+    begin = "; ".join([*([statements.enter] if caged else []), statements.look, limited])
     # The driver knows statements by their text: two modules may have the same for tables of the same name.
     marked = {name: f"-- {manifest.name}\n{sql}" for name, sql in queries.items()}
-    return ModuleStores(database, _Room(manifest.name, begin, marked, caged))
+    return ModuleStores(database, _Room(manifest.name, begin, marked, caged, True, limits))
 
 
 class ModuleStores:
@@ -73,15 +84,19 @@ class ModuleStores:
     def __init__(self, database: Database, room: _Room) -> None:
         self._database = database
         self._room = room
-        self._places = asyncio.Semaphore(CONNECTIONS)
+        self._places = asyncio.Semaphore(room.limits.connections)
 
     def __call__(self, account: str) -> ModuleStore:
-        """The store of an account, which is empty in a module without accounts."""
+        """The store of an account, which is empty in a module without accounts. Raises ConfigurationError."""
+        if not self._room.kept:
+            raise ConfigurationError(
+                f"the module {self._room.module} has no tables: its manifest names no package with `sql`"
+            )
         return _Store(self, account, None)
 
-    def with_fence(self, account: str, fence: Fence) -> ModuleStore:
-        """The same, of whose transactions each begins with `fence`."""
-        return _Store(self, account, fence)
+    def for_chore(self, lease: ChoreLease) -> ModuleStore:
+        """The store of a chore: each transaction raises `TakenOver` once the lease is over. See `ports/chores.py`."""
+        return _Store(self, lease.key.account, lease)
 
     @property
     def caged(self) -> bool:
@@ -101,13 +116,13 @@ class ModuleStores:
             raise LookupError(f"the module {self._room.module} has no query {name!r}") from None
 
     @asynccontextmanager
-    async def transaction(self, fence: Fence | None = None) -> AsyncIterator[_Connection]:
-        """A connection in a transaction of the module. Raises Unavailable, Conflict, and what `fence` raises."""
+    async def transaction(self, lease: ChoreLease | None = None) -> AsyncIterator[_Connection]:
+        """A connection in a transaction of the module, which keeps `lease`. Raises Unavailable, Conflict, TakenOver."""
         async with self._take_place(), self._database.connection() as connection:
             try:
                 async with connection.transaction():
-                    if fence is not None:
-                        await fence(connection)
+                    if lease is not None:
+                        await require_lease(connection, lease)
                     await connection.execute(self._room.begin)
                     yield connection
             except asyncpg.QueryCanceledError as error:
@@ -120,10 +135,11 @@ class ModuleStores:
     @asynccontextmanager
     async def _take_place(self) -> AsyncIterator[None]:
         try:
-            await asyncio.wait_for(self._places.acquire(), STATEMENT_S)
+            await asyncio.wait_for(self._places.acquire(), self._room.limits.statement_s)
         except TimeoutError:
             raise Unavailable(
-                f"the module {self._room.module} uses {CONNECTIONS} connections already, as many as a module may"
+                f"the module {self._room.module} has {self._room.limits.connections} connections in use, "
+                "as many as a module may"
             ) from None
         try:
             yield
@@ -134,10 +150,10 @@ class ModuleStores:
 class _Store:
     """`ModuleStore` for one account: each use is a transaction of its own."""
 
-    def __init__(self, stores: ModuleStores, account: str, fence: Fence | None) -> None:
+    def __init__(self, stores: ModuleStores, account: str, lease: ChoreLease | None) -> None:
         self._stores = stores
         self._account = account
-        self._fence = fence
+        self._lease = lease
 
     async def rows(self, name: str, *args: object) -> Sequence[Mapping[str, Any]]:
         async with self.transaction() as store:
@@ -152,7 +168,7 @@ class _Store:
 
     @asynccontextmanager
     async def _open_transaction(self) -> AsyncIterator[ModuleStore]:
-        async with self._stores.transaction(self._fence) as connection:
+        async with self._stores.transaction(self._lease) as connection:
             yield _OneTransaction(self._stores, self._account, connection)
 
 
