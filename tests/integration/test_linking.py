@@ -14,6 +14,8 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.classification.history import LIMITS
 from switchboard.core.people.handle import Handle, handle_at
 from switchboard.core.people.owners import owns
+from switchboard.core.people.strangers import code_in
+from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Owner, SystemId
 from switchboard.journey.linking import (
     CLAIMED_TEXT,
@@ -28,6 +30,7 @@ from switchboard.journey.linking import (
 from switchboard.store.ids import new_uuid7
 from switchboard.store.models import classification
 from switchboard.store.people import people as store
+from switchboard.store.people.people import StoredOwner
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import TRUSTING, Lab, butler, lab, rule, submission, team_of
 from tests.waiting import eventually
@@ -150,6 +153,15 @@ async def test_of_two_who_send_one_code_at_once_one_is_linked(parts: Lab) -> Non
     told = sorted([text for one in taken for text in await parts.replies_to(one.request_id)])
     assert told == sorted([LINKED_TEXT, WRONG_TEXT])
     assert len(await handles_of(parts, "ann")) == 2
+
+
+async def test_a_turn_that_runs_again_finds_its_code_used_by_itself_alone(parts: Lab) -> None:
+    code = code_in((await ask_code(parts)).partition(" ")[2])
+    assert code is not None
+    first, other = RequestId(new_uuid7()), RequestId(new_uuid7())
+    async with parts.database.transaction() as one:
+        used = [await store.use_code(one, code, message) for message in (first, first, other)]
+    assert used == [StoredOwner("ann", Handle("telegram", "", "5488"))] * 2 + [None]
 
 
 async def test_no_model_is_told_a_code(parts: Lab) -> None:

@@ -151,7 +151,7 @@ class StoredEntries(Struct, frozen=True):
         position = 0
         while rows := await self.database.rows(query("personal.entries"), scope.keys, lane, position, _AT_ONCE):
             for row in rows:
-                yield _as_json(row)
+                yield _as_json(row) | {"calls": from_json(row["calls"] or "[]")}
             lane, position = rows[-1]["lane"], rows[-1]["position"]
 
     async def erase(self, scope: PersonalScope) -> int:

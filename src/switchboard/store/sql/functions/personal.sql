@@ -33,7 +33,8 @@ begin
     update delivery d set text = '' where d.request_id = any (_id) and d.text is not null;
     update decision c set parts = null where c.request_id = any (_id) and c.parts is not null;
     delete from classification c where c.request_id = any (_id) and c.corrected_to is null;
-    update route_call r set segment = null where r.request_id = any (_id);
+    update route_call r set segment = null, reason = '' where r.request_id = any (_id);
+    update attempt a set error = null where a.request_id = any (_id);  -- a program may say there what it was asked
     update dead_letter l set payload = '{}', raw = '', text = null, emptied_at = coalesce(l.emptied_at, clock_timestamp())
         where l.request_id = any (_id) and l.status = 'handled';
     update message_inbox m set envelope = (

@@ -42,7 +42,7 @@ select count(*) from entry e where e.person = any ($1::text[]) and (e.text <> ''
 select erase_entries($1, $2);
 
 -- name: entries
-select e.lane, e.position, l.system_id, c.name as conversation, e.role, e.text, e.created_at
+select e.lane, e.position, l.system_id, c.name as conversation, e.role, e.text, e.calls::text as calls, e.created_at
 from entry e join lane l on l.key = e.lane left join conversation c using (conversation)
 where e.person = any ($1::text[]) and e.text <> '' and ($2::uuid is null or (e.lane, e.position) > ($2, $3::bigint))
 order by e.lane, e.position limit $4;
