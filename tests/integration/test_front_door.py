@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -28,7 +30,8 @@ from switchboard.ports.tools import ToolScope
 from switchboard.store.messages import inbox
 from switchboard.store.people import strangers
 from switchboard.store.work import ledger
-from tests.hands import at_work, settled
+from tests.forked import Forks
+from tests.hands import assert_balanced, at_work, settled
 from tests.lab import TRUSTING, Lab, butler, envelope, envelope_json, lab, member, submission, team_of
 from tests.servers import CONNECTOR, Opened, open_server
 from tests.waiting import eventually
@@ -101,7 +104,7 @@ async def origin_of(parts: Lab, door: WorkerFrontDoor, **message: Any) -> Origin
     accepted = await parts.accept.accept(submission(**message))
     stored = await inbox.get_message(parts.database, accepted.request_id)
     assert stored is not None
-    found = await door.origin(scope_of(accepted.request_id, stored.conversation))
+    found = await door.origin(scope_of(accepted.request_id, stored.conversation, message.get("pinned", "System1/echo")))
     assert found is not None
     return found
 
@@ -248,3 +251,32 @@ async def test_what_stands_in_the_way_is_told_before_anything_is_submitted(
 def convert_contact(scope: str, identity: str) -> Contact:
     given = {"channel": "telegram", "endpoint": "bot:house", "scope": scope, "identity": identity}
     return msgspec.convert(given, Contact)
+
+
+DEATHS = ("before_door", "after_receive", "before_commit", "after_commit", "after_door")
+
+
+@pytest.mark.parametrize("say", [True, False], ids=["say", "do"])
+@pytest.mark.parametrize("death", DEATHS)
+async def test_what_is_due_is_answered_once_wherever_its_worker_dies(
+    forks: Forks, database_url: str, tmp_path: Path, death: str, *, say: bool
+) -> None:
+    errors = tmp_path / "errors"
+    async with a_door(database_url, tmp_path) as (parts, door):
+        origin = await origin_of(parts, door, text="Remind me", sender="5488", chat_type="private")
+        given = (database_url, str(tmp_path), msgspec.json.encode(firing(origin, say=say)).decode())
+        by_door = death.endswith("_door")
+        crash = {} if by_door else {"SWITCHBOARD_CRASH_AT": death}
+        first = forks.start(
+            "tests.due_node", *given, *([death] if by_door else []), env={**os.environ, **crash}, errors=errors
+        )
+        assert await first.wait() == -signal.SIGKILL
+        for _ in range(2):
+            assert await forks.start("tests.due_node", *given, env=os.environ, errors=errors).wait() == 0
+
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        [row] = await parts.database.rows("select key, request_id from due_row")
+        assert await parts.replies_to(row["request_id"]) == ["water the tomatoes"]
+        assert await parts.count("select count(*) from message_inbox") == 2
+        await assert_balanced(parts)
