@@ -132,7 +132,7 @@ FOREIGN: Final[Mapping[str, bool]] = {
     and told("Well?", Entry("user", "[What was said before, in short]", own="", told=True)),
     "an earlier answer, written after only the workspace was read": told("Well?", answered("read_file", "{}")),
     "the result of `read_file`, `write_file`, `list_files`, `search_files`, `attach_file`, `execute_command`, `bash`,"
-    " `ask_user`, `remember` or `memory_search`": reads(
+    " `ask_user`, `remember`, `memory_search` or `module_tools`": reads(
         *((name, path) for name in OURS for path in ("a.md", "./" * 1000 + "a.md"))
     ),
     "the same, if the call names `inbox` or `tool-results`: files of messages, long results": reads(

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from switchboard.core.arguments import complaint
 from switchboard.core.text.storable import storable_text
 from switchboard.domain.json_values import JsonMapping
-from switchboard.ports.tools import Tool, ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import PreparedCall, Prepares, Tool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.results import shorten
 from switchboard.tools.threads import in_thread
 from switchboard.tools.workspace import MOST_WRITTEN
@@ -82,6 +82,33 @@ async def call_tool(
     if len(text) <= most:
         return outcome if text == outcome.text else replace(outcome, text=text)
     return replace(outcome, text=await in_thread(lambda stop: shorten(text, scope, name, stop, most)))
+
+
+async def prepare_call(
+    tool: Tool, arguments: JsonMapping, scope: ToolScope, limits: CallLimits | None = None
+) -> PreparedCall | ToolOutcome:
+    """What a call would do, by a tool that `Prepares`; whatever it does, an outcome says why there is none."""
+    preparing = _Preparing(tool)
+    outcome = await _call_with_limits(preparing, arguments, scope, limits or CallLimits())
+    return outcome if preparing.found is None else preparing.found
+
+
+class _Preparing:
+    """The preparation of a call, under the limits of a call."""
+
+    def __init__(self, tool: Tool) -> None:
+        self.spec = tool.spec
+        self.found: PreparedCall | None = None
+        self._tool: object = tool
+
+    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        if not isinstance(self._tool, Prepares):
+            return ToolOutcome(f"{self.spec.name} cannot say what it would do", ok=False)
+        found = await self._tool.prepare(arguments, scope)
+        if isinstance(found, ToolOutcome):
+            return found
+        self.found = found
+        return ToolOutcome("")
 
 
 async def _call_with_limits(tool: Tool, arguments: JsonMapping, scope: ToolScope, limits: CallLimits) -> ToolOutcome:

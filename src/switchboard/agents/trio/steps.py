@@ -26,6 +26,7 @@ from switchboard.agents.turns.calls import MOST_FOUND, CallTerms, ToolCaller, re
 from switchboard.agents.turns.requests import failure_of, record_of_request
 from switchboard.agents.turns.talk import Talk
 from switchboard.core.planning.form import MOST_TOOLS
+from switchboard.core.planning.guard import asks_after_foreign
 from switchboard.core.planning.ladder import Templates
 from switchboard.core.planning.limits import Clock
 from switchboard.core.planning.machine import Plan, StepEnded
@@ -34,10 +35,12 @@ from switchboard.core.planning.prompts import FittedRequest, lead_of, lead_reque
 from switchboard.core.planning.records import LEAD, ended_of, text_of, tokens_of
 from switchboard.core.planning.start import Start
 from switchboard.core.text.lenient import mapping
+from switchboard.core.turns.asking import not_approved
 from switchboard.core.turns.entries import told_by_others
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.limits import LoopLimits
 from switchboard.core.turns.loop import PlannedCall
+from switchboard.core.turns.preparing import tool_of_call
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import AWAY, ModelFailure, Request, ToolCall
 from switchboard.domain.planning import SPECIALISTS, PipelineStep
@@ -127,14 +130,24 @@ class Carrier(Struct, frozen=True):
         tool = self.menu.tool(step.target)
         if tool is None:
             raise EngineFailure(f"there is no tool {step.target}")
-        decided, wary = self._decision_on(step), plan.read_outside or plan.guard.told
+        wary = plan.read_outside or plan.guard.told
+        prepared = await self.people.prepare(call_of(step), wary=wary)
+        if prepared is not None and prepared.refusal:
+            await self.journal.end(step.id, "failed", {"why": _short(prepared.refusal)})
+            return
+        approval = "" if prepared is None or tool.approval else prepared.approval
+        rule, decided, always = self.menu.after_foreign, self._decision_on(step), tool
+        tool = tool_of_call(tool, prepared)
+        foreign = wary and asks_after_foreign(rule, tool) and not asks_after_foreign(rule, always)
+        if (approval or foreign) and decided is None:
+            decided = await self.people.decision_now(call_of(step), approval)
+        if decided is not None and (why := not_approved(decided)) is not None:
+            await self.journal.end(step.id, "failed", {"why": why})
+            return
         self.caller.learn(self._urls_from_searches(plan))
 
         async def act(key: UUID) -> JsonObject:
-            if (
-                decided is not None
-                and (why := await self.people.reason_not_called(tool, call_of(step), decided)) is not None
-            ):
+            if (why := await self.people.reason_not_called(tool, call_of(step), decided)) is not None:
                 raise StepFailed({"why": why})
             began = monotonic()
             outcome = await self._call_with_retries(tool, step, CallTerms(key, decided is not None, wary))

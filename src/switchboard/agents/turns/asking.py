@@ -23,10 +23,12 @@ from switchboard.core.turns.asking import ASK_USER, digest_of, line_behind
 from switchboard.core.turns.entries import read_outside, told_by_others
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.loop import PlannedCall
-from switchboard.domain.json_values import JsonMapping
+from switchboard.core.turns.preparing import CallPlan, path_of_plan, plan_call, plan_on_record, tool_of_call
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.engine import Approvals, Ask, Decided, Journal, Parked, Turn
 from switchboard.ports.history import EntryCall
-from switchboard.ports.tools import AsksFirst, Tool, ToolScope
+from switchboard.ports.tools import AsksFirst, Prepares, Tool, ToolScope
+from switchboard.tools.calls import prepare_call
 
 MOST_WAITING: Final = 20
 """How many requests may wait in one conversation of a butler: nobody reads a list that strangers keep extending."""
@@ -73,6 +75,8 @@ class People(Struct, frozen=True):
         """
         wary = self.wary(read)
         new = [call for call in calls if not self._made_unasked(call)]
+        for call in new:
+            await self.prepare(call, wary=wary)
         found = {call.path: found for call in new if (found := self._ask(call, wary=wary)) is not None}
         withheld = {
             path: _unasked_decision(ask.why, _IN_GROUP)
@@ -87,6 +91,40 @@ class People(Struct, frozen=True):
         for path, ask in asked.items():
             await self.journal.expect(event_of(path), within=self.hours * _HOUR_S, ask=ask)
         return withheld | {path: await self.journal.wait(event_of(path)) for path in asked}
+
+    async def prepare(self, call: PlannedCall, *, wary: bool) -> CallPlan | None:
+        """What a call would do, recorded once; None if its tool does not say, or is not called with these arguments."""
+        tool = self._tool_of(call)
+        if tool is None or not self.may_be_prepared(call.made.name) or call.made.malformed:
+            return None
+        if complaint(call.made.arguments, tool.parameters):
+            return None
+        if (plan := self.plan_of(call)) is not None:
+            return plan
+
+        async def act(_: object) -> JsonObject:
+            return (await self._look_up(call, wary=wary)).record()
+
+        await self.journal.step(path_of_plan(call.path), act)
+        return self.plan_of(call)
+
+    def may_be_prepared(self, name: str) -> bool:
+        """Whether the effect of a tool depends on its arguments."""
+        present: object = self.present.get(name)
+        return isinstance(present, Prepares)
+
+    def plan_of(self, call: PlannedCall) -> CallPlan | None:
+        """What a call would do, as on record; None: nobody has looked."""
+        return plan_on_record(self.journal.on_record(), call.path)
+
+    async def _look_up(self, call: PlannedCall, *, wary: bool) -> CallPlan:
+        present, scope = self.present.get(call.made.name), self.scope(wary)
+        if present is None or scope is None:
+            return CallPlan(wary, f"{call.made.name} is no longer there")
+        return plan_call(await prepare_call(present, call.made.arguments, scope), wary=wary)
+
+    def _tool_of(self, call: PlannedCall) -> FrozenTool | None:
+        return next((one for one in self.frozen.callable_tools if one.name == call.made.name), None)
 
     def wary(self, read: Iterable[EntryCall]) -> bool:
         """Whether others' words were read when a call is made; `read` as above."""
@@ -109,10 +147,11 @@ class People(Struct, frozen=True):
         """
         tool = next(one for one in self.frozen.callable_tools if one.name == call.made.name)
         made = call.made
+        plan = await self.prepare(call, wary=True)  # unless that is on record: nobody knows here what was read
+        if plan is not None and plan.refusal:
+            return _unasked_decision("it cannot be made", plan.refusal)
         reason = _Reason(approval) if approval else _Reason(self._quoting(OUTSIDE, made.arguments), told=True)
-        ask = Ask(
-            "call", tool.name, made.arguments, reason.why, self._digest(tool.parameters, call), self.frozen.readers
-        )
+        ask = self._ask_about(call, tool, reason.why)
         if nobody := _IN_GROUP if self._withholds(reason) else await self._nobody(call.path, 1):
             return _unasked_decision(reason.why, nobody)
         await self.journal.expect(event_of(call.path), within=self.hours * _HOUR_S, ask=ask)
@@ -121,10 +160,22 @@ class People(Struct, frozen=True):
         except Parked:
             return None
 
-    async def reason_not_called(self, tool: FrozenTool, call: PlannedCall, decided: Decided) -> str | None:
-        """Why an approved call is not made after all; None if it is."""
-        present = self.present.get(tool.name)
-        if present is None or self._digest(present.spec.parameters, call) != decided.value.get("digest"):
+    async def decision_now(self, call: PlannedCall, approval: str) -> Decided:
+        """The same, where nothing else can be done meanwhile. Raises `Parked` while people have not decided."""
+        decided = await self.decision(call, approval)
+        return await self.journal.wait(event_of(call.path)) if decided is None else decided
+
+    async def reason_not_called(self, tool: FrozenTool, call: PlannedCall, decided: Decided | None) -> str | None:
+        """Why a call that was approved, or prepared, is not made after all; None if it is."""
+        present, plan = self.present.get(tool.name), self.plan_of(call)
+        if plan is not None:
+            plan = await self._look_up(call, wary=plan.wary)
+            if plan.refusal:
+                return plan.refusal
+        if decided is None:
+            needs = plan is not None and plan.approval and not tool.approval
+            return f"{tool.name} was not called: by now it needs an approval. Call it again." if needs else None
+        if present is None or self._digest(present.spec.parameters, call, plan) != decided.value.get("digest"):
             return f"{tool.name} was not called: it has changed since approval was asked. Call it again."
         if tool.name not in await self.granted():
             return f"{tool.name} was not called: it was approved, but this person may not use it any more."
@@ -144,17 +195,23 @@ class People(Struct, frozen=True):
 
     def _ask(self, call: PlannedCall, *, wary: bool) -> tuple[Ask, _Reason | None] | None:
         """The question to people about a call, and why it is asked; None if it is made, or fails, without asking."""
-        made = call.made
-        tool = next((one for one in self.frozen.callable_tools if one.name == made.name), None)
+        made, plan = call.made, self.plan_of(call)
+        tool = self._tool_of(call)
         if tool is None or made.malformed or complaint(made.arguments, tool.parameters):
             return None
+        if plan is not None and plan.refusal:
+            return None
         is_question = tool.name == ASK_USER
-        reason = None if is_question else self._reason(tool, call, wary=wary)
+        reason = None if is_question else self._reason(tool_of_call(tool, plan), call, wary=wary)
         if not (is_question or reason):
             return None
-        kind: Literal["call", "question"] = "question" if is_question else "call"
-        why, digest = reason.why if reason else "", self._digest(tool.parameters, call)
-        return Ask(kind, tool.name, made.arguments, why, digest, self.frozen.readers), reason
+        return self._ask_about(call, tool, reason.why if reason else ""), reason
+
+    def _ask_about(self, call: PlannedCall, tool: FrozenTool, why: str) -> Ask:
+        kind: Literal["call", "question"] = "question" if tool.name == ASK_USER else "call"
+        plan, arguments = self.plan_of(call), call.made.arguments
+        shown = arguments if plan is None else plan.shown_with(arguments)
+        return Ask(kind, tool.name, shown, why, self._digest(tool.parameters, call, plan), self.frozen.readers)
 
     def _reason(self, tool: FrozenTool, call: PlannedCall, *, wary: bool) -> _Reason | None:
         """Why a call needs an approval; None if it does not."""
@@ -190,8 +247,9 @@ class People(Struct, frozen=True):
             log.exception("a tool has failed", tool=call.made.name)
             return "it cannot say whether it needs an approval"
 
-    def _digest(self, schema: Mapping[str, object], call: PlannedCall) -> str:
+    def _digest(self, schema: Mapping[str, object], call: PlannedCall, plan: CallPlan | None) -> str:
         turn = f"{self.turn.request_id}/{self.turn.member.system_id}/{self.turn.segment}/{call.path}"
+        turn = turn if plan is None or not plan.digest else f"{turn}/{plan.digest}"
         return digest_of(call.made.name, schema, call.made.arguments, turn)
 
 

@@ -277,7 +277,7 @@ class ProgramTalk(Talk):
 
     async def _carry(self, path: str, made: ToolCall) -> JsonMapping:
         tool = self._tools.get(made.name)
-        free = tool is not None and is_read_only(tool)
+        free = tool is not None and is_read_only(tool) and not self._people.may_be_prepared(made.name)
         async with nullcontext() if free else self._in_order:
             n, call = await self._record_intent(path, made)
             try:

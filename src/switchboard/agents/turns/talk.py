@@ -53,6 +53,7 @@ from switchboard.core.turns.loop import (
     next_step,
 )
 from switchboard.core.turns.offering import MODULE_TOOLS, answer_asking, offered_tools
+from switchboard.core.turns.preparing import tool_of_call
 from switchboard.core.turns.render import messages, without_unanswered
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.envelope import Attachment
@@ -354,7 +355,8 @@ class Talk:
         beside = False
         for call in calls:
             tool = self._tools.get(call.made.name)
-            free = tool is not None and is_read_only(tool)
+            plan = self._people.plan_of(call)
+            free = tool is not None and is_read_only(tool_of_call(tool, plan))
             if free and beside:
                 groups[-1].append(call)
             else:
@@ -376,13 +378,20 @@ class Talk:
         if call.made.malformed:
             return record_of_text(f"the arguments are not a JSON object: {call.made.malformed[:200]!r}")
 
-        decided = self._decisions.get(call.path)
+        decided, plan = self._decisions.get(call.path), self._people.plan_of(call)
+        if plan is not None and plan.refusal:
+            return record_of_text(plan.refusal)
+        tool = tool_of_call(tool, plan)
+        return await self._make_call(tool, call, decided)
+
+    async def _make_call(self, tool: FrozenTool, call: PlannedCall, decided: Decided | None) -> JsonMapping:
+        """The record of a call of a tool as it is with these arguments."""
         if decided is not None and (ended := _instead(tool.name, decided)) is not None:
             return ended
 
         async def act(key: UUID) -> JsonObject:
             self._go_on()
-            if decided is not None and (why := await self._people.reason_not_called(tool, call, decided)) is not None:
+            if (why := await self._people.reason_not_called(tool, call, decided)) is not None:
                 return record_of_text(why)
             self._open[call.path] = call.made, None
             return await self._carry_out_call(tool, call, key)
