@@ -248,7 +248,7 @@ class Equipment:
             system="",
             opening="",
             models=(),
-            tools=granted.tools,
+            tools=(*granted.tools, *granted.on_request),
             withheld=granted.withheld,
             readers=granted.readers,
             by_owner=granted.by_owner,
