@@ -54,7 +54,9 @@ def memo_of(turn: Turn, memo_id: UUID) -> Memo:
     """The memo of a delivery or of a notice. A notice's memo is shown to nobody: its reason may contain internals."""
     envelope = turn.envelope
     if turn.dead_letter is None:
-        person, private = person_of(envelope), is_private(envelope, turn.conversation)
+        # What is due is nobody's words, so nobody is shown it as theirs.
+        person = "" if envelope.control.is_ours else person_of(envelope)
+        private = envelope.control.is_ours or is_private(envelope, turn.conversation)
         text = message_text(envelope)
     else:
         person, private, text = "", True, _dead_letter_text(turn.dead_letter, envelope)

@@ -25,6 +25,7 @@ from switchboard.core.passages.showing import plain_text
 from switchboard.core.policy.retry import backoff
 from switchboard.core.policy.tiers import TIERS, tier_of
 from switchboard.core.routing.decide import decide_with, is_kept, keep
+from switchboard.core.routing.due import decide_task
 from switchboard.core.text.storable import storable_text
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Unavailable
@@ -162,6 +163,8 @@ class RouteLeg:
         waiting = case.waiting
         if is_kept(kept := stored_envelope(waiting.envelope), waiting.pinned):
             return keep(self._rule_book.rules.index, waiting.facts, kept.event.kind)
+        if kept.control.task is not None:
+            return decide_task(self._rule_book.rules.index, waiting.facts, waiting.pinned, kept.control.task)
         while isinstance(
             found := decide_with(self._rule_book.rules.index, waiting.facts, answers, waiting.pinned), Undecided
         ):

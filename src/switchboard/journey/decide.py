@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from msgspec.structs import replace
-
 from switchboard.core.channels.registry import CHANNELS, Channels
-from switchboard.core.envelope.due import task_named
 from switchboard.core.people.known import NOBODY
 from switchboard.core.routing.decide import decide_now, is_kept, keep
+from switchboard.core.routing.due import decide_task
 from switchboard.core.routing.facts import add_people_version, facts
-from switchboard.domain.envelope import DueTask, Envelope
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Decision, SystemId
 from switchboard.journey.people_book import PeopleBook
 from switchboard.journey.rulebook import RuleBook
@@ -48,11 +46,10 @@ class DecideLeg:
         known = self._facts(envelope, received_at)
         if is_kept(envelope, pinned):
             return keep(self._rule_book.rules.index, known, envelope.event.kind)
+        if envelope.control.task is not None:
+            return decide_task(self._rule_book.rules.index, known, pinned, envelope.control.task)
         decision = decide_now(self._rule_book.rules.index, known, pinned)
-        if decision is None:
-            return ToClassify(known)
-        task = envelope.control.task
-        return decision if task is None else _with_task(decision, task)
+        return ToClassify(known) if decision is None else decision
 
     def names_command(self, envelope: Envelope, received_at: datetime) -> bool:
         """Whether a rule says who gets a message with this command: then it is nobody else's."""
@@ -63,11 +60,3 @@ class DecideLeg:
         people = NOBODY if self._people_book is None else self._people_book.people
         found = facts(envelope, self._channels[envelope.source.channel], schedule, people.find_sender)
         return add_people_version(found, people.version)
-
-
-def _with_task(decision: Decision, task: DueTask) -> Decision:
-    """The decision, whose trail says which task is due."""
-    first, *others = decision.trail
-    what = "said by Switchboard itself" if task.say else "a reminder of the butler to itself"
-    said = "; ".join(filter(None, (f"{task_named(task)}: {what}", first.detail if first.reason != "command" else "")))
-    return replace(decision, trail=(replace(first, detail=said), *others))

@@ -30,6 +30,7 @@ _HASH_MARK: Final = "="
 def dedupe_key(envelope: Envelope, channel: Channel) -> str:
     """The key of this event, at most 400 bytes; the first that applies:
 
+    - `due:` and the idempotency key of a task that is due, which nobody else can take;
     - `idem:` and the idempotency key;
     - `event:` and the platform's own id, where the channel finds it in `payload.raw`;
     - `event:` and `external_event_id`.
@@ -37,7 +38,7 @@ def dedupe_key(envelope: Envelope, channel: Channel) -> str:
     The last two look alike on purpose: an event that arrives once with and once without `raw` is still one event.
     """
     if envelope.control.idempotency_key:
-        return _key("idem", envelope.control.idempotency_key)
+        return _key("due" if envelope.control.is_ours else "idem", envelope.control.idempotency_key)
     return event_key(channel.event_id(envelope) or envelope.event.external_event_id)
 
 
