@@ -20,7 +20,7 @@ from typing import Final
 import pytest
 
 from switchboard.app.dumps import find_tools
-from switchboard.app.ops.backup import replace_schema, unpack
+from switchboard.app.ops.backup import drops_of, replace_schemas, unpack
 from switchboard.app.settings import Settings
 from switchboard.cli.examples import examples
 from switchboard.store.books import audit_books
@@ -99,7 +99,7 @@ async def house(request: pytest.FixtureRequest, empty_database_url: str, tmp_pat
     database = await Database.connect(empty_database_url, size=1)
     tools = await find_tools(settings, (await server_facts(database)).major)
     await unpack(tools, request.param, script, lambda: None)
-    await replace_schema(tools, empty_database_url, (), (script,))
+    await replace_schemas(tools, empty_database_url, drops_of(["switchboard"]), (script,))
     schema = (await schema_facts(database)).migration
     await database.close()
     program = tmp_path / "newer.py"

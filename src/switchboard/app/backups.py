@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from switchboard.app.dumps import DUMP, find_tools, partial_file, run_program
+from switchboard.app.dumps import dump_options, find_tools, partial_file, run_program
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError
 from switchboard.embedded.files import disk_errors
@@ -82,8 +82,9 @@ async def _back_up(settings: Settings, url: str, upgrade: Upgrade) -> None:
     tools = await find_tools(settings, upgrade.server)
     file = place / f"{upgrade.before:04d}-{upgrade.after:04d}.dump"
     log.info("backing up the database before it is migrated", file=str(file))
+    options = dump_options(upgrade.schemas)
     with partial_file(file) as partial:
-        await run_program(tools, "pg_dump", [*DUMP, f"--file={partial}"], url, lambda: None)
+        await run_program(tools, "pg_dump", [*options, f"--file={partial}"], url, lambda: None)
         point("migration_dumped")
     point("migration_backed_up")
     for old, _ in _backups(settings)[_KEPT:]:

@@ -70,9 +70,17 @@ async def schema_facts(database: Database) -> SchemaFacts:
     return SchemaFacts(row["tables"], migration)
 
 
+async def kept_schemas(database: Database) -> list[str]:
+    """The schemas that a backup holds and a restore replaces: ours, and those of modules."""
+    [row] = await database.rows(query("checkup.schema"))
+    if not row["migrated"]:
+        return [SCHEMA]
+    return [row["name"] for row in await database.rows(query("checkup.schemas"))]
+
+
 async def schema_bytes(database: Database) -> int:
-    """What our tables take on the disk, with their indexes."""
-    return int(await database.value(query("checkup.size")))
+    """What our tables and those of modules take on the disk, with their indexes."""
+    return int(await database.value(query("checkup.size"), await kept_schemas(database)))
 
 
 def guards_of_rollback(messages: int) -> tuple[str, ...]:
@@ -95,8 +103,8 @@ async def withdrawn_here(database: Database) -> str:
 
 
 async def data_bytes(database: Database) -> int:
-    """What our tables take on the disk, without indexes: the most that a backup takes."""
-    return int(await database.value(query("checkup.data")))
+    """What the tables of all our schemas take on the disk, without indexes: the most that a backup takes."""
+    return int(await database.value(query("checkup.data"), await kept_schemas(database)))
 
 
 async def open_work(database: Database) -> OpenWork:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Final
@@ -51,12 +51,16 @@ class Migration(Struct, frozen=True):
 
 
 class Upgrade(Struct, frozen=True):
-    """A database whose tables are about to change: its schema and the next, PostgreSQL's version, bytes of data."""
+    """A database whose tables are about to change: its schema and the next, PostgreSQL's version, bytes of data.
+
+    `schemas`: by the names that they have in PostgreSQL, ours and those of modules.
+    """
 
     before: int
     after: int
     server: int
     size_bytes: int
+    schemas: Sequence[str]
 
 
 BackUp = Callable[[Upgrade], Awaitable[None]]
@@ -187,9 +191,9 @@ async def lock_migrations(connection: PoolConnectionProxy[Row]) -> None:
 
 
 async def _upgrade(connection: PoolConnectionProxy[Row], before: int, after: int) -> Upgrade:
-    return Upgrade(
-        before, after, connection.get_server_version().major, await connection.fetchval(query("checkup.data"))
-    )
+    kept = [row["name"] for row in await connection.fetch(query("checkup.schemas"))]
+    size = await connection.fetchval(query("checkup.data"), kept)
+    return Upgrade(before, after, connection.get_server_version().major, size, kept)
 
 
 async def _require_no_older(connection: PoolConnectionProxy[Row]) -> None:

@@ -1,4 +1,4 @@
-"""Backups: the whole schema into one file and back, by PostgreSQL's own programs.
+"""Backups: our schema and those of modules into one file and back, by PostgreSQL's own programs.
 
 Called by `switchboard db`, and by `installation/` for the database of a whole installation. In: settings and a file;
 out: a finished backup (never half a one), or a restored database (never half a one: it is one transaction). Next:
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,9 +17,9 @@ from msgspec import Struct
 from switchboard.app.backups import migrate_with_backup
 from switchboard.app.database import existing_database
 from switchboard.app.dumps import (
-    DUMP,
     PostgresPrograms,
     Progress,
+    dump_options,
     end_program,
     find_tools,
     partial_file,
@@ -31,13 +31,14 @@ from switchboard.domain.errors import ConfigurationError, Conflict, InvalidInput
 from switchboard.store.checkup import (
     OpenWork,
     doubt_of_replies,
+    kept_schemas,
     open_work,
     others_connected,
     schema_facts,
     server_facts,
     withdrawn_here,
 )
-from switchboard.store.database import SCHEMA, Database
+from switchboard.store.database import Database
 from switchboard.store.migrate import Migration, migrate
 from switchboard.store.models import facts
 
@@ -71,7 +72,7 @@ async def back_up(settings: Settings, file: Path, progress: Progress) -> int:
             raise Conflict("there is nothing to back up: the database is empty")
         tools = await find_tools(settings, (await server_facts(database)).major)
         with partial_file(file) as partial:
-            options = [*DUMP, f"--file={partial}"]
+            options = [*dump_options(await kept_schemas(database)), f"--file={partial}"]
             await run_program(tools, "pg_dump", options, database.url, lambda: progress(partial.stat().st_size))
             size = partial.stat().st_size
     return size
@@ -87,7 +88,7 @@ async def dump(settings: Settings, write: Callable[[bytes], None]) -> int:
         if schema == 0:
             raise Conflict("there is nothing to back up: the database is empty")
         tools = await find_tools(settings, (await server_facts(database)).major)
-        process = await start_program(tools, "pg_dump", DUMP, database.url)
+        process = await start_program(tools, "pg_dump", dump_options(await kept_schemas(database)), database.url)
         await end_program(process, "pg_dump", write)
     return schema
 
@@ -114,20 +115,25 @@ async def restore(
             script, forgotten = Path(directory, "backup.sql"), Path(directory, "forgotten.sql")
             await asyncio.to_thread(forgotten.write_text, await forgotten_there(database))
             await unpack(tools, file, script, lambda: progress(script.stat().st_size if script.exists() else 0))
-            await replace_schema(tools, database.url, (), (script, forgotten))
+            await replace_schemas(tools, database.url, drops_of(await kept_schemas(database)), (script, forgotten))
         migrated = await migrate(database, pooled=settings.database_direct_url is not None)
         return RestoredDatabase(migrated, await open_work(database))
 
 
-async def replace_schema(tools: PostgresPrograms, url: str, first: Sequence[str], scripts: Sequence[Path]) -> None:
-    """Drop the schema and run the scripts, in one transaction that begins with the statements `first`.
+def drops_of(schemas: Iterable[str]) -> list[str]:
+    """The statements that make room for what is restored."""
+    return [f'drop schema if exists "{name}" cascade' for name in schemas]
+
+
+async def replace_schemas(tools: PostgresPrograms, url: str, first: Sequence[str], scripts: Sequence[Path]) -> None:
+    """Run the scripts in one transaction that begins with the statements `first`, such as those of `drops_of`.
 
     What is unsent in the restored schema may have been sent since, and becomes `uncertain`.
 
     Raises ConfigurationError; then nothing has changed.
     """
     options = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
-    options += [f"--command={one}" for one in (*first, f"drop schema if exists {SCHEMA} cascade")]
+    options += [f"--command={one}" for one in first]
     options += [f"--file={one}" for one in scripts]
     await run_program(tools, "psql", [*options, f"--command={doubt_of_replies()}"], url, lambda: None)
 

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from switchboard.app.backups import backups_of
 from switchboard.app.database import database_url, one_connection
-from switchboard.app.dumps import DUMP, PostgresPrograms, find_tools, own_directory, partial_file, run_program
-from switchboard.app.ops.backup import forgotten_there, replace_schema, unpack
+from switchboard.app.dumps import PostgresPrograms, dump_options, find_tools, own_directory, partial_file, run_program
+from switchboard.app.ops.backup import drops_of, forgotten_there, replace_schemas, unpack
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.lanes.faults import point
@@ -31,6 +31,7 @@ from switchboard.store.checkup import (
     connections,
     count_messages,
     guards_of_rollback,
+    kept_schemas,
     open_work,
     schema_facts,
     server_facts,
@@ -54,7 +55,7 @@ class RolledBack(Struct, frozen=True):
 
 
 class _Plan(Struct, frozen=True):
-    """From the schema `after` to `before`, by a backup, whose SQL is `script`."""
+    """From the schema `after` to `before`, by a backup, whose SQL is `script`; it replaces `schemas`."""
 
     before: int
     after: int
@@ -63,6 +64,7 @@ class _Plan(Struct, frozen=True):
     forgotten: Path
     tools: PostgresPrograms
     newer: Path
+    schemas: Sequence[str]
 
 
 async def roll_back(settings: Settings, lose: int) -> RolledBack:
@@ -82,7 +84,8 @@ async def roll_back(settings: Settings, lose: int) -> RolledBack:
                 point("rollback_counted")
             # Every connection that is found from here on is another's.
             await _keep_newer(plan, url)
-            await replace_schema(plan.tools, url, guards_of_rollback(messages), (plan.script, plan.forgotten))
+            first = (*guards_of_rollback(messages), *drops_of(plan.schemas))
+            await replace_schemas(plan.tools, url, first, (plan.script, plan.forgotten))
             point("rollback_done")
             async with one_connection(url) as database:
                 again = await open_work(database)
@@ -102,7 +105,8 @@ async def _prepare(settings: Settings, database: Database, schema: int, scratch:
     before, backup = backups[0]
     tools = await find_tools(settings, (await server_facts(database)).major)
     newer = _free_name(backup, f"{schema:04d}-{before:04d}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
-    plan = _Plan(before, schema, backup, scratch / "backup.sql", scratch / "forgotten.sql", tools, newer)
+    schemas = await kept_schemas(database)
+    plan = _Plan(before, schema, backup, scratch / "backup.sql", scratch / "forgotten.sql", tools, newer, schemas)
     await asyncio.to_thread(plan.forgotten.write_text, await forgotten_there(database))
     await unpack(tools, backup, plan.script, lambda: None)
     point("rollback_unpacked")
@@ -157,5 +161,5 @@ def _columns(line: bytes) -> list[bytes]:
 
 async def _keep_newer(plan: _Plan, url: str) -> None:
     with partial_file(plan.newer) as partial:
-        await run_program(plan.tools, "pg_dump", [*DUMP, f"--file={partial}"], url, lambda: None)
+        await run_program(plan.tools, "pg_dump", [*dump_options(plan.schemas), f"--file={partial}"], url, lambda: None)
     point("rollback_kept")

@@ -8,7 +8,8 @@ that fails has changed nothing, and the others go on. Next: `stores.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias
 
 import asyncpg
@@ -35,6 +36,10 @@ from switchboard.store.modules.statements import SqlBounds, refusal_of_function,
 log = structlog.get_logger(__name__)
 
 _Connection: TypeAlias = "PoolConnectionProxy[Row]"
+
+
+class _Undone(Exception):
+    """All was well, and is undone."""
 
 
 class _Found(Struct, frozen=True):
@@ -65,15 +70,32 @@ async def migrate_modules(database: Database, manifests: Iterable[ModuleManifest
     return failures
 
 
+async def try_module(database: Database, manifest: ModuleManifest) -> tuple[ModuleMigration, ...]:
+    """Do what `migrate_module` would, in a transaction that is undone; returns and raises the same."""
+    found: tuple[ModuleMigration, ...] = ()
+    with suppress(_Undone):
+        async with _open_migration(database, manifest) as missing:
+            found = missing
+            raise _Undone
+    return found
+
+
 async def migrate_module(database: Database, manifest: ModuleManifest) -> tuple[ModuleMigration, ...]:
     """Migrate one module, all or nothing; returns what was missing.
 
     Raises ConfigurationError with what is wrong with the package, or with the rights that we have, and Unavailable.
     """
+    async with _open_migration(database, manifest) as missing:
+        return missing
+
+
+@asynccontextmanager
+async def _open_migration(database: Database, manifest: ModuleManifest) -> AsyncIterator[tuple[ModuleMigration, ...]]:
+    """Within the transaction of a migration, when all is done."""
     try:
         async with database.connection() as connection, connection.transaction():
             await lock_migrations(connection)
-            return await _migrate_one(connection, manifest)
+            yield await _migrate_one(connection, manifest)
     except asyncpg.PostgresError as error:
         raise ConfigurationError(f"the migration of the module {manifest.name} failed: {error}") from error
 

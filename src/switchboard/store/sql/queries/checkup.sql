@@ -12,12 +12,16 @@ select (select count(*) from pg_tables where schemaname = 'switchboard') as tabl
 
 -- name: size
 select coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8
-from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'switchboard' and c.relkind in ('r', 'm');
+from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = any ($1::text[]) and c.relkind in ('r', 'm');
 
 -- name: data
 -- Without indexes, which are in no backup.
 select coalesce(sum(pg_table_size(c.oid)), 0)::int8
-from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 'switchboard' and c.relkind = 'r';
+from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = any ($1::text[]) and c.relkind = 'r';
+
+-- name: schemas
+-- Ours and those of modules; a schema of somebody else may have a name that begins like them.
+select n.nspname as name from pg_namespace n where n.nspname in (select component from switchboard.migration) order by 1;
 
 -- name: migration
 select coalesce(max(number), 0) from migration where component = 'switchboard';
