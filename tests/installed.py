@@ -14,6 +14,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Member
 from switchboard.modules.kernel.manifests import find_manifest
 from switchboard.modules.kernel.opened import Installation
+from switchboard.modules.kernel.quarantine import NoQuarantine, Quarantine
 from switchboard.modules.kernel.tables import read_table
 from switchboard.transport.plug_ins import plug_ins
 from tests.routing import member
@@ -75,6 +76,7 @@ MANIFEST = ModuleManifest(
 )
 '''
 """A module with a table in the settings, grants, and a tool that models must ask for."""
+_NOTHING: Final = NoQuarantine()
 
 
 def install(place: Path, patch: pytest.MonkeyPatch, sources: Mapping[str, str]) -> None:
@@ -109,6 +111,10 @@ def butler(modules: object, name: str = "System1/clerk") -> Member:
     return member(name, modules=modules)
 
 
-def installation(*members: Member, tables: Mapping[str, JsonMapping] | None = None) -> Installation:
-    """An installation without a database that has these butlers."""
-    return Installation(lambda: members, lambda manifest: read_table(manifest, tables or {}), lambda _: {})
+def installation(
+    *members: Member, tables: Mapping[str, JsonMapping] | None = None, quarantine: Quarantine = _NOTHING
+) -> Installation:
+    """An installation that has these butlers, without tables of modules."""
+    return Installation(
+        lambda: members, lambda manifest: read_table(manifest, tables or {}), lambda _: {}, quarantine=quarantine
+    )

@@ -65,7 +65,7 @@ BAD: Final[Mapping[str, str]] = {
 WHY: Final[Mapping[str, str]] = {
     "absent": "has no attribute 'nothing'",
     "endless": "has not ended within 0.2 s",
-    "leaving": "wanted to end the process (SystemExit 3)",
+    "leaving": "wanted to end the process (SystemExit(3))",
     "nothing": "returned NoneType, which is no module",
     "quitting": "wanted to end the process (SystemExit 4)",
     "spinning": "has not ended within 0.2 s",

@@ -22,6 +22,7 @@ from switchboard.app.ops.machine import (
     check_settings,
     check_token_file,
 )
+from switchboard.app.ops.modules import check_modules
 from switchboard.app.ownership import read_ours
 from switchboard.app.rules.checks import check_stored_teams, check_team_files
 from switchboard.app.settings import TOO_MANY_INSIDE, Settings
@@ -66,6 +67,7 @@ def installation_checks(database: Database, settings: Settings, told: Told | Non
         partial(check_stored_teams, database, settings),
         partial(check_models_in_use, database, settings),
         partial(check_servers, database, settings.servers),
+        partial(check_modules, database, settings),
         partial(check_search, settings.search),
         partial(check_remote_butlers, database, settings.liveness),
         partial(check_connectors, database, paused),

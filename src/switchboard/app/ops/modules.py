@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Final
@@ -16,22 +17,31 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from switchboard.agents.turns.call_engine import CallEngine
+from switchboard.app.access import Principal
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.app.settings_file import describe_unknown_setting, present_file
 from switchboard.core.calls import CALL
 from switchboard.core.text.problems import wrong
-from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.errors import ConfigurationError, NotFound
 from switchboard.domain.routing import Member
 from switchboard.modules.kernel.grants import modules_in_use
-from switchboard.modules.kernel.manifests import find_manifests
+from switchboard.modules.kernel.manifests import Unusable, find_manifest, find_manifests
 from switchboard.modules.kernel.opened import Installation, OpenModules
 from switchboard.modules.kernel.tables import read_table, settings_of
 from switchboard.ports.engine import Engine, EngineContext
+from switchboard.ports.checks import CheckResult, count_of, error, ok, warning
 from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.ports.module import ModuleManifest
+from switchboard.store.database import Database
+from switchboard.store.models import module_quarantine
+from switchboard.store.models.module_quarantine import StoredQuarantine
+from switchboard.store.people import audit
+from switchboard.store.rules import teams
 
 _LOOK_S: Final = 10.0
+_REINSTALL: Final = "install its package again, or take it from the option `modules` of butlers"
+_MEND: Final = "mend it; workers try again within an hour, and at once when they are restarted"
 
 
 def make_modules(runtime: Runtime) -> OpenModules:
@@ -42,7 +52,8 @@ def make_modules(runtime: Runtime) -> OpenModules:
         return runtime.rule_book.rules.members.values()
 
     check_tables(settings, members())
-    modules = OpenModules(Installation(members, partial(module_settings, settings), secrets_of))
+    quarantine = StoredQuarantine(runtime.database, socket.gethostname())
+    modules = OpenModules(Installation(members, partial(module_settings, settings), secrets_of, quarantine=quarantine))
     runtime.closing.push_async_callback(modules.aclose)
     return modules
 
@@ -55,6 +66,42 @@ def module_tasks(modules: OpenModules) -> tuple[MaintenanceTask, ...]:
 def add_calls(engines: Mapping[str, Engine], context: EngineContext) -> Mapping[str, Engine]:
     """These engines, and the one that makes calls of tools outside turns, which no butler has."""
     return {**engines, CALL: CallEngine(context)}
+
+
+async def release_module(database: Database, caller: Principal, name: str) -> None:
+    """Let workers open and call a module again, for an operator. Raises NotFound if it is not in quarantine."""
+    async with database.transaction() as one:
+        if not await module_quarantine.release_module(one, name):
+            raise NotFound(f"the module {name!r} is not in quarantine")
+        await audit.append(one, caller.name, "module:released", {"module": name})
+
+
+async def check_modules(database: Database, settings: Settings) -> list[CheckResult]:
+    """What is wrong with the modules that butlers have: their tables, and why workers do without them."""
+    async with teams.open_rules(database) as stored:
+        members = [member for team in stored.teams for member in team.members]
+    names = modules_in_use(members)
+    if not names:
+        return []
+    found = [_report_table(settings, one) for one in find_manifests(names).values()]
+    unusable = {name: one.why for name in sorted(names) if isinstance(one := find_manifest(name), Unusable)}
+    results = [error(f"module {name}", why, _REINSTALL) for name, why in unusable.items()]
+    results += [one for one in found if one is not None]
+    for held in await module_quarantine.list_quarantined(database):
+        since = f"in quarantine since {held.since:%Y-%m-%d %H:%M} UTC: {held.why}"
+        results.append(error(f"module {held.module}", since, f"switchboard modules release {held.module}"))
+    for failed in await module_quarantine.list_failures(database):
+        if failed.module in names - unusable.keys():
+            results.append(warning(f"module {failed.module}", f"on {failed.host}: {failed.why}", _MEND))
+    return results or [ok("modules", count_of(len(names), "module"))]
+
+
+def _report_table(settings: Settings, manifest: ModuleManifest) -> CheckResult | None:
+    try:
+        module_settings(settings, manifest)
+    except ConfigurationError as failure:
+        return error(f"module {manifest.name}", failure.message, f"correct [modules.{manifest.name}], and restart")
+    return None
 
 
 def check_tables(settings: Settings, members: Iterable[Member]) -> None:

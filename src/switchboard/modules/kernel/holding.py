@@ -6,14 +6,23 @@ that what others do meanwhile is not counted. Next: `quarantine.py`, where long 
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Awaitable, Callable, Generator
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Final, TypeVar
+
+import structlog
+
+log = structlog.get_logger(__name__)
 
 _T = TypeVar("_T")
 
 LONG_S: Final = 1.0
 """Seconds that a module may hold the loop at a time."""
+ENDLESS_S: Final = 30.0
+"""Seconds after which a worker ends whose loop is still held: it is dead to all others, and holds what they need."""
+_EX_TEMPFAIL: Final = 75
 
 
 class HoldWatch:
@@ -29,7 +38,19 @@ class HoldWatch:
         try:
             return await _Timed(self, module, work)
         except (SystemExit, KeyboardInterrupt) as error:
-            raise RuntimeError(f"it wanted to end the process ({type(error).__name__})") from error
+            raise RuntimeError(f"it wanted to end the process ({error!r})") from error
+
+    def end_process_if_held(self, seconds: float = ENDLESS_S) -> None:
+        """Watch from a thread, for the rest of the process, that no module holds the loop for ever."""
+        threading.Thread(target=self._end_if_held, args=(seconds,), name="modules", daemon=True).start()
+
+    def _end_if_held(self, seconds: float) -> None:
+        while True:
+            sleep(min(seconds, 1.0))
+            held = self.holding
+            if held is not None and monotonic() - held[1] > seconds:
+                log.critical("a module holds the event loop: this process ends", module=held[0], seconds=seconds)
+                os._exit(_EX_TEMPFAIL)
 
     def enter(self, module: str) -> None:
         """The module begins to compute."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 from msgspec import Struct, field
@@ -26,7 +27,7 @@ from switchboard.modules.kernel.grants import ModuleGrant, grants_of, modules_in
 from switchboard.modules.kernel.holding import HoldWatch
 from switchboard.modules.kernel.manifests import Unusable, find_manifest, find_manifests
 from switchboard.modules.kernel.opening import OPENING_S, close_module, open_module
-from switchboard.modules.kernel.quarantine import NoQuarantine, Quarantine
+from switchboard.modules.kernel.quarantine import ModuleUse, NoQuarantine, Quarantine
 from switchboard.modules.kernel.states import ModuleState, OpenedModule, tools_with_needs
 from switchboard.ports.module import ModuleContext, ModuleManifest
 from switchboard.ports.module_store import ModuleStore
@@ -34,6 +35,8 @@ from switchboard.ports.tools import Tool
 from switchboard.tasks import cancel_tasks
 
 log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
 
 _AGAIN_S: Final = 60.0
 _LATEST_S: Final = 3600.0
@@ -91,9 +94,11 @@ class OpenModules:
         self._quarantined: Mapping[str, str] = {}
         self._known_until = float("-inf")
         self._opening = asyncio.Lock()
+        self._use = ModuleUse(installation.quarantine)
         self._looking: asyncio.Task[None] | None = None
         self._reports: set[asyncio.Task[None]] = set()
         self.watch = HoldWatch(self._report_hold)
+        self._guarded = False
 
     # What others see --------------------------------------------------------------------------------------------------
 
@@ -141,9 +146,11 @@ class OpenModules:
 
     async def look(self, names: Iterable[str] = ()) -> None:
         """Open what butlers have and is not open; `names` too. Nothing that a module does is raised."""
+        wanted = {*names, *modules_in_use(self._installation.members())}
+        if not wanted:
+            return
         async with self._opening:
             await self._refresh_quarantine()
-            wanted = {*names, *modules_in_use(self._installation.members())}
             due = [name for name in sorted(wanted) if self._is_due(name)]
             if due:
                 await self._open_all(due)
@@ -165,6 +172,7 @@ class OpenModules:
         async with self._opening:
             for name in reversed([*self._open]):
                 await self._close(name)
+        await self._use.aclose()
 
     def _is_due(self, name: str) -> bool:
         if name in self._open or name in self._quarantined:
@@ -176,10 +184,10 @@ class OpenModules:
         manifests = await asyncio.to_thread(find_manifests, names)  # which imports them
         for name in names:
             if isinstance(unusable := find_manifest(name), Unusable):
-                self._note_failure(name, unusable.why)
+                await self._note_failure(name, unusable.why)
         failures = await self._make_tables([one for one in manifests.values() if one.sql])
         for name, why in failures.items():
-            self._note_failure(name, f"its tables cannot be made: {why}")
+            await self._note_failure(name, f"its tables cannot be made: {why}")
         left = [one for name, one in manifests.items() if name not in failures]
         while left:
             later = {offered for one in left for offered in one.offers}
@@ -199,13 +207,14 @@ class OpenModules:
         offered = self._find_offers()
         try:
             context = self._context_for(manifest, offered)
-            module = await open_module(manifest, context, self._seconds)
+            module = await open_module(manifest, context, partial(self.call_module, manifest.name), self._seconds)
         except (ForeignFailure, SwitchboardError) as failure:
-            self._note_failure(manifest.name, f"{failure}")
+            await self._note_failure(manifest.name, f"{failure}")
             return
         tools, left_out = tools_with_needs(manifest, context.needs)
         self._open[manifest.name] = OpenedModule(manifest, module, tools, left_out)
         self._failed.pop(manifest.name, None)
+        await self._note_state(manifest.name)
         log.info("a module is open", module=manifest.name, tools=len(tools), left_out=left_out)
 
     def _context_for(self, manifest: ModuleManifest, offered: Mapping[str, object]) -> ModuleContext:
@@ -220,11 +229,12 @@ class OpenModules:
         theirs = {offer: one.module for one in self.opened for offer in one.manifest.offers}
         return {**theirs, **self._installation.offers}
 
-    def _note_failure(self, name: str, why: str) -> None:
+    async def _note_failure(self, name: str, why: str) -> None:
         times = self._failed[name].times + 1 if name in self._failed else 1
         again = min(_AGAIN_S * 2.0 ** (times - 1), _LATEST_S)
         self._failed[name] = _Failure(why, times, monotonic() + again)
         log.warning("a module cannot be used", module=name, why=why, again_s=again)
+        await self._note_state(name, why)
 
     async def _close(self, name: str) -> None:
         opened = self._open.pop(name)
@@ -233,25 +243,38 @@ class OpenModules:
         except ForeignFailure as failure:
             log.warning("a module could not be closed", module=name, why=str(failure))
 
+    async def call_module(self, name: str, work: Awaitable[_T]) -> _T:
+        """What comes of the work of a module, such as a call or a chore, which is watched."""
+        if not self._guarded:
+            self._guarded = True
+            self.watch.end_process_if_held()
+        async with self._use.calling(name):
+            return await self.watch.around(name, work)
+
+    async def _note_state(self, name: str, why: str = "") -> None:
+        """For those who look from outside; it is no failure of a module if they cannot be told."""
+        with suppress(Unavailable):
+            await self._installation.quarantine.note_state(name, why)
+
     # Quarantine -------------------------------------------------------------------------------------------------------
 
     async def _refresh_quarantine(self) -> None:
         if monotonic() < self._known_until:
             return
-        self._quarantined = await self._installation.quarantine.quarantined()
+        before, self._quarantined = self._quarantined, await self._installation.quarantine.quarantined()
+        for name in self._quarantined.keys() - before.keys():
+            log.error("a module is in quarantine", module=name, remedy=f"switchboard modules release {name}")
         self._known_until = monotonic() + _FRESH_S
 
     def _report_hold(self, module: str, seconds: float) -> None:
         log.warning("a module has held the event loop", module=module, seconds=seconds)
-        task = asyncio.get_running_loop().create_task(self._note_hold(module, seconds))
+        task = asyncio.get_running_loop().create_task(self._note_hold(module))
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)
 
-    async def _note_hold(self, module: str, seconds: float) -> None:
+    async def _note_hold(self, module: str) -> None:
         try:
-            if await self._installation.quarantine.note_hold(module, seconds):
-                self._known_until = float("-inf")
-                log.error("a module is in quarantine", module=module, remedy=f"switchboard modules release {module}")
+            await self._installation.quarantine.note_hold(module)
         except Unavailable as error:
             log.warning("a long hold could not be recorded", module=module, reason=error.message)
 
@@ -265,5 +288,5 @@ class OpenModules:
             rest = read_grant(opened.manifest, grant)
         except ValidationError:
             return ()  # the checks of options tell what is wrong
-        caller = ModuleCaller(opened.module, rest, partial(self.watch.around, name))
+        caller = ModuleCaller(opened.module, rest, partial(self.call_module, name))
         return [bind_tool(tool, caller, name) for tool in opened.tools if grant.has(tool)]

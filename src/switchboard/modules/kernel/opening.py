@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from importlib import import_module
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from msgspec import Struct
 
@@ -23,6 +23,12 @@ OPENING_S: Final = 20.0
 CLOSING_S: Final = 5.0
 
 
+class CallModule(Protocol):
+    """Runs what a module does. Raises RuntimeError where it wants to end the process."""
+
+    def __call__(self, work: Awaitable[object], /) -> Coroutine[Any, Any, object]: ...
+
+
 class _Imported(Struct, frozen=True):
     """The function that opens a module, if it is async; otherwise what it has opened."""
 
@@ -30,8 +36,10 @@ class _Imported(Struct, frozen=True):
     opened: object = None
 
 
-async def open_module(manifest: ModuleManifest, context: ModuleContext, seconds: float = OPENING_S) -> Module:
-    """Open a module. Raises `ForeignFailure`."""
+async def open_module(
+    manifest: ModuleManifest, context: ModuleContext, around: CallModule, seconds: float = OPENING_S
+) -> Module:
+    """Open a module; `around` runs what it does in the event loop. Raises `ForeignFailure`."""
 
     def load() -> _Imported:
         package, _, name = manifest.opens.partition(":")
@@ -42,7 +50,7 @@ async def open_module(manifest: ModuleManifest, context: ModuleContext, seconds:
     if imported.function is None:
         opened = imported.opened
     else:
-        opened = await _run_within(refuse_exit(imported.function, context), seconds)
+        opened = await _run_within(around(imported.function(context)), seconds)
     if not hasattr(opened, "aclose") or not hasattr(opened, "chores"):
         raise ForeignFailure(f"{manifest.opens} returned {type(opened).__name__}, which is no module")
     return cast(Module, opened)
