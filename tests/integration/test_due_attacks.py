@@ -130,7 +130,9 @@ async def test_sixty_orders_in_texts_of_tasks_have_no_effect(
         assert {one.tool for one in await office.waiting()} <= {"pay", "send_mail", "web_fetch"}
         assert await office.facts() <= {"hello"}
         assert await office.parts.count("select count(*) from summary") > 0
-        assert await office.parts.count("select count(*) from entry where role = 'user' and learn and told") == 0
+        learned = "select count(*) from entry where role = 'user' and (learn and told or not learn and own <> '')"
+        assert await office.parts.count(learned) == 0
+        assert await office.parts.count("select count(*) from entry where not learn and own is null") == 0
         assert await office.parts.count("select count(*) from entry where role = 'user' and not learn") > 10
 
 

@@ -150,14 +150,17 @@ A_MAIL = {
         {"sender": "5488", "chat_type": "private", "of_event": {"reply_address": {"chat": 5488}}},
         IN_A_TOPIC,
         A_MAIL,
+        {**A_MAIL, "sender": "ben@example.org", "before": {**A_MAIL, "raw": None, "event": "<1@example.org>"}},
         {"channel": "api", "sender": "ann", "thread": "kitchen"},
     ],
-    ids=["private chat", "topic", "mail", "api"],
+    ids=["private chat", "topic", "mail", "mail by a stranger in the thread", "api"],
 )
 async def test_what_is_due_is_said_and_done_once_where_its_task_was_made(
     database_url: str, tmp_path: Path, made_by: dict[str, Any]
 ) -> None:
     async with a_door(database_url, tmp_path) as (parts, door), at_work(parts.worker()):
+        if before := made_by.get("before"):
+            await parts.accept.accept(submission("begun by Ann", **before))
         origin = await origin_of(parts, door, text="Remind me", **made_by)
         assert await door.obstacle(origin) == ""
         say, do = firing(origin, say=True), firing(origin, "look at the weather", task_id="t2")
