@@ -39,6 +39,7 @@ WANTED: Final = (
     "examples/inbox/household.mbox",
     "examples/teams/root.json",
     "examples/connectors/folder/pyproject.toml",
+    "examples/modules/canteen/pyproject.toml",
 )
 _JUNK: Final = ("__pycache__", ".pyc", ".hypothesis", ".venv", "node_modules", ".switchboard/", ".local-model")
 _SECONDS: Final = 180.0
