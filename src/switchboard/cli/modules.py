@@ -1,22 +1,128 @@
-"""`switchboard modules`: calls of butlers' tools. Called by `main.py`. Next: `server/http/modules.py`."""
+"""`switchboard modules`: installed modules, and calls of butlers' tools.
+
+Called by `main.py`. `test` and `login` open a module in this process, with the settings of this terminal; all others
+ask the server. Next: `app/module_trials.py`, `server/http/modules.py`.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Annotated, Final
 
 import typer
+from msgspec import structs
 
-from switchboard.cli.client import Client, ask
+from switchboard.cli.client import Client, ask, part
 from switchboard.cli.names import butler as named_butler
-from switchboard.cli.output import FAILED, OK, Json, clean, exit_unless_ok, show
+from switchboard.cli.output import FAILED, OK, Json, clean, details, exit_unless_ok, one_of, show, table, when
 
-app = typer.Typer(help="Tools of butlers: call one.", no_args_is_help=True)
+app = typer.Typer(help="Modules: list or test them, log in accounts; call tools of butlers.", no_args_is_help=True)
 
 _PATIENCE_S: Final = 60.0
 
 Butler = Annotated[str, typer.Argument(help="The butler, such as clerk.", metavar="BUTLER")]
 Tool = Annotated[str, typer.Argument(help="The name of the tool, as models know it.", metavar="TOOL")]
+
+
+Module = Annotated[str, typer.Argument(help="The module's name.", metavar="MODULE")]
+
+
+@app.command("list")
+def list_modules() -> None:
+    """List installed modules: who has them, what is wrong with them, and when they last did what they do."""
+    found = ask(lambda client: client.get("/v1/modules"))
+    names = ("module", "state", "butlers", "tools", "last sync", "problem")
+    rows = (
+        (
+            one["module"],
+            one["state"],
+            ", ".join(one["butlers"]),
+            len(one["tools"]),
+            _last_sync(one),
+            _describe_problem(one),
+        )
+        for one in found["modules"]
+    )
+    show(found, table(*names, rows=rows, keep=("module", "state", "tools")))
+
+
+@app.command("show")
+def show_module(module: Module) -> None:
+    """Show one module: its tools, who has them, and what it does from time to time."""
+    found = one_of(ask(lambda client: client.get("/v1/modules"))["modules"], "module", module, "module")
+    rows: list[tuple[str, object]] = [("module", found["module"]), ("state", found["state"])]
+    rows += [("butlers", ", ".join(found["butlers"])), ("tools", ", ".join(found["tools"]))]
+    rows += [("problem", _describe_problem(found))] + [("does", _describe_chore(one)) for one in found["chores"]]
+    show(found, details(rows))
+
+
+@app.command("test")
+def try_module(module: Module) -> None:
+    """Open a module here as a worker would, and close it. Exit code 1: it cannot be opened."""
+    tried = asyncio.run(_try_module(module))
+    show(tried, _describe_trial(tried))
+    exit_unless_ok(OK if tried["state"] == "open" else FAILED)
+
+
+@app.command("sync")
+def sync(module: Module) -> None:
+    """Have workers do now what a module does from time to time."""
+    done = ask(lambda client: client.post(f"/v1/modules/{part(module)}/sync", {}))
+    show(done, f"{clean(module)}: {done['chores']} due now; see `switchboard modules list`")
+
+
+@app.command("login")
+def log_in(module: Module) -> None:
+    """Log in an account of a module, which asks for what it needs."""
+    asyncio.run(_log_in(module))
+    show({"module": module}, f"{clean(module)}: logged in")
+
+
+async def _try_module(module: str) -> Json:
+    from switchboard.app.module_trials import try_module as open_and_close  # noqa: PLC0415 - only `test` needs it
+    from switchboard.app.settings import load_settings  # noqa: PLC0415 - the same
+
+    tried = await open_and_close(load_settings(), module)
+    seconds = round(tried.seconds, 3)
+    return {**structs.asdict(tried.opened), "tools": list(tried.tools), "seconds": seconds}
+
+
+async def _log_in(module: str) -> None:
+    from switchboard.app.module_trials import log_in as run_wizard  # noqa: PLC0415 - only `login` needs it
+    from switchboard.app.settings import load_settings  # noqa: PLC0415 - the same
+
+    await run_wizard(load_settings(), module)
+
+
+def _describe_trial(tried: Json) -> str:
+    if tried["state"] != "open":
+        return f"{clean(tried['name'])}: {tried['state']}: {clean(tried['why'])}"
+    lines = [
+        f"{clean(tried['name'])}: open after {tried['seconds']:.1f} s; tools: {', '.join(tried['tools']) or 'none'}"
+    ]
+    lines += [f"without {clean(tool)}: {clean(why)}" for tool, why in tried["left_out"].items()]
+    return "\n".join(lines)
+
+
+def _last_sync(module: Json) -> str:
+    done = [one["last_at"] for one in module["chores"] if one["last_at"]]
+    return when(max(done), short=True) if done else ""
+
+
+def _describe_problem(module: Json) -> str:
+    failed = [f"{_name_chore(one)}: {one['error']}" for one in module["chores"] if one["error"]]
+    opening = [f"on {one['host']}: {one['why']}" for one in module["failures"]]
+    return clean("; ".join(filter(None, (module["why"], *opening, *failed))))
+
+
+def _describe_chore(chore: Json) -> str:
+    last = f"last {when(chore['last_at'])}, " if chore["last_at"] else ""
+    return f"{_name_chore(chore)}, every {chore['every_s']:g} s: {last}next {when(chore['next_at'])}"
+
+
+def _name_chore(chore: Json) -> str:
+    return f"{chore['name']} of {chore['account']}" if chore["account"] else str(chore["name"])
 
 
 @app.command("call")

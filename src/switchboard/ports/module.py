@@ -141,6 +141,11 @@ class ModuleManifest(Struct, frozen=True):
     offers: tuple[str, ...] = ()
     """Names of protocols that the opened module has."""
     secrets: tuple[str, ...] = ()
+    logs_in: str = ""
+    """Where to import the async function that logs in an account, `package.module:function`, from a context.
+
+    It speaks with the person at the terminal (`switchboard modules login`); empty: there is nothing to log in.
+    """
 
     def __post_init__(self) -> None:
         names = [tool.spec.name for tool in self.tools]

@@ -19,14 +19,14 @@ __all__ = ["OF_MEMORY", "Grants", "granted_tools", "withheld_tools"]
 NOTHING: Final = frozenset[str]()
 
 
-class Described(Protocol):
+class HasSpec(Protocol):
     """A tool, or what describes one that is not open here."""
 
     @property
     def spec(self) -> ToolSpec: ...
 
 
-_Tool = TypeVar("_Tool", bound=Described)
+_Tool = TypeVar("_Tool", bound=HasSpec)
 
 
 class Grants(Struct, frozen=True):

@@ -7,7 +7,8 @@ from typing import Annotated, Final
 from pydantic import Field, StringConstraints
 
 from switchboard.domain.json_values import JsonObject
-from switchboard.server.contracts.base import Body, Id, SystemRef, Word
+from switchboard.domain.modules import ShownModule
+from switchboard.server.contracts.base import Body, Id, ResponseBody, SystemRef, Word
 
 ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 KEY: Final = "switchboard/idempotency_key"
@@ -15,6 +16,12 @@ KEY: Final = "switchboard/idempotency_key"
 MAX_KEY: Final = 200
 CallKey = Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY, pattern=r"^[^\x00]+$")]
 Wait = Annotated[float, Field(ge=0, le=50, allow_inf_nan=False)]
+
+
+class ModuleList(ResponseBody):
+    """By name."""
+
+    modules: list[ShownModule]
 
 
 class CallBody(Body):

@@ -1,4 +1,4 @@
-"""`/v1/modules`: calls of butlers' tools outside turns. Next: `app/calls.py`."""
+"""`/v1/modules`: installed modules, and calls of butlers' tools. Next: `app/modules.py`, `app/calls.py`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from fastapi import Depends, Query, Request, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.calls import MODULES, WAIT_S, CallService
+from switchboard.app.modules import MODULES_EDIT, ModuleService
 from switchboard.core.calls import WantedCall
 from switchboard.domain.calls import ShownCall
+from switchboard.domain.modules import ModuleSync
 from switchboard.domain.routing import SystemId
-from switchboard.server.contracts.modules import CallBody
+from switchboard.server.contracts.base import Word
+from switchboard.server.contracts.modules import CallBody, ModuleList
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 from switchboard.server.services import ServiceFactory
@@ -20,8 +23,23 @@ from switchboard.server.services import ServiceFactory
 CALL_SERVICE: Final = ServiceFactory(lambda services: CallService(services.runtime, services.access))
 router = router_of("modules", prefix="/v1/modules")
 
+MODULE_SERVICE: Final = ServiceFactory(lambda services: ModuleService(services.runtime))
+
+Operator = Annotated[Principal, Depends(needs(MODULES_EDIT))]
 Caller = Annotated[Principal, Depends(needs(MODULES))]
 Wait = Annotated[float, Query(ge=0, le=WAIT_S, allow_inf_nan=False)]
+
+
+@router.get("", **operation("list_modules", "List modules", ModuleList, needing=MODULES_EDIT))
+async def list_modules(parts: Parts) -> Response:
+    """Those that are installed or that butlers have, by name: their state, their tools, what they do by themselves."""
+    return answer({"modules": await parts.of(MODULE_SERVICE).list_modules()})
+
+
+@router.post("/{module}/sync", **operation("sync_module", "Do what a module does by itself now", ModuleSync, 404, 409))
+async def sync_module(caller: Operator, parts: Parts, module: Word) -> Response:
+    """Workers begin within half a minute, even with what has failed and is tried again later."""
+    return answer(await parts.of(MODULE_SERVICE).sync(caller, module))
 
 
 @router.post("/calls", **operation("call_tool", "Call a tool of a butler", ShownCall, 404, 429))

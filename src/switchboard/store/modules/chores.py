@@ -14,9 +14,10 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 
 from switchboard.core.text.storable import storable_or_none
+from switchboard.domain.modules import ShownChore
 from switchboard.ports.chores import ChoreKey, ChoreLease, TakenChores
 from switchboard.ports.module_store import TakenOver
-from switchboard.store.database import Database, Row, query, rows_as, seconds
+from switchboard.store.database import Database, Row, part_as, query, rows_as, seconds
 
 LEASE_S: Final = 60.0
 _LONGEST_WAIT_S: Final = 30.0
@@ -74,6 +75,17 @@ class ChoreTable:
 async def failed_chores(database: Database) -> list[FailedChore]:
     """The chores whose last run failed."""
     return rows_as(FailedChore, await database.rows(query("chores.failed")))
+
+
+async def list_chores(database: Database) -> list[tuple[str, ShownChore]]:
+    """All that workers have planned, each with its module."""
+    rows = await database.rows(query("chores.list"))
+    return [(row["module"], part_as(ShownChore, row)) for row in rows]
+
+
+async def make_due(database: Database, module: str) -> int:
+    """Make the chores of a module due that nobody does now; returns how many there are."""
+    return await database.change_rows(query("chores.make_due"), module)
 
 
 async def require_lease(connection: PoolConnectionProxy[Row], lease: ChoreLease) -> None:

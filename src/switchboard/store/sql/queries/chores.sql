@@ -51,3 +51,10 @@ where module = $1 and account = $2 and name = $3 and epoch = $4;
 select module, account, name, last_at as at, last_error as error, next_at from chore
 where last_error is not null and last_at > clock_timestamp() - greatest(2 * every, interval '2 hours')
 order by module, account, name;
+
+-- name: list
+select module, account, name, extract(epoch from every)::float8 as every_s, last_at, next_at, last_error as error
+from chore order by module, account, name;
+
+-- name: make_due
+update chore set next_at = least(next_at, clock_timestamp()) where module = $1 and owner is null;

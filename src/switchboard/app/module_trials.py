@@ -1,0 +1,75 @@
+"""Opens a module as a worker would, and runs its wizard that logs in an account: for a person at a terminal.
+
+`cli/modules.py` calls it with the settings of the terminal. In: the name of an installed module; out: its state, or an
+error that says what would be right. Next: `ops/modules.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from time import monotonic
+
+from msgspec import Struct
+
+from switchboard.app.ops.modules import make_modules, module_settings, secrets_of
+from switchboard.app.settings import Settings
+from switchboard.app.wiring import open_runtime
+from switchboard.domain.errors import InvalidInput, NotFound, Unavailable
+from switchboard.modules.kernel.manifests import Unusable, find_manifest
+from switchboard.modules.kernel.states import ModuleState
+from switchboard.ports.module import ModuleContext, ModuleManifest
+from switchboard.store.modules.opening import ModuleRooms
+
+_LogIn = Callable[[ModuleContext], Awaitable[None]]
+
+
+class TriedModule(Struct, frozen=True):
+    """What became of a module that was opened, and closed again, and how long opening took."""
+
+    opened: ModuleState
+    tools: tuple[str, ...]
+    seconds: float
+
+
+async def try_module(settings: Settings, name: str) -> TriedModule:
+    """Open a module here and close it. Raises NotFound for one that is not installed, and ConfigurationError."""
+    manifest = await _find_installed(name)
+    async with open_runtime(settings) as runtime, runtime.closing:
+        modules = make_modules(runtime)
+        began = monotonic()
+        await modules.look([name])
+        state = modules.state_of(name)
+        tools = tuple(tool.spec.name for tool in manifest.tools if tool.spec.name not in state.left_out)
+        return TriedModule(state, tools if state.state == "open" else (), monotonic() - began)
+
+
+async def log_in(settings: Settings, name: str) -> None:
+    """Run the wizard of a module, which speaks with the person at the terminal. Raises NotFound, InvalidInput."""
+    manifest = await _find_installed(name)
+    if not manifest.logs_in:
+        raise InvalidInput(f"the module {name!r} has no accounts to log in; its settings are in [modules.{name}]")
+    async with open_runtime(settings) as runtime, runtime.closing:
+        rooms = ModuleRooms(runtime.database)
+        failures = await rooms.migrate([manifest])
+        if why := failures.get(name):
+            raise Unavailable(f"the tables of the module {name!r} cannot be made: {why}")
+        context = ModuleContext(module_settings(settings, manifest), rooms.stores(manifest), secrets_of(manifest), {})
+        await _load_wizard(manifest)(context)
+
+
+async def _find_installed(name: str) -> ModuleManifest:
+    found = await asyncio.to_thread(find_manifest, name)
+    if isinstance(found, Unusable):
+        raise NotFound(found.why)
+    return found
+
+
+def _load_wizard(manifest: ModuleManifest) -> _LogIn:
+    package, _, function = manifest.logs_in.partition(":")
+    try:
+        found: _LogIn = getattr(import_module(package), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidInput(f"{manifest.logs_in} of the module {manifest.name!r} cannot be loaded: {error}") from error
+    return found

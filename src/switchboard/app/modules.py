@@ -1,0 +1,75 @@
+"""Installed modules for operators: who has them, what is wrong with them, and what they do by themselves.
+
+HTTP calls `ModuleService`. In: names; out: `ShownModule`s. No module is opened here, only manifests are read. Next:
+`modules/kernel/manifests.py`, `store/modules/chores.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from switchboard.app.access import OPERATOR, Action, Principal
+from switchboard.app.runtime import Runtime
+from switchboard.core.text.words import offer
+from switchboard.domain.errors import Conflict, NotFound
+from switchboard.domain.modules import ModuleStanding, ModuleSync, ShownChore, ShownModule
+from switchboard.modules.kernel.grants import grants_of
+from switchboard.modules.kernel.manifests import GROUP, Unusable, find_manifest
+from switchboard.store.modules import chores
+from switchboard.store.people import audit
+from switchboard.transport.plug_ins import plug_ins
+
+MODULES_EDIT: Final = Action("modules_edit", OPERATOR)
+
+
+class ModuleService:
+    """For operators only."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._database = runtime.database
+
+    async def list_modules(self) -> list[ShownModule]:
+        """All that are installed, and those that butlers name without that, by name."""
+        butlers = self._butlers_by_module()
+        planned: dict[str, list[ShownChore]] = {}
+        for module, chore in await chores.list_chores(self._database):
+            planned.setdefault(module, []).append(chore)
+        names = sorted({*plug_ins(GROUP).names, *butlers})
+        return [await self._show_module(name, butlers.get(name, ()), planned.get(name, ())) for name in names]
+
+    async def sync(self, caller: Principal, module: str) -> ModuleSync:
+        """Make all chores of a module due now. Raises NotFound, and Conflict if it has none that a worker does."""
+        names = plug_ins(GROUP).names
+        if module not in names:
+            raise NotFound(f"there is no module {module!r}{offer(module, sorted(names))}")
+        async with self._database.transaction() as one:
+            due = await chores.make_due(one, module)
+            if not due:
+                raise Conflict(f"there is nothing that the module {module!r} does by itself, or it is being done")
+            await audit.append(one, caller.name, "modules:synced", {"module": module, "chores": due})
+        return ModuleSync(module, due)
+
+    def _butlers_by_module(self) -> Mapping[str, Sequence[str]]:
+        found: dict[str, list[str]] = {}
+        members = self._runtime.rule_book.rules.members
+        for system_id in sorted(members):
+            for name in grants_of(members[system_id]) if members[system_id].active else ():
+                found.setdefault(name, []).append(system_id)
+        return found
+
+    async def _show_module(self, name: str, butlers: Sequence[str], planned: Sequence[ShownChore]) -> ShownModule:
+        manifest = await asyncio.to_thread(find_manifest, name)  # which imports it
+        unusable = isinstance(manifest, Unusable)
+        state: ModuleStanding = "unusable" if unusable else "in use" if butlers else "unused"
+        return ShownModule(
+            name,
+            state,
+            manifest.why if isinstance(manifest, Unusable) else "",
+            () if isinstance(manifest, Unusable) else [tool.spec.name for tool in manifest.tools],
+            butlers,
+            (),
+            planned,
+        )
