@@ -34,7 +34,7 @@ async def work(url: str, place: Path, label: str) -> None:
     """Write ten rows a run, each in a transaction, until the end of the process."""
     database = await Database.connect(url)
     manifest = a_module(place, "tally", TALLY)
-    rooms = ModuleRooms(database, StoreLimits(idle_s=LEASE_S))  # a stop may fall into a transaction
+    rooms = ModuleRooms(database, StoreLimits(transaction_s=2.0))  # a stop may fall into a transaction
     assert await rooms.migrate([manifest]) == {}
 
     async def tally(store: ModuleStore) -> None:

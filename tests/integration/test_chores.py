@@ -229,4 +229,10 @@ async def _wait_for_others(database: Database, label: str) -> None:
     """Until the other process has written something that comes after all that is there."""
     last = await database.value("select coalesce(max(id), 0) from switchboard_tally.tally")
     newer = "select count(*) > 0 from switchboard_tally.tally where id > $1 and label <> $2"
-    await eventually(lambda: database.value(newer, last, label), within=2 * SOON)
+
+    async def have_written() -> bool:
+        # A machine that stands still ends transactions, too, and what has failed would wait for a minute.
+        await database.run("update chore set next_at = clock_timestamp() where failures > 0 and owner is null")
+        return bool(await database.value(newer, last, label))
+
+    await eventually(have_written, within=2 * SOON)

@@ -20,7 +20,7 @@ from switchboard.domain.errors import ConfigurationError, Conflict, Unavailable
 from switchboard.ports.chores import ChoreLease
 from switchboard.ports.module import ModuleManifest
 from switchboard.ports.module_store import ModuleStore
-from switchboard.store.database import Database, Row
+from switchboard.store.database import Database, Row, query
 from switchboard.store.modules.chores import require_lease
 from switchboard.store.modules.rooms import bounds_of, can_enter, queries_of, room_statements
 from switchboard.store.modules.statements import refusal_of_query
@@ -29,20 +29,21 @@ _Connection: TypeAlias = "PoolConnectionProxy[Row]"
 
 
 class StoreLimits(Struct, frozen=True):
-    """Of one module in one process. Seconds: of a statement, and between two of a transaction, where a process that is
-    stopped keeps its locks.
+    """Of one module in one process. Seconds: of a statement, and of a transaction, in which a process that is stopped
+    keeps its locks; PostgreSQL before 17 knows the latter only between two statements.
     """
 
     connections: int = 2
     statement_s: float = 10.0
-    idle_s: float = 60.0
+    transaction_s: float = 60.0
 
 
 class _Room(Struct, frozen=True):
-    """`begin`: the statements with which every transaction begins."""
+    """`limited`, `enter`: the statements with which every transaction begins, with the fence of a chore between."""
 
     module: str
-    begin: str
+    limited: str
+    enter: str
     queries: Mapping[str, str]
     caged: bool
     kept: bool
@@ -60,10 +61,11 @@ async def open_stores(
 
     Raises ConfigurationError for a query that a module may not run, and Unavailable.
     """
-    limited = f"set local statement_timeout = '{limits.statement_s}s'"
-    limited += f"; set local idle_in_transaction_session_timeout = '{limits.idle_s}s'"
+    limited = f"set local statement_timeout = '{limits.statement_s}s'; "
+    limited += f"set local idle_in_transaction_session_timeout = '{limits.transaction_s}s'; "
+    limited += query("modules.limit_transaction").replace("$1", f"'{limits.transaction_s}s'")
     if not manifest.sql:
-        return ModuleStores(database, _Room(manifest.name, limited, {}, True, False, limits))
+        return ModuleStores(database, _Room(manifest.name, limited, "", {}, True, False, limits))
     async with database.connection() as connection:
         bounds = await bounds_of(connection, manifest)
         queries = queries_of(manifest)
@@ -72,10 +74,10 @@ async def open_stores(
                 raise ConfigurationError(f"the query {name} of the module {manifest.name} is refused: {why}")
         statements = await room_statements(connection, manifest.name)
         caged = await can_enter(connection, statements)
-    begin = "; ".join([*([statements.enter] if caged else []), statements.look, limited])
+    enter = f"{statements.enter}; {statements.look}" if caged else statements.look
     # The driver knows statements by their text: two modules may have the same for tables of the same name.
     marked = {name: f"-- {manifest.name}\n{sql}" for name, sql in queries.items()}
-    return ModuleStores(database, _Room(manifest.name, begin, marked, caged, True, limits))
+    return ModuleStores(database, _Room(manifest.name, limited, enter, marked, caged, True, limits))
 
 
 class ModuleStores:
@@ -121,9 +123,11 @@ class ModuleStores:
         async with self._take_place(), self._database.connection() as connection:
             try:
                 async with connection.transaction():
+                    # Limits first: a process that is stopped then keeps no lock that it gets afterwards.
+                    await connection.execute(self._room.limited)
                     if lease is not None:
                         await require_lease(connection, lease)
-                    await connection.execute(self._room.begin)
+                    await connection.execute(self._room.enter)
                     yield connection
             except asyncpg.QueryCanceledError as error:
                 raise Unavailable(f"a query of the module {self._room.module} took too long: {error}") from error
@@ -168,29 +172,56 @@ class _Store:
 
     @asynccontextmanager
     async def _open_transaction(self) -> AsyncIterator[ModuleStore]:
-        async with self._stores.transaction(self._lease) as connection:
-            yield _OneTransaction(self._stores, self._account, connection)
+        try:
+            async with self._stores.transaction(self._lease) as connection:
+                store = _OneTransaction(self._stores, self._account, connection)
+                try:
+                    yield store
+                except Exception as error:
+                    if error is store.failure:
+                        raise
+                    raise _OwnError(error) from error
+        except _OwnError as own:
+            raise own.error from own.error.__cause__
+
+
+class _OwnError(Exception):
+    """The module itself failed within a transaction, which its database must not be blamed for, as for a timeout."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class _OneTransaction:
-    """`ModuleStore` within a transaction; its queries run one after the other."""
+    """`ModuleStore` within a transaction; its queries run one after the other. `failure`: of the last one."""
 
     def __init__(self, stores: ModuleStores, account: str, connection: _Connection) -> None:
         self._stores = stores
         self._account = account
         self._connection = connection
         self._turn = asyncio.Lock()
+        self.failure: Exception | None = None
 
     async def rows(self, name: str, *args: object) -> Sequence[Mapping[str, Any]]:
         sql = self._stores.find_query(name)
-        async with self._turn:
+        async with self._one_query():
             return [dict(row) for row in await self._connection.fetch(sql, self._account, *args)]
 
     async def run(self, name: str, *args: object) -> int:
         sql = self._stores.find_query(name)
-        async with self._turn:
+        async with self._one_query():
             done = await self._connection.execute(sql, self._account, *args)
         return int(done.rpartition(" ")[2])
+
+    @asynccontextmanager
+    async def _one_query(self) -> AsyncIterator[None]:
+        async with self._turn:
+            try:
+                yield
+            except Exception as error:
+                self.failure = error
+                raise
 
     def transaction(self) -> AbstractAsyncContextManager[ModuleStore]:
         raise RuntimeError("a transaction of a module has no transaction within it")
