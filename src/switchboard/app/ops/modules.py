@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,8 @@ from switchboard.core.calls import CALL
 from switchboard.core.text.problems import wrong
 from switchboard.domain.errors import ConfigurationError, NotFound
 from switchboard.domain.routing import Member
+from switchboard.lanes.background import keep_at
+from switchboard.modules.kernel.chores import ChoreRunner, OpenChore
 from switchboard.modules.kernel.grants import modules_in_use
 from switchboard.modules.kernel.manifests import Unusable, find_manifest, find_manifests
 from switchboard.modules.kernel.opened import Installation, OpenModules
@@ -36,8 +39,11 @@ from switchboard.ports.module import ModuleManifest
 from switchboard.store.database import Database
 from switchboard.store.models import module_quarantine
 from switchboard.store.models.module_quarantine import StoredQuarantine
+from switchboard.store.modules.chores import ChoreTable
+from switchboard.store.modules.opening import ModuleRooms
 from switchboard.store.people import audit
 from switchboard.store.rules import teams
+from switchboard.tasks import cancel_tasks
 
 _LOOK_S: Final = 10.0
 _REINSTALL: Final = "install its package again, or take it from the option `modules` of butlers"
@@ -52,10 +58,38 @@ def make_modules(runtime: Runtime) -> OpenModules:
         return runtime.rule_book.rules.members.values()
 
     check_tables(settings, members())
-    quarantine = StoredQuarantine(runtime.database, socket.gethostname())
-    modules = OpenModules(Installation(members, partial(module_settings, settings), secrets_of, quarantine=quarantine))
+    rooms, host = ModuleRooms(runtime.database), socket.gethostname()
+
+    def open_chores() -> list[OpenChore]:
+        return [OpenChore(one.name, chore, rooms.stores(one)) for one, chore in modules.find_chores()]
+
+    chores = _ChoreTask(ChoreRunner(ChoreTable(runtime.database, f"{host}:{os.getpid()}"), open_chores))
+    installation = Installation(
+        *(members, partial(module_settings, settings), secrets_of, rooms.stores, rooms.migrate),
+        quarantine=StoredQuarantine(runtime.database, host),
+        on_open=chores.look,
+    )
+    modules = OpenModules(installation)
     runtime.closing.push_async_callback(modules.aclose)
+    runtime.closing.push_async_callback(chores.aclose)
     return modules
+
+
+class _ChoreTask:
+    """Chores are looked for from the moment when a module is open, so that nothing runs where there is none."""
+
+    def __init__(self, runner: ChoreRunner) -> None:
+        self._runner = runner
+        self._task: asyncio.Task[None] | None = None
+
+    def look(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(keep_at(self._runner.run))
+        self._runner.look_now()
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            await cancel_tasks(self._task)
 
 
 def module_tasks(modules: OpenModules) -> tuple[MaintenanceTask, ...]:

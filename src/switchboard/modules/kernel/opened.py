@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 from msgspec import Struct, field
+from msgspec.structs import replace
 from pydantic import ValidationError
 
 from switchboard.domain.errors import SwitchboardError, Unavailable
@@ -28,8 +29,8 @@ from switchboard.modules.kernel.holding import HoldWatch
 from switchboard.modules.kernel.manifests import Unusable, find_manifest, find_manifests
 from switchboard.modules.kernel.opening import OPENING_S, close_module, open_module
 from switchboard.modules.kernel.quarantine import ModuleUse, NoQuarantine, Quarantine
-from switchboard.modules.kernel.states import ModuleState, OpenedModule, tools_with_needs
-from switchboard.ports.module import ModuleContext, ModuleManifest
+from switchboard.modules.kernel.states import ModuleState, OpenedModule, chores_of, tools_with_needs
+from switchboard.ports.module import Chore, ModuleContext, ModuleManifest
 from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.tools import Tool
 from switchboard.tasks import cancel_tasks
@@ -64,6 +65,7 @@ class Installation(Struct, frozen=True):
 
     `settings` reads the table of a module, and raises an error of the one tree if it is wrong; `migrate` makes the
     tables of modules, and returns why that failed, by their names; `offers` are what the kernel itself offers.
+    `on_open` is told that a module is open, which may have chores.
     """
 
     members: Callable[[], Iterable[Member]]
@@ -73,6 +75,7 @@ class Installation(Struct, frozen=True):
     migrate: Callable[[Sequence[ModuleManifest]], Awaitable[Mapping[str, str]]] = no_migrations
     offers: Mapping[str, object] = field(default_factory=dict)
     quarantine: Quarantine = field(default_factory=NoQuarantine)
+    on_open: Callable[[], None] = lambda: None
 
 
 class _Failure(Struct, frozen=True):
@@ -142,6 +145,20 @@ class OpenModules:
         """The modules that are open and not in quarantine: those whose chores are due."""
         return [one for name, one in self._open.items() if name not in self._quarantined]
 
+    def find_chores(self) -> list[tuple[ModuleManifest, Chore]]:
+        """What the open modules do from time to time, watched as their calls are."""
+        return [
+            (one.manifest, self._watch_chore(one.manifest.name, chore))
+            for one in self.opened
+            for chore in chores_of(one)
+        ]
+
+    def _watch_chore(self, name: str, chore: Chore) -> Chore:
+        async def run(store: ModuleStore) -> None:
+            await self.call_module(name, chore.run(store))
+
+        return replace(chore, run=run)
+
     # Opening ----------------------------------------------------------------------------------------------------------
 
     async def look(self, names: Iterable[str] = ()) -> None:
@@ -185,7 +202,7 @@ class OpenModules:
         for name in names:
             if isinstance(unusable := find_manifest(name), Unusable):
                 await self._note_failure(name, unusable.why)
-        failures = await self._make_tables([one for one in manifests.values() if one.sql])
+        failures = await self._make_tables([*manifests.values()])
         for name, why in failures.items():
             await self._note_failure(name, f"its tables cannot be made: {why}")
         left = [one for name, one in manifests.items() if name not in failures]
@@ -215,6 +232,7 @@ class OpenModules:
         self._open[manifest.name] = OpenedModule(manifest, module, tools, left_out)
         self._failed.pop(manifest.name, None)
         await self._note_state(manifest.name)
+        self._installation.on_open()
         log.info("a module is open", module=manifest.name, tools=len(tools), left_out=left_out)
 
     def _context_for(self, manifest: ModuleManifest, offered: Mapping[str, object]) -> ModuleContext:

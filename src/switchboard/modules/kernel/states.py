@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import structlog
 from msgspec import Struct, field
 
-from switchboard.ports.module import Module, ModuleManifest, ModuleTool
+from switchboard.ports.module import Chore, Module, ModuleManifest, ModuleTool
+
+log = structlog.get_logger(__name__)
 
 
 class ModuleState(Struct, frozen=True):
@@ -34,6 +37,15 @@ class OpenedModule(Struct, frozen=True):
     def state(self) -> ModuleState:
         """As others see it."""
         return ModuleState(self.manifest.name, "open", left_out=self.left_out)
+
+
+def chores_of(opened: OpenedModule) -> Sequence[Chore]:
+    """Its chores at present; none if it cannot say."""
+    try:
+        return [*opened.module.chores]
+    except Exception:
+        log.exception("a module cannot say what its chores are", module=opened.manifest.name)
+        return ()
 
 
 def tools_with_needs(manifest: ModuleManifest, needs: Mapping[str, object]) -> tuple[list[ModuleTool], dict[str, str]]:
