@@ -276,6 +276,7 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", f"/v1/pairing/{_NEW}/revoke", None, ""),
     ("GET", "/v1/modules", None, ""),
     ("POST", "/v1/modules/none/sync", None, ""),
+    ("POST", "/v1/modules/none/release", None, ""),
     ("POST", "/v1/modules/calls?wait_s=0", {"tool": "look"}, "agent"),
     ("GET", f"/v1/modules/calls/{_NEW}", None, "agent handler"),
     ("GET", "/v1/people", None, ""),

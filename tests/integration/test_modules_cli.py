@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from switchboard.ports.chores import ChoreKey
+from switchboard.store.models.module_quarantine import StoredQuarantine
 from switchboard.store.modules.chores import ChoreTable
 from tests.commands import Cli
 from tests.installed import DIARY, forget, install
@@ -91,6 +92,21 @@ async def test_modules_are_listed_with_who_has_them_and_what_is_wrong(terminal: 
     assert (await terminal.run("sync", "dairy"))[0] == 5
     audited = (await terminal.server.http.get("/v1/audit", params={"action": "modules:synced"})).json()["entries"]
     assert [one["detail"] for one in audited] == [{"module": "diary", "chores": 1}]
+
+
+async def test_a_module_in_quarantine_is_listed_and_released(terminal: Terminal) -> None:
+    quarantine = StoredQuarantine(terminal.server.lab.database, "desk")
+    await quarantine.note_state("broken", "RuntimeError: no day")
+    for _ in range(3):
+        await quarantine.note_hold("diary")
+    found = await terminal.listed()
+    assert (found["diary"]["state"], bool(found["diary"]["why"])) == ("quarantined", True)
+    assert found["broken"]["failures"] == [{"host": "desk", "why": "RuntimeError: no day"}]
+    code, out = await terminal.run("list")
+    assert (code, "on desk: RuntimeError: no day" in out) == (0, True)
+    assert await terminal.run("release", "diary") == (0, "diary: released; workers open it again\n")
+    assert (await terminal.listed())["diary"]["state"] == "in use"
+    assert (await terminal.run("release", "diary"))[0] == 5
 
 
 async def test_a_module_is_opened_at_the_terminal(terminal: Terminal) -> None:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from switchboard.app.access import OPERATOR, Action, Principal
 from switchboard.app.runtime import Runtime
 from switchboard.core.text.words import offer
 from switchboard.domain.errors import Conflict, NotFound
-from switchboard.domain.modules import ModuleStanding, ModuleSync, ShownChore, ShownModule
+from switchboard.domain.modules import ModuleSync, OpeningFailure, ShownChore, ShownModule
 from switchboard.modules.kernel.grants import grants_of
 from switchboard.modules.kernel.manifests import GROUP, Unusable, find_manifest
+from switchboard.store.models import module_quarantine
 from switchboard.store.modules import chores
 from switchboard.store.people import audit
 from switchboard.transport.plug_ins import plug_ins
@@ -37,8 +39,15 @@ class ModuleService:
         planned: dict[str, list[ShownChore]] = {}
         for module, chore in await chores.list_chores(self._database):
             planned.setdefault(module, []).append(chore)
-        names = sorted({*plug_ins(GROUP).names, *butlers})
-        return [await self._show_module(name, butlers.get(name, ()), planned.get(name, ())) for name in names]
+        held = {one.module: one.why for one in await module_quarantine.list_quarantined(self._database)}
+        failures = await module_quarantine.list_failures(self._database)
+        found = []
+        for name in sorted({*plug_ins(GROUP).names, *butlers}):
+            shown = await _read_module(name, butlers.get(name, ()))
+            failed = [OpeningFailure(one.host, one.why) for one in failures if one.module == name]
+            shown = replace(shown, failures=failed, chores=planned.get(name, ()))
+            found.append(replace(shown, state="quarantined", why=held[name]) if name in held else shown)
+        return found
 
     async def sync(self, caller: Principal, module: str) -> ModuleSync:
         """Make all chores of a module due now. Raises NotFound, and Conflict if it has none that a worker does."""
@@ -60,16 +69,11 @@ class ModuleService:
                 found.setdefault(name, []).append(system_id)
         return found
 
-    async def _show_module(self, name: str, butlers: Sequence[str], planned: Sequence[ShownChore]) -> ShownModule:
-        manifest = await asyncio.to_thread(find_manifest, name)  # which imports it
-        unusable = isinstance(manifest, Unusable)
-        state: ModuleStanding = "unusable" if unusable else "in use" if butlers else "unused"
-        return ShownModule(
-            name,
-            state,
-            manifest.why if isinstance(manifest, Unusable) else "",
-            () if isinstance(manifest, Unusable) else [tool.spec.name for tool in manifest.tools],
-            butlers,
-            (),
-            planned,
-        )
+
+async def _read_module(name: str, butlers: Sequence[str]) -> ShownModule:
+    """What is known of a module by its manifest, and who has it."""
+    manifest = await asyncio.to_thread(find_manifest, name)  # which imports it
+    if isinstance(manifest, Unusable):
+        return ShownModule(name, "unusable", manifest.why, (), butlers)
+    tools = [tool.spec.name for tool in manifest.tools]
+    return ShownModule(name, "in use" if butlers else "unused", "", tools, butlers)

@@ -77,7 +77,7 @@ COMMANDS: Final = (
     ),
     CommandEntry("memory", "memory:app", "What butlers have learned: list, show, share, forget, restore.", _KEEP),
     CommandEntry("mcp", "mcp_servers:app", "MCP servers: their tools; accept those that change.", _KEEP),
-    CommandEntry("modules", "modules:app", "Modules: list or test them, log in; call tools of butlers.", _KEEP),
+    CommandEntry("modules", "modules:app", "Modules: list, test or release them; call tools of butlers.", _KEEP),
     CommandEntry("approvals", "approvals:app", "What butlers ask people: approve, refuse or answer it.", _KEEP),
     CommandEntry("plans", "plans:app", "Plans: list, show, cancel; try what a butler would plan for a message.", _ASK),
     CommandEntry("channels", "channels.commands:app", "Accounts of channels: add, test, pause or remove one.", _KEEP),

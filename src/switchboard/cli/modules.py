@@ -72,6 +72,13 @@ def sync(module: Module) -> None:
     show(done, f"{clean(module)}: {done['chores']} due now; see `switchboard modules list`")
 
 
+@app.command("release")
+def release(module: Module) -> None:
+    """Release a module from quarantine, so that workers open it again."""
+    done = ask(lambda client: client.post(f"/v1/modules/{part(module)}/release", {}))
+    show(done, f"{clean(module)}: released; workers open it again")
+
+
 @app.command("login")
 def log_in(module: Module) -> None:
     """Log in an account of a module, which asks for what it needs."""

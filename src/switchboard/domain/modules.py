@@ -42,8 +42,15 @@ class ShownModule:
     why: str
     tools: Sequence[str]
     butlers: Sequence[str]
-    failures: Sequence[OpeningFailure]
-    chores: Sequence[ShownChore]
+    failures: Sequence[OpeningFailure] = ()
+    chores: Sequence[ShownChore] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedModule:
+    """Workers may open it again."""
+
+    module: str
 
 
 @dataclass(frozen=True, slots=True)

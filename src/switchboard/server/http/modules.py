@@ -10,9 +10,10 @@ from fastapi import Depends, Query, Request, Response
 from switchboard.app.access import Principal
 from switchboard.app.calls import MODULES, WAIT_S, CallService
 from switchboard.app.modules import MODULES_EDIT, ModuleService
+from switchboard.app.ops.modules import release_module
 from switchboard.core.calls import WantedCall
 from switchboard.domain.calls import ShownCall
-from switchboard.domain.modules import ModuleSync
+from switchboard.domain.modules import ModuleSync, ReleasedModule
 from switchboard.domain.routing import SystemId
 from switchboard.server.contracts.base import Word
 from switchboard.server.contracts.modules import CallBody, ModuleList
@@ -40,6 +41,15 @@ async def list_modules(parts: Parts) -> Response:
 async def sync_module(caller: Operator, parts: Parts, module: Word) -> Response:
     """Workers begin within half a minute, even with what has failed and is tried again later."""
     return answer(await parts.of(MODULE_SERVICE).sync(caller, module))
+
+
+@router.post(
+    "/{module}/release", **operation("release_module", "Release a module from quarantine", ReleasedModule, 404)
+)
+async def release_from_quarantine(caller: Operator, parts: Parts, module: Word) -> Response:
+    """Workers open it again, and forget what it did."""
+    await release_module(parts.runtime.database, caller, module)
+    return answer(ReleasedModule(module))
 
 
 @router.post("/calls", **operation("call_tool", "Call a tool of a butler", ShownCall, 404, 429))
