@@ -152,6 +152,9 @@ async def test_what_one_module_offers_is_handed_to_those_that_need_it() -> None:
     assert not await modules.of(alone)
     assert modules.state_of("asker").left_out == {"asker_do": "nothing offers book"}
     await modules.aclose()
+    modules = OpenModules(replace(installation(alone), offers={"book": object()}))
+    assert [tool.spec.name for tool in await modules.of(alone)] == ["asker_do"]
+    await modules.aclose()
     modules = OpenModules(installation(alone, both))
     assert [tool.spec.name for tool in await modules.of(both)] == ["asker_do", "keeper_do"]
     (asker, keeper) = (next(one for one in modules.opened if one.manifest.name == name) for name in NEEDY)

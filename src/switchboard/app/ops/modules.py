@@ -50,8 +50,11 @@ _REINSTALL: Final = "install its package again, or take it from the option `modu
 _MEND: Final = "mend it; workers try again within an hour, and at once when they are restarted"
 
 
-def make_modules(runtime: Runtime) -> OpenModules:
-    """The modules of a worker, closed with the runtime. Raises ConfigurationError for tables that are wrong."""
+def make_modules(runtime: Runtime, **offers: object) -> OpenModules:
+    """The modules of a worker, closed with the runtime. Raises ConfigurationError for tables that are wrong.
+
+    `offers`: what we offer to modules that need it, by the names in their manifests.
+    """
     settings = runtime.settings
 
     def members() -> Iterable[Member]:
@@ -66,6 +69,7 @@ def make_modules(runtime: Runtime) -> OpenModules:
     chores = _ChoreTask(ChoreRunner(ChoreTable(runtime.database, f"{host}:{os.getpid()}"), open_chores))
     installation = Installation(
         *(members, partial(module_settings, settings), secrets_of, rooms.stores, rooms.migrate),
+        offers=offers,
         quarantine=StoredQuarantine(runtime.database, host),
         on_open=chores.look,
     )
