@@ -17,7 +17,8 @@ from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.app.access import Principal
 from switchboard.core.calls import CALL, WantedCall, call_message
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.domain.errors import ConfigurationError
+from switchboard.core.classification.source import IntakeContext, SourceArguments, envelope_of
+from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import SystemId
 from switchboard.modules.kernel.opened import OpenModules
@@ -340,6 +341,9 @@ async def test_no_door_takes_a_message_of_the_channel(house: House) -> None:
     token = (await house.server.http.post("/v1/tokens", json=body)).json()["token"]
     shown = {"authorization": f"Bearer {token}"}
     assert (await house.server.submit(forged, **shown)).json()["error"]["code"] == "unknown_channel"
+    arguments = SourceArguments("ann", source_channel=CALL, source_endpoint_identity="ann")
+    with pytest.raises(InvalidInput, match="calls of tools"):
+        envelope_of("hello", arguments, {}, IntakeContext(RequestId(new_uuid7()), NOW, "a program"))
     with pytest.raises(ConfigurationError, match="calls of tools"):
         CHANNELS.adding((), {CALL: ["mine"]})
     assert not house.tools["look"].calls

@@ -63,8 +63,8 @@ class WantedCall(Struct, frozen=True):
 
 
 def is_call(envelope: Envelope) -> bool:
-    """Whether a message is a call of a tool."""
-    return envelope.source.channel == CALL
+    """Whether a message is a call of a tool; what a call has made due later is none."""
+    return envelope.source.channel == CALL and envelope.control.cause == CALL
 
 
 def is_by_operator(envelope: Envelope) -> bool:
@@ -98,7 +98,7 @@ def _envelope_of(wanted: WantedCall, request_id: UUID, at: datetime) -> Envelope
         event=Event(external_event_id=str(request_id), observed_at=at),
         sender=Sender(identity=person, chat_type="private"),
         payload=Payload(normalized_text=call_text(wanted.tool, wanted.arguments)),
-        control=Control(idempotency_key=key, pinned_target=wanted.system_id),
+        control=Control(idempotency_key=key, pinned_target=wanted.system_id, cause="call"),
     )
 
 

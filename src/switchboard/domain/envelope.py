@@ -46,7 +46,7 @@ Timestamp = Annotated[datetime, Meta(tz=True)]
 Raw = JsonObject | str | None
 Trace = JsonObject
 Address = Annotated[JsonObject, Meta(description="Opaque; at most 4096 bytes.")]
-Cause = Annotated[Literal["reminder"] | None, Meta(extra={"ours": True})]
+Cause = Annotated[Literal["reminder", "call"] | None, Meta(extra={"ours": True})]
 """Why there is a message that nobody wrote: a task is due, of which its butler reminds itself."""
 
 _T = TypeVar("_T")
@@ -170,7 +170,7 @@ class Control(_Wire, frozen=True, kw_only=True):
     addressed: bool = _written_default(False)
     pinned_target: Identity | None = None
     model: Identity | None = None
-    # Set by the front door of what is due alone, and refused everywhere else.
+    # Set by Switchboard alone, for what is due and for calls of tools; refused everywhere else.
     cause: Cause = None
     task: Task = None
 

@@ -28,8 +28,9 @@ Audience = Literal["owners", "others", "groups", "household"]
 `household`: a call outside a turn by the butler's token, which stands for no person.
 """
 
-Cause = Literal["message", "reminder"]
-"""Why there is a turn: somebody wrote a message, or a task is due, of which its butler reminds itself."""
+Cause = Literal["message", "reminder", "call"]
+"""Why there is a turn: somebody wrote a message, or a task is due, of which its butler reminds itself, or a
+tool is called outside a turn."""
 
 AfterForeign = Literal["outside", "all", "never"]
 """Which calls a person is asked about once others' words were read; see `core/planning/guard.py`."""

@@ -37,7 +37,7 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.ports.channel import COMMON_IMPLIES, COMMON_KEYS, PERSON_KEYS, Channel, Form, Implies, Values
 
-_OURS_ALONE: Final = {NOTICE: "notices to operators", CALL: "calls of tools"}
+OURS_ALONE: Final = {NOTICE: "notices to operators", CALL: "calls of tools"}
 """Channels whose messages only Switchboard makes."""
 
 
@@ -111,14 +111,14 @@ class Channels(dict[str, Channel]):
         """
         table = Channels(self.values(), self._schedules)
         for one in plug_ins:
-            if one.name in (*_OURS_ALONE, *table) or any(
+            if one.name in (*OURS_ALONE, *table) or any(
                 table._every_key.get(key, kind) != kind for key, kind in one.keys.items()
             ):
                 raise ConfigurationError(f"the channel {one.name!r} of a plug-in has the name or a fact of another")
             table = Channels((*table.values(), one), self._schedules)
-        if ours := next((name for name in _OURS_ALONE if name in providers), None):
+        if ours := next((name for name in OURS_ALONE if name in providers), None):
             raise ConfigurationError(
-                f"channels: {ours!r} is the channel of {_OURS_ALONE[ours]}; nobody else writes there"
+                f"channels: {ours!r} is the channel of {OURS_ALONE[ours]}; nobody else writes there"
             )
         named = (replace(table[name], providers=frozenset(given)) for name, given in providers.items())
         return Channels((*table.values(), *named), self._schedules)

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from switchboard.core.channels.registry import OURS_ALONE
 from switchboard.core.envelope.strict import strict_envelope
 from switchboard.core.text.lenient import string
 from switchboard.core.text.storable import to_storable_json
@@ -85,6 +86,9 @@ def envelope_of(text: str, source: SourceArguments, known: Mapping[str, object],
     Without a channel it came over the API; without a sender it is in a conversation of its own, as strangers must not
     share one. Raises InvalidInput for a text or a source that no message can have.
     """
+    if source.source_channel in OURS_ALONE:
+        message = f"nobody submits to {source.source_channel!r}, the channel of {OURS_ALONE[source.source_channel]}"
+        raise InvalidInput(message, code="unknown_channel", field="source_channel")
     chat_type, key = known.get("chat_type"), str(seen.request_id)
     given = {
         "schema_version": SCHEMA_VERSION,
