@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +13,11 @@ from uuid import uuid4
 
 import pytest
 from mcp.shared.exceptions import MCPError
+from msgspec.structs import replace
 
 from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.app.access import Principal
-from switchboard.core.calls import CALL, WantedCall, call_message
+from switchboard.core.calls import CALL, WantedCall, call_message, is_call
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.classification.source import IntakeContext, SourceArguments, envelope_of
 from switchboard.domain.errors import ConfigurationError, InvalidInput
@@ -31,8 +33,10 @@ from switchboard.store.models.facts import NewFact, StoredFacts
 from switchboard.store.models.history import StoredReaders
 from switchboard.store.work.approvals import StoredApprovals
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
+from switchboard.tools.files import file_tools
 from switchboard.tools.memory import MemorySearch
 from tests.commands import Cli
+from tests.documents import all_blocks, steps
 from tests.engines import Book
 from tests.hands import assert_balanced, at_work
 from tests.installed import DIARY, forget, install, installation
@@ -106,7 +110,9 @@ async def house(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             workspaces=tmp_path / "work",
             toolset=modules,
         )
-        async with at_work(server.lab.worker({"call": CallEngine(context, [*tools.values(), MemorySearch()])})):
+        async with at_work(
+            server.lab.worker({"call": CallEngine(context, [*tools.values(), *file_tools(), MemorySearch()])})
+        ):
             yield House(server, tools, headers)
             await assert_balanced(server.lab)
     await modules.aclose()
@@ -270,6 +276,26 @@ async def test_the_command_line_calls(
     assert (await said("nobody", "look"))[0] == 5
 
 
+async def test_the_commands_of_the_manual_call(
+    house: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/calls.md has them, in their order."""
+    cli = Cli(capsys, monkeypatch, house.server.environment)
+    await house.server.http.delete("/v1/people/ann")
+    commands = [
+        step.command for block in all_blocks("console") if block.document.name == "calls.md" for step in steps(block)
+    ]
+    assert len(commands) == 5
+    for command in commands:
+        code, out, err = await asyncio.to_thread(cli.run, *shlex.split(command)[1:])
+        assert code == 0, (command, out, err)
+    tokens = (await house.server.http.get("/v1/tokens")).json()["tokens"]
+    assert {one["name"]: one["person"] for one in tokens if one["name"] in {"desk", "hall"}} == {
+        "desk": "ann",
+        "hall": None,
+    }
+
+
 async def test_a_butlers_token_gets_calls_over_mcp(house: House) -> None:
     _, made = await house.call("ann", "pay")
     async with client_for(house.server, dict(house.headers["ann"])) as client:
@@ -317,6 +343,8 @@ async def test_an_interrupted_effect_is_not_repeated(tmp_path: Path) -> None:
     message = call_message(wanted, RequestId(new_uuid7()), NOW)
     turn = a_turn({})
     turn = type(turn)(turn.member, turn.team_id, message.request_id, message.conversation, message.envelope, NOW)
+    later = replace(message.envelope, control=replace(message.envelope.control, cause="reminder"))
+    assert (is_call(message.envelope), is_call(later)) == (True, False)
     record = Record()
     first = await engine.run(turn, MemoryJournal(record))
     assert (first, len(pay.calls)) == (Answer("pay: {'text': '7'}"), 1)
