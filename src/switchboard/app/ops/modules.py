@@ -32,8 +32,8 @@ from switchboard.modules.kernel.grants import modules_in_use
 from switchboard.modules.kernel.manifests import Unusable, find_manifest, find_manifests
 from switchboard.modules.kernel.opened import Installation, OpenModules
 from switchboard.modules.kernel.tables import read_table, settings_of
-from switchboard.ports.engine import Engine, EngineContext
 from switchboard.ports.checks import CheckResult, count_of, error, ok, warning
+from switchboard.ports.engine import Engine, EngineContext
 from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.ports.module import ModuleManifest
 from switchboard.store.database import Database

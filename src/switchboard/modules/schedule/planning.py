@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
@@ -26,6 +27,9 @@ ON_TIME: Final = timedelta(minutes=1)
 _COUNTED: Final = 1000
 FARTHEST: Final = timedelta(days=5 * 366)
 """How far ahead a task may be due for the first time."""
+_WALL: Final = re.compile(
+    r"(?:(?P<weekday>[A-Za-z]{2,9})[,.]? +)?(?P<date>\d{4}-\d\d-\d\d)[ T]+(?P<time>\d\d?:\d\d)(?::\d\d)?", re.ASCII
+)
 WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
@@ -77,7 +81,7 @@ def next_due(timing: TaskTiming, after: datetime) -> Due | None:
         return None
 
 
-def upcoming_times(timing: TaskTiming, due: Due | None, count: int) -> list[Due]:
+def next_times(timing: TaskTiming, due: Due | None, count: int) -> list[Due]:
     """That one and those that follow, at most so many."""
     found: list[Due] = []
     while due is not None and len(found) < count:
@@ -127,27 +131,20 @@ def check_interval(kind: Kind, cron: str) -> None:
         )
 
 
-def check_weekday(wall: datetime, weekday: str) -> None:
-    """Raise ValueError if the date is on another day of the week than somebody believes."""
-    wanted = weekday.strip().lower()
-    actual = WEEKDAYS[wall.weekday()]
-    if len(wanted) < 2 or not any(one.lower().startswith(wanted) for one in WEEKDAYS):
-        raise ValueError(f"{weekday!r} is no weekday: write Monday, or mon")
-    if not actual.lower().startswith(wanted):
-        raise ValueError(f"{wall:%Y-%m-%d} is a {actual}, not a {weekday}: ask which of the two is meant")
-
-
 def read_wall(text: str) -> datetime:
-    """A wall time from `2026-12-24 18:30`. Raises ValueError, also if there is no such date."""
+    """A wall time from `2026-12-24 18:30`, perhaps with its weekday first.
+
+    Raises ValueError if there is no such date, and if it is on another day of the week than somebody believes.
+    """
+    written = _WALL.fullmatch(text.strip())
+    if written is None:
+        raise ValueError(f"{text!r} is no date with a time of day and without an offset: write 2026-12-24 18:30")
     try:
-        wall = datetime.fromisoformat(text.strip())
+        wall = datetime.fromisoformat(f"{written['date']} {written['time'].zfill(5)}")
     except ValueError as error:
-        raise ValueError(f"{text!r} is no date and time ({error}): write 2026-12-24 18:30") from None
-    if wall.tzinfo is not None:
-        raise ValueError(f"{text!r} has an offset: write the time of the clock alone, and name the zone")
-    if len(text.strip()) < len("2026-12-24T18:30"):
-        raise ValueError(f"{text!r} has no time of day: write 2026-12-24 18:30")
-    return wall.replace(second=0, microsecond=0)
+        raise ValueError(f"{text!r} does not exist: {error}") from None
+    _check_weekday(wall, written["weekday"] or "")
+    return wall
 
 
 def zone_fingerprint(timing: TaskTiming) -> str:
@@ -167,6 +164,12 @@ def show_due(due: Due, zone_name: str) -> str:
     if not is_left_out(due.wall, zone):
         return shown
     return f"{shown} (the clocks leave that out; it will be {wall_at(due.at, zone):%H:%M})"
+
+
+def _check_weekday(wall: datetime, weekday: str) -> None:
+    actual = WEEKDAYS[wall.weekday()]
+    if not actual.lower().startswith(weekday.lower()):
+        raise ValueError(f"{wall:%Y-%m-%d} is a {actual}, not a {weekday}: ask which of the two is meant")
 
 
 def _recurring_due(recurrence: Recurrence, zone_name: str, after: datetime) -> Due:

@@ -1,0 +1,24 @@
+"""What the module is, before it is open. The entry point `schedule` of the group `switchboard.modules`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.modules.schedule.settings import TaskLimits
+from switchboard.modules.schedule.tools import schedule_at, schedule_cancel, schedule_every, schedule_list
+from switchboard.ports.front_door import FRONT_DOOR
+from switchboard.ports.module import ModuleManifest, typed_tool
+
+MANIFEST: Final = ModuleManifest(
+    name="schedule",
+    tools=(
+        typed_tool(schedule_at, effect="idempotent", ordered=True, reach="inside"),
+        typed_tool(schedule_every, effect="idempotent", ordered=True, reach="inside"),
+        typed_tool(schedule_list, effect="idempotent", ordered=True, reach="inside"),
+        typed_tool(schedule_cancel, effect="idempotent", ordered=True, reach="inside"),
+    ),
+    opens="switchboard.modules.schedule.opened:open_schedule",
+    settings=TaskLimits,
+    sql="switchboard.modules.schedule.sql",
+    needs=(FRONT_DOOR,),
+)

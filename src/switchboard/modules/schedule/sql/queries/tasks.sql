@@ -1,0 +1,80 @@
+-- part: fields
+t.task_id, t.system_id, t.person, t.place, t.private, t.kind, t.text, t.own, t.tainted, t.zone, t.wall, t.cron, t.gate,
+t.origin, t.revision, t.state, t.why, t.next_at, t.next_wall, t.next_fold, t.rules, t.failures, t.made_at
+
+-- name: look
+-- All that an idle second costs. $1 is the account, here and everywhere.
+select now() as now,
+       exists (select from task t where t.account = $1 and t.state = 'active' and t.next_at <= now()) as due,
+       exists (select from firing f where f.account = $1 and f.next_try <= now()
+               and (f.state in ('due', 'gated') or (f.tell <> '' and f.told_at is null))) as open;
+
+-- name: take_due
+select {{fields}} from task t
+where t.account = $1 and t.state = 'active' and t.next_at <= now()
+order by t.next_at limit $2 for update skip locked;
+
+-- name: move_on
+-- The next time, or none: it was due for the last time.
+update task set next_at = $3, next_wall = $4, next_fold = $5, rules = $6, changed_at = now(),
+       state = case when $3::timestamptz is null then 'done' else 'active' end
+where account = $1 and task_id = $2;
+
+-- name: pause
+update task set state = 'paused', why = $3, changed_at = now() where account = $1 and task_id = $2 and state <> 'cancelled';
+
+-- name: set_failures
+update task set failures = $3 where account = $1 and task_id = $2;
+
+-- name: zones
+select zone, rules, min(task_id::text) as example from task where account = $1 and state = 'active' group by zone, rules;
+
+-- name: of_zone
+select {{fields}} from task t
+where t.account = $1 and t.state = 'active' and t.zone = $2 and t.rules <> $3 order by t.task_id limit $4 for update;
+
+-- name: add
+-- The key of the step that makes it is its id: a call that is repeated makes no second one.
+insert into task (account, task_id, system_id, person, place, private, kind, text, own, tainted, zone, wall, cron, gate,
+                  origin, next_at, next_wall, next_fold, rules)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+on conflict do nothing;
+
+-- name: find
+select {{fields}} from task t where t.account = $1 and t.task_id = $2;
+
+-- name: count_of
+select count(*) as number from task where account = $1 and person = $2 and state in ('active', 'paused');
+
+-- part: visible
+t.account = $1 and t.system_id = $2 and t.private = $5
+and case when t.private then t.person = $3 else t.place = $4 end
+
+-- name: of_reader
+-- Whom a butler may tell of it: in private whoever made it there, in a group all of the group.
+select {{fields}} from task t where {{visible}} and t.state in ('active', 'paused') order by t.next_at nulls last, t.task_id limit $6;
+
+-- name: cancel_of_reader
+update task as t set state = 'cancelled', why = 'cancelled in a conversation', changed_at = now(), revision = revision + 1
+where {{visible}} and t.task_id = $6 and t.state in ('active', 'paused');
+
+-- name: page
+-- For operators: by id, newest first.
+select {{fields}} from task t
+where t.account = $1 and ($2::uuid is null or t.task_id < $2) and ($3::text is null or t.system_id = $3)
+      and ($4::text is null or t.state = $4)
+order by t.task_id desc limit $5;
+
+-- name: cancel
+update task set state = 'cancelled', why = $3, changed_at = now(), revision = revision + 1
+where account = $1 and task_id = $2 and state in ('active', 'paused');
+
+-- name: wake
+-- A paused task that recurs goes on, from its next time.
+update task set state = case when $3::timestamptz is null then state else 'active' end, why = '', failures = 0,
+       next_at = $3, next_wall = $4, next_fold = $5, rules = $6, changed_at = now()
+where account = $1 and task_id = $2 and state <> 'cancelled';
+
+-- name: forget
+delete from task t where t.account = $1 and t.state in ('done', 'cancelled') and t.changed_at < now() - interval '90 days'
+      and not exists (select from firing f where f.account = $1 and f.task_id = t.task_id);
