@@ -80,17 +80,18 @@ ci: ## what CI runs; it installs what tests need, and nothing may be skipped for
 	@CI=1 .ci/run
 
 # What is killed: the engine, `up` with its channels, models that fail, turns with tools, plans, and what tools start.
-CHAOS := engine channels model turns plans tools
+CHAOS := engine channels model turns plans tasks tools
 WHAT ?= engine
 chaos_engine = $(BIN)/python -m tests.chaos.run
 chaos_channels = $(BIN)/python -m tests.chaos.channels_run && $(BIN)/python -m tests.chaos.channels_run --inside
 chaos_model = $(BIN)/python -m tests.chaos.model_run
 chaos_turns = $(BIN)/python -m tests.chaos.turns_run
 chaos_plans = $(BIN)/python -m tests.chaos.plans_run
+chaos_tasks = $(BIN)/python -m tests.chaos.tasks_run
 chaos_tools = nice -n 5 $(BIN)/python -m tests.chaos.tools_run && \
 	nice -n 5 $(BIN)/python -m tests.chaos.tools_run --shells --turns 50 --seconds 25 --every 4
 
-chaos: $(STAMP) ## kill -9 for minutes, WHAT=engine|channels|model|turns|plans|tools|all: nothing lost or doubled
+chaos: $(STAMP) ## kill -9 for minutes, WHAT=engine|channels|model|turns|plans|tasks|tools|all: nothing lost or doubled
 	@$(if $(filter-out $(CHAOS) all,$(WHAT)),$(error WHAT is one or more of: $(CHAOS) all))true
 	@$(foreach what,$(if $(filter all,$(WHAT)),$(CHAOS),$(WHAT)),$(chaos_$(what)) || exit 1;)
 
