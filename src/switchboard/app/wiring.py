@@ -17,7 +17,6 @@ from msgspec.structs import asdict, replace
 from switchboard.agents.callback import callbacks_from
 from switchboard.app.checked import CheckedSettings, check_settings
 from switchboard.app.database import open_database
-from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.mcp_servers import unknown_names
 from switchboard.app.models.process import ProcessModels
 from switchboard.app.ops.engines import check_options, engine_context, load_engines, stored_files, warn_of_root
@@ -40,7 +39,6 @@ from switchboard.lanes.background import run_in_background
 from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
-from switchboard.ports.front_door import FRONT_DOOR
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.models.mcp_tools import StoredPins
@@ -128,7 +126,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     runtime.closing.push_async_callback(models.aclose)
     servers = McpServers(settings.servers, StoredPins(runtime.database))
     runtime.closing.push_async_callback(servers.aclose)
-    modules = make_modules(runtime, **{FRONT_DOOR: WorkerFrontDoor(runtime)})
+    modules = make_modules(runtime)
     context = engine_context(settings, runtime.database, runtime.channels, models, Toolsets(servers, modules))
     context = replace(context, closing=runtime.closing)
     engines = load_engines(context)

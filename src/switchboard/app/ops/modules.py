@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 
 from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.app.access import Principal
+from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.app.settings_file import describe_unknown_setting, present_file
@@ -34,6 +35,7 @@ from switchboard.modules.kernel.opened import Installation, OpenModules
 from switchboard.modules.kernel.tables import read_table, settings_of
 from switchboard.ports.checks import CheckResult, count_of, error, ok, warning
 from switchboard.ports.engine import Engine, EngineContext
+from switchboard.ports.front_door import FRONT_DOOR
 from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.ports.module import ModuleManifest
 from switchboard.store.database import Database
@@ -69,7 +71,7 @@ def make_modules(runtime: Runtime, **offers: object) -> OpenModules:
     chores = _ChoreTask(ChoreRunner(ChoreTable(runtime.database, f"{host}:{os.getpid()}"), open_chores))
     installation = Installation(
         *(members, partial(module_settings, settings), secrets_of, rooms.stores, rooms.migrate),
-        offers=offers,
+        offers={FRONT_DOOR: WorkerFrontDoor(runtime), **offers},
         quarantine=StoredQuarantine(runtime.database, host),
         on_open=chores.look,
     )
