@@ -112,7 +112,7 @@ def test_all_commands_have_a_place_and_a_summary() -> None:
     names = (
         "init up serve work connect demo chat send import messages explain teams agents rules sops dlq memory "
         "models mcp approvals channels connectors pairing quarantine webhooks outbox lanes tokens audit doctor db "
-        "people modules bench version spending plans backup restore monitoring service examples upgrade"
+        "people modules tasks bench version spending plans backup restore monitoring service examples upgrade"
     )
     assert set(names.split()) == {entry.name for entry in COMMANDS}
     assert isinstance(build(["--help"]), typer.Typer)

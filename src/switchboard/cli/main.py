@@ -80,6 +80,7 @@ COMMANDS: Final = (
     CommandEntry("modules", "modules:app", "Modules: list, test or release them; call tools of butlers.", _KEEP),
     CommandEntry("approvals", "approvals:app", "What butlers ask people: approve, refuse or answer it.", _KEEP),
     CommandEntry("plans", "plans:app", "Plans: list, show, cancel; try what a butler would plan for a message.", _ASK),
+    CommandEntry("tasks", "tasks:app", "Tasks: what butlers say or do at a time.", _KEEP),
     CommandEntry("channels", "channels.commands:app", "Accounts of channels: add, test, pause or remove one.", _KEEP),
     CommandEntry("connectors", "connectors:app", "Connectors: which endpoints are served.", _KEEP),
     CommandEntry("webhooks", "webhooks:app", "Webhooks of other programs: try their mappings.", _KEEP),

@@ -49,6 +49,7 @@ from switchboard.server.http import (
     rules,
     schemas,
     streams,
+    tasks,
     teams,
     tokens,
 )
@@ -87,6 +88,7 @@ PARTS: Final = (
     modules,
     pairing,
     people,
+    tasks,
     approvals,
     plans,
 )

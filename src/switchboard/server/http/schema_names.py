@@ -22,6 +22,7 @@ TAGS: Final[Mapping[str, str]] = {
     "agents": "Remote butlers: heartbeats, quarantine and endpoints.",
     "models": "Models that classify messages: their state, cost and choices, and corrections of these.",
     "pairing": "Who may write to restricted endpoints. Operators only.",
+    "tasks": "What butlers say or do at a time, and what became of it. Operators only.",
     "people": "Which handles are one person, and in which groups that person is. Operators only.",
     "approvals": "What butlers ask people: calls of tools to approve, and questions.",
     "plans": "What butlers plan for messages that need several steps. Operators only.",

@@ -1,0 +1,104 @@
+"""Tasks for operators: all of them, what became of each, and cancelling or carrying out one now.
+
+HTTP calls `TaskService` with the caller's `Principal`. Every change is audited. The tables are those of the module
+`schedule`. Next: `modules/schedule/ledger.py`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+from switchboard.app.access import OPERATOR, Action, Principal
+from switchboard.app.cursors import cursor_after, key_of
+from switchboard.app.runtime import Runtime
+from switchboard.domain.errors import Conflict, NotFound, Unavailable
+from switchboard.domain.tasks import ShownFiring, ShownLedger, ShownTask
+from switchboard.modules.schedule import ledger
+from switchboard.modules.schedule.instants import find_zone, wall_at
+from switchboard.modules.schedule.ledger import FiringRow, Task
+from switchboard.modules.schedule.manifest import MANIFEST
+from switchboard.modules.schedule.opened import ACCOUNT
+from switchboard.modules.schedule.planning import Due, next_due, show_wall
+from switchboard.ports.module_store import ModuleStore
+from switchboard.store.modules.opening import ModuleRooms
+from switchboard.store.people import audit
+
+TASKS: Final = Action("tasks", OPERATOR)
+_FIRINGS: Final = 50
+
+
+class TaskService:
+    """For operators only."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._database = runtime.database
+        self._rooms = ModuleRooms(runtime.database)
+        self._store: ModuleStore | None = None
+
+    async def list_tasks(
+        self, *, butler: str | None, state: str | None, limit: int, cursor: str | None
+    ) -> tuple[list[ShownTask], str | None]:
+        """A page, and the cursor of the next. Raises InvalidInput."""
+        [before] = key_of(cursor, tuple[UUID]) or (None,)
+        store = await self._open_store()
+        found = await ledger.page_of_tasks(store, before=before, butler=butler, state=state, limit=limit)
+        following = cursor_after(found[-1].task_id) if len(found) == limit else None
+        return [_show_task(task) for task in found], following
+
+    async def show_ledger(self, task_id: UUID) -> ShownLedger:
+        """A task and its latest firings. Raises NotFound."""
+        store, task = await self._find_task(task_id)
+        firings = await ledger.firings_of(store, task.task_id, _FIRINGS)
+        return ShownLedger(_show_task(task), [_show_firing(one) for one in firings])
+
+    async def cancel(self, caller: Principal, task_id: UUID) -> ShownLedger:
+        """It is due no more. Raises NotFound, Conflict."""
+        store, task = await self._find_task(task_id)
+        if not await ledger.cancel_task(store, task.task_id, f"cancelled by {caller.name}"):
+            raise Conflict(f"the task is {task.state} already, and is not due again")
+        await audit.append(self._database, caller.name, "tasks:cancelled", {"task_id": str(task_id)})
+        return await self.show_ledger(task_id)
+
+    async def run_now(self, caller: Principal, task_id: UUID) -> ShownLedger:
+        """Due now, besides its times; one that was paused goes on. Raises NotFound, Conflict."""
+        store, task = await self._find_task(task_id)
+        if task.state == "cancelled":
+            raise Conflict("the task is cancelled; its person has to make a new one")
+        async with store.transaction() as one:
+            now = (await ledger.look_around(one)).now.replace(microsecond=0)
+            if task.state == "paused":
+                await ledger.wake_task(one, task, next_due(task.timing, now))
+            due = Due(now, wall_at(now, find_zone(task.zone)))
+            await ledger.add_firing(one, task, due, late=timedelta(), passed=0, missed="")
+        await audit.append(self._database, caller.name, "tasks:run", {"task_id": str(task_id)})
+        return await self.show_ledger(task_id)
+
+    async def _find_task(self, task_id: UUID) -> tuple[ModuleStore, Task]:
+        store = await self._open_store()
+        task = await ledger.find_task(store, task_id)
+        if task is None:
+            raise NotFound(f"there is no task {task_id}; see `switchboard tasks list`")
+        return store, task
+
+    async def _open_store(self) -> ModuleStore:
+        """The tables are made if no butler has had the module yet. Raises Unavailable."""
+        if self._store is None:
+            if why := (await self._rooms.migrate([MANIFEST])).get(MANIFEST.name):
+                raise Unavailable(why)
+            self._store = self._rooms.stores(MANIFEST)(ACCOUNT)
+        return self._store
+
+
+def _show_task(task: Task) -> ShownTask:
+    when = task.cron if task.wall is None else show_wall(task.wall)
+    due = task.next_at if task.state == "active" else None
+    return ShownTask(
+        *(task.task_id, task.system_id, task.person, task.place, task.kind, task.text, task.state, task.why),
+        *(when, task.zone, due, task.made_at),
+    )
+
+
+def _show_firing(one: FiringRow) -> ShownFiring:
+    return ShownFiring(one.due, one.state, one.late_s, one.passed, one.request_id, one.why or one.tell, one.told_at)

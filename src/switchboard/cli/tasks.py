@@ -1,0 +1,73 @@
+"""`switchboard tasks`: what butlers say or do at a time, and what became of it. Called by `main.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from switchboard.cli.client import ask, part
+from switchboard.cli.output import Cursor, Json, clean, details, show, show_page, table, when
+
+app = typer.Typer(help="Tasks: list or show them, cancel one, or carry it out now.", no_args_is_help=True)
+
+TaskId = Annotated[str, typer.Argument(help="The task's id.", metavar="TASK")]
+Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
+
+
+@app.command("list")
+def list_tasks(
+    *,
+    butler: Annotated[str | None, typer.Option(help="Only of this butler, such as System1/home.")] = None,
+    state: Annotated[str | None, typer.Option(help="Only in this state: active, paused, done or cancelled.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> None:
+    """List the tasks of all people."""
+    filters = {"butler": butler, "state": state, "limit": limit, "cursor": cursor}
+    found = ask(lambda client: client.get("/v1/tasks", filters))
+    rows = (
+        (one["task_id"], one["state"], one["kind"], one["text"], one["when"], when(one["due"]), one["person"])
+        for one in found["tasks"]
+    )
+    shown = table("id", "state", "kind", "text", "when", "next", "person", rows=rows, keep=("id",))
+    show_page(found, shown, "tasks list", limit=limit)
+
+
+@app.command("show")
+def show_task(task: TaskId) -> None:
+    """Show one task, and each time at which it was due."""
+    _show_answer(ask(lambda client: client.get(f"/v1/tasks/{part(task)}")))
+
+
+@app.command("cancel")
+def cancel(task: TaskId) -> None:
+    """Cancel a task; its person is not told."""
+    show(ask(lambda client: client.post(f"/v1/tasks/{part(task)}/cancel", {})), f"{clean(task)}: cancelled")
+
+
+@app.command("run")
+def run(task: TaskId) -> None:
+    """Carry out a task now, besides its times; one that was paused goes on."""
+    answer = ask(lambda client: client.post(f"/v1/tasks/{part(task)}/run", {}))
+    show(answer, f"{clean(task)}: due now; see `switchboard tasks show {clean(task)}`")
+
+
+def _show_answer(answer: Json) -> None:
+    task = answer["ledger"]["task"]
+    rows: list[tuple[str, object]] = [(name, task[name]) for name in ("task_id", "system_id", "person", "conversation")]
+    rows += [("kind", task["kind"]), ("text", task["text"]), ("when", f"{task['when']} {task['zone']}")]
+    rows += [
+        ("state", f"{task['state']}: {task['why']}" if task["why"] else task["state"]),
+        ("next", when(task["due"])),
+    ]
+    rows += [("firing", _firing_line(one)) for one in answer["ledger"]["firings"]]
+    show(answer, details(rows))
+
+
+def _firing_line(firing: Json) -> str:
+    late = f", {firing['late_s']} s late" if firing["late_s"] > 60 else ""
+    passed = f", {firing['passed']} before it went by" if firing["passed"] else ""
+    message = f", message {firing['request_id']}" if firing["request_id"] else ""
+    why = f": {firing['why']}" if firing["why"] else ""
+    return f"{when(firing['due'])}  {firing['state']}{late}{passed}{message}{why}"

@@ -1,0 +1,47 @@
+"""Tasks and their firings as interfaces show them. Made by `app/tasks/service.py`; sent by `server/http/tasks.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTask:
+    """What is due at a time. `due`: the next time, null if none; `when`: once, or the cron expression."""
+
+    task_id: UUID
+    system_id: str
+    person: str
+    conversation: str
+    kind: str
+    text: str
+    state: str
+    why: str
+    when: str
+    zone: str
+    due: datetime | None
+    made_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFiring:
+    """One time at which a task was due. `request_id`: the message that it became, or by which it was told."""
+
+    due: datetime
+    state: str
+    late_s: int
+    passed: int
+    request_id: UUID | None
+    why: str
+    told_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLedger:
+    """A task with its firings, the latest first."""
+
+    task: ShownTask
+    firings: Sequence[ShownFiring]

@@ -1,0 +1,92 @@
+"""`/v1/tasks` and `switchboard tasks`: operators see every task and what became of it, and carry out one again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from switchboard.app.access import Principal
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import SystemId
+from switchboard.modules.schedule import ledger
+from switchboard.modules.schedule.ledger import NewTask
+from switchboard.modules.schedule.manifest import MANIFEST
+from switchboard.modules.schedule.opened import ACCOUNT, OpenSchedule
+from switchboard.modules.schedule.planning import TaskTiming, first_due
+from switchboard.modules.schedule.settings import TaskLimits
+from switchboard.ports.facts import Reader
+from switchboard.ports.module_store import ModuleStore
+from switchboard.store.modules.opening import ModuleRooms
+from tests.commands import Cli
+from tests.doors import RememberingDoor, an_origin
+from tests.servers import Opened, open_server
+
+READER = Reader(SystemId("butler"), Conversation("telegram:home:ann"), "telegram/home/ann", private=True)
+
+
+@pytest.fixture
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    async with open_server(database_url, tmp_path / "data") as opened:
+        yield opened
+
+
+async def make_task(server: Opened) -> tuple[ModuleStore, UUID]:
+    """A task of Ann that is due every morning."""
+    rooms = ModuleRooms(server.lab.database)
+    assert await rooms.migrate([MANIFEST]) == {}
+    store, timing = rooms.stores(MANIFEST)(ACCOUNT), TaskTiming("Europe/Berlin", cron="0 7 * * *")
+    new = NewTask(uuid4(), "say", "water the tomatoes", own=True, tainted=False, origin=an_origin())
+    due = first_due(timing, (await ledger.look_around(store)).now)
+    return store, (await ledger.add_task(store, new, READER, timing, due)).task_id
+
+
+async def test_operators_see_tasks_cancel_them_and_let_them_go_on(server: Opened) -> None:
+    assert (await server.http.get("/v1/tasks")).json()["tasks"] == []
+    store, task_id = await make_task(server)
+    door = RememberingDoor()
+    schedule = OpenSchedule(store, door, TaskLimits())
+    await ledger.pause_task(store, task_id, "the butler is switched off")
+    [listed] = (await server.http.get("/v1/tasks", params={"state": "paused"})).json()["tasks"]
+    assert (listed["text"], listed["why"], listed["due"]) == ("water the tomatoes", "the butler is switched off", None)
+
+    ran = (await server.http.post(f"/v1/tasks/{task_id}/run")).json()["ledger"]
+    assert (ran["task"]["state"], [one["state"] for one in ran["firings"]]) == ("active", ["due"])
+    await schedule.chores[0].run(store)
+    assert door.texts == ["water the tomatoes"]
+    shown = (await server.http.get(f"/v1/tasks/{task_id}")).json()["ledger"]
+    assert [one["state"] for one in shown["firings"]] == ["said"]
+
+    assert (await server.http.post(f"/v1/tasks/{task_id}/cancel")).json()["ledger"]["task"]["state"] == "cancelled"
+    for path, status in (("cancel", 409), ("run", 409)):
+        assert (await server.http.post(f"/v1/tasks/{task_id}/{path}")).status_code == status
+    assert (await server.http.get(f"/v1/tasks/{uuid4()}")).status_code == 404
+    actions = await server.http.get("/v1/audit")
+    assert {"tasks:run", "tasks:cancelled"} <= {one["action"] for one in actions.json()["entries"]}
+
+
+async def test_only_operators_see_tasks(server: Opened) -> None:
+    _, task_id = await make_task(server)
+    headers = await server.token_for(Principal("agent", "memo", system_id="System1/memo"))
+    for path in ("", f"/{task_id}"):
+        assert (await server.http.get(f"/v1/tasks{path}", headers=headers)).status_code == 403
+
+
+async def test_the_command_line_shows_the_ledger(
+    server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, task_id = await make_task(server)
+    cli = Cli(capsys, monkeypatch, server.environment)
+
+    def tell_story() -> None:
+        assert "water the tomatoes" in cli.says("tasks", "list")
+        assert "due now" in cli.says("tasks", "run", task_id)
+        shown = cli.says("tasks", "show", task_id)
+        assert "0 7 * * * Europe/Berlin" in shown
+        assert "firing" in shown
+        assert "cancelled" in cli.says("tasks", "cancel", task_id)
+
+    await asyncio.to_thread(tell_story)
