@@ -152,11 +152,6 @@ async def pause_task(store: ModuleStore, task_id: UUID, why: str) -> None:
     await store.run("tasks.pause", task_id, why)
 
 
-async def set_failures(store: ModuleStore, task_id: UUID, number: int) -> None:
-    """How often in succession it has failed."""
-    await store.run("tasks.set_failures", task_id, number)
-
-
 async def zones_in_use(store: ModuleStore) -> list[tuple[str, str]]:
     """The zones of active tasks, and the rules of each by which they were planned."""
     return [(row["zone"], row["rules"]) for row in await store.rows("tasks.zones")]

@@ -22,10 +22,6 @@ select t.person, count(*) as number from firing f join task t on t.account = f.a
 where f.account = $1 and f.ended_at > now() - interval '1 minute' and f.late_s > $2 and f.state in ('fired', 'said')
 group by t.person;
 
--- name: let_through
-update firing set state = 'gated', gate_exit = $5
-where account = $1 and task_id = $2 and revision = $3 and due = $4 and state = 'due';
-
 -- name: finish
 update firing set state = $5, request_id = coalesce($6, request_id), gate_exit = coalesce($7, gate_exit), why = $8,
        tell = $9, ended_at = now(), next_try = now(), tries = 0

@@ -23,9 +23,6 @@ where account = $1 and task_id = $2;
 -- name: pause
 update task set state = 'paused', why = $3, changed_at = now() where account = $1 and task_id = $2 and state <> 'cancelled';
 
--- name: set_failures
-update task set failures = $3 where account = $1 and task_id = $2;
-
 -- name: zones
 select zone, rules, min(task_id::text) as example from task where account = $1 and state = 'active' group by zone, rules;
 
