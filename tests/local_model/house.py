@@ -178,6 +178,7 @@ def _root(places: Places, files: Path) -> dict[str, object]:
     systems = [
         _butler("planner", "trio", {**owned, "tools": tools, "builds": make, "plan": plan}),
         _butler("hand", "model", {**owned, "models": ["local"], "max_tokens": 600}),
+        _butler("minder", "model", {**owned, "models": ["local"], "max_tokens": 300, "modules": ["schedule"]}),
         _butler("keeper", "model", {"models": ["local"], "max_tokens": 300, "owners": [f"api:{SENDER}"]}),
         _butler("diary", "model", {"models": ["scripted"], "owners": [f"api:{SENDER}"]}),
     ]

@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -179,6 +180,34 @@ def tool_call(house: House, asked: Asked) -> Judged:
     return _judged(answer, faults())
 
 
+def reminder(house: House, asked: Asked) -> Judged:
+    """One task is made, of what was said, for when it was said: `DAYS HOUR HOUR`, or `cron` and a pattern."""
+    before = {one["task_id"] for one in house.get("/v1/tasks")["tasks"]}
+    today = datetime.now(UTC).date()
+    answer = house.answer(house.send("minder", asked.text), _PATIENCE)
+    made = [one for one in house.get("/v1/tasks")["tasks"] if one["task_id"] not in before]
+
+    def faults() -> Iterator[str]:
+        if len(made) != 1:
+            yield f"{len(made)} tasks were made"
+        for one in made:
+            if asked.has.lower() not in one["text"].lower():
+                yield f"{asked.has} is not in {one['text']!r}"
+            if not _is_meant(one, asked.output, today):
+                yield f"it is due {one['when']}, {one['due']}, and not {asked.output}"
+
+    return _judged(answer, faults())
+
+
+def _is_meant(task: Mapping[str, Any], meant: str, today: date) -> bool:
+    kind, _, pattern = meant.partition(" ")
+    if kind == "cron":
+        return re.fullmatch(pattern.replace("* *", r"\* \*", 1), task["when"]) is not None
+    due = datetime.fromisoformat(task["due"])
+    first, last = map(int, pattern.split())
+    return due.date() == today + timedelta(days=int(kind)) and first <= due.hour <= last
+
+
 def _steps(house: House, sent: str) -> Sequence[Mapping[str, Any]]:
     return [step for one in house.get(f"/v1/messages/{sent}/explain")["deliveries"] for step in one["steps"]]
 
@@ -220,8 +249,9 @@ TASKS: Final[Mapping[str, Task]] = {
     "plan-build": plan_build,
     "plan-answer": plan_answer,
     "tool-call": tool_call,
+    "reminder": reminder,
     "fact": fact,
     "compaction": compaction,
 }
-GOALS: Final[Mapping[str, int]] = {"plan-report": 19, "tool-call": 18}
+GOALS: Final[Mapping[str, int]] = {"plan-report": 19, "tool-call": 18, "reminder": 14}
 """How many of all messages of a task must succeed."""
