@@ -138,7 +138,7 @@ def read_wall(text: str) -> datetime:
     """
     written = _WALL.fullmatch(text.strip())
     if written is None:
-        raise ValueError(f"{text!r} is no date with a time of day and without an offset: write 2026-12-24 18:30")
+        raise ValueError(f"{text!r} is no date with a time of day and without an offset: write YYYY-MM-DD HH:MM")
     try:
         wall = datetime.fromisoformat(f"{written['date']} {written['time'].zfill(5)}")
     except ValueError as error:

@@ -58,7 +58,9 @@ async def schedule_at(
 ) -> ToolOutcome:
     """Remind the person, or do something, once at a time."""
     try:
-        return await _make_task(schedule, scope, (kind, text), TaskTiming(zone or scope.zone, read_wall(time)))
+        named = zone or scope.zone
+        wall = read_wall(time.strip().removesuffix(f" {named}"))
+        return await _make_task(schedule, scope, (kind, text), TaskTiming(named, wall))
     except (ValueError, _Refusal) as error:
         return ToolOutcome(f"Nothing was scheduled: {error}.", ok=False)
 
