@@ -27,9 +27,11 @@ from switchboard.modules.schedule.opened import OpenSchedule
 from switchboard.modules.schedule.settings import TaskLimits
 from switchboard.ports.facts import Reader
 from switchboard.ports.module_store import ModuleStore
+from switchboard.ports.people import PersonalScope
 from switchboard.ports.tools import ToolOutcome, ToolScope
 from switchboard.store.database import Database
 from switchboard.store.modules.migrations import migrate_modules
+from switchboard.store.modules.personal import ModulePersonal
 from switchboard.store.modules.stores import open_stores
 from tests.doors import Fault, Killed, RememberingDoor
 
@@ -460,3 +462,17 @@ def test_the_tools_are_small() -> None:
     size = sum(len(str(dict(one.spec.parameters))) + len(one.spec.description) for one in MANIFEST.tools)
     assert size <= 2000
     assert all(one.core for one in MANIFEST.tools)
+
+
+async def test_the_tasks_of_a_person_are_exported_and_erased(house: House) -> None:
+    await house.make()
+    await house.make("wash the car", BOB)
+    await house.let_pass()
+    await house.carry_out()
+    assert MANIFEST.personal is not None
+    keeper = ModulePersonal(house.database, MANIFEST, MANIFEST.personal)
+    scope = PersonalScope("ann", (), (ANN.person, IN_GROUP.person))
+    assert [one["text"] async for one in keeper.export(scope)] == [WATER]
+    assert (await keeper.count(scope), await keeper.erase(scope), await keeper.erase(scope)) == (1, 1, 0)
+    assert {one.text for one in await house.tasks()} == {"wash the car"}
+    assert await house.database.value("select count(*) from switchboard_schedule.firing") == 1

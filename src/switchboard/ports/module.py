@@ -120,6 +120,17 @@ class ModuleContext(Struct, frozen=True):
     """What other modules and the kernel offer, by the names in the manifest's `needs`; absent if nobody does."""
 
 
+class PersonalQueries(Struct, frozen=True):
+    """The queries by which everything that a module keeps of a person is handed out and erased, for each account.
+
+    `$2` of each is the person's keys, a `text[]`: see `Reader.person`. `export` returns a row for each thing that is
+    kept; those of `erase` run in one transaction, one after the other, and find nothing when they run again.
+    """
+
+    export: str
+    erase: tuple[str, ...]
+
+
 class ModuleManifest(Struct, frozen=True):
     """The description of a module that is not open yet. Raises `ValueError` for tools that are not named after it."""
 
@@ -136,6 +147,8 @@ class ModuleManifest(Struct, frozen=True):
     """What a butler's option `modules` may say of it, besides `tools`; None: nothing."""
     sql: str = ""
     """The package whose directories `migrations` and `queries` have its own SQL; empty: it keeps nothing."""
+    personal: PersonalQueries | None = None
+    """What is done when a person's data are exported or erased; None: it keeps nothing of persons."""
     needs: tuple[str, ...] = ()
     """Names of protocols that others offer, such as `people.Resolver`."""
     offers: tuple[str, ...] = ()

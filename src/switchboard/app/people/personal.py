@@ -16,9 +16,12 @@ from switchboard.core.people.handle import Handle
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.people import ErasedData, ErasedKind
+from switchboard.modules.kernel.manifests import GROUP, find_manifests
 from switchboard.ports.people import KeepsPersonal, PersonalScope
+from switchboard.store.modules.personal import ModulePersonal
 from switchboard.store.people import audit, personal
 from switchboard.store.people import people as store
+from switchboard.transport.plug_ins import plug_ins
 
 OUT_OF_REACH: Final = (
     "backups that were made before: what they have comes back with them, but for facts; erase again after a restore",
@@ -32,7 +35,9 @@ OUT_OF_REACH: Final = (
 
 def list_keepers(runtime: Runtime) -> tuple[KeepsPersonal, ...]:
     """Everything that keeps something of a person, in the order in which it is erased."""
-    return personal.stored_personal(runtime.database)
+    manifests = find_manifests(plug_ins(GROUP).names).values()
+    modules = [ModulePersonal(runtime.database, one, one.personal) for one in manifests if one.personal is not None]
+    return (*personal.stored_personal(runtime.database), *modules)
 
 
 class PersonalDataService:

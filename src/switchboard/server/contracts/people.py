@@ -23,7 +23,7 @@ class PersonNameBody(Body):
     name: Line
 
 
-class HandleBody(Body):
+class PersonHandleBody(Body):
     """What a channel calls a person. `endpoint` counts only where an identity means somebody at one endpoint."""
 
     channel: Word

@@ -15,10 +15,10 @@ from switchboard.server.contracts.people import (
     DeletedPerson,
     Erasure,
     ErasureBody,
-    HandleBody,
     PersonBody,
     PersonDetail,
     PersonGroupsBody,
+    PersonHandleBody,
     PersonNameBody,
     PersonPage,
 )
@@ -66,14 +66,14 @@ async def rename_person(caller: Operator, parts: Parts, person_id: Word, body: P
 
 
 @router.post("/{person_id}/link", **operation("link_handle", "Link a handle to a person", PersonDetail, 404, 409))
-async def link_handle(caller: Operator, parts: Parts, person_id: Word, body: HandleBody) -> Response:
+async def link_handle(caller: Operator, parts: Parts, person_id: Word, body: PersonHandleBody) -> Response:
     """It lets nobody in, and changes nothing that is stored. 409 if it is a handle of another person."""
     handle = (body.channel, body.endpoint, body.identity)
     return answer({"person": await parts.of(PEOPLE_SERVICE).link(caller, person_id, handle)})
 
 
 @router.post("/{person_id}/unlink", **operation("unlink_handle", "Unlink a handle", PersonDetail, 404))
-async def unlink_handle(caller: Operator, parts: Parts, person_id: Word, body: HandleBody) -> Response:
+async def unlink_handle(caller: Operator, parts: Parts, person_id: Word, body: PersonHandleBody) -> Response:
     """Messages that come in from now on are not the person's."""
     handle = (body.channel, body.endpoint, body.identity)
     return answer({"person": await parts.of(PEOPLE_SERVICE).unlink(caller, person_id, handle)})

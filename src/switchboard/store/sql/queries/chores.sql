@@ -58,3 +58,7 @@ from chore order by module, account, name;
 
 -- name: make_due
 update chore set next_at = least(next_at, clock_timestamp()) where module = $1 and owner is null;
+
+-- name: accounts
+-- For which accounts a module has something to do.
+select distinct account from chore where module = $1 and account <> '' order by account;

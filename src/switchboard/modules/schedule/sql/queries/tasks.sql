@@ -75,3 +75,17 @@ where account = $1 and task_id = $2 and state <> 'cancelled';
 -- name: forget
 delete from task t where t.account = $1 and t.state in ('done', 'cancelled') and t.changed_at < now() - interval '90 days'
       and not exists (select from firing f where f.account = $1 and f.task_id = t.task_id);
+
+-- name: of_person
+select t.task_id, t.system_id, t.kind, t.text, t.zone, t.wall, t.cron, t.state, t.made_at
+from task t where t.account = $1 and t.person = any ($2::text[]) order by t.made_at;
+
+-- name: lock_of_person
+-- A firing that is just being made is waited for, so that it is erased with its task.
+select t.task_id from task t where t.account = $1 and t.person = any ($2::text[]) order by t.task_id for update;
+
+-- name: erase_of_person
+with firings as (
+    delete from firing f using task t
+    where f.account = $1 and t.account = $1 and t.task_id = f.task_id and t.person = any ($2::text[]))
+delete from task t where t.account = $1 and t.person = any ($2::text[]);
