@@ -69,7 +69,7 @@ class House:
         return next(one for one in await self.tasks() if one.task_id not in before)
 
     async def tasks(self) -> list[Task]:
-        return await ledger.page_of_tasks(self.store, before=None, butler=None, state=None, limit=500)
+        return await ledger.page_of_tasks(self.store, before=None, system_id=None, state=None, limit=500)
 
     async def firings(self) -> list[FiringRow]:
         return [one for task in await self.tasks() for one in await ledger.firings_of(self.store, task.task_id, 50)]

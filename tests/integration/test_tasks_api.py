@@ -64,6 +64,7 @@ async def test_operators_see_tasks_cancel_them_and_let_them_go_on(server: Opened
     for path, status in (("cancel", 409), ("run", 409)):
         assert (await server.http.post(f"/v1/tasks/{task_id}/{path}")).status_code == status
     assert (await server.http.get(f"/v1/tasks/{uuid4()}")).status_code == 404
+    assert (await server.http.get("/v1/tasks", params={"state": "stopped"})).status_code == 422
     actions = await server.http.get("/v1/audit")
     assert {"tasks:run", "tasks:cancelled"} <= {one["action"] for one in actions.json()["entries"]}
 
@@ -83,6 +84,8 @@ async def test_the_command_line_shows_the_ledger(
 
     def tell_story() -> None:
         assert "water the tomatoes" in cli.says("tasks", "list")
+        assert cli.says("tasks", "list", "--butler", "memo").split() == ["none"]
+        assert "--state active" in cli.says("tasks", "list", "--state", "active", "--limit", "1")  # of the next page
         assert "due now" in cli.says("tasks", "run", task_id)
         shown = cli.says("tasks", "show", task_id)
         assert "0 7 * * * Europe/Berlin" in shown

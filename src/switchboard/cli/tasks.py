@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from switchboard.cli import names
 from switchboard.cli.client import ask, part
 from switchboard.cli.output import Cursor, Json, clean, details, show, show_page, table, when
 
 app = typer.Typer(help="Tasks: list or show them, cancel one, or carry it out now.", no_args_is_help=True)
 
 TaskId = Annotated[str, typer.Argument(help="The task's id.", metavar="TASK")]
+State = Literal["active", "paused", "done", "cancelled"]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 
 
 @app.command("list")
 def list_tasks(
     *,
-    butler: Annotated[str | None, typer.Option(help="Only of this butler, such as System1/home.")] = None,
-    state: Annotated[str | None, typer.Option(help="Only in this state: active, paused, done or cancelled.")] = None,
+    butler: Annotated[str | None, typer.Option(help="Only of this butler, such as home or System1/home.")] = None,
+    state: Annotated[State | None, typer.Option(help="Only those in this state.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> None:
     """List the tasks of all people."""
-    filters = {"butler": butler, "state": state, "limit": limit, "cursor": cursor}
-    found = ask(lambda client: client.get("/v1/tasks", filters))
+    system_id = names.butler(butler) if butler else None
+    asked = {"system_id": system_id, "state": state, "limit": limit, "cursor": cursor}
+    found = ask(lambda client: client.get("/v1/tasks", asked))
     rows = (
         (one["task_id"], one["state"], one["kind"], one["text"], one["when"], when(one["due"]), one["person"])
         for one in found["tasks"]
     )
     shown = table("id", "state", "kind", "text", "when", "next", "person", rows=rows, keep=("id",))
-    show_page(found, shown, "tasks list", limit=limit)
+    show_page(found, shown, "tasks list", butler=butler, state=state, limit=limit)
 
 
 @app.command("show")

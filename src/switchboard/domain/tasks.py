@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
+
+TaskState = Literal["active", "paused", "done", "cancelled"]
+"""`paused`: it cannot be carried out, and why says what is in the way. `done`: it was due for the last time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +22,7 @@ class ShownTask:
     conversation: str
     kind: str
     text: str
-    state: str
+    state: TaskState
     why: str
     when: str
     zone: str

@@ -150,7 +150,7 @@ class PeopleService:
         """The handle as the channel counts it. Raises InvalidInput."""
         known = self._runtime.channels.known(channel, "channel")
         if known.realm == "endpoint" and endpoint is None:
-            message = f"an identity of {channel!r} means somebody at one endpoint only; name it, as in bot:123456"
+            message = f"an identity of {channel!r} means somebody at one endpoint only; name it as its endpoint"
             raise InvalidInput(message, field="endpoint")
         form = known.keys.get(ADDRESS)
         if known.identity == "address" and isinstance(form, Form) and (why := form.mismatch(identity)):

@@ -14,7 +14,7 @@ from switchboard.app.access import OPERATOR, Action, Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import Conflict, NotFound, Unavailable
-from switchboard.domain.tasks import ShownFiring, ShownLedger, ShownTask
+from switchboard.domain.tasks import ShownFiring, ShownLedger, ShownTask, TaskState
 from switchboard.modules.schedule import ledger
 from switchboard.modules.schedule.instants import find_zone, wall_at
 from switchboard.modules.schedule.ledger import FiringRow, Task
@@ -38,12 +38,12 @@ class TaskService:
         self._store: ModuleStore | None = None
 
     async def list_tasks(
-        self, *, butler: str | None, state: str | None, limit: int, cursor: str | None
+        self, *, system_id: str | None, state: TaskState | None, limit: int, cursor: str | None
     ) -> tuple[list[ShownTask], str | None]:
         """A page, and the cursor of the next. Raises InvalidInput."""
         [before] = key_of(cursor, tuple[UUID]) or (None,)
         store = await self._open_store()
-        found = await ledger.page_of_tasks(store, before=before, butler=butler, state=state, limit=limit)
+        found = await ledger.page_of_tasks(store, before=before, system_id=system_id, state=state, limit=limit)
         following = cursor_after(found[-1].task_id) if len(found) == limit else None
         return [_show_task(task) for task in found], following
 

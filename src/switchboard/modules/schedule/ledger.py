@@ -13,13 +13,11 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from switchboard.domain.tasks import TaskState
 from switchboard.modules.schedule.planning import Due, Kind, TaskTiming, zone_fingerprint
 from switchboard.ports.facts import Reader
 from switchboard.ports.front_door import Origin
 from switchboard.ports.module_store import ModuleStore
-
-TaskState = Literal["active", "paused", "done", "cancelled"]
-"""`paused`: it cannot be carried out, and why says what is in the way. `done`: it was due for the last time."""
 
 FiringState = Literal["due", "gated", "fired", "said", "skipped", "missed", "failed"]
 """`due`: to be carried out. `gated`: likewise, as its condition holds. `fired`: it is a turn; `said`: it was said
@@ -196,10 +194,10 @@ async def cancel_for_reader(store: ModuleStore, reader: Reader, task_id: UUID) -
 
 
 async def page_of_tasks(
-    store: ModuleStore, *, before: UUID | None, butler: str | None, state: str | None, limit: int
+    store: ModuleStore, *, before: UUID | None, system_id: str | None, state: TaskState | None, limit: int
 ) -> list[Task]:
     """For operators: the tasks of all, in an order of their ids."""
-    return _tasks_from(await store.rows("tasks.page", before, butler, state, limit))
+    return _tasks_from(await store.rows("tasks.page", before, system_id, state, limit))
 
 
 async def cancel_task(store: ModuleStore, task_id: UUID, why: str) -> bool:

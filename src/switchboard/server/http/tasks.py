@@ -9,6 +9,7 @@ from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.tasks.service import TASKS, TaskService
+from switchboard.domain.tasks import TaskState
 from switchboard.server.contracts.base import Cursor, Limit, Word
 from switchboard.server.contracts.tasks import TaskDetail, TaskPage
 from switchboard.server.http.parameters import router_of
@@ -24,13 +25,13 @@ Operator = Annotated[Principal, Depends(needs(TASKS))]
 @router.get("", **operation("list_tasks", "List tasks", TaskPage, needing=TASKS))
 async def list_tasks(
     parts: Parts,
-    butler: Word | None = None,
-    state: Word | None = None,
+    system_id: Word | None = None,
+    state: TaskState | None = None,
     limit: Limit = 100,
     cursor: Cursor | None = None,
 ) -> Response:
-    """Of all people, by id; `state` is active, paused, done or cancelled."""
-    found = parts.of(_SERVICE).list_tasks(butler=butler, state=state, limit=limit, cursor=cursor)
+    """Of all people, by id."""
+    found = parts.of(_SERVICE).list_tasks(system_id=system_id, state=state, limit=limit, cursor=cursor)
     return answer(page("tasks", await found))
 
 
