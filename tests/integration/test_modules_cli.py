@@ -75,6 +75,7 @@ async def test_modules_are_listed_with_who_has_them_and_what_is_wrong(terminal: 
         "diary": "in use",
         "gone": "unusable",
         "quitting": "unusable",
+        "schedule": "unused",
     }
     assert found["diary"]["butlers"] == ["System1/clerk", "System1/other"]
     assert found["diary"]["tools"] == ["diary_read", "diary_add"]

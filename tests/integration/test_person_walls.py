@@ -1,7 +1,7 @@
 """Three persons with several handles each, and every way in which one may ask for what another has told a butler.
 
 Messages are accepted, routed, answered and settled as in production; the model repeats what it was shown and what its
-tools returned. A further way in, such as a task that is due, is a row of `WAYS`.
+tools returned. Each way is also that of a task which is made in it, and is due later.
 """
 
 from __future__ import annotations
@@ -10,16 +10,24 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from switchboard.app.front_door import WorkerFrontDoor
+from switchboard.app.runtime import Runtime
+from switchboard.app.settings import Settings
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.handle import handle_at
 from switchboard.core.people.readers import person_named
 from switchboard.domain.message import Conversation
 from switchboard.ports.facts import Reader
+from switchboard.store.messages import inbox
 from switchboard.store.models import facts
 from switchboard.store.models.facts import NewFact
 from switchboard.store.people import people
-from tests.integration.test_remembering import GROUPS, PLANNER, House, a_house, remember, search
+from tests.hands import settled
+from tests.integration.test_front_door import firing, scope_of
+from tests.integration.test_remembering import CLERK, GROUPS, PLANNER, House, a_house, remember, search
+from tests.lab import TRUSTING, submission
 from tests.trios import plan, tool
+from tests.waiting import eventually
 
 SECRETS: Final = {"ann": "herons", "bob": "badgers", "cem": "otters"}
 """By person, who told it in private on Telegram."""
@@ -100,10 +108,34 @@ async def heard(house: House, message: Message) -> set[str]:
     return {one for one in SECRETS.values() if one in given}
 
 
+async def heard_when_due(house: House, door: WorkerFrontDoor, message: Message, number: int) -> set[str] | None:
+    """The same in the turn of a task that was made in the turn of this message; None: there can be no task."""
+    known = {"sender": "ann", "chat_type": "private", "pinned": CLERK, **message}
+    accepted = await house.parts.accept.accept(submission("Later.", **known))
+    await eventually(lambda: settled(house.parts), within=60)
+    stored = await inbox.get_message(house.parts.database, accepted.request_id)
+    assert stored is not None
+    origin = await door.origin(scope_of(accepted.request_id, stored.conversation, known["pinned"]))
+    if origin is None:
+        return None
+    house.clerk.prompts.clear()
+    house.clerk.results.clear()
+    house.clerk.calls = [*search("keep")]
+    found = await door.submit(firing(origin, "What do we keep?", task_id=f"task-{number}"))
+    await eventually(lambda: settled(house.parts), within=60)
+    said = await house.parts.replies_to(found.request_id)
+    given = "\n".join((*said, *house.clerk.prompts, *house.clerk.results))
+    assert "What do we keep?" in given or known["pinned"] == PLANNER
+    return {one for one in SECRETS.values() if one in given}
+
+
 async def test_no_person_is_told_what_another_said_whichever_way_they_ask(database_url: str, tmp_path: Path) -> None:
     asked = plan(tool("s1", "memory_search", query="keep"))
-    tried = 0
+    tried = due = 0
     async with a_house(database_url, tmp_path, asked, grants=GROUPS) as house:
+        parts = house.parts
+        runtime = Runtime(Settings(data_dir=tmp_path), parts.database, parts.notifier, parts.rule_book, TRUSTING)
+        door = WorkerFrontDoor(runtime)
         for person, secret in SECRETS.items():
             await house.say(f"I keep {secret}.", remember(f"I keep {secret}"), **telegram(person))
             await tell_planner(house, person, f"I keep {secret}")
@@ -118,7 +150,10 @@ async def test_no_person_is_told_what_another_said_whichever_way_they_ask(databa
                 own = {SECRETS[person]} if name in SAME or (linked and name in LINKED) else set()
                 assert found == own, (person, name, linked)
                 tried += len(SECRETS) - len(own)
-    assert tried >= 300
+                later = await heard_when_due(house, door, way(person), tried)
+                assert later in (own, None), (person, name, linked)
+                due += 0 if later is None else len(SECRETS) - len(own)
+    assert (tried >= 300, due >= 200) == (True, True)
 
 
 async def test_linked_persons_are_called_by_one_name_and_nobody_else_is(database_url: str, tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ _FORMS: Final[Mapping[str, str]] = {
     r"^[A-Za-z0-9-]+$": "must be the name of a header, such as X-Api-Key",
     r"^[a-z0-9_-]{1,64}$": "must be a name of up to 64 lower-case letters, digits, _ and -",
     r"^[A-Za-z0-9_-]{1,60}$": "must be a name of up to 60 letters, digits, _ and -",
+    r"^[A-Za-z0-9_-]{1,64}$": "must be a name of up to 64 letters, digits, _ and -",
     r"^[a-z][a-z0-9-]{0,29}$": "must be a name of up to 30 lower-case letters, digits and -, with a letter first",
 }
 """What the patterns of our fields mean, because patterns say nothing to people."""
