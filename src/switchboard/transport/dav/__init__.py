@@ -1,0 +1,1 @@
+"""Calendars and address books on servers: one client for CalDAV and CardDAV, which differ in a few names."""

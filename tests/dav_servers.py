@@ -1,0 +1,226 @@
+"""Real servers of address books and calendars for tests, and a proxy before them that misbehaves as it is told.
+
+Radicale and Xandikos run as processes on loopback and keep their files in a temporary directory.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Final
+from urllib.parse import quote, unquote
+
+import httpx2
+
+from switchboard.transport.dav.kinds import DavLogin
+from tests.mail_servers import once_up
+from tests.ports import free_port
+
+USER: Final = "ann@home.example"
+PASSWORD: Final = "pw-very-secret"
+BOOK: Final = """<?xml version="1.0"?><d:mkcol xmlns:d="DAV:" xmlns:k="urn:ietf:params:xml:ns:carddav"><d:set><d:prop>
+<d:resourcetype><d:collection/><k:addressbook/></d:resourcetype><d:displayname>Friends</d:displayname>
+</d:prop></d:set></d:mkcol>"""
+
+
+@dataclass(frozen=True)
+class DavServer:
+    """A server that runs, with an address book of nobody at the path `book`."""
+
+    name: str
+    port: int
+    book: str
+
+    def ask(self, method: str, name: str = "", content: bytes = b"", **headers: str) -> httpx2.Response:
+        """What another client of the same user does."""
+        url = f"http://127.0.0.1:{self.port}{self.book}{quote(name)}"
+        return httpx2.request(method, url, content=content, headers=headers, auth=(USER, PASSWORD), timeout=30)
+
+    def put(self, name: str, card: bytes) -> None:
+        """Write a card, whatever is there."""
+        self.ask("PUT", name, card, **{"content-type": "text/vcard"}).raise_for_status()
+
+    def delete(self, name: str) -> None:
+        self.ask("DELETE", name).raise_for_status()
+
+    def empty(self) -> None:
+        """Delete all cards."""
+        for href in self.names():
+            self.delete(href)
+
+    def names(self) -> list[str]:
+        """The names of the cards."""
+        body = b'<d:propfind xmlns:d="DAV:"><d:prop><d:getetag/><d:resourcetype/></d:prop></d:propfind>'
+        said = self.ask("PROPFIND", content=body, depth="1", **{"content-type": "application/xml"}).text
+        hrefs = [part.partition("</")[0] for part in said.split("href>") if ".vcf</" in part]
+        return [unquote(href.rpartition("/")[2]) for href in hrefs]
+
+    def cards(self) -> dict[str, bytes]:
+        """All that is there."""
+        return {name: self.ask("GET", name).content for name in self.names()}
+
+
+@contextmanager
+def radicale() -> Iterator[DavServer]:
+    """It asks for a password, and has a home for every user."""
+    with TemporaryDirectory() as home:
+        users = Path(home, "users")
+        users.write_text(f"{USER}:{PASSWORD}\n", encoding="ascii")
+        port = free_port()
+        options = {
+            "server-hosts": f"127.0.0.1:{port}",
+            "auth-type": "htpasswd",
+            "auth-htpasswd-filename": str(users),
+            "auth-htpasswd-encryption": "plain",
+            "auth-delay": "0",
+            "storage-filesystem-folder": home,
+            "logging-level": "critical",
+        }
+        flags = [f"--{name}={value}" for name, value in options.items()]
+        with _running([sys.executable, "-m", "radicale", "--config", "", *flags], port):
+            server = DavServer("radicale", port, f"/{USER}/friends/")
+            server.ask("MKCOL", content=BOOK.encode()).raise_for_status()
+            yield server
+
+
+@contextmanager
+def xandikos() -> Iterator[DavServer]:
+    """It knows one user, and asks for no password."""
+    with TemporaryDirectory() as home:
+        port = free_port()
+        options = ["-d", f"{home}/d", "--state-dir", f"{home}/s", "-l", "127.0.0.1", "-p", str(port)]
+        command = [str(Path(sys.executable).with_name("xandikos")), "serve", "--defaults", "--no-detect-systemd"]
+        with _running([*command, *options], port):
+            yield DavServer("xandikos", port, "/user/contacts/addressbook/")
+
+
+@contextmanager
+def _running(command: list[str], port: int) -> Iterator[None]:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        once_up(process, port)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came to the proxy."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer, of the server or of a test."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+Before = Callable[[Asked], Answered | None]
+"""Answers in place of the server, if it answers."""
+After = Callable[[Asked, Answered], Answered | None]
+"""Changes the server's answer; None: the connection is cut, though the server has done what it was asked."""
+
+
+class DavProxy:
+    """Passes everything on, but for what `before` and `after` do."""
+
+    def __init__(self, port: int, server: DavServer) -> None:
+        self.port = port
+        self.server = server
+        self.before: Before = lambda _: None
+        self.after: After = lambda _, answered: answered
+        self.asked: list[Asked] = []
+
+    def login(self, path: str = "/") -> DavLogin:
+        """The account behind this proxy."""
+        return DavLogin(f"http://127.0.0.1:{self.port}{path}", USER, PASSWORD)
+
+    @property
+    def book(self) -> str:
+        """The address of the book."""
+        return f"http://127.0.0.1:{self.port}{self.server.book}"
+
+    def behave(self) -> None:
+        """Pass on everything, from now on."""
+        self.before, self.after = lambda _: None, lambda _, answered: answered
+        self.asked.clear()
+
+    def answer(self, asked: Asked) -> Answered | None:
+        """What is answered; None: nothing, and the connection ends."""
+        self.asked.append(asked)
+        if (instead := self.before(asked)) is not None:
+            return instead
+        return self.after(asked, self.answer_of_server(asked))
+
+    def answer_of_server(self, asked: Asked) -> Answered:
+        """What the server says, whatever it is told to be."""
+        upstream = HTTPConnection("127.0.0.1", self.server.port, timeout=30)
+        try:
+            upstream.request(asked.method, asked.path, asked.body or None, dict(asked.headers))
+            got = upstream.getresponse()
+            kept = {name.lower(): value for name, value in got.getheaders()}
+            return Answered(got.status, kept, got.read())
+        finally:
+            upstream.close()
+
+
+@contextmanager
+def dav_proxy(server: DavServer) -> Iterator[DavProxy]:
+    """A proxy before a server, on a port of its own."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _serve(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            headers = {name.lower(): value for name, value in self.headers.items() if name.lower() != "connection"}
+            answered = proxy.answer(Asked(self.command, self.path, headers, body))
+            if answered is None:
+                self.close_connection = True
+                return
+            self.send_response(answered.status)
+            for name, value in answered.headers.items():
+                if name not in ("transfer-encoding", "content-length", "connection", "server", "date"):
+                    self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answered.body)))
+            self.end_headers()
+            self.wfile.write(answered.body)
+
+        do_GET = do_PUT = do_DELETE = do_PROPFIND = do_REPORT = do_OPTIONS = _serve  # noqa: N815 - their names are fixed
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+        http.daemon_threads = True
+        proxy = DavProxy(http.server_port, server)
+        thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            http.shutdown()
+            thread.join()
+
+
+def card(name: str, *more: str, uid: str = "") -> bytes:
+    """A small vCard."""
+    lines = ["BEGIN:VCARD", "VERSION:3.0", f"UID:{uid or name}", f"FN:{name}", f"N:{name};;;;", *more, "END:VCARD", ""]
+    return "\r\n".join(lines).encode()
