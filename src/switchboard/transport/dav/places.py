@@ -90,7 +90,7 @@ def path_of(url: httpx2.URL) -> str:
 def name_in(url: httpx2.URL) -> str:
     """The last segment of the path, without escapes: the name of an object in its collection."""
     last = path_of(url).rpartition("/")[2]
-    return unquote_to_bytes(last).decode("utf-8", "replace")
+    return unquote_to_bytes(last).decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
 def place_of(collection: httpx2.URL, name: str) -> httpx2.URL:

@@ -27,6 +27,8 @@ _CTAG: Final = "ctag "
 _BATCH: Final = 50
 _MOST_OF_BATCH: Final = 16_000_000
 _MOST_PAGES: Final = 1_000
+_LONGEST_NAME: Final = 500
+"""Characters of the name of an object; what has a longer one is not listed."""
 _NO_ROOM: Final = 507
 _SPLIT: Final = frozenset({"too_large", "unreadable", "refused"})
 """States of a batch that may be the fault of one object in it."""
@@ -129,7 +131,7 @@ def _listing_in(collection: httpx2.URL, said: Multistatus) -> DavListing:
             gone.add(name_in(place))
         elif one.status == 401 or one.status >= 500:
             complete = False
-        elif not _is_collection(one):
+        elif not _is_collection(one) and len(name_in(place)) <= _LONGEST_NAME:
             etags[name_in(place)] = one.text(_ETAG)
     return DavListing(etags, frozenset(gone - set(etags)), complete=complete)
 
