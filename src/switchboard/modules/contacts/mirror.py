@@ -14,6 +14,7 @@ from msgspec import Struct, convert
 
 from switchboard.domain.errors import InvalidInput
 from switchboard.modules.contacts.cards import card_of
+from switchboard.modules.contacts.keys import key_of, search_words
 from switchboard.ports.module_store import ModuleStore
 from switchboard.transport.dav.discovery import DavCollection
 from switchboard.transport.dav.places import path_of, start_of
@@ -23,6 +24,7 @@ FULL_EVERY: Final = timedelta(days=6)
 RIPE_AFTER: Final = timedelta(minutes=5)
 """After which a second full listing may confirm what the first one lacked."""
 _MANY: Final = 20
+_MOST_WAYS: Final = 100
 
 
 class MirroredBook(Struct, frozen=True):
@@ -95,23 +97,49 @@ async def known_cards(store: ModuleStore, book: str) -> KnownCards:
     return KnownCards({row["name"]: row["etag"] for row in rows}, again)
 
 
-async def keep_cards(store: ModuleStore, book: MirroredBook, contents: DavContents, etags: Mapping[str, str]) -> None:
+async def keep_cards(
+    store: ModuleStore, book: MirroredBook, contents: DavContents, etags: Mapping[str, str], region: str = ""
+) -> None:
     """Put cards into the mirror, as they were read after `book.started`; unreadable ones with why they are.
 
-    `etags` are those of the listing, for what could not be read.
+    `etags` are those of the listing, for what could not be read; `region` is that of numbers without one.
     """
     async with store.transaction() as one:
         for found in contents.objects:
             described = _described_card(found.data)
-            await one.run("cards.keep", book.book, found.name, found.etag, *described, found.data, book.started)
+            kept = await one.rows("cards.keep", book.book, found.name, found.etag, *described, found.data, book.started)
+            if not kept[0]["check_again"]:
+                await _keep_keys(one, book.book, found, region)
         for name, why in contents.unreadable.items():
-            await one.run("cards.keep", book.book, name, etags.get(name, ""), "", "", why, b"", book.started)
+            await one.rows("cards.keep", book.book, name, etags.get(name, ""), "", "", why, b"", book.started)
 
 
-async def write_card(store: ModuleStore, book: str, written: DavObject, replaced: str) -> None:
+async def write_card(store: ModuleStore, book: str, written: DavObject, replaced: str, region: str = "") -> None:
     """Put what a tool has written into the mirror; `replaced` is the ETag that it had before, or empty."""
     uid, shown, _ = _described_card(written.data)
-    await store.run("cards.write", book, written.name, written.etag, uid, shown, written.data, replaced)
+    async with store.transaction() as one:
+        await one.run("cards.write", book, written.name, written.etag, uid, shown, written.data, replaced)
+        await _keep_keys(one, book, written, region)
+
+
+async def _keep_keys(store: ModuleStore, book: str, found: DavObject, region: str) -> None:
+    """By what the card is found: in the transaction that writes it. One that cannot be read is not found."""
+    await store.run("people.forget_ways", book, found.name)
+    try:
+        card = card_of(found.data)
+    except InvalidInput:
+        return
+    await store.run("people.set_words", book, found.name, search_words(card))
+    ways = card.ways[:_MOST_WAYS]
+    columns = (
+        range(len(ways)),
+        [way.kind for way in ways],
+        [way.value.replace("\0", "") for way in ways],
+        [key_of(way.kind, way.value, region).replace("\0", "") for way in ways],
+        [way.label.replace("\0", "") for way in ways],
+        [way.preferred for way in ways],
+    )
+    await store.run("people.find_ways", book, found.name, *map(list, columns))
 
 
 async def finish_sync(store: ModuleStore, book: MirroredBook, plan: MirrorPlan, listing: DavListing) -> None:

@@ -43,10 +43,11 @@ class SyncReport(Struct, frozen=True):
         return SyncReport(self.read + other.read, self.removed + other.removed, self.doubted + other.doubted)
 
 
-async def sync_account(store: ModuleStore, client: DavClient) -> SyncReport:
+async def sync_account(store: ModuleStore, client: DavClient, region: str = "") -> SyncReport:
     """One run for all books of the account. Raises DavError; what was done before the error counts.
 
-    Which books there are is asked when a full sync is due, and when one of them is missing.
+    `region` is the country of numbers without its code, such as `DE`. Which books there are is asked when a full sync
+    is due, and when one of them is missing.
     """
     books = await books_in(store)
     if not books or any(book.full_due or book.missing for book in books):
@@ -55,13 +56,13 @@ async def sync_account(store: ModuleStore, client: DavClient) -> SyncReport:
     done = SyncReport()
     for book in books:
         if not book.missing:
-            done += await _sync_named_book(store, client, book)
+            done += await _sync_named_book(store, client, book, region)
     return done
 
 
-async def _sync_named_book(store: ModuleStore, client: DavClient, book: MirroredBook) -> SyncReport:
+async def _sync_named_book(store: ModuleStore, client: DavClient, book: MirroredBook, region: str) -> SyncReport:
     try:
-        return await _sync_book(store, client, book)
+        return await _sync_book(store, client, book, region)
     except DavError as error:
         if error.state != "missing":
             raise
@@ -69,7 +70,7 @@ async def _sync_named_book(store: ModuleStore, client: DavClient, book: Mirrored
         return SyncReport()
 
 
-async def _sync_book(store: ModuleStore, client: DavClient, book: MirroredBook) -> SyncReport:
+async def _sync_book(store: ModuleStore, client: DavClient, book: MirroredBook, region: str) -> SyncReport:
     known = await known_cards(store, book.book)
     listing = await _listing_of(client, book)
     if len(known.etags.keys() | listing.etags.keys()) > MOST_CARDS:
@@ -80,7 +81,7 @@ async def _sync_book(store: ModuleStore, client: DavClient, book: MirroredBook) 
     for start in range(0, len(wanted), _BATCH):
         contents = await read_objects(client, book.url, wanted[start : start + _BATCH])
         vanished |= contents.gone
-        await keep_cards(store, book, contents, listing.etags)
+        await keep_cards(store, book, contents, listing.etags, region)
     plan = MirrorPlan(plan.wanted, plan.gone | (known.again & vanished), plan.doubted)
     await finish_sync(store, book, plan, listing)
     return SyncReport(len(wanted) - len(vanished), len(plan.gone), len(plan.doubted))

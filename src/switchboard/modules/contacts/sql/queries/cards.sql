@@ -15,7 +15,8 @@ set etag = case when {{older}} then c.etag else excluded.etag end,
     shown = case when {{older}} then c.shown else excluded.shown end,
     data = case when {{older}} then c.data else excluded.data end,
     problem = case when {{older}} then c.problem else excluded.problem end,
-    check_again = {{older}};
+    check_again = {{older}}
+returning check_again;
 
 -- name: spare
 -- Those that a tool has written in the last 10 minutes: a listing that lacks them may be older.

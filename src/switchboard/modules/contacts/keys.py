@@ -1,0 +1,79 @@
+"""By what somebody is found: addresses and numbers in one spelling, names without case and accents. Pure.
+
+The mirror keeps the keys of each card, and `resolve.py` makes those of what is looked for. A key has its kind before
+it, so that a number is no name on a platform.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Final
+
+import phonenumbers
+from phonenumbers import NumberParseException, PhoneNumberFormat
+
+from switchboard.modules.contacts.cards import Card, WayKind
+
+_LONGEST: Final = 500
+"""Characters of a key; an index has a limit."""
+_MOST_WORDS: Final = 40
+_WORD: Final = re.compile(r"[^\W_]+")
+_EXTRA_LETTERS: Final = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe"})
+_HANDLE: Final = re.compile(r"(?:[\w-]+:)?@?(.+)", re.DOTALL)
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of a name: in lower case, without accents, each once, at most 40."""
+    folded = unicodedata.normalize("NFKD", text[:_LONGEST].casefold().translate(_EXTRA_LETTERS))
+    plain = "".join(sign for sign in folded if not unicodedata.combining(sign))
+    return tuple(dict.fromkeys(_WORD.findall(plain)))[:_MOST_WORDS]
+
+
+def key_of(kind: WayKind, value: str, region: str) -> str:
+    """The key of a way; a number without the code of a country is one of `region`, such as `DE`; empty: of none.
+
+    What is no valid number stays as it is written, and equals only itself. Postal addresses have no key.
+    """
+    match kind:
+        case "email":
+            return f"email {value.strip().casefold()}"[:_LONGEST]
+        case "phone":
+            return f"phone {e164_of(value, region) or ''.join(value.split())}"[:_LONGEST]
+        case "handle":
+            match = _HANDLE.fullmatch(value.strip())
+            return f"handle {match[1].casefold() if match else ''}"[:_LONGEST]
+        case "address":
+            return ""
+
+
+def keys_sought(text: str, region: str) -> tuple[str, ...]:
+    """The keys that somebody may mean by a text; none for a text that can only be a name."""
+    text = text.strip()
+    if not text or len(text) > _LONGEST:
+        return ()
+    keys = [key_of("handle", text, region)]
+    if "@" in text.removeprefix("@"):
+        keys.append(key_of("email", text.removeprefix("mailto:"), region))
+    if any(sign.isdigit() for sign in text):
+        keys.append(key_of("phone", text.removeprefix("tel:"), region))
+    return tuple(keys)
+
+
+def e164_of(number: str, region: str) -> str:
+    """A valid number as +491701234567, without its extension; empty for anything else, such as 110."""
+    try:
+        parsed = phonenumbers.parse(number[:100], region or None)
+    except NumberParseException:
+        return ""
+    if not phonenumbers.is_valid_number(parsed):
+        return ""
+    parsed.extension = None
+    return str(phonenumbers.format_number(parsed, PhoneNumberFormat.E164))
+
+
+def search_words(card: Card) -> str:
+    """The words by which a card is found, each after a blank."""
+    names: Iterable[str] = (card.name, card.given, card.family, *card.nicknames, card.organisation)
+    return "".join(f" {word}" for word in dict.fromkeys(word for name in names for word in words_of(name)))

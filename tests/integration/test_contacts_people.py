@@ -1,0 +1,80 @@
+"""People of the mirror are found by any handle, name or half a name, and only in the books of their account."""
+
+from __future__ import annotations
+
+import pytest
+
+from switchboard.modules.contacts.mirror import books_in, keep_cards, write_card
+from switchboard.modules.contacts.resolve import resolve_contact
+from switchboard.ports.module import ModuleManifest
+from switchboard.ports.module_store import ModuleStore
+from switchboard.store.database import Database
+from switchboard.store.modules.migrations import migrate_modules
+from switchboard.store.modules.stores import open_stores
+from switchboard.transport.dav.reading import DavContents, DavObject
+from tests.dav_servers import card
+
+CONTACTS = ModuleManifest("contacts", (), "nowhere:open", sql="switchboard.modules.contacts.sql")
+BOOK = "/ann/friends"
+PEOPLE = {
+    "Ben Müller": ("TEL;TYPE=cell:0170 1234567", "EMAIL:ben@work.example", "NICKNAME:Benny", "ORG:Acme Ltd"),
+    "Ben Smith": ("EMAIL:smith@home.example", "IMPP:telegram:ben_s"),
+    "Benedicta Jones": ("TEL:+1 212 555 0123",),
+    "100% _odd_": ("NOTE:x",),
+}
+
+
+@pytest.fixture
+async def stores(database: Database) -> tuple[ModuleStore, ModuleStore]:
+    """The accounts of Ann, who knows these people, and of Eve, who knows nobody."""
+    assert await migrate_modules(database, [CONTACTS]) == {}
+    opened = await open_stores(database, CONTACTS)
+    for account in ("ann", "eve"):
+        await opened(account).run("books.find", BOOK, "http://127.0.0.1:1/ann/friends/", "Friends", True)
+    for name, lines in PEOPLE.items():
+        await write_card(opened("ann"), BOOK, DavObject(f"{name}.vcf", '"1"', card(name, *lines)), "", "DE")
+    return opened("ann"), opened("eve")
+
+
+@pytest.mark.parametrize(
+    ("sought", "found", "certain"),
+    [
+        ("ben@WORK.example", ["Ben Müller"], True),
+        ("+49 170 1234567", ["Ben Müller"], True),
+        ("(212) 555-0123", [], False),
+        ("+12125550123", ["Benedicta Jones"], True),
+        ("@Ben_S", ["Ben Smith"], True),
+        ("ben muller", ["Ben Müller"], True),
+        ("Müller, Ben", ["Ben Müller"], True),
+        ("benny", ["Ben Müller"], True),
+        ("acme", ["Ben Müller"], True),
+        ("jon", ["Benedicta Jones"], True),
+        ("ben", ["Ben Müller", "Ben Smith", "Benedicta Jones"], False),
+        ("%", [], False),
+        ("", [], False),
+        ("odd", ["100% _odd_"], True),
+    ],
+)
+async def test_who_is_meant(
+    stores: tuple[ModuleStore, ModuleStore], sought: str, found: list[str], certain: bool
+) -> None:
+    ann, eve = stores
+    resolved = await resolve_contact(ann, sought, "DE")
+    assert [one.card.name for one in resolved.matches] == found
+    assert (resolved.certain is not None) == certain
+    assert (await resolve_contact(eve, sought, "DE")).matches == ()
+
+
+async def test_a_changed_card_is_found_by_what_it_has_now(stores: tuple[ModuleStore, ModuleStore]) -> None:
+    ann, _ = stores
+    [book] = await books_in(ann)
+    await write_card(ann, BOOK, DavObject("Ben Smith.vcf", '"2"', card("Bernard", "EMAIL:new@home.example")), '"1"')
+    stale = DavObject("Ben Smith.vcf", '"1"', card("Ben Smith", *PEOPLE["Ben Smith"]))
+    await keep_cards(ann, book, DavContents((stale,)), {})
+    assert [one.card.name for one in (await resolve_contact(ann, "new@home.example")).matches] == ["Bernard"]
+    assert (await resolve_contact(ann, "smith@home.example")).matches == ()
+    bad = DavObject("Ben Müller.vcf", '"2"', b"no card")
+    await ann.run("cards.drop", BOOK, ["Ben Smith.vcf"], book.started)
+    [later] = await books_in(ann)
+    await keep_cards(ann, later, DavContents((bad,)), {})
+    assert (await resolve_contact(ann, "ben muller", "DE")).matches == (), "what cannot be read is not told"
