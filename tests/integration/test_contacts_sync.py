@@ -109,8 +109,11 @@ def fill(proxy: DavProxy, number: int) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_the_mirror_is_equal_in_the_end(database: Database, store: ModuleStore, proxy: DavProxy) -> None:
-    chance = random.Random(7)
+@pytest.mark.parametrize("seed", [7, 103])
+async def test_the_mirror_is_equal_in_the_end(
+    database: Database, store: ModuleStore, proxy: DavProxy, seed: int
+) -> None:
+    chance = random.Random(seed)
     killed = failed = 0
     for _ in range(60):
         for _ in range(chance.randrange(4)):
@@ -127,7 +130,7 @@ async def test_the_mirror_is_equal_in_the_end(database: Database, store: ModuleS
         if chance.random() < 0.3:
             await database.run("update switchboard_contacts.book set cursor = 'urn:expired' where cursor <> ''")
         await let_pass(database, chance.randrange(4))
-    assert min(killed, failed) > 5
+    assert min(killed, failed) > 3
     proxy.behave()
     async with open_dav(proxy.login(), CARDDAV) as client:
         for _ in range(3):

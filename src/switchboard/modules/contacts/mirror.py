@@ -102,16 +102,19 @@ async def keep_cards(
 ) -> None:
     """Put cards into the mirror, as they were read after `book.started`; unreadable ones with why they are.
 
-    `etags` are those of the listing, for what could not be read; `region` is that of numbers without one.
+    `etags` are those of the listing, for answers without one: what was read is at least as new. `region` is that of
+    numbers without one. What could not be read is read again by the next sync, unless it is too large.
     """
     async with store.transaction() as one:
         for found in contents.objects:
-            described = _described_card(found.data)
-            kept = await one.rows("cards.keep", book.book, found.name, found.etag, *described, found.data, book.started)
+            columns = (found.etag or etags.get(found.name, ""), *_described_card(found.data), found.data)
+            kept = await one.rows("cards.keep", book.book, found.name, *columns, book.started, False)
             if not kept[0]["check_again"]:
                 await _keep_keys(one, book.book, found, region)
-        for name, why in contents.unreadable.items():
-            await one.rows("cards.keep", book.book, name, etags.get(name, ""), "", "", why, b"", book.started)
+        for name, error in contents.unreadable.items():
+            columns = (etags.get(name, ""), "", "", str(error), b"")
+            again = error.state != "too_large"
+            await one.rows("cards.keep", book.book, name, *columns, book.started, again)
 
 
 async def write_card(store: ModuleStore, book: str, written: DavObject, replaced: str, region: str = "") -> None:

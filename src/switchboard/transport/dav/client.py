@@ -30,6 +30,8 @@ _CONNECT_S: Final = 10.0
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS: Final = 5
 _PAGE: Final = re.compile(rb"\s*(?:<!doctype html|<html)", re.IGNORECASE)
+_DONE: Final[Mapping[str, tuple[int, ...]]] = {"GET": (200,), "PUT": (200, 201, 204), "DELETE": (200, 202, 204)}
+"""Statuses below 300 that mean what was asked for; 207 may be a failure."""
 _STATES: Final[Mapping[int, DavState]] = {
     401: "login",
     402: "quota",
@@ -159,6 +161,8 @@ def _answer_of(request: DavRequest, response: httpx2.Response, body: bytes) -> D
         raise DavError("login_page", f"{host} answered with a page for people, such as one to log in")
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise DavError("unreadable", f"{host} compressed an answer that should not be")
+    if status not in _DONE.get(request.method, (status,)):
+        raise DavError("unreadable" if request.asks else "unknown", f"{host} answered {request.method} with {status}")
     return DavAnswer(status, request.url, dict(response.headers), body)
 
 

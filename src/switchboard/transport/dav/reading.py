@@ -64,7 +64,7 @@ class DavContents(Struct, frozen=True):
 
     objects: tuple[DavObject, ...]
     gone: frozenset[str] = frozenset()
-    unreadable: Mapping[str, str] = {}
+    unreadable: Mapping[str, DavError] = {}
 
 
 async def list_changes(client: DavClient, collection: str, token: str) -> DavListing:
@@ -148,7 +148,7 @@ async def read_objects(client: DavClient, collection: str, names: Sequence[str])
     url = httpx2.URL(collection)
     objects: dict[str, DavObject] = {}
     gone: set[str] = set()
-    unreadable: dict[str, str] = {}
+    unreadable: dict[str, DavError] = {}
     wanted = list(dict.fromkeys(names))
     for start in range(0, len(wanted), _BATCH):
         batch = wanted[start : start + _BATCH]
@@ -158,8 +158,8 @@ async def read_objects(client: DavClient, collection: str, names: Sequence[str])
                     objects[name] = found
                 case DavError(state="missing"):
                     gone.add(name)
-                case _:
-                    unreadable[name] = str(found)
+                case DavError():
+                    unreadable[name] = found
     return DavContents(tuple(objects.values()), frozenset(gone), unreadable)
 
 

@@ -7,15 +7,16 @@ select name, etag, check_again from card where account = $1 and book = $2;
 
 -- name: keep
 -- $9 is when the sync began. What was written since, and what was replaced in the last 10 minutes, is not overwritten.
-insert into card as c (account, book, name, etag, uid, shown, problem, data)
-values ($1, $2, $3, $4, $5, $6, $7, $8)
+-- $10: it is to be read again.
+insert into card as c (account, book, name, etag, uid, shown, problem, data, check_again)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $10)
 on conflict (account, book, name) do update
 set etag = case when {{older}} then c.etag else excluded.etag end,
     uid = case when {{older}} then c.uid else excluded.uid end,
     shown = case when {{older}} then c.shown else excluded.shown end,
     data = case when {{older}} then c.data else excluded.data end,
     problem = case when {{older}} then c.problem else excluded.problem end,
-    check_again = {{older}}
+    check_again = {{older}} or $10
 returning check_again;
 
 -- name: spare
