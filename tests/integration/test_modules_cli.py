@@ -116,6 +116,7 @@ async def test_a_module_is_opened_at_the_terminal(terminal: Terminal) -> None:
     assert (code, tried["state"], tried["tools"]) == (0, "open", ["diary_read", "diary_add"])
     code, out = await terminal.run("test", "broken")
     assert (code, "broken: failed: RuntimeError: no day" in out) == (1, True)
+    assert (await terminal.listed())["broken"]["failures"] == []  # it says nothing of workers
     code, out = await terminal.run("test", "dairy")
     assert (code, "did you mean diary?" in out) == (5, True)
 

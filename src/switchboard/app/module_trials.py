@@ -13,7 +13,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from switchboard.app.ops.modules import make_modules, module_settings, secrets_of
+from switchboard.app.ops.modules import make_trial_modules, module_settings, secrets_of
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import open_runtime
 from switchboard.domain.errors import InvalidInput, NotFound, Unavailable
@@ -37,7 +37,7 @@ async def try_module(settings: Settings, name: str) -> TriedModule:
     """Open a module here and close it. Raises NotFound for one that is not installed, and ConfigurationError."""
     manifest = await _find_installed(name)
     async with open_runtime(settings) as runtime, runtime.closing:
-        modules = make_modules(runtime)
+        modules = make_trial_modules(runtime)
         began = monotonic()
         await modules.look([name])
         state = modules.state_of(name)

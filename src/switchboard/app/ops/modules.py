@@ -1,7 +1,7 @@
 """The modules of an installation: opened in a worker, their tables of the settings checked.
 
-`app/wiring.py` calls it for each worker, `app/ops/checks.py` for doctor. In: the runtime; out: `OpenModules`. Next:
-`modules/kernel/opened.py`.
+`app/wiring.py` calls it for each worker, `app/module_trials.py` at a terminal, `app/ops/checks.py` for doctor. In: the
+runtime; out: `OpenModules`. Next: `modules/kernel/opened.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -57,28 +58,37 @@ def make_modules(runtime: Runtime, **offers: object) -> OpenModules:
 
     `offers`: what we offer to modules that need it, by the names in their manifests.
     """
-    settings = runtime.settings
-
-    def members() -> Iterable[Member]:
-        return runtime.rule_book.rules.members.values()
-
-    check_tables(settings, members())
     rooms, host = ModuleRooms(runtime.database), socket.gethostname()
 
     def open_chores() -> list[OpenChore]:
         return [OpenChore(one.name, chore, rooms.stores(one)) for one, chore in modules.find_chores()]
 
     chores = _ChoreTask(ChoreRunner(ChoreTable(runtime.database, f"{host}:{os.getpid()}"), open_chores))
-    installation = Installation(
-        *(members, partial(module_settings, settings), secrets_of, rooms.stores, rooms.migrate),
-        offers={FRONT_DOOR: WorkerFrontDoor(runtime), **offers},
-        quarantine=StoredQuarantine(runtime.database, host),
-        on_open=chores.look,
-    )
-    modules = OpenModules(installation)
+    quarantine = StoredQuarantine(runtime.database, host)
+    modules = OpenModules(replace(_installation_of(runtime, rooms, offers), quarantine=quarantine, on_open=chores.look))
     runtime.closing.push_async_callback(modules.aclose)
     runtime.closing.push_async_callback(chores.aclose)
     return modules
+
+
+def make_trial_modules(runtime: Runtime) -> OpenModules:
+    """The same for a person at a terminal: it does no chores, and what workers have noted of modules stays."""
+    modules = OpenModules(_installation_of(runtime, ModuleRooms(runtime.database), {}))
+    runtime.closing.push_async_callback(modules.aclose)
+    return modules
+
+
+def _installation_of(runtime: Runtime, rooms: ModuleRooms, offers: Mapping[str, object]) -> Installation:
+    """What modules get here, beside what only a worker has. Raises ConfigurationError."""
+
+    def members() -> Iterable[Member]:
+        return runtime.rule_book.rules.members.values()
+
+    check_tables(runtime.settings, members())
+    return Installation(
+        *(members, partial(module_settings, runtime.settings), secrets_of, rooms.stores, rooms.migrate),
+        offers={FRONT_DOOR: WorkerFrontDoor(runtime), **offers},
+    )
 
 
 class _ChoreTask:
