@@ -23,8 +23,6 @@ _PATIENCE_S: Final = 60.0
 
 Butler = Annotated[str, typer.Argument(help="The butler, such as clerk.", metavar="BUTLER")]
 Tool = Annotated[str, typer.Argument(help="The name of the tool, as models know it.", metavar="TOOL")]
-
-
 Module = Annotated[str, typer.Argument(help="The module's name.", metavar="MODULE")]
 
 
@@ -86,6 +84,29 @@ def log_in(module: Module) -> None:
     show({"module": module}, f"{clean(module)}: logged in")
 
 
+@app.command("call")
+def call(
+    butler: Butler,
+    tool: Tool,
+    arguments: Annotated[str, typer.Argument(help="Its arguments, as a JSON object.", metavar="ARGUMENTS")] = "{}",
+    *,
+    person: Annotated[
+        str | None, typer.Option("--as", help="The person for whom it is called; by default nobody.", metavar="PERSON")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="With the same key, the same call is made once.")] = None,
+) -> None:
+    """Call a tool of a butler, as a model of the butler would, and print what it answers."""
+    given = {"tool": tool, "arguments": _read_arguments(arguments), "person": person, "idempotency_key": key}
+    body = {name: value for name, value in given.items() if value is not None} | {"system_id": named_butler(butler)}
+
+    async def work(client: Client) -> Json:
+        return await client.post("/v1/modules/calls", body, timeout=_PATIENCE_S)
+
+    made = ask(work)
+    show(made, _describe_call(made))
+    exit_unless_ok(FAILED if made["state"] == "failed" else OK)
+
+
 async def _try_module(module: str) -> Json:
     from switchboard.app.module_trials import try_module as open_and_close  # noqa: PLC0415 - only `test` needs it
     from switchboard.app.settings import load_settings  # noqa: PLC0415 - the same
@@ -130,29 +151,6 @@ def _describe_chore(chore: Json) -> str:
 
 def _name_chore(chore: Json) -> str:
     return f"{chore['name']} of {chore['account']}" if chore["account"] else str(chore["name"])
-
-
-@app.command("call")
-def call(
-    butler: Butler,
-    tool: Tool,
-    arguments: Annotated[str, typer.Argument(help="Its arguments, as a JSON object.", metavar="ARGUMENTS")] = "{}",
-    *,
-    person: Annotated[
-        str | None, typer.Option("--as", help="The person for whom it is called; by default nobody.", metavar="PERSON")
-    ] = None,
-    key: Annotated[str | None, typer.Option(help="With the same key, the same call is made once.")] = None,
-) -> None:
-    """Call a tool of a butler, as a model of the butler would, and print what it answers."""
-    given = {"tool": tool, "arguments": _read_arguments(arguments), "person": person, "idempotency_key": key}
-    body = {name: value for name, value in given.items() if value is not None} | {"system_id": named_butler(butler)}
-
-    async def work(client: Client) -> Json:
-        return await client.post("/v1/modules/calls", body, timeout=_PATIENCE_S)
-
-    made = ask(work)
-    show(made, _describe_call(made))
-    exit_unless_ok(FAILED if made["state"] == "failed" else OK)
 
 
 def _read_arguments(text: str) -> Json:

@@ -110,7 +110,6 @@ def export(
     to: Annotated[Path, typer.Option("--to", help="The new file: a line of JSON for each thing.")],
 ) -> None:
     """Write everything that is kept of a person into a file that only you can read."""
-
     if to.exists():
         raise typer.BadParameter(f"{to} is there already; name a new file", param_hint="--to")
     with open(to, "x", encoding="utf-8", opener=_open_private) as file:

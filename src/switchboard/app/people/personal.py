@@ -7,6 +7,7 @@ Next: `ports/people.py`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Final
 
@@ -34,7 +35,7 @@ OUT_OF_REACH: Final = (
 
 
 def list_keepers(runtime: Runtime) -> tuple[KeepsPersonal, ...]:
-    """Everything that keeps something of a person, in the order in which it is erased."""
+    """Everything that keeps something of a person, in the order in which it is erased. It imports manifests."""
     manifests = find_manifests(plug_ins(GROUP).names).values()
     modules = [ModulePersonal(runtime.database, one, one.personal) for one in manifests if one.personal is not None]
     return (*personal.stored_personal(runtime.database), *modules)
@@ -46,7 +47,6 @@ class PersonalDataService:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._database = runtime.database
-        self._keepers = list_keepers(runtime)
 
     async def export(self, caller: Principal, person_id: str) -> AsyncGenerator[JsonMapping, None]:
         """Everything that is kept, item by item; the last one says how many there were. Raises NotFound."""
@@ -56,7 +56,7 @@ class PersonalDataService:
 
     async def _export_items(self, scope: PersonalScope) -> AsyncGenerator[JsonMapping, None]:
         count = 0
-        for keeper in self._keepers:
+        for keeper in await self._find_keepers():
             async for item in keeper.export(scope):
                 count += 1
                 yield {"kept_in": keeper.name, **item}
@@ -66,18 +66,21 @@ class PersonalDataService:
         """Erase everything, or say how much there is. Raises NotFound.
 
         Messages that are still worked on, or wait as dead letters, stay, and are counted: erase again when they have
-        ended.
-        Stopped in between, it goes on where it was when it is called again.
+        ended. Stopped in between, it goes on where it was when it is called again.
         """
         scope = await self._find_scope(person_id)
         if not dry_run:
             await audit.append(self._database, caller.name, "people:erasing", {"person_id": person_id})
-        erased = [ErasedKind(one.name, await _erase_kind(one, scope, dry_run=dry_run)) for one in self._keepers]
+        keepers = await self._find_keepers()
+        erased = [ErasedKind(one.name, await _erase_kind(one, scope, dry_run=dry_run)) for one in keepers]
         left = await personal.count_open(self._database, scope)
         if not dry_run:
             counts = {one.kept_in: one.count for one in erased}
             await audit.append(self._database, caller.name, "people:erased", {"person_id": person_id, **counts})
         return ErasedData(person_id, erased, left.open, OUT_OF_REACH)
+
+    async def _find_keepers(self) -> tuple[KeepsPersonal, ...]:
+        return await asyncio.to_thread(list_keepers, self._runtime)  # which imports packages of others
 
     async def _find_scope(self, person_id: str) -> PersonalScope:
         if not await store.list_people(self._database, only=person_id):

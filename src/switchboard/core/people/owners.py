@@ -1,8 +1,8 @@
 """Who owns a butler: those whom its option `owners` names, and those who sent a code for owners. Pure.
 
 Called by the engine `model` to find what a turn may use, by `journey/approving.py` to find who decides in chat, and by
-`journey/rulebook.py` to find who may let a group in.
-Next: `core/people/readers.py`, which says whether the author is certain.
+`journey/rulebook.py` to find who may let a group in. Next: `core/people/readers.py`, which says whether the author is
+certain.
 """
 
 from __future__ import annotations

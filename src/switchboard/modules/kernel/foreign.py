@@ -30,7 +30,7 @@ def call_foreign_now(work: Callable[[], _T], seconds: float) -> _T:
 async def call_foreign(work: Callable[[], _T], seconds: float) -> _T:
     """The same, while others go on. Raises `ForeignFailure`."""
     begun = asyncio.wrap_future(_start_thread(work))
-    begun.add_done_callback(_retrieve_error)
+    begun.add_done_callback(retrieve_error)
     try:
         async with asyncio.timeout(seconds):
             return await asyncio.shield(begun)
@@ -68,7 +68,7 @@ def _start_thread(work: Callable[[], _T]) -> Future[_T]:
     return done
 
 
-def _retrieve_error(done: asyncio.Future[_T]) -> None:
+def retrieve_error(done: asyncio.Future[_T]) -> None:
     """Mark the error of work that nobody waits for any more as seen."""
     if not done.cancelled():
         done.exception()

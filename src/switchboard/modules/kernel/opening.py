@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, cast
 
 from msgspec import Struct
 
-from switchboard.modules.kernel.foreign import ForeignFailure, call_foreign, describe_failure
+from switchboard.modules.kernel.foreign import ForeignFailure, call_foreign, describe_failure, retrieve_error
 from switchboard.ports.module import Module, ModuleContext, ModuleManifest
 from switchboard.tasks import refuse_exit
 
@@ -70,15 +70,9 @@ async def _run_within(work: Awaitable[object], seconds: float) -> object:
         if not task.done():
             task.cancel()
     if not task.done():
-        task.add_done_callback(_retrieve_error)
+        task.add_done_callback(retrieve_error)
         raise ForeignFailure(f"it has not ended within {seconds:g} s")
     try:
         return task.result()
     except BaseException as error:
         raise describe_failure(error, seconds) from error
-
-
-def _retrieve_error(task: asyncio.Future[object]) -> None:
-    """Mark the error of a task that nobody waits for as seen."""
-    if not task.cancelled():
-        task.exception()
