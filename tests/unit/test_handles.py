@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.handle import Handle, handle_behind, handle_of
-from switchboard.core.people.readers import person_of
+from switchboard.core.people.owners import owns
+from switchboard.core.people.readers import person_named, person_of
 from switchboard.core.routing.facts import facts
-from tests.lab import envelope
+from switchboard.domain.routing import Owner
+from tests.lab import butler, envelope
 
 VOUCHED: Final = {
     "telegram": ("platform", "channel"),
@@ -46,3 +49,23 @@ def test_a_handle_names_the_endpoint_only_where_identities_are_its_own(
     assert handle_of(given, kind, known) == handle
     certain = kind.identity == "platform" or "email_sender" in known
     assert handle_behind(person_of(given)) == (handle if certain else None)
+
+
+@pytest.mark.parametrize(
+    ("sender", "owner"),
+    [
+        (Owner("telegram", "bot:house", "5488"), True),
+        (Owner("telegram", "embedded:app", "5488"), False),
+        (Owner("email", "house@example.org", "ann@example.org"), True),
+        (Owner("email", "house@example.org", "Ann <Ann@Example.org>"), True),
+        (Owner("email", "house@example.org", "ann@example.org <eve@example.org>"), False),
+        (Owner("email", "embedded:app", "ann@example.org"), False),
+        (Owner("slack", "acme", "U1"), True),
+        (Owner("slack", "other", "U1"), False),
+    ],
+)
+def test_owners_are_those_whose_facts_a_person_is_told(sender: Owner, *, owner: bool) -> None:
+    linked = (Handle("telegram", "", "5488"), Handle("email", "", "ann@example.org"), Handle("slack", "acme", "U1"))
+    handles = frozenset(Owner(one.channel, one.realm, one.identity) for one in linked)
+    assert owns(sender, replace(butler("hers"), linked=handles)) == owner
+    assert (handle_behind(person_named(sender.channel, sender.endpoint, sender.identity)) in linked) == owner

@@ -54,12 +54,22 @@ def handle_behind(key: str) -> Handle | None:
     parts = [unquote(part) for part in key.split("/")]
     if len(parts) != 3 or "=" in key:
         return None
-    name, endpoint, sender = parts
-    channel = CHANNELS[name]
-    if not channel.vouched or endpoint.startswith(EMBEDDED):
+    sender, channel = Owner(*parts), CHANNELS[parts[0]]
+    identity = identity_of(sender) if channel.vouched else None
+    return handle_at(channel, sender.endpoint, identity) if identity else None
+
+
+def identity_of(sender: Owner) -> str | None:
+    """The identity in the handle of a sender, on one of our channels: of mail the address, however it is written.
+
+    None: nothing can show that it is this sender, as in the sessions of a program, which names whom it likes.
+    """
+    if sender.endpoint.startswith(EMBEDDED):
         return None
-    identity = channel.implied({"sender": sender}).get(ADDRESS) if channel.identity == "address" else sender
-    return handle_at(channel, endpoint, identity) if identity else None
+    channel = CHANNELS[sender.channel]
+    if channel.identity != "address":
+        return sender.identity
+    return channel.implied({"sender": sender.identity}).get(ADDRESS)
 
 
 def sender_of(envelope: Envelope) -> Owner:

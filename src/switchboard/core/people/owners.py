@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from switchboard.core.people.handle import sender_of
+from switchboard.core.people.handle import identity_of, sender_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Owner
 from switchboard.ports.facts import Reader
@@ -54,5 +54,9 @@ def _is_among(person: Owner, member: Member, owners: Collection[str]) -> bool:
 
 
 def _is_linked(person: Owner, member: Member) -> bool:
-    """As the channel counts its identities: at this endpoint, or at all."""
-    return person in member.linked or replace(person, endpoint="") in member.linked
+    """As the channel counts its identities: at this endpoint, or at all. The rule book keeps only vouched channels."""
+    identity = identity_of(person) if member.linked else None
+    if identity is None:
+        return False
+    handle = replace(person, identity=identity)
+    return handle in member.linked or replace(handle, endpoint="") in member.linked
