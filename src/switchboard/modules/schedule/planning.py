@@ -59,15 +59,17 @@ def first_due(timing: TaskTiming, now: datetime) -> Due:
     zone = find_zone(timing.zone)
     if timing.wall is None:
         return _recurring_due(read_recurrence(timing.cron), timing.zone, now)
-    at = instant_of(timing.wall, zone)
+    there = wall_at(now, zone)
+    ahead = timing.wall - there
+    if ahead > FARTHEST:
+        raise ValueError(f"{show_wall(timing.wall)} is more than five years ahead: give an earlier date")
+    # Near the ends of the calendar, a wall time may be no instant at all.
+    at = now if ahead < -SAY_LATE else instant_of(timing.wall, zone)
     if at <= now:
-        there = wall_at(now, zone)
         raise ValueError(
             f"{show_wall(timing.wall)} has passed: it is {show_wall(there)} in {timing.zone} now. "
             "Give a later time, with the date"
         )
-    if at > now + FARTHEST:
-        raise ValueError(f"{show_wall(timing.wall)} is more than five years ahead: give an earlier date")
     return Due(at, timing.wall)
 
 
