@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from switchboard.domain.envelope import Passage
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
-from switchboard.modules.schedule import ledger
+from switchboard.modules.schedule import due, ledger
 from switchboard.modules.schedule.ledger import FiringRow, Task
 from switchboard.modules.schedule.manifest import MANIFEST
 from switchboard.modules.schedule.opened import OpenSchedule
@@ -116,6 +116,20 @@ class WatchedStore:
         return self._store.transaction()
 
 
+class _EarlierStore(WatchedStore):
+    """It looked before everything was due, and takes it after; whoever takes it for ever is stopped."""
+
+    async def rows(self, name: str, *args: object) -> Sequence[Mapping[str, Any]]:
+        found = await super().rows(name, *args)
+        if name != "tasks.look":
+            return found
+        return [{**row, "now": row["now"] - timedelta(days=1), "due": True, "open": True} for row in found]
+
+    def transaction(self) -> AbstractAsyncContextManager[ModuleStore]:
+        assert self.used.count("a transaction") < 5
+        return super().transaction()
+
+
 def a_scope(reader: Reader | None = ANN, **more: Any) -> ToolScope:
     scope = ToolScope(Path("/nowhere"), frozenset(), frozenset(), uuid4(), uuid4(), reader=reader, zone="UTC")
     return replace(scope, **more)
@@ -187,6 +201,19 @@ async def test_workers_side_by_side_fire_once(house: House) -> None:
     await house.carry_out()
     assert sorted(house.door.texts) == sorted(f"{WATER} {number}" for number in range(30))
     assert await house.states() == ["said"] * 30
+
+
+async def test_what_is_due_in_the_moment_of_looking_is_taken_once(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(due, "_BATCH", 2)
+    for text in ("one", "two", "three"):
+        await house.make(text)
+    await house.let_pass(86_400)
+    chore, store = due.DueTasks(house.door, TaskLimits()), _EarlierStore(house.store)
+    await chore.carry_out(store)
+    await chore.carry_out(store)
+    assert sorted(house.door.texts) == ["one", "three", "two"]
 
 
 async def test_what_recurs_fires_once_after_days_and_goes_on(house: House) -> None:

@@ -190,7 +190,8 @@ async def _write_firing(store: ModuleStore, task: Task, now: datetime) -> None:
     if due is None:
         return
     again = due_again(task.timing, due)
-    if again.at > now:  # the rules of the zone have changed since it was planned
+    # If it comes later by now, the rules of the zone have changed. What became due after `now` was read is due.
+    if again.at > max(now, due.at):
         await move_on(store, task, again)
         return
     latest, passed, following = catch_up(task.timing, again, now)
