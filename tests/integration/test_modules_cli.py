@@ -126,3 +126,10 @@ async def test_an_account_is_logged_in_by_the_wizard_of_its_module(terminal: Ter
     assert (code, out.endswith("diary: logged in\n"), (tmp_path / "logged-in").read_text()) == (0, True, "Ann")
     code, out = await terminal.run("login", "broken")
     assert (code, "the module 'broken' has no accounts to log in" in out) == (1, True)
+
+
+async def test_an_erasure_says_what_modules_it_cannot_reach(terminal: Terminal) -> None:
+    await terminal.server.http.post("/v1/people", json={"person_id": "ann", "name": "Ann"})
+    answer = await terminal.server.http.post("/v1/people/ann/erase", json={"dry_run": True})
+    told = " ".join(answer.json()["erasure"]["out_of_reach"])
+    assert ("what the module quitting keeps" in told, "module diary" in told) == (True, False)

@@ -17,7 +17,7 @@ from switchboard.core.people.handle import Handle
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.people import ErasedData, ErasedKind
-from switchboard.modules.kernel.manifests import GROUP, find_manifests
+from switchboard.modules.kernel.manifests import GROUP, Unusable, find_manifest, find_manifests
 from switchboard.ports.people import KeepsPersonal, PersonalScope
 from switchboard.store.modules.personal import ModulePersonal
 from switchboard.store.people import audit, personal
@@ -39,6 +39,11 @@ def list_keepers(runtime: Runtime) -> tuple[KeepsPersonal, ...]:
     manifests = find_manifests(plug_ins(GROUP).names).values()
     modules = [ModulePersonal(runtime.database, one, one.personal) for one in manifests if one.personal is not None]
     return (*personal.stored_personal(runtime.database), *modules)
+
+
+def _unusable_modules() -> list[str]:
+    found = {name: find_manifest(name) for name in plug_ins(GROUP).names}
+    return [f"what the module {name} keeps: {one.why}" for name, one in found.items() if isinstance(one, Unusable)]
 
 
 class PersonalDataService:
@@ -77,7 +82,7 @@ class PersonalDataService:
         if not dry_run:
             counts = {one.kept_in: one.count for one in erased}
             await audit.append(self._database, caller.name, "people:erased", {"person_id": person_id, **counts})
-        return ErasedData(person_id, erased, left.open, OUT_OF_REACH)
+        return ErasedData(person_id, erased, left.open, (*OUT_OF_REACH, *await asyncio.to_thread(_unusable_modules)))
 
     async def _find_keepers(self) -> tuple[KeepsPersonal, ...]:
         return await asyncio.to_thread(list_keepers, self._runtime)  # which imports packages of others
