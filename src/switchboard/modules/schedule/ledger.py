@@ -161,7 +161,10 @@ async def tasks_of_zone(store: ModuleStore, zone: str, rules: str, limit: int) -
 
 
 async def add_task(store: ModuleStore, new: NewTask, reader: Reader, timing: TaskTiming, due: Due) -> Task:
-    """Make a task. One that was made by the same call before is returned as it is."""
+    """Make a task. One that was made by the same call before, or that says the same, is returned as it is."""
+    same = (*_wall_columns(reader), new.kind, new.text, timing.zone, timing.wall, timing.cron)
+    if found := _tasks_from(await store.rows("tasks.same", *same)):
+        return found[0]
     columns: tuple[object, ...] = (new.task_id, reader.system_id, reader.person, reader.conversation, reader.private)
     columns += (new.kind, new.text, new.own, new.tainted, timing.zone, timing.wall, timing.cron, "")
     columns += (msgspec.json.encode(new.origin).decode(), *_due_columns(due), zone_fingerprint(timing))

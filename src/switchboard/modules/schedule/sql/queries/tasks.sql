@@ -51,6 +51,13 @@ and case when t.private then t.person = $3 else t.place = $4 end
 -- Whom a butler may tell of it: in private whoever made it there, in a group all of the group.
 select {{fields}} from task t where {{visible}} and t.state in ('active', 'paused') order by t.next_at nulls last, t.task_id limit $6;
 
+-- name: same
+-- A task that is still to come and says the same at the same time: models make calls twice.
+select {{fields}} from task t
+where {{visible}} and t.person = $3 and t.state = 'active' and t.kind = $6 and t.text = $7 and t.zone = $8
+      and t.wall is not distinct from $9::timestamp and t.cron = $10
+limit 1;
+
 -- name: cancel_of_reader
 update task as t set state = 'cancelled', why = 'cancelled in a conversation', changed_at = now(), revision = revision + 1
 where {{visible}} and t.task_id = $6 and t.state in ('active', 'paused');
