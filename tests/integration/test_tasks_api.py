@@ -69,6 +69,22 @@ async def test_operators_see_tasks_cancel_them_and_let_them_go_on(server: Opened
     assert {"tasks:run", "tasks:cancelled"} <= {one["action"] for one in actions.json()["entries"]}
 
 
+async def test_a_paused_task_without_a_next_time_is_over_once_it_was_run(server: Opened) -> None:
+    store, task_id = await make_task(server)
+    await server.lab.database.run("update switchboard_schedule.task set wall = next_wall, cron = ''")
+    await ledger.pause_task(store, task_id, "the butler is switched off")
+    door = RememberingDoor()
+    door.closed = "the butler is switched off"
+    for state in ("paused", "done"):
+        assert (await server.http.post(f"/v1/tasks/{task_id}/run")).status_code == 200
+        await server.lab.database.run("update switchboard_schedule.firing set due = due - interval '1 second'")
+        await OpenSchedule(store, door, TaskLimits()).chores[0].run(store)
+        shown = (await server.http.get(f"/v1/tasks/{task_id}")).json()["ledger"]
+        assert shown["task"]["state"] == state
+        door.closed = ""
+    assert "water the tomatoes" in door.texts
+
+
 async def test_only_operators_see_tasks(server: Opened) -> None:
     _, task_id = await make_task(server)
     headers = await server.token_for(Principal("agent", "memo", system_id="System1/memo"))

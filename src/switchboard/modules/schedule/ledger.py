@@ -209,7 +209,7 @@ async def cancel_task(store: ModuleStore, task_id: UUID, why: str) -> bool:
 
 
 async def wake_task(store: ModuleStore, task: Task, following: Due | None) -> None:
-    """Let a task go on that was paused; without a next time it only forgets why."""
+    """Let a task go on that was paused; without a next time it is over."""
     await store.run("tasks.wake", task.task_id, *_due_columns(following), zone_fingerprint(task.timing))
 
 

@@ -74,8 +74,8 @@ update task set state = 'cancelled', why = $3, changed_at = now(), revision = re
 where account = $1 and task_id = $2 and state in ('active', 'paused');
 
 -- name: wake
--- A paused task that recurs goes on, from its next time.
-update task set state = case when $3::timestamptz is null then state else 'active' end, why = '', failures = 0,
+-- A paused task that recurs goes on, from its next time; one that does not is over, unless it is paused again.
+update task set state = case when $3::timestamptz is null then 'done' else 'active' end, why = '', failures = 0,
        next_at = $3, next_wall = $4, next_fold = $5, rules = $6, changed_at = now()
 where account = $1 and task_id = $2 and state <> 'cancelled';
 
