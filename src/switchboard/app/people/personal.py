@@ -35,10 +35,13 @@ OUT_OF_REACH: Final = (
 
 
 def list_keepers(runtime: Runtime) -> tuple[KeepsPersonal, ...]:
-    """Everything that keeps something of a person, in the order in which it is erased. It imports manifests."""
+    """Everything that keeps something of a person, in the order in which it is erased.
+
+    It imports manifests. Modules first: what is due becomes messages, which are erased after.
+    """
     manifests = find_manifests(plug_ins(GROUP).names).values()
     modules = [ModulePersonal(runtime.database, one, one.personal) for one in manifests if one.personal is not None]
-    return (*personal.stored_personal(runtime.database), *modules)
+    return (*modules, *personal.stored_personal(runtime.database))
 
 
 def _unusable_modules() -> list[str]:
