@@ -284,6 +284,24 @@ async def test_a_door_that_is_shut_for_a_while_delays_only(house: House) -> None
     assert (house.door.texts, await house.states()) == ([WATER], ["said"])
 
 
+async def test_what_waits_to_be_said_for_the_last_time_can_be_cancelled(house: House) -> None:
+    tasks = [await house.make(text) for text in ("one", "two", "three")]
+    await house.let_pass(86_400)
+    house.door.faults = ["unavailable"] * 3
+    await house.carry_out()
+    assert await house.states() == ["due"] * 3
+    listed = (await house.call("schedule_list")).text.splitlines()
+    assert sorted(line[:8] for line in listed) == sorted(one.short_id for one in tasks)
+    assert all(": due now; last " in line for line in listed)
+    assert (await house.call("schedule_cancel", task=tasks[0].short_id)).ok
+    assert await ledger.cancel_task(house.store, tasks[1].task_id, "cancelled by an operator")
+    await house.let_pass(60)
+    await house.carry_out()
+    assert house.door.texts == ["three"]
+    assert await house.states() == ["said", "skipped", "skipped"]
+    assert not await ledger.cancel_task(house.store, tasks[2].task_id, "too late")
+
+
 async def test_what_the_door_refuses_is_told(house: House) -> None:
     await house.make()
     await house.let_pass(86_400)

@@ -59,7 +59,8 @@ def listed_tasks(tasks: Sequence[Task], last: dict[str, FiringRow]) -> str:
 
 
 def _task_line(task: Task, last: FiringRow | None) -> str:
-    when = f"paused: {task.why}" if task.state == "paused" else f"next {_times_of(task)}"
+    when = f"next {_times_of(task)}" if task.due is not None else "due now"
+    when = f"paused: {task.why}" if task.state == "paused" else when
     before = f"; last {show_wall(last.wall)} {last.state}" if last is not None else ""
     every = f"; recurs {task.cron}" if task.cron else ""
     return f"{task.short_id} {task.kind} “{shortened_text(task.text)}”: {when}{every}{before}"

@@ -47,9 +47,14 @@ select count(*) as number from task where account = $1 and person = $2 and state
 t.account = $1 and t.system_id = $2 and t.private = $5
 and case when t.private then t.person = $3 else t.place = $4 end
 
+-- part: to_come
+-- What was due for the last time is, until that is carried out.
+(t.state in ('active', 'paused') or t.state = 'done' and exists (
+    select from firing f where f.account = t.account and f.task_id = t.task_id and f.state in ('due', 'gated')))
+
 -- name: of_reader
 -- Whom a butler may tell of it: in private whoever made it there, in a group all of the group.
-select {{fields}} from task t where {{visible}} and t.state in ('active', 'paused') order by t.next_at nulls last, t.task_id limit $6;
+select {{fields}} from task t where {{visible}} and {{to_come}} order by t.next_at nulls last, t.task_id limit $6;
 
 -- name: same
 -- A task that is still to come and says the same at the same time: models make calls twice.
@@ -60,7 +65,7 @@ limit 1;
 
 -- name: cancel_of_reader
 update task as t set state = 'cancelled', why = 'cancelled in a conversation', changed_at = now(), revision = revision + 1
-where {{visible}} and t.task_id = $6 and t.state in ('active', 'paused');
+where {{visible}} and t.task_id = $6 and {{to_come}};
 
 -- name: page
 -- For operators: by id, newest first.
@@ -70,8 +75,8 @@ where t.account = $1 and ($2::uuid is null or t.task_id < $2) and ($3::text is n
 order by t.task_id desc limit $5;
 
 -- name: cancel
-update task set state = 'cancelled', why = $3, changed_at = now(), revision = revision + 1
-where account = $1 and task_id = $2 and state in ('active', 'paused');
+update task as t set state = 'cancelled', why = $3, changed_at = now(), revision = revision + 1
+where t.account = $1 and t.task_id = $2 and {{to_come}};
 
 -- name: wake
 -- A paused task that recurs goes on, from its next time; one that does not is over, unless it is paused again.
