@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.app.access import Principal
-from switchboard.core.calls import CALL, WantedCall, call_message, is_call
+from switchboard.core.calls import CALL, WantedCall, call_message, call_text, called_in, is_call
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.classification.source import IntakeContext, SourceArguments, envelope_of
 from switchboard.domain.errors import ConfigurationError, InvalidInput
@@ -355,6 +355,12 @@ async def test_an_interrupted_effect_is_not_repeated(tmp_path: Path) -> None:
     assert (result.stop_reason, len(pay.calls)) == ("error", 1)
     assert result.text.startswith("outcome unknown")
     assert "outcome unknown" in result.warning
+
+
+def test_a_tool_is_given_what_a_database_can_keep() -> None:
+    # So it is for calls of models, whose answers are noted before anything is called.
+    text = call_text("diary_add", {"day\x00": ["a\x00b", {"who": "\x00"}]})
+    assert called_in(text) == ("diary_add", {"day": ["ab", {"who": ""}]})
 
 
 async def test_no_door_takes_a_message_of_the_channel(house: House) -> None:

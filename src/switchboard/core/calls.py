@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard.core.envelope.identity import dedupe_key, own_conversation
-from switchboard.core.text.storable import storable_text
+from switchboard.core.text.storable import storable_json, storable_text
 from switchboard.domain.envelope import Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import Message, RequestId
@@ -103,8 +103,8 @@ def _envelope_of(wanted: WantedCall, request_id: UUID, at: datetime) -> Envelope
 
 
 def call_text(tool: str, arguments: JsonMapping) -> str:
-    """A call as the text of its message: `calendar_query {"day":"2026-03-01"}`."""
-    return storable_text(f"{tool} {msgspec.json.encode(arguments, order='sorted').decode()}")
+    """A call as the text of its message: `calendar_query {"day":"2026-03-01"}`. What nobody can store is left out."""
+    return storable_text(f"{tool} {msgspec.json.encode(storable_json(arguments), order='sorted').decode()}")
 
 
 def called_in(text: str) -> tuple[str, JsonMapping]:
