@@ -19,6 +19,7 @@ from switchboard.modules.schedule.opened import ACCOUNT, OpenSchedule
 from switchboard.modules.schedule.planning import TaskTiming, first_due
 from switchboard.modules.schedule.settings import TaskLimits
 from switchboard.ports.facts import Reader
+from switchboard.ports.gates import Gate
 from switchboard.ports.module_store import ModuleStore
 from switchboard.store.modules.opening import ModuleRooms
 from tests.commands import Cli
@@ -34,12 +35,15 @@ async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
         yield opened
 
 
-async def make_task(server: Opened) -> tuple[ModuleStore, UUID]:
+GATE = Gate("mail_search", {"query": "invoice"})
+
+
+async def make_task(server: Opened, gate: Gate | None = None) -> tuple[ModuleStore, UUID]:
     """A task of Ann that is due every morning."""
     rooms = ModuleRooms(server.lab.database)
     assert await rooms.migrate([MANIFEST]) == {}
     store, timing = rooms.stores(MANIFEST)(ACCOUNT), TaskTiming("Europe/Berlin", cron="0 7 * * *")
-    new = NewTask(uuid4(), "say", "water the tomatoes", own=True, tainted=False, origin=an_origin())
+    new = NewTask(uuid4(), "say", "water the tomatoes", own=True, tainted=False, origin=an_origin(), gate=gate)
     due = first_due(timing, (await ledger.look_around(store)).now)
     return store, (await ledger.add_task(store, new, READER, timing, due)).task_id
 
@@ -95,7 +99,7 @@ async def test_only_operators_see_tasks(server: Opened) -> None:
 async def test_the_command_line_shows_the_ledger(
     server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, task_id = await make_task(server)
+    store, task_id = await make_task(server, GATE)
     cli = Cli(capsys, monkeypatch, server.environment)
 
     def tell_story() -> None:
@@ -106,6 +110,14 @@ async def test_the_command_line_shows_the_ledger(
         shown = cli.says("tasks", "show", task_id)
         assert "0 7 * * * Europe/Berlin" in shown
         assert "firing" in shown
+        assert '{"tool":"mail_search","arguments":{"query":"invoice"}' in shown
+
+    def tell_end() -> None:
+        assert "failed, condition 2: no tools can be called here" in " ".join(
+            cli.says("tasks", "show", task_id).split()
+        )
         assert "cancelled" in cli.says("tasks", "cancel", task_id)
 
     await asyncio.to_thread(tell_story)
+    await OpenSchedule(store, RememberingDoor(), TaskLimits()).chores[0].run(store)
+    await asyncio.to_thread(tell_end)

@@ -20,7 +20,7 @@ from switchboard.app.database import open_database
 from switchboard.app.mcp_servers import unknown_names
 from switchboard.app.models.process import ProcessModels
 from switchboard.app.ops.engines import check_options, engine_context, load_engines, stored_files, warn_of_root
-from switchboard.app.ops.modules import add_calls, make_modules, module_tasks
+from switchboard.app.ops.modules import add_calls, make_modules, module_tasks, open_gates
 from switchboard.app.ops.periodic import periodic_tasks
 from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import seed_teams
@@ -128,7 +128,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     runtime.closing.push_async_callback(servers.aclose)
     modules = make_modules(runtime)
     context = engine_context(settings, runtime.database, runtime.channels, models, Toolsets(servers, modules))
-    context = replace(context, closing=runtime.closing)
+    context = open_gates(modules, replace(context, closing=runtime.closing))
     engines = load_engines(context)
     members = runtime.rule_book.rules.members.values()
     check_options(engines, members)

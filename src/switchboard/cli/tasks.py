@@ -64,6 +64,7 @@ def _show_answer(answer: Json) -> None:
         ("state", f"{task['state']}: {task['why']}" if task["why"] else task["state"]),
         ("next", when(task["due"])),
     ]
+    rows += [("only if", task["gate"])] if task.get("gate") else []
     rows += [("firing", _firing_line(one)) for one in answer["ledger"]["firings"]]
     show(answer, details(rows))
 
@@ -73,4 +74,5 @@ def _firing_line(firing: Json) -> str:
     passed = f", {firing['passed']} before it went by" if firing["passed"] else ""
     message = f", message {firing['request_id']}" if firing["request_id"] else ""
     why = f": {firing['why']}" if firing["why"] else ""
-    return f"{when(firing['due'])}  {firing['state']}{late}{passed}{message}{why}"
+    gate = "" if firing.get("gate_exit") is None else f", condition {firing['gate_exit']}"
+    return f"{when(firing['due'])}  {firing['state']}{late}{passed}{gate}{message}{why}"

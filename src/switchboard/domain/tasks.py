@@ -14,7 +14,10 @@ TaskState = Literal["active", "paused", "done", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class ShownTask:
-    """What is due at a time. `due`: the next time, null if none; `when`: once, or the cron expression."""
+    """What is due at a time. `due`: the next time, null if none; `when`: once, or the cron expression.
+
+    `gate`: the call of a tool that must find something, as JSON; empty: there is none.
+    """
 
     task_id: UUID
     system_id: str
@@ -28,11 +31,15 @@ class ShownTask:
     zone: str
     due: datetime | None
     made_at: datetime
+    gate: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownFiring:
-    """One time at which a task was due. `request_id`: the message that it became, or by which it was told."""
+    """One time at which a task was due. `request_id`: the message that it became, or by which it was told.
+
+    `gate_exit`: 0, the condition held; 1, it did not; 2, it could not be checked; null, it was not checked.
+    """
 
     due: datetime
     state: str
@@ -41,6 +48,7 @@ class ShownFiring:
     request_id: UUID | None
     why: str
     told_at: datetime | None
+    gate_exit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

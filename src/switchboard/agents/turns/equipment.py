@@ -266,7 +266,7 @@ class Equipment:
         """The surroundings of a turn, or of a call outside a turn, which asks no model."""
         member = turn.member
         models = _NoModels() if is_call(turn.envelope) else self.models(member, (), runners=True)
-        places = self._workspace(member, options), self.kept_for(member, frozen.readers)
+        places = self.workspace_of(member, options), self.kept_for(member, frozen.readers)
         return Around(
             *(models, tools, *places, self.clock, options, self._context.approvals),
             granted=lambda: self._granted_tools(turn, options),
@@ -321,7 +321,8 @@ class Equipment:
 
     # Directories ------------------------------------------------------------------------------------------------------
 
-    def _workspace(self, member: Member, options: TurnOptions) -> Path | None:
+    def workspace_of(self, member: Member, options: TurnOptions) -> Path | None:
+        """Where its tools work with files; None: nowhere."""
         if options.workspace is not None or self._context.workspaces is None:
             return options.workspace
         return self._context.workspaces / _directory(member)

@@ -21,6 +21,7 @@ from pydantic_core import ErrorDetails
 from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.app.access import Principal
 from switchboard.app.front_door import WorkerFrontDoor
+from switchboard.app.gates import WorkerGates
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.app.settings_file import describe_unknown_setting, present_file
@@ -37,6 +38,7 @@ from switchboard.modules.kernel.tables import read_table, settings_of
 from switchboard.ports.checks import CheckResult, count_of, error, ok, warning
 from switchboard.ports.engine import Engine, EngineContext
 from switchboard.ports.front_door import FRONT_DOOR
+from switchboard.ports.gates import GATES
 from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.ports.module import ModuleManifest
 from switchboard.store.database import Database
@@ -87,7 +89,7 @@ def _installation_of(runtime: Runtime, rooms: ModuleRooms, offers: Mapping[str, 
     check_tables(runtime.settings, members())
     return Installation(
         *(members, partial(module_settings, runtime.settings), secrets_of, rooms.stores, rooms.migrate),
-        offers={FRONT_DOOR: WorkerFrontDoor(runtime), **offers},
+        offers={FRONT_DOOR: WorkerFrontDoor(runtime), GATES: WorkerGates(runtime), **offers},
     )
 
 
@@ -111,6 +113,14 @@ class _ChoreTask:
 def module_tasks(modules: OpenModules) -> tuple[MaintenanceTask, ...]:
     """Every worker opens modules that butlers have got, and those that have failed before."""
     return (MaintenanceTask("open_modules", _LOOK_S, modules.start_look, local=True),)
+
+
+def open_gates(modules: OpenModules, context: EngineContext) -> EngineContext:
+    """Let the conditions of tasks use the tools with which turns work. Returns the context."""
+    gates = modules.offers.get(GATES)
+    if isinstance(gates, WorkerGates):
+        gates.open(context)
+    return context
 
 
 def add_calls(engines: Mapping[str, Engine], context: EngineContext) -> Mapping[str, Engine]:

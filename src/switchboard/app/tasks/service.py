@@ -96,9 +96,10 @@ def _show_task(task: Task) -> ShownTask:
     due = task.next_at if task.state == "active" else None
     return ShownTask(
         *(task.task_id, task.system_id, task.person, task.place, task.kind, task.text, task.state, task.why),
-        *(when, task.zone, due, task.made_at),
+        *(when, task.zone, due, task.made_at, task.gate),
     )
 
 
 def _show_firing(one: FiringRow) -> ShownFiring:
-    return ShownFiring(one.due, one.state, one.late_s, one.passed, one.request_id, one.why or one.tell, one.told_at)
+    became = one.request_id, one.why or one.tell, one.told_at, one.gate_exit
+    return ShownFiring(one.due, one.state, one.late_s, one.passed, *became)

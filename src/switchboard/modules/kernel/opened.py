@@ -103,6 +103,11 @@ class OpenModules:
         self.watch = HoldWatch(self._report_hold)
         self._guarded = False
 
+    @property
+    def offers(self) -> Mapping[str, object]:
+        """What modules are offered, by name."""
+        return self._installation.offers
+
     # What others see --------------------------------------------------------------------------------------------------
 
     def may_have(self, member: Member, name: str) -> bool:

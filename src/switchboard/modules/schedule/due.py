@@ -24,11 +24,14 @@ from switchboard.modules.schedule.ledger import (
     Task,
     add_firing,
     count_caught_up,
+    count_failure,
     find_task,
     finish_firing,
+    forget_failures,
     forget_old,
     look_around,
     move_on,
+    note_gated,
     note_submitted,
     note_told,
     open_firings,
@@ -41,6 +44,7 @@ from switchboard.modules.schedule.ledger import (
 from switchboard.modules.schedule.planning import ON_TIME, Due, catch_up, comes_too_late, due_again, next_due
 from switchboard.modules.schedule.settings import TaskLimits
 from switchboard.ports.front_door import Firing, FrontDoor, Origin
+from switchboard.ports.gates import Gate, GateAnswer, Gates
 from switchboard.ports.module_store import ModuleStore, TakenOver
 
 log = structlog.get_logger(__name__)
@@ -50,14 +54,17 @@ _EACH: Final = 20
 _WAIT_S: Final = 5.0
 _LONGEST_WAIT_S: Final = 300.0
 _OBSTACLE_WAIT_S: Final = 3600.0
+_TOLD_AFTER: Final = 3
+"""Times in a row that a condition could not be checked, after which its person is told, once."""
 _LEFT_LYING: Final = "it was due in time, but could not be carried out for too long"
 
 
 class DueTasks:
     """Carries out what is due, in one worker."""
 
-    def __init__(self, door: FrontDoor, settings: TaskLimits) -> None:
+    def __init__(self, door: FrontDoor, settings: TaskLimits, gates: Gates) -> None:
         self._door = door
+        self._gates = gates
         self._settings = settings
         self._follows_zones = True
 
@@ -153,12 +160,28 @@ class DueTasks:
             )
         elif why := await self._door.obstacle(_origin_of(task)):
             await self._pause_after(store, task, firing, why)
-        else:
+        elif await self._passes_gate(store, task, firing):
             text = words.late(task, firing) if task.kind == "say" and firing.late_s > ON_TIME.total_seconds() else ""
             submitted = await self._door.submit(
                 _firing_of(task, firing, text or task.text, own=task.own and not text, say=task.kind == "say")
             )
             await finish_firing(store, firing, FiringEnd(_state_after(task), submitted.request_id))
+
+    async def _passes_gate(self, store: ModuleStore, task: Task, firing: FiringRow) -> bool:
+        """Whether it is to be carried out: it has no condition, or that holds. Otherwise it has ended."""
+        if not task.gate or firing.state == "gated":
+            return True
+        answer = await self._gates.check(_origin_of(task), msgspec.json.decode(task.gate, type=Gate))
+        async with store.transaction() as one:
+            if answer.result == "failed":
+                await _end_unchecked(one, task, firing, answer)
+                return False
+            await forget_failures(one, task.task_id)
+            if answer.result == "nothing":
+                await finish_firing(one, firing, FiringEnd("skipped", gate_exit=1, why="its condition did not hold"))
+                return False
+            await note_gated(one, firing)
+        return True
 
     async def _pause_after(self, store: ModuleStore, task: Task, firing: FiringRow, why: str) -> None:
         log.warning("a task is paused", task=task.short_id, butler=task.system_id, why=why)
@@ -183,6 +206,13 @@ class DueTasks:
             await finish_firing(store, firing, FiringEnd("failed", why=why, tell=words.refused(firing.wall, why)))
         else:
             await note_told(store, firing, None)
+
+
+async def _end_unchecked(store: ModuleStore, task: Task, firing: FiringRow, answer: GateAnswer) -> None:
+    log.warning("the condition of a task cannot be checked", task=task.short_id, why=answer.why)
+    told = await count_failure(store, task.task_id) == _TOLD_AFTER
+    tell = words.unchecked(task, firing.wall, answer.why) if told else ""
+    await finish_firing(store, firing, FiringEnd("failed", gate_exit=2, why=answer.why, tell=tell))
 
 
 async def _write_firing(store: ModuleStore, task: Task, now: datetime) -> None:

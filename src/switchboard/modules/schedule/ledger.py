@@ -17,6 +17,7 @@ from switchboard.domain.tasks import TaskState
 from switchboard.modules.schedule.planning import Due, Kind, TaskTiming, zone_fingerprint
 from switchboard.ports.facts import Reader
 from switchboard.ports.front_door import Origin
+from switchboard.ports.gates import Gate
 from switchboard.ports.module_store import ModuleStore
 
 FiringState = Literal["due", "gated", "fired", "said", "skipped", "missed", "failed"]
@@ -127,6 +128,7 @@ class NewTask(Struct, frozen=True):
     own: bool
     tainted: bool
     origin: Origin
+    gate: Gate | None = None
 
 
 async def look_around(store: ModuleStore) -> Glance:
@@ -162,11 +164,12 @@ async def tasks_of_zone(store: ModuleStore, zone: str, rules: str, limit: int) -
 
 async def add_task(store: ModuleStore, new: NewTask, reader: Reader, timing: TaskTiming, due: Due) -> Task:
     """Make a task. One that was made by the same call before, or that says the same, is returned as it is."""
-    same = (*_wall_columns(reader), new.kind, new.text, timing.zone, timing.wall, timing.cron)
+    gate = "" if new.gate is None else msgspec.json.encode(new.gate).decode()
+    same = (*_wall_columns(reader), new.kind, new.text, timing.zone, timing.wall, timing.cron, gate)
     if found := _tasks_from(await store.rows("tasks.same", *same)):
         return found[0]
     columns: tuple[object, ...] = (new.task_id, reader.system_id, reader.person, reader.conversation, reader.private)
-    columns += (new.kind, new.text, new.own, new.tainted, timing.zone, timing.wall, timing.cron, "")
+    columns += (new.kind, new.text, new.own, new.tainted, timing.zone, timing.wall, timing.cron, gate)
     columns += (msgspec.json.encode(new.origin).decode(), *_due_columns(due), zone_fingerprint(timing))
     await store.run("tasks.add", *columns)
     task = await find_task(store, new.task_id)
@@ -236,6 +239,22 @@ async def finish_firing(store: ModuleStore, firing: FiringRow, end: FiringEnd) -
     await store.run(
         "firings.finish", *firing.key, end.state, end.request_id, end.gate_exit, end.why[:500], end.tell[:2000]
     )
+
+
+async def note_gated(store: ModuleStore, firing: FiringRow) -> None:
+    """Its condition holds: whoever carries it out does not ask again."""
+    await store.run("firings.note_gated", *firing.key)
+
+
+async def count_failure(store: ModuleStore, task_id: UUID) -> int:
+    """How often in a row its condition could not be checked, with this time."""
+    rows = await store.rows("tasks.count_failure", task_id)
+    return sum(int(row["failures"]) for row in rows)
+
+
+async def forget_failures(store: ModuleStore, task_id: UUID) -> None:
+    """Its condition could be checked."""
+    await store.run("tasks.forget_failures", task_id)
 
 
 async def note_submitted(store: ModuleStore, firing: FiringRow, state: FiringState) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 from switchboard.modules.schedule.settings import TaskLimits
 from switchboard.modules.schedule.tools import schedule_at, schedule_cancel, schedule_every, schedule_list
 from switchboard.ports.front_door import FRONT_DOOR
+from switchboard.ports.gates import GATES
 from switchboard.ports.module import ModuleManifest, PersonalQueries, typed_tool
 
 MANIFEST: Final = ModuleManifest(
@@ -21,5 +22,5 @@ MANIFEST: Final = ModuleManifest(
     settings=TaskLimits,
     sql="switchboard.modules.schedule.sql",
     personal=PersonalQueries("tasks.of_person", ("tasks.lock_of_person", "tasks.erase_of_person")),
-    needs=(FRONT_DOOR,),
+    needs=(FRONT_DOOR, GATES),
 )

@@ -10,6 +10,7 @@ from switchboard.modules.schedule.due import DueTasks
 from switchboard.modules.schedule.ledger import look_around
 from switchboard.modules.schedule.settings import TaskLimits
 from switchboard.ports.front_door import FRONT_DOOR, FrontDoor
+from switchboard.ports.gates import GATES, Gates, NoGates
 from switchboard.ports.module import Chore, ModuleContext
 from switchboard.ports.module_store import ModuleStore
 
@@ -18,13 +19,14 @@ ACCOUNT: Final = ""
 
 
 class OpenSchedule:
-    """Tasks, their store, and the door through which they are carried out."""
+    """Tasks, their store, the door through which they are carried out, and the gates before it."""
 
-    def __init__(self, store: ModuleStore, door: FrontDoor, settings: TaskLimits) -> None:
+    def __init__(self, store: ModuleStore, door: FrontDoor, settings: TaskLimits, gates: Gates | None = None) -> None:
         self.store = store
         self.door = door
         self.settings = settings
-        self._due = DueTasks(door, settings)
+        self.gates = gates or NoGates()
+        self._due = DueTasks(door, settings, self.gates)
 
     @property
     def chores(self) -> Sequence[Chore]:
@@ -44,6 +46,6 @@ class OpenSchedule:
 
 
 async def open_schedule(context: ModuleContext) -> OpenSchedule:
-    """Raises LookupError if nobody offers the front door."""
+    """Raises LookupError if nobody offers the front door, or gates."""
     settings = context.settings if isinstance(context.settings, TaskLimits) else TaskLimits()
-    return OpenSchedule(context.stores(ACCOUNT), context.needs[FRONT_DOOR], settings)
+    return OpenSchedule(context.stores(ACCOUNT), context.needs[FRONT_DOOR], settings, context.needs[GATES])

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+import msgspec
 from msgspec import Meta
 
+from switchboard.domain.json_values import JsonObject
 from switchboard.modules.schedule import words
 from switchboard.modules.schedule.ledger import (
     NewTask,
@@ -32,6 +34,7 @@ from switchboard.modules.schedule.planning import (
 from switchboard.modules.schedule.recurrence import read_recurrence
 from switchboard.ports.facts import Reader
 from switchboard.ports.front_door import Origin, stands_in_own_words
+from switchboard.ports.gates import Gate
 from switchboard.ports.tools import ToolOutcome, ToolScope
 
 MAX_TEXT: Final = 2000
@@ -40,6 +43,9 @@ _LISTED: Final = 50
 
 Text = Annotated[str, "What to say or do then, in the person's words", Meta(min_length=1, max_length=MAX_TEXT)]
 Does = Annotated[Kind, "say: send the text as it is. do: carry it out with tools then"]
+OnlyIf = Annotated[
+    str, 'Only if this read-only tool finds something then: NAME {"argument": "x"}', Meta(max_length=1000)
+]
 Zone = Annotated[str, "IANA zone, if not the person's", Meta(max_length=64)]
 
 
@@ -47,7 +53,7 @@ class _Refusal(Exception):
     """The sentence that the model is told."""
 
 
-async def schedule_at(
+async def schedule_at(  # noqa: PLR0913 - one parameter per argument of the tool
     schedule: OpenSchedule,
     time: Annotated[str, "Local, YYYY-MM-DD HH:MM; if they named a weekday, it first", Meta(max_length=40)],
     text: Text,
@@ -55,17 +61,18 @@ async def schedule_at(
     *,
     kind: Does = "say",
     zone: Zone = "",
+    only_if: OnlyIf = "",
 ) -> ToolOutcome:
     """Remind the person, or do something, once at a time."""
     try:
         named = zone or scope.zone
         wall = read_wall(time.strip().removesuffix(f" {named}"))
-        return await _make_task(schedule, scope, (kind, text), TaskTiming(named, wall))
+        return await _make_task(schedule, scope, (kind, text, only_if), TaskTiming(named, wall))
     except (ValueError, _Refusal) as error:
         return ToolOutcome(f"Nothing was scheduled: {error}.", ok=False)
 
 
-async def schedule_every(
+async def schedule_every(  # noqa: PLR0913 - one parameter per argument of the tool
     schedule: OpenSchedule,
     cron: Annotated[str, "Local times: minute hour day month weekday, such as 30 7 * * mon-fri", Meta(max_length=100)],
     text: Text,
@@ -73,12 +80,13 @@ async def schedule_every(
     *,
     kind: Does = "say",
     zone: Zone = "",
+    only_if: OnlyIf = "",
 ) -> ToolOutcome:
     """Remind the person, or do something, again and again."""
     try:
         check_interval(kind, cron)
         timing = TaskTiming(zone or scope.zone, cron=read_recurrence(cron).expression)
-        return await _make_task(schedule, scope, (kind, text), timing)
+        return await _make_task(schedule, scope, (kind, text, only_if), timing)
     except (ValueError, _Refusal) as error:
         return ToolOutcome(f"Nothing was scheduled: {error}.", ok=False)
 
@@ -114,7 +122,7 @@ async def schedule_cancel(
 
 
 async def _make_task(
-    schedule: OpenSchedule, scope: ToolScope, wanted: tuple[Kind, str], timing: TaskTiming
+    schedule: OpenSchedule, scope: ToolScope, wanted: tuple[Kind, str, str], timing: TaskTiming
 ) -> ToolOutcome:
     reader = _require_maker(scope)
     kind, text = wanted[0], wanted[1].strip()
@@ -126,8 +134,9 @@ async def _make_task(
     origin = await _require_origin(schedule, scope)
     if await count_tasks(schedule.store, reader.person) >= schedule.settings.tasks_per_person:
         raise _Refusal(f"there are {schedule.settings.tasks_per_person} tasks already; cancel some first")
+    gate = await _require_gate(schedule, scope, origin, wanted[2].strip())
     own = stands_in_own_words(text, scope.message)
-    new = NewTask(scope.key, kind, text, own, scope.tainted, origin)
+    new = NewTask(scope.key, kind, text, own, scope.tainted, origin, gate)
     return ToolOutcome(words.made_task(await add_task(schedule.store, new, reader, timing, due)))
 
 
@@ -139,6 +148,20 @@ async def _require_origin(schedule: OpenSchedule, scope: ToolScope) -> Origin:
     if why := await schedule.door.obstacle(origin):
         raise _Refusal(f"it could not be carried out: {why}")
     return origin
+
+
+async def _require_gate(schedule: OpenSchedule, scope: ToolScope, origin: Origin, only_if: str) -> Gate | None:
+    """The condition; refused here rather than whenever it is due."""
+    if not only_if:
+        return None
+    tool, _, arguments = only_if.partition(" ")
+    try:
+        gate = Gate(tool, msgspec.json.decode(arguments.strip() or "{}", type=JsonObject), scope.tainted)
+    except (ValueError, RecursionError):
+        raise _Refusal('only_if is the name of a tool and its arguments as JSON: NAME {"argument": "x"}') from None
+    if why := await schedule.gates.find_flaw(origin, gate):
+        raise _Refusal(f"only_if: {why}")
+    return gate
 
 
 def _require_reader(scope: ToolScope) -> Reader:

@@ -47,10 +47,19 @@ def refused(wall: datetime, why: str) -> str:
     return f"What was due on {show_wall(wall)} could not be carried out: {why}"
 
 
+def unchecked(task: Task, wall: datetime, why: str) -> str:
+    """That its condition cannot be checked; it goes on."""
+    return (
+        f"The condition of “{shortened_text(task.text)}” could not be checked {task.failures + 1} times in a row, at "
+        f"last on {show_wall(wall)} {task.zone}: {why}. It goes on; cancel it if it is of no use."
+    )
+
+
 def made_task(task: Task) -> str:
     """What a model is told of a task that it has made."""
     what = "says" if task.kind == "say" else "does"
-    return f"Task {task.short_id} {what} “{shortened_text(task.text)}” on {_times_of(task)}."
+    only = ", if its condition holds then" if task.gate else ""
+    return f"Task {task.short_id} {what} “{shortened_text(task.text)}” on {_times_of(task)}{only}."
 
 
 def listed_tasks(tasks: Sequence[Task], last: dict[str, FiringRow]) -> str:

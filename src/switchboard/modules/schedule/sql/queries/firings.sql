@@ -27,6 +27,10 @@ update firing set state = $5, request_id = coalesce($6, request_id), gate_exit =
        tell = $9, ended_at = now(), next_try = now(), tries = 0
 where account = $1 and task_id = $2 and revision = $3 and due = $4 and state in ('due', 'gated');
 
+-- name: note_gated
+update firing set state = 'gated', gate_exit = 0
+where account = $1 and task_id = $2 and revision = $3 and due = $4 and state = 'due';
+
 -- name: note_told
 update firing set told_at = now(), request_id = coalesce(request_id, $5)
 where account = $1 and task_id = $2 and revision = $3 and due = $4 and told_at is null;

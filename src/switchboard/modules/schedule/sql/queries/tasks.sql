@@ -60,7 +60,7 @@ select {{fields}} from task t where {{visible}} and {{to_come}} order by t.next_
 -- A task that is still to come and says the same at the same time: models make calls twice.
 select {{fields}} from task t
 where {{visible}} and t.person = $3 and t.state = 'active' and t.kind = $6 and t.text = $7 and t.zone = $8
-      and t.wall is not distinct from $9::timestamp and t.cron = $10
+      and t.wall is not distinct from $9::timestamp and t.cron = $10 and t.gate = $11
 limit 1;
 
 -- name: cancel_of_reader
@@ -83,6 +83,12 @@ where t.account = $1 and t.task_id = $2 and {{to_come}};
 update task set state = case when $3::timestamptz is null then 'done' else 'active' end, why = '', failures = 0,
        next_at = $3, next_wall = $4, next_fold = $5, rules = $6, changed_at = now()
 where account = $1 and task_id = $2 and state <> 'cancelled';
+
+-- name: count_failure
+update task set failures = failures + 1 where account = $1 and task_id = $2 returning failures;
+
+-- name: forget_failures
+update task set failures = 0 where account = $1 and task_id = $2 and failures > 0;
 
 -- name: forget
 delete from task t where t.account = $1 and t.state in ('done', 'cancelled') and t.changed_at < now() - interval '90 days'
