@@ -63,7 +63,10 @@ async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
 
 async def say(server: Opened, text: str, sender: str = "5488", **more: Any) -> Acceptance:
     body = envelope_json(text, sender=sender, **more)
-    body["sender"]["display_name"] = text.title()
+    body["sender"] |= {
+        "display_name": text.title(),
+        "participants": {sender: text.title()} if "thread" in more else None,
+    }
     raw = json.dumps(body).encode()
     return await server.lab.accept.accept(Submission(read_envelope(raw), raw))
 

@@ -38,7 +38,15 @@ begin
     update dead_letter l set payload = '{}', raw = '', text = null, emptied_at = coalesce(l.emptied_at, clock_timestamp())
         where l.request_id = any (_id) and l.status = 'handled';
     update message_inbox m set envelope = (
-            jsonb_set(m.envelope::jsonb, '{payload}', '{"normalized_text": "", "attachments": []}') #- '{sender,display_name}'
+            jsonb_set(
+                jsonb_set(m.envelope::jsonb, '{payload}', '{"normalized_text": "", "attachments": []}')
+                    #- '{sender,display_name}',
+                '{sender,participants}',  -- who they were stays, without their names
+                case json_typeof(m.envelope #> '{sender,participants}') when 'object' then coalesce(
+                    (select jsonb_object_agg(p.id, p.id) from json_object_keys(m.envelope #> '{sender,participants}') p (id)), '{}')
+                else 'null' end,
+                false
+            )
         )::json where m.request_id = any (_id);
     get diagnostics _erased = row_count;
     return _erased;
