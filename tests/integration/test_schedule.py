@@ -210,7 +210,7 @@ async def test_what_is_due_in_the_moment_of_looking_is_taken_once(
     for text in ("one", "two", "three"):
         await house.make(text)
     await house.let_pass(86_400)
-    chore, store = due.DueTasks(house.door, TaskLimits()), _EarlierStore(house.store)
+    chore, store = due.DueTasks(house.door, TaskLimits(), house.schedule.gates), _EarlierStore(house.store)
     await chore.carry_out(store)
     await chore.carry_out(store)
     assert sorted(house.door.texts) == ["one", "three", "two"]
@@ -489,6 +489,14 @@ async def test_a_person_has_so_many_tasks(house: House) -> None:
     await house.make("wash the car")
     assert "2 tasks already" in (await house.call("schedule_at", text="feed the cat", time="2027-12-24 18:30")).text
     await house.make(reader=BOB)
+
+
+async def test_a_person_has_so_many_tasks_also_at_once(house: House) -> None:
+    await house.make()
+    house.schedule = house.opened(tasks_per_person=3)
+    given = {"time": "2027-12-24 18:30"}
+    made = await asyncio.gather(*(house.call("schedule_at", ANN, text=f"water {n}", **given) for n in range(6)))
+    assert (sum(one.ok for one in made), len(await house.tasks())) == (2, 3)
 
 
 async def test_the_ledger_is_kept_for_90_days(house: House) -> None:

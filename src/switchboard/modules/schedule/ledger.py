@@ -184,7 +184,8 @@ async def find_task(store: ModuleStore, task_id: UUID) -> Task | None:
 
 
 async def count_tasks(store: ModuleStore, person: str) -> int:
-    """How many a person has that are still to come."""
+    """How many a person has that are still to come; whoever counts them waits until another's transaction has ended."""
+    await store.rows("tasks.lock_of_person", [person])
     [row] = await store.rows("tasks.count_of", person)
     return int(row["number"])
 

@@ -132,12 +132,14 @@ async def _make_task(
         return ToolOutcome(words.made_task(made))
     due = first_due(timing, await schedule.read_clock())
     origin = await _require_origin(schedule, scope)
-    if await count_tasks(schedule.store, reader.person) >= schedule.settings.tasks_per_person:
-        raise _Refusal(f"there are {schedule.settings.tasks_per_person} tasks already; cancel some first")
     gate = await _require_gate(schedule, scope, origin, wanted[2].strip())
     own = stands_in_own_words(text, scope.message)
     new = NewTask(scope.key, kind, text, own, scope.tainted, origin, gate)
-    return ToolOutcome(words.made_task(await add_task(schedule.store, new, reader, timing, due)))
+    async with schedule.store.transaction() as one:
+        if await count_tasks(one, reader.person) >= schedule.settings.tasks_per_person:
+            raise _Refusal(f"there are {schedule.settings.tasks_per_person} tasks already; cancel some first")
+        made = await add_task(one, new, reader, timing, due)
+    return ToolOutcome(words.made_task(made))
 
 
 async def _require_origin(schedule: OpenSchedule, scope: ToolScope) -> Origin:
