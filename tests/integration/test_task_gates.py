@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,27 @@ async def test_whoever_is_killed_keeps_to_what_the_condition_said(house: GatedHo
     await House.let_pass(house, 1)
     await house.carry_out()
     assert (await house.states(), len(house.door.texts), house.gates.asked) == (["said"], 1, 1)
+
+
+async def test_what_is_due_once_and_cannot_be_checked_is_told_at_once(house: GatedHouse) -> None:
+    await house.make(time=f"{datetime.now(UTC) + timedelta(days=1):%Y-%m-%d %H:%M}", only_if="read_file")
+    house.gates.answers = [FAILED]
+    await house.let_pass(86_400)
+    await house.carry_out()
+    await house.carry_out()
+    assert (await house.states(), ["was not carried out" in one for one in house.door.texts]) == (["failed"], [True])
+
+
+async def test_slow_conditions_keep_reminders_waiting_once(house: GatedHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchboard.modules.schedule.due._SLOW_S", 0)
+    for _ in range(3):
+        await house.make_daily()
+    await house.make("feed the cat", cron="0 9 * * *")
+    house.gates.answers = [NOTHING] * 3
+    await house.let_pass(2 * 86_400)
+    for asked in (1, 2, 3):
+        await house.carry_out()
+        assert (house.gates.asked, len(house.door.texts)) == (asked, 1)
 
 
 @pytest.mark.parametrize(

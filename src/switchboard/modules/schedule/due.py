@@ -9,6 +9,7 @@ says what became of it. Next: `ledger.py`.
 from __future__ import annotations
 
 from datetime import datetime
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -54,6 +55,8 @@ _EACH: Final = 20
 _WAIT_S: Final = 5.0
 _LONGEST_WAIT_S: Final = 300.0
 _OBSTACLE_WAIT_S: Final = 3600.0
+_SLOW_S: Final = 5.0
+"""Seconds of one run after which no further condition is checked in it."""
 _TOLD_AFTER: Final = 3
 """Times in a row that a condition could not be checked, after which its person is told, once."""
 _LEFT_LYING: Final = "it was due in time, but could not be carried out for too long"
@@ -121,6 +124,7 @@ class DueTasks:
 
     async def _end_firings(self, store: ModuleStore, now: datetime) -> None:
         """Carry out or tell what is open, the oldest of each person first."""
+        began = monotonic()
         firings = await open_firings(store, _EACH, _BATCH)
         late = any(one.late_s > ON_TIME.total_seconds() for one in firings)
         done = dict(await count_caught_up(store, ON_TIME)) if late and self._settings.catch_up else {}
@@ -133,6 +137,8 @@ class DueTasks:
                     continue
                 done[task.person] = done.get(task.person, 0) + 1
             await self._end_or_wait(store, task, firing, now)
+            if task.gate and monotonic() - began > _SLOW_S:
+                return  # what is due by now comes before the other conditions
 
     async def _end_or_wait(self, store: ModuleStore, task: Task, firing: FiringRow, now: datetime) -> None:
         """One firing; whatever goes wrong with it stops no other."""
@@ -210,7 +216,8 @@ class DueTasks:
 
 async def _end_unchecked(store: ModuleStore, task: Task, firing: FiringRow, answer: GateAnswer) -> None:
     log.warning("the condition of a task cannot be checked", task=task.short_id, why=answer.why)
-    told = await count_failure(store, task.task_id) == _TOLD_AFTER
+    failures = await count_failure(store, task.task_id)
+    told = failures == _TOLD_AFTER or not task.cron  # what is due once is not tried again
     tell = words.unchecked(task, firing.wall, answer.why) if told else ""
     await finish_firing(store, firing, FiringEnd("failed", gate_exit=2, why=answer.why, tell=tell))
 

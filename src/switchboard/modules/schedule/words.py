@@ -49,6 +49,11 @@ def refused(wall: datetime, why: str) -> str:
 
 def unchecked(task: Task, wall: datetime, why: str) -> str:
     """That its condition cannot be checked; it goes on."""
+    if not task.cron:
+        return (
+            f"The condition of “{shortened_text(task.text)}” could not be checked on {show_wall(wall)} {task.zone}, so "
+            f"it was not carried out: {why}"
+        )
     return (
         f"The condition of “{shortened_text(task.text)}” could not be checked {task.failures + 1} times in a row, at "
         f"last on {show_wall(wall)} {task.zone}: {why}. It goes on; cancel it if it is of no use."

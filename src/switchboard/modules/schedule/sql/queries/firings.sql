@@ -9,12 +9,12 @@ values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, case when $7 = 'missed' th
 on conflict do nothing;
 
 -- name: open
--- The oldest of each person first, so that nobody's many keep others waiting.
+-- The oldest of each person first, so that nobody's many keep others waiting. Conditions may be slow, so they are last.
 select {{fields}} from (
-    select f.*, row_number() over (partition by t.person order by f.next_try, f.due) as turn
+    select f.*, t.gate <> '' as gated, row_number() over (partition by t.person order by f.next_try, f.due) as turn
     from firing f join task t on t.account = f.account and t.task_id = f.task_id
     where f.account = $1 and f.next_try <= now() and (f.state in ('due', 'gated') or (f.tell <> '' and f.told_at is null))
-) f where f.turn <= $2 order by f.turn, f.due limit $3;
+) f where f.turn <= $2 order by f.gated, f.turn, f.due limit $3;
 
 -- name: caught_up
 -- How many late ones of each person were carried out within the last minute.
