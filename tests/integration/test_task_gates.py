@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from switchboard.app.gates import WorkerGates
 from switchboard.app.ops.engines import engine_context
+from switchboard.app.ops.modules import make_modules, open_gates
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import open_runtime
@@ -25,7 +26,7 @@ from switchboard.modules.schedule.opened import OpenSchedule
 from switchboard.modules.schedule.settings import TaskLimits
 from switchboard.ports.effects import Effect
 from switchboard.ports.front_door import Origin
-from switchboard.ports.gates import Gate, GateAnswer
+from switchboard.ports.gates import GATES, Gate, GateAnswer
 from switchboard.ports.tools import NamedTool, Reach, Tool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.store.database import Database
 from switchboard.store.modules.migrations import migrate_modules
@@ -189,8 +190,11 @@ async def runtime(database_url: str, tmp_path: Path) -> AsyncIterator[Runtime]:
 
 
 def make_gates(runtime: Runtime) -> WorkerGates:
-    gates = WorkerGates(runtime)
-    gates.open(engine_context(runtime.settings, runtime.database, runtime.channels, toolset=ToolsOfTest()))
+    """Those that modules of a worker are handed."""
+    modules = make_modules(runtime)
+    open_gates(modules, engine_context(runtime.settings, runtime.database, runtime.channels, toolset=ToolsOfTest()))
+    gates = modules.offers[GATES]
+    assert isinstance(gates, WorkerGates)
     return gates
 
 
