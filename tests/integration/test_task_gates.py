@@ -230,3 +230,7 @@ async def test_a_condition_reads_with_the_rights_of_its_maker_now(runtime: Runti
     for no_owner in (origin_of(runtime, "bob"), replace(origin, chat_type="group")):
         answer = await gates.check(no_owner, gate)
         assert (answer.result, "no tool that this person may use" in answer.why) == ("failed", True)
+    rules = runtime.rule_book.rules
+    butler = replace(rules.members[origin.system_id], options={"owners": ["telegram:bob"]})
+    runtime.rule_book.rules = replace(rules, members={**rules.members, origin.system_id: butler})
+    assert (await gates.check(origin, gate)).result == "failed"  # she was an owner when the task was made
