@@ -32,7 +32,7 @@ from switchboard.store.database import Database
 from switchboard.store.modules.migrations import migrate_modules
 from switchboard.store.modules.stores import open_stores
 from tests.doors import Killed, RememberingDoor, an_origin
-from tests.integration.test_schedule import House
+from tests.integration.test_schedule import WATER, House
 
 FOUND, NOTHING, FAILED = GateAnswer("found"), GateAnswer("nothing"), GateAnswer("failed", "no such file")
 
@@ -66,8 +66,8 @@ class GatedHouse(House):
         )
         await super().let_pass(seconds)
 
-    async def make_daily(self) -> Task:
-        return await self.make(cron="0 7 * * *", only_if='read_file {"path": "mail.txt"}')
+    async def make_daily(self, text: str = WATER) -> Task:
+        return await self.make(text, cron="0 7 * * *", only_if='read_file {"path": "mail.txt"}')
 
 
 @pytest.fixture
@@ -126,8 +126,8 @@ async def test_what_is_due_once_and_cannot_be_checked_is_told_at_once(house: Gat
 
 async def test_slow_conditions_keep_reminders_waiting_once(house: GatedHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("switchboard.modules.schedule.due._SLOW_S", 0)
-    for _ in range(3):
-        await house.make_daily()
+    for text in ("one", "two", "three"):
+        await house.make_daily(text)
     await house.make("feed the cat", cron="0 9 * * *")
     house.gates.answers = [NOTHING] * 3
     await house.let_pass(2 * 86_400)
