@@ -15,6 +15,7 @@ import pytest
 from switchboard.domain.errors import ConfigurationError, Conflict, Unavailable
 from switchboard.ports.module import ModuleManifest
 from switchboard.ports.module_store import ModuleStore
+from switchboard.store.checks.modules import check_cages
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
 from switchboard.store.modules.migrations import migrate_modules
@@ -168,9 +169,12 @@ async def test_the_cage_holds_for_each_role_that_can_have_one(
     empty_database_url: str, place: Path, rights: str, caged: bool
 ) -> None:
     async with owned(empty_database_url, rights) as database:
+        assert await check_cages(database, [a_module(place)]) == []
         for _ in range(2):  # the second start finds it all
             opened = await open_notes(database, a_module(place))
             assert (opened.caged, await has_cage(opened)) == (caged, caged)
+            told = [one.remedy for one in await check_cages(database, [a_module(place)])]
+            assert ["create role" in one for one in told] == ([] if caged else [True])
             ann = opened(str(uuid4()))
             assert await ann.run("notes.add", "figs") == 1
             assert await ann.rows("notes.all") == FIGS

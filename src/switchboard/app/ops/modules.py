@@ -41,6 +41,7 @@ from switchboard.ports.front_door import FRONT_DOOR
 from switchboard.ports.gates import GATES
 from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.ports.module import ModuleManifest
+from switchboard.store.checks.modules import check_cages
 from switchboard.store.database import Database
 from switchboard.store.models import module_quarantine
 from switchboard.store.models.module_quarantine import StoredQuarantine
@@ -143,10 +144,12 @@ async def check_modules(database: Database, settings: Settings) -> list[CheckRes
     names = modules_in_use(members)
     if not names:
         return []
-    found = [_report_table(settings, one) for one in find_manifests(names).values()]
+    manifests = find_manifests(names)
+    found = [_report_table(settings, one) for one in manifests.values()]
     unusable = {name: one.why for name in sorted(names) if isinstance(one := find_manifest(name), Unusable)}
     results = [error(f"module {name}", why, _REINSTALL) for name, why in unusable.items()]
     results += [one for one in found if one is not None]
+    results += await check_cages(database, manifests.values())
     for held in await module_quarantine.list_quarantined(database):
         since = f"in quarantine since {held.since:%Y-%m-%d %H:%M} UTC: {held.why}"
         results.append(error(f"module {held.module}", since, f"switchboard modules release {held.module}"))

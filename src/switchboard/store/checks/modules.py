@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 from switchboard.ports.checks import MOST, CheckResult, warning
 from switchboard.ports.module import ModuleManifest
-from switchboard.store.database import Database
+from switchboard.store.database import Database, query
 from switchboard.store.modules.chores import failed_chores
-from switchboard.store.modules.rooms import can_enter, room_statements
+from switchboard.store.modules.rooms import can_enter, room_statements, schema_of
 
 
 async def check_chores(database: Database) -> list[CheckResult]:
@@ -32,8 +32,8 @@ async def check_cages(database: Database, manifests: Iterable[ModuleManifest]) -
     """Modules that run as our own role, as we may make none for them: only their queries are checked then."""
     found = []
     for manifest in manifests:
-        if not manifest.sql:
-            continue
+        if not manifest.sql or not await database.value(query("modules.is_kept"), schema_of(manifest.name)):
+            continue  # no worker has opened it yet
         async with database.connection() as connection:
             room = await room_statements(connection, manifest.name)
             if not await can_enter(connection, room):
