@@ -27,12 +27,12 @@ from switchboard.modules.schedule.settings import TaskLimits
 from switchboard.ports.effects import Effect
 from switchboard.ports.front_door import Origin
 from switchboard.ports.gates import GATES, Gate, GateAnswer
-from switchboard.ports.tools import NamedTool, Reach, Tool, ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.tools import NamedTool, PreparedCall, Reach, Tool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.store.database import Database
 from switchboard.store.modules.migrations import migrate_modules
 from switchboard.store.modules.stores import open_stores
 from tests.doors import Killed, RememberingDoor, an_origin
-from tests.integration.test_schedule import WATER, House
+from tests.integration.test_schedule import ANN, WATER, House, a_scope
 
 FOUND, NOTHING, FAILED = GateAnswer("found"), GateAnswer("nothing"), GateAnswer("failed", "no such file")
 
@@ -47,6 +47,9 @@ class SaidGates:
 
     async def find_flaw(self, origin: Origin, gate: Gate) -> str:
         return self.flaw if origin.system_id and gate.tool else "there is no tool"
+
+    async def fingerprint_of(self, origin: Origin, gate: Gate) -> str:
+        return f"{origin.system_id} {gate.arguments}"
 
     async def check(self, origin: Origin, gate: Gate) -> GateAnswer:
         self.asked += 1
@@ -234,3 +237,39 @@ async def test_a_condition_reads_with_the_rights_of_its_maker_now(runtime: Runti
     butler = replace(rules.members[origin.system_id], options={"owners": ["telegram:bob"]})
     runtime.rule_book.rules = replace(rules, members={**rules.members, origin.system_id: butler})
     assert (await gates.check(origin, gate)).result == "failed"  # she was an owner when the task was made
+
+
+async def test_a_command_is_a_condition_only_if_an_owner_approved_it(house: GatedHouse) -> None:
+    tool = next(one for one in MANIFEST.tools if one.spec.name == "schedule_every")
+    assert tool.prepare is not None
+    given = {"cron": "0 7 * * *", "text": "look", "only_if": 'execute_command {"command": "./new-mail.sh"}'}
+    prepared = await tool.prepare(house.schedule, given, a_scope(ANN))
+    assert isinstance(prepared, PreparedCall)
+    assert (prepared.risk, prepared.shown, "new-mail" in prepared.digest) == ("high", "./new-mail.sh", True)
+    harmless = await tool.prepare(house.schedule, {**given, "only_if": 'read_file {"path": "a"}'}, a_scope(ANN))
+    assert isinstance(harmless, PreparedCall)
+    assert harmless.risk == "low"
+    assert "only if an owner has approved" in (await house.call("schedule_every", a_scope(ANN), **given)).text
+    assert (await house.call("schedule_every", replace(a_scope(ANN), approved=True), **given)).ok
+    [task] = await house.tasks()
+    assert "new-mail" in task.gate
+
+
+async def test_a_command_runs_as_it_was_approved_or_not_at_all(runtime: Runtime) -> None:
+    modules = make_modules(runtime)
+    open_gates(modules, engine_context(runtime.settings, runtime.database, runtime.channels))
+    gates, origin = modules.offers[GATES], origin_of(runtime)
+    assert isinstance(gates, WorkerGates)
+    gate = Gate("execute_command", {"command": "sh look.sh"})
+    if "no tool" in await gates.find_flaw(origin, gate):
+        pytest.skip("there is no sandbox on this machine")
+    ready = await gates._find_ready(origin, gate)
+    assert not isinstance(ready, str)
+    ready.scope.workspace.mkdir(parents=True, exist_ok=True)
+    for code, result in (("exit 0", "found"), ("exit 1", "nothing"), ("exit 2", "failed"), ("nonsense", "failed")):
+        (ready.scope.workspace / "look.sh").write_text(f"{code}\n")
+        gate = replace(gate, fingerprint=await gates.fingerprint_of(origin, gate))
+        assert (await gates.check(origin, gate)).result == result
+    (ready.scope.workspace / "look.sh").write_text("exit 0\n")
+    answer = await gates.check(origin, gate)
+    assert (answer.result, "not as it was approved" in answer.why) == ("failed", True)

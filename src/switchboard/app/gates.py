@@ -1,4 +1,4 @@
-"""The gates of tasks in a worker: read-only calls of tools, with the rights of a task's maker at that moment.
+"""The gates of tasks in a worker: tools that read, and approved commands, with the rights of a task's maker then.
 
 The kernel of the modules hands `WorkerGates` to modules that need it; `app/ops/modules.py` tells it with what turns
 work. Tools, grants and limits are those of a turn in which the task is carried out. In: an origin and a gate; out:
@@ -7,8 +7,12 @@ whether the call found anything. Next: `agents/turns/equipment.py`.
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
@@ -29,10 +33,14 @@ from switchboard.ports.channel import Channel
 from switchboard.ports.engine import EngineContext, EngineFailure, Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.front_door import Firing, Origin
-from switchboard.ports.gates import GATE_SECONDS, Gate, GateAnswer
+from switchboard.ports.gates import COMMAND, GATE_SECONDS, Gate, GateAnswer
 from switchboard.ports.tools import AsksFirst, Prepares, Tool, ToolScope
 from switchboard.tools.calls import CallLimits, call_tool
+from switchboard.tools.execute_command import exit_code_of
 
+_WORD: Final = re.compile(r"[^\s\"'`;&|<>()$\x00]{1,200}")
+_LARGEST: Final = 10_000_000
+"""Bytes of a file whose content counts."""
 _NOTHING: Final = frozenset({"", "[]", "{}", "false", "null", "none"})
 
 
@@ -60,14 +68,25 @@ class WorkerGates:
         found = await self._find_ready(origin, gate)
         return found if isinstance(found, str) else ""
 
+    async def fingerprint_of(self, origin: Origin, gate: Gate) -> str:
+        """As in the port."""
+        found = await self._find_ready(origin, gate)
+        return "" if isinstance(found, str) else await _fingerprint_of(found, gate)
+
     async def check(self, origin: Origin, gate: Gate) -> GateAnswer:
         """As in the port."""
         found = await self._find_ready(origin, gate)
         if isinstance(found, str):
             return GateAnswer("failed", found)
+        if gate.tool == COMMAND and await _fingerprint_of(found, gate) != gate.fingerprint:
+            return GateAnswer("failed", "the command, or a file that it names, is not as it was approved")
         outcome = await call_tool(found.tool, gate.arguments, found.scope, CallLimits(GATE_SECONDS))
+        if gate.tool == COMMAND and exit_code_of(outcome) == 1:
+            return GateAnswer("nothing")
         if not outcome.ok:
             return GateAnswer("failed", outcome.why or outcome.text)
+        if gate.tool == COMMAND:
+            return GateAnswer("found")
         return GateAnswer("nothing" if outcome.text.strip().lower() in _NOTHING else "found")
 
     async def _find_ready(self, origin: Origin, gate: Gate) -> _Ready | str:
@@ -91,6 +110,21 @@ class _OriginReaders(Struct, frozen=True):
     async def of(self, turn: Turn) -> Reader:
         """As in the port."""
         return reader_among(turn.member.system_id, turn.conversation, turn.envelope, self.facts, self.channel)
+
+
+async def _fingerprint_of(ready: _Ready, gate: Gate) -> str:
+    return await asyncio.to_thread(_hash_command, str(gate.arguments.get("command", "")), ready.scope.workspace)
+
+
+def _hash_command(command: str, workspace: Path) -> str:
+    """Of its text, and of the files in the workspace whose names are words of it."""
+    found, top = hashlib.sha256(command.encode("utf-8", "replace")), workspace.resolve()
+    for word in sorted({*_WORD.findall(command)}):
+        file = (workspace / word).resolve()
+        if file.is_relative_to(top) and file.is_file() and file.stat().st_size <= _LARGEST:
+            found.update(f"\0{word}\0".encode("utf-8", "replace"))
+            found.update(hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()
 
 
 def _turn_of(member: Member, origin: Origin) -> Turn:
@@ -141,6 +175,8 @@ def _find_objection(frozen: Frozen, tools: Mapping[str, Tool], gate: Gate) -> st
 
 def _objection_to(granted: FrozenTool, tool: Tool) -> str:
     """Why a tool cannot be a condition."""
+    if granted.name == COMMAND:
+        return ""
     if not is_read_only(granted) or granted.reach == "outside":
         return "does more than read"
     if granted.approval or isinstance(tool, AsksFirst | Prepares):

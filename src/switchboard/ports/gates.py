@@ -1,4 +1,4 @@
-"""The port of gates: a read-only call of a tool that decides whether a task that is due is carried out.
+"""The port of gates: a call of a tool that reads, or an approved command, decides whether what is due is carried out.
 
 A module keeps a `Gate` with what it will do, and asks the `Gates` that the kernel hands it as the need `gates`. A
 worker implements them over the tools and grants of the butler, without a turn and a model. Next: `front_door.py`.
@@ -19,12 +19,20 @@ GATE_SECONDS: Final = 30.0
 """Seconds that a call may take."""
 
 
+COMMAND: Final = "execute_command"
+"""The tool that may be a gate although it may do anything within the sandbox: an owner approves each such gate."""
+
+
 class Gate(Struct, frozen=True):
-    """The call. `tainted`: the turn that made it had read what its person did not write."""
+    """The call. `tainted`: the turn that made it had read what its person did not write.
+
+    `fingerprint`: of a command and the files that it names, as they were approved; empty for a tool that reads.
+    """
 
     tool: str
     arguments: JsonObject
     tainted: bool = True
+    fingerprint: str = ""
 
 
 class GateAnswer(Struct, frozen=True):
@@ -44,6 +52,10 @@ class Gates(Protocol):
         """
         ...
 
+    async def fingerprint_of(self, origin: Origin, gate: Gate) -> str:
+        """Of a command as it is now: another one, or a file that it names, has another. Raises `Unavailable`."""
+        ...
+
     async def check(self, origin: Origin, gate: Gate) -> GateAnswer:
         """Call it. Whatever the tool does is an answer. Raises `Unavailable`."""
         ...
@@ -55,6 +67,10 @@ class NoGates:
     async def find_flaw(self, origin: Origin, gate: Gate) -> str:  # noqa: ARG002
         """As in the port."""
         return "no tools can be called here"
+
+    async def fingerprint_of(self, origin: Origin, gate: Gate) -> str:  # noqa: ARG002
+        """As in the port."""
+        return ""
 
     async def check(self, origin: Origin, gate: Gate) -> GateAnswer:
         """As in the port."""

@@ -7,6 +7,7 @@ control a terminal are shown as `\\x1b` and the like.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Final
 
 from switchboard.core.text.visible import escaped
@@ -18,6 +19,7 @@ MOST_SHOWN: Final = 30_000
 """Maximum characters of the output that a model sees."""
 LONGEST: Final = 32_000
 """Maximum characters of a command."""
+_EXIT_CODE: Final = re.compile(r"exit code (\d+)(?:\n|\Z)")
 UNSAYABLE: Final = ToolOutcome("the command was not run: it cannot contain NUL or half a character", ok=False)
 """The outcome for a command that is not `sayable`."""
 
@@ -95,6 +97,12 @@ def _outcome_of(done: CommandExit) -> ToolOutcome:
     left = too_deep(done.left)
     text = escaped(f"{left}{head}\n{done.output.decode('utf-8', 'replace')}".rstrip("\n"))
     return ToolOutcome(text, ok=not done.killed and not left and done.status == 0)
+
+
+def exit_code_of(outcome: ToolOutcome) -> int | None:
+    """The exit code of a command that ended by itself; None: it did not."""
+    found = _EXIT_CODE.match(outcome.text)
+    return None if found is None else int(found[1])
 
 
 def too_deep(excess: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from switchboard.modules.schedule.settings import TaskLimits
-from switchboard.modules.schedule.tools import schedule_at, schedule_cancel, schedule_every, schedule_list
+from switchboard.modules.schedule.tools import prepare_task, schedule_at, schedule_cancel, schedule_every, schedule_list
 from switchboard.ports.front_door import FRONT_DOOR
 from switchboard.ports.gates import GATES
 from switchboard.ports.module import ModuleManifest, PersonalQueries, typed_tool
@@ -13,8 +13,8 @@ from switchboard.ports.module import ModuleManifest, PersonalQueries, typed_tool
 MANIFEST: Final = ModuleManifest(
     name="schedule",
     tools=(
-        typed_tool(schedule_at, effect="idempotent", ordered=True, reach="inside"),
-        typed_tool(schedule_every, effect="idempotent", ordered=True, reach="inside"),
+        typed_tool(schedule_at, prepare=prepare_task, effect="idempotent", ordered=True, reach="inside"),
+        typed_tool(schedule_every, prepare=prepare_task, effect="idempotent", ordered=True, reach="inside"),
         typed_tool(schedule_list, effect="idempotent", ordered=True, reach="inside"),
         typed_tool(schedule_cancel, effect="idempotent", ordered=True, reach="inside"),
     ),

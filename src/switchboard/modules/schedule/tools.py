@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.schedule import words
@@ -34,8 +35,8 @@ from switchboard.modules.schedule.planning import (
 from switchboard.modules.schedule.recurrence import read_recurrence
 from switchboard.ports.facts import Reader
 from switchboard.ports.front_door import Origin, stands_in_own_words
-from switchboard.ports.gates import Gate
-from switchboard.ports.tools import ToolOutcome, ToolScope
+from switchboard.ports.gates import COMMAND, Gate
+from switchboard.ports.tools import PreparedCall, ToolOutcome, ToolScope
 
 MAX_TEXT: Final = 2000
 """Characters of the text of a task."""
@@ -43,9 +44,7 @@ _LISTED: Final = 50
 
 Text = Annotated[str, "What to say or do then, in the person's words", Meta(min_length=1, max_length=MAX_TEXT)]
 Does = Annotated[Kind, "say: send the text as it is. do: carry it out with tools then"]
-OnlyIf = Annotated[
-    str, 'Only if this read-only tool finds something then: NAME {"argument": "x"}', Meta(max_length=1000)
-]
+OnlyIf = Annotated[str, 'Only if this tool finds something then: NAME {"argument": "x"}', Meta(max_length=1000)]
 Zone = Annotated[str, "IANA zone, if not the person's", Meta(max_length=64)]
 
 
@@ -91,6 +90,18 @@ async def schedule_every(  # noqa: PLR0913 - one parameter per argument of the t
         return ToolOutcome(f"Nothing was scheduled: {error}.", ok=False)
 
 
+async def prepare_task(schedule: OpenSchedule, scope: ToolScope, *, only_if: OnlyIf = "") -> PreparedCall | ToolOutcome:
+    """What a person must approve before a task is made: a command as its condition, and nothing else."""
+    if only_if.split(maxsplit=1)[:1] != [COMMAND]:
+        return PreparedCall("idempotent", "low")
+    try:
+        gate = await _require_gate(schedule, scope, await _require_origin(schedule, scope), only_if.strip())
+    except _Refusal as error:
+        return ToolOutcome(f"Nothing was scheduled: {error}.", ok=False)
+    command, fingerprint = ("", "") if gate is None else (str(gate.arguments["command"]), gate.fingerprint)
+    return PreparedCall("idempotent", "high", "a command will decide when it is carried out", command, fingerprint)
+
+
 async def schedule_list(schedule: OpenSchedule, scope: ToolScope) -> ToolOutcome:
     """The person's tasks with their ids, next times, and what became of the last."""
     try:
@@ -133,6 +144,8 @@ async def _make_task(
     due = first_due(timing, await schedule.read_clock())
     origin = await _require_origin(schedule, scope)
     gate = await _require_gate(schedule, scope, origin, wanted[2].strip())
+    if gate is not None and gate.tool == COMMAND and not scope.approved:
+        raise _Refusal("a command may be a condition only if an owner has approved it")
     own = stands_in_own_words(text, scope.message)
     new = NewTask(scope.key, kind, text, own, scope.tainted, origin, gate)
     async with schedule.store.transaction() as one:
@@ -163,7 +176,7 @@ async def _require_gate(schedule: OpenSchedule, scope: ToolScope, origin: Origin
         raise _Refusal('only_if is the name of a tool and its arguments as JSON: NAME {"argument": "x"}') from None
     if why := await schedule.gates.find_flaw(origin, gate):
         raise _Refusal(f"only_if: {why}")
-    return gate
+    return replace(gate, fingerprint=await schedule.gates.fingerprint_of(origin, gate)) if tool == COMMAND else gate
 
 
 def _require_reader(scope: ToolScope) -> Reader:
