@@ -214,12 +214,14 @@ CLAUSES: Final = (
     ("find", "f.author = $3 or ", ""),
     ("find", " or f.handle = any (r.handles)", ""),
     ("find", "(f.author = $3 or f.handle = any (r.handles)) and ", ""),
-    ("handle_behind", "not channel.vouched or ", ""),
-    ("handle_behind", " or endpoint.startswith(EMBEDDED)", ""),
+    ("handle_behind", " if channel.vouched else None", ""),
     ("handle_behind", ' or "=" in key', ""),
-    ("handle_behind", ' if channel.identity == "address" else sender', " if False else sender"),
+    ("identity_of", "if sender.endpoint.startswith(EMBEDDED):", "if False:"),
+    ("identity_of", 'if channel.identity != "address":', "if True:"),
 )
 """A function or statement, what stands there, and what stands there instead."""
+OF_HANDLES: Final = ("handle_behind", "identity_of")
+"""Those that are Python's."""
 
 
 def changed(text: str, old: str, new: str) -> str:
@@ -227,10 +229,12 @@ def changed(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def changed_handle_behind(old: str, new: str) -> Callable[[str], Handle | None]:
-    """A copy of the function with another text."""
+def changed_handle_behind(name: str, old: str, new: str) -> Callable[[str], Handle | None]:
+    """A copy of the function, in which it, or the one that it calls, has another text."""
     space = dict(vars(handles))
-    exec(changed(inspect.getsource(handles.handle_behind), old, new), space)  # noqa: S102
+    for function in (handles.identity_of, handles.handle_behind):
+        text = inspect.getsource(function)
+        exec(changed(text, old, new) if function.__name__ == name else text, space)  # noqa: S102
     found: Callable[[str], Handle | None] = space["handle_behind"]
     return found
 
@@ -246,12 +250,12 @@ async def test_without_a_clause_or_the_join_linked_persons_are_told_else(
         for name, old, new in CLAUSES:
             find_sql = changed(usual, old, new) if name == "find" else usual
             with monkeypatch.context() as patch:
-                if name == "handle_behind":
-                    patch.setattr(facts, "handle_behind", changed_handle_behind(old, new))
+                if name in OF_HANDLES:
+                    patch.setattr(facts, "handle_behind", changed_handle_behind(name, old, new))
                 elif name != "find":
                     await database.run(changed(function(name), old, new))
                 assert await observe(database, find_sql) != whole, (name, old, new)
-            if name not in ("find", "handle_behind"):
+            if name not in ("find", *OF_HANDLES):
                 await database.run(function(name))
         assert await observe(database, usual) == whole
     finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import phonenumbers
@@ -36,16 +36,28 @@ def key_of(kind: WayKind, value: str, region: str) -> str:
 
     What is no valid number stays as it is written, and equals only itself. Postal addresses have no key.
     """
-    match kind:
-        case "email":
-            return f"email {value.strip().casefold()}"[:_LONGEST]
-        case "phone":
-            return f"phone {e164_of(value, region) or ''.join(value.split())}"[:_LONGEST]
-        case "handle":
-            match = _HANDLE.fullmatch(value.strip())
-            return f"handle {match[1].casefold() if match else ''}"[:_LONGEST]
-        case "address":
-            return ""
+    return _KEYS[kind](value, region)[:_LONGEST]
+
+
+def _mail_key(value: str, _: str) -> str:
+    return f"email {value.strip().casefold()}"
+
+
+def _phone_key(value: str, region: str) -> str:
+    return f"phone {e164_of(value, region) or ''.join(value.split())}"
+
+
+def _handle_key(value: str, _: str) -> str:
+    match = _HANDLE.fullmatch(value.strip())
+    return f"handle {match[1].casefold() if match else ''}"
+
+
+_KEYS: Final[Mapping[WayKind, Callable[[str, str], str]]] = {
+    "email": _mail_key,
+    "phone": _phone_key,
+    "handle": _handle_key,
+    "address": lambda _value, _region: "",
+}
 
 
 def keys_sought(text: str, region: str) -> tuple[str, ...]:
