@@ -260,16 +260,35 @@ async def test_a_command_runs_as_it_was_approved_or_not_at_all(runtime: Runtime)
     open_gates(modules, engine_context(runtime.settings, runtime.database, runtime.channels))
     gates, origin = modules.offers[GATES], origin_of(runtime)
     assert isinstance(gates, WorkerGates)
-    gate = Gate("execute_command", {"command": "sh look.sh"})
+    gate = Gate("execute_command", {"command": "./look.sh in/box"})
     if "no tool" in await gates.find_flaw(origin, gate):
         pytest.skip("there is no sandbox on this machine")
     ready = await gates._find_ready(origin, gate)
     assert not isinstance(ready, str)
-    ready.scope.workspace.mkdir(parents=True, exist_ok=True)
+    program = ready.scope.workspace / "look.sh"
+    program.parent.mkdir(parents=True, exist_ok=True)
     for code, result in (("exit 0", "found"), ("exit 1", "nothing"), ("exit 2", "failed"), ("nonsense", "failed")):
-        (ready.scope.workspace / "look.sh").write_text(f"{code}\n")
+        program.write_text(f"#!/bin/sh\n{code}\n")
+        program.chmod(0o755)
         gate = replace(gate, fingerprint=await gates.fingerprint_of(origin, gate))
         assert (await gates.check(origin, gate)).result == result
-    (ready.scope.workspace / "look.sh").write_text("exit 0\n")
+        assert await gates.find_flaw(origin, gate) == ""
+    program.write_text("#!/bin/sh\nexit 0\n")
     answer = await gates.check(origin, gate)
     assert (answer.result, "not as it was approved" in answer.why) == ("failed", True)
+    for command in (
+        *("sh look.sh", "./look.sh; true", "./look.sh *", "./look.sh $F", "cd . && ./look.sh", "F=1 ./look.sh"),
+        *(
+            "python3 -m look",
+            "./'look.sh'",
+            "/bin/sh look.sh",
+            "../look.sh",
+            "./missing.sh",
+            "F=./look.sh true",
+            "./look.sh\nx",
+            "./l?ok.sh",
+        ),
+    ):
+        assert "a program in the workspace" in await gates.find_flaw(
+            origin, Gate("execute_command", {"command": command})
+        )

@@ -38,9 +38,14 @@ from switchboard.ports.tools import AsksFirst, Prepares, Tool, ToolScope
 from switchboard.tools.calls import CallLimits, call_tool
 from switchboard.tools.execute_command import exit_code_of
 
-_WORD: Final = re.compile(r"[^\s\"'`;&|<>()$\x00]{1,200}")
+_PLAIN: Final = re.compile(r"[\w./:,@%+-]+(?: +[\w./:,@%+=-]+)*")
+"""Words that mean to a shell what they say; the first one sets no variable."""
+_NO_PROGRAM: Final = (
+    "a command as a condition is a program in the workspace, of at most 10 MB, and plain arguments, such as "
+    "./new-mail.sh inbox"
+)
 _LARGEST: Final = 10_000_000
-"""Bytes of a file whose content counts."""
+"""Bytes of a program."""
 _NOTHING: Final = frozenset({"", "[]", "{}", "false", "null", "none"})
 
 
@@ -66,7 +71,9 @@ class WorkerGates:
     async def find_flaw(self, origin: Origin, gate: Gate) -> str:
         """As in the port."""
         found = await self._find_ready(origin, gate)
-        return found if isinstance(found, str) else ""
+        if isinstance(found, str):
+            return found
+        return _NO_PROGRAM if gate.tool == COMMAND and not await _fingerprint_of(found, gate) else ""
 
     async def fingerprint_of(self, origin: Origin, gate: Gate) -> str:
         """As in the port."""
@@ -79,7 +86,7 @@ class WorkerGates:
         if isinstance(found, str):
             return GateAnswer("failed", found)
         if gate.tool == COMMAND and await _fingerprint_of(found, gate) != gate.fingerprint:
-            return GateAnswer("failed", "the command, or a file that it names, is not as it was approved")
+            return GateAnswer("failed", "the program is not as it was approved")
         outcome = await call_tool(found.tool, gate.arguments, found.scope, CallLimits(GATE_SECONDS))
         if gate.tool == COMMAND and exit_code_of(outcome) == 1:
             return GateAnswer("nothing")
@@ -117,13 +124,17 @@ async def _fingerprint_of(ready: _Ready, gate: Gate) -> str:
 
 
 def _hash_command(command: str, workspace: Path) -> str:
-    """Of its text, and of the files in the workspace whose names are words of it."""
-    found, top = hashlib.sha256(command.encode("utf-8", "replace")), workspace.resolve()
-    for word in sorted({*_WORD.findall(command)}):
-        file = (workspace / word).resolve()
-        if file.is_relative_to(top) and file.is_file() and file.stat().st_size <= _LARGEST:
-            found.update(f"\0{word}\0".encode("utf-8", "replace"))
-            found.update(hashlib.sha256(file.read_bytes()).digest())
+    """Of the command and of the program that is its first word; empty: it is more than a program and its arguments.
+
+    What a shell does with a word might name another file later, so nothing of the kind is taken.
+    """
+    words = command.split() if _PLAIN.fullmatch(command) else []
+    top = workspace.resolve()
+    file = (top / words[0]).resolve() if words and "/" in words[0] else top
+    if not (file.is_relative_to(top) and file.is_file() and file.stat().st_size <= _LARGEST):
+        return ""
+    found = hashlib.sha256(file.read_bytes())
+    found.update(f"\0{command}".encode())
     return found.hexdigest()
 
 

@@ -26,7 +26,7 @@ COMMAND: Final = "execute_command"
 class Gate(Struct, frozen=True):
     """The call. `tainted`: the turn that made it had read what its person did not write.
 
-    `fingerprint`: of a command and the files that it names, as they were approved; empty for a tool that reads.
+    `fingerprint`: of a command and the program that it runs, as they were approved; empty for a tool that reads.
     """
 
     tool: str
@@ -53,7 +53,7 @@ class Gates(Protocol):
         ...
 
     async def fingerprint_of(self, origin: Origin, gate: Gate) -> str:
-        """Of a command as it is now: another one, or a file that it names, has another. Raises `Unavailable`."""
+        """Of a command as it is now: another one, or another program, has another. Raises `Unavailable`."""
         ...
 
     async def check(self, origin: Origin, gate: Gate) -> GateAnswer:
