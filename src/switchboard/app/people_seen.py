@@ -1,0 +1,48 @@
+"""Who makes a call of a module's tool: the persons in a worker, as operators have linked them at this moment.
+
+The kernel of the modules hands `WorkerPeople` to modules that need it. In: the scope of a call; out: a `SeenPerson`.
+Next: `core/people/handle.py`, `journey/people_book.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from switchboard.core.calls import CALL, NOBODY
+from switchboard.core.people.handle import handle_behind
+from switchboard.journey.people_book import PeopleBook
+from switchboard.ports.facts import Reader
+from switchboard.ports.people_seen import NOBODY_SEEN, SeenPerson
+from switchboard.ports.tools import ToolScope
+
+_CALL_FOR_NOBODY: Final = (f"{CALL}/", f"/{NOBODY}")
+
+
+class WorkerPeople(Struct, frozen=True):
+    """The people of a worker, which looks whether they have changed before it says who somebody is."""
+
+    book: PeopleBook
+
+    async def seen_in(self, scope: ToolScope) -> SeenPerson:
+        """As in the port."""
+        reader = scope.reader
+        if reader is None:
+            return NOBODY_SEEN
+        if _is_for_nobody(reader, scope):
+            return SeenPerson(private=reader.private, household=True)
+        handle = handle_behind(reader.person) if reader.authentic and reader.person else None
+        if handle is None:
+            return SeenPerson(private=reader.private)
+        await self.book.refresh()
+        known = self.book.people.handles.get(handle)
+        if known is None:
+            return SeenPerson(private=reader.private)
+        return SeenPerson(known.person, frozenset(known.groups), reader.private)
+
+
+def _is_for_nobody(reader: Reader, scope: ToolScope) -> bool:
+    """Whether it is a call outside a turn by a token that stands for no person; nobody else's key looks like this."""
+    begins, ends = _CALL_FOR_NOBODY
+    return scope.cause == CALL and reader.person.startswith(begins) and reader.person.endswith(ends)
