@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,41 +29,66 @@ PASSWORD: Final = "pw-very-secret"
 BOOK: Final = """<?xml version="1.0"?><d:mkcol xmlns:d="DAV:" xmlns:k="urn:ietf:params:xml:ns:carddav"><d:set><d:prop>
 <d:resourcetype><d:collection/><k:addressbook/></d:resourcetype><d:displayname>Friends</d:displayname>
 </d:prop></d:set></d:mkcol>"""
+CALENDAR: Final = """<?xml version="1.0"?><k:mkcalendar xmlns:d="DAV:" xmlns:k="urn:ietf:params:xml:ns:caldav"
+xmlns:a="http://apple.com/ns/ical/"><d:set><d:prop><d:displayname>{name}</d:displayname>
+<a:calendar-color>#FF8800FF</a:calendar-color><k:calendar-timezone>BEGIN:VCALENDAR
+VERSION:2.0
+BEGIN:VTIMEZONE
+TZID:Europe/Berlin
+BEGIN:STANDARD
+DTSTART:19701025T030000
+TZOFFSETFROM:+0200
+TZOFFSETTO:+0100
+END:STANDARD
+END:VTIMEZONE
+END:VCALENDAR
+</k:calendar-timezone><k:supported-calendar-component-set><k:comp name="{component}"/>
+</k:supported-calendar-component-set></d:prop></d:set></k:mkcalendar>"""
 
 
 @dataclass(frozen=True)
 class DavServer:
-    """A server that runs, with an address book of nobody at the path `book`."""
+    """A server that runs, with an empty address book at the path `book`, and an empty calendar at `calendar`.
+
+    Other clients write into the address book; see `of_events`.
+    """
 
     name: str
     port: int
     book: str
+    calendar: str
+    suffix: str = ".vcf"
+    media_type: str = "text/vcard"
+
+    def of_events(self) -> DavServer:
+        """The same for the calendar: this is the one that other clients write into."""
+        return replace(self, book=self.calendar, suffix=".ics", media_type="text/calendar")
 
     def ask(self, method: str, name: str = "", content: bytes = b"", **headers: str) -> httpx2.Response:
         """What another client of the same user does."""
         url = f"http://127.0.0.1:{self.port}{self.book}{quote(name)}"
         return httpx2.request(method, url, content=content, headers=headers, auth=(USER, PASSWORD), timeout=30)
 
-    def put(self, name: str, card: bytes) -> None:
-        """Write a card, whatever is there."""
-        self.ask("PUT", name, card, **{"content-type": "text/vcard"}).raise_for_status()
+    def put(self, name: str, data: bytes) -> None:
+        """Write an object, whatever is there."""
+        self.ask("PUT", name, data, **{"content-type": self.media_type}).raise_for_status()
 
     def delete(self, name: str) -> None:
         self.ask("DELETE", name).raise_for_status()
 
     def empty(self) -> None:
-        """Delete all cards."""
+        """Delete all objects."""
         for href in self.names():
             self.delete(href)
 
     def names(self) -> list[str]:
-        """The names of the cards."""
+        """The names of the objects."""
         body = b'<d:propfind xmlns:d="DAV:"><d:prop><d:getetag/><d:resourcetype/></d:prop></d:propfind>'
         said = self.ask("PROPFIND", content=body, depth="1", **{"content-type": "application/xml"}).text
-        hrefs = [part.partition("</")[0] for part in said.split("href>") if ".vcf</" in part]
+        hrefs = [part.partition("</")[0] for part in said.split("href>") if f"{self.suffix}</" in part]
         return [unquote(href.rpartition("/")[2]) for href in hrefs]
 
-    def cards(self) -> dict[str, bytes]:
+    def objects(self) -> dict[str, bytes]:
         """All that is there."""
         return {name: self.ask("GET", name).content for name in self.names()}
 
@@ -86,8 +111,11 @@ def radicale() -> Iterator[DavServer]:
         }
         flags = [f"--{name}={value}" for name, value in options.items()]
         with _running([sys.executable, "-m", "radicale", "--config", "", *flags], port):
-            server = DavServer("radicale", port, f"/{USER}/friends/")
+            server = DavServer("radicale", port, f"/{USER}/friends/", f"/{USER}/work/")
             server.ask("MKCOL", content=BOOK.encode()).raise_for_status()
+            for path, name, component in (("work", "Work", "VEVENT"), ("shopping", "Shopping", "VTODO")):
+                body = CALENDAR.format(name=name, component=component).encode()
+                replace(server, book=f"/{USER}/{path}/").ask("MKCALENDAR", content=body).raise_for_status()
             yield server
 
 
@@ -99,7 +127,7 @@ def xandikos() -> Iterator[DavServer]:
         options = ["-d", f"{home}/d", "--state-dir", f"{home}/s", "-l", "127.0.0.1", "-p", str(port)]
         command = [str(Path(sys.executable).with_name("xandikos")), "serve", "--defaults", "--no-detect-systemd"]
         with _running([*command, *options], port):
-            yield DavServer("xandikos", port, "/user/contacts/addressbook/")
+            yield DavServer("xandikos", port, "/user/contacts/addressbook/", "/user/calendars/calendar/")
 
 
 @contextmanager
@@ -154,7 +182,7 @@ class DavProxy:
 
     @property
     def book(self) -> str:
-        """The address of the book."""
+        """The address of the collection that other clients write into."""
         return f"http://127.0.0.1:{self.port}{self.server.book}"
 
     def behave(self) -> None:
@@ -224,3 +252,10 @@ def card(name: str, *more: str, uid: str = "") -> bytes:
     """A small vCard."""
     lines = ["BEGIN:VCARD", "VERSION:3.0", f"UID:{uid or name}", f"FN:{name}", f"N:{name};;;;", *more, "END:VCARD", ""]
     return "\r\n".join(lines).encode()
+
+
+def event(title: str, *more: str, uid: str = "", start: str = "20270301T090000Z") -> bytes:
+    """A small event."""
+    lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//tests//EN", "BEGIN:VEVENT", f"UID:{uid or title}"]
+    lines += ["DTSTAMP:20270101T000000Z", f"DTSTART:{start}", "DURATION:PT1H", f"SUMMARY:{title}", *more]
+    return "\r\n".join([*lines, "END:VEVENT", "END:VCALENDAR", ""]).encode()

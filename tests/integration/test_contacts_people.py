@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard.modules.contacts.mirror import books_in, keep_cards, write_card
+from switchboard.modules.contacts.mirror import CONTACTS_SQL, CardKeeper
 from switchboard.modules.contacts.resolve import resolve_contact
+from switchboard.modules.mirror.kept import collections_in, keep_objects, write_object
 from switchboard.ports.module import ModuleManifest
 from switchboard.ports.module_store import ModuleStore
 from switchboard.store.database import Database
@@ -14,7 +15,7 @@ from switchboard.store.modules.stores import open_stores
 from switchboard.transport.dav.reading import DavContents, DavObject
 from tests.dav_servers import card
 
-CONTACTS = ModuleManifest("contacts", (), "nowhere:open", sql="switchboard.modules.contacts.sql")
+CONTACTS = ModuleManifest("contacts", (), "nowhere:open", sql=CONTACTS_SQL)
 BOOK = "/ann/friends"
 PEOPLE = {
     "Ben Müller": ("TEL;TYPE=cell:0170 1234567", "EMAIL:ben@work.example", "NICKNAME:Benny", "ORG:Acme Ltd"),
@@ -30,9 +31,11 @@ async def stores(database: Database) -> tuple[ModuleStore, ModuleStore]:
     assert await migrate_modules(database, [CONTACTS]) == {}
     opened = await open_stores(database, CONTACTS)
     for account in ("ann", "eve"):
-        await opened(account).run("books.find", BOOK, "http://127.0.0.1:1/ann/friends/", "Friends", True)
+        described = ("http://127.0.0.1:1/ann/friends/", "Friends", True, "", "")
+        await opened(account).run("collections.find", BOOK, *described)
     for name, lines in PEOPLE.items():
-        await write_card(opened("ann"), BOOK, DavObject(f"{name}.vcf", '"1"', card(name, *lines)), "", "DE")
+        written = DavObject(f"{name}.vcf", '"1"', card(name, *lines))
+        await write_object(opened("ann"), BOOK, written, "", CardKeeper("DE"))
     return opened("ann"), opened("eve")
 
 
@@ -67,14 +70,15 @@ async def test_who_is_meant(
 
 async def test_a_changed_card_is_found_by_what_it_has_now(stores: tuple[ModuleStore, ModuleStore]) -> None:
     ann, _ = stores
-    [book] = await books_in(ann)
-    await write_card(ann, BOOK, DavObject("Ben Smith.vcf", '"2"', card("Bernard", "EMAIL:new@home.example")), '"1"')
+    [book] = await collections_in(ann)
+    new = DavObject("Ben Smith.vcf", '"2"', card("Bernard", "EMAIL:new@home.example"))
+    await write_object(ann, BOOK, new, '"1"', CardKeeper())
     stale = DavObject("Ben Smith.vcf", '"1"', card("Ben Smith", *PEOPLE["Ben Smith"]))
-    await keep_cards(ann, book, DavContents((stale,)), {})
+    await keep_objects(ann, book, DavContents((stale,)), {}, CardKeeper())
     assert [one.card.name for one in (await resolve_contact(ann, "new@home.example")).matches] == ["Bernard"]
     assert (await resolve_contact(ann, "smith@home.example")).matches == ()
     bad = DavObject("Ben Müller.vcf", '"2"', b"no card")
-    await ann.run("cards.drop", BOOK, ["Ben Smith.vcf"], book.started)
-    [later] = await books_in(ann)
-    await keep_cards(ann, later, DavContents((bad,)), {})
+    await ann.run("objects.drop", BOOK, ["Ben Smith.vcf"], book.started)
+    [later] = await collections_in(ann)
+    await keep_objects(ann, later, DavContents((bad,)), {}, CardKeeper())
     assert (await resolve_contact(ann, "ben muller", "DE")).matches == (), "what cannot be read is not told"

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 
+import httpx2
 import pytest
 
 from switchboard.transport.dav.client import DavClient, open_dav
-from switchboard.transport.dav.discovery import find_collections
+from switchboard.transport.dav.discovery import find_collections, offers_scheduling
 from switchboard.transport.dav.kinds import CALDAV, CARDDAV, DavError, DavLogin, DavState
 from switchboard.transport.dav.multistatus import multistatus_of
 from switchboard.transport.dav.places import name_in, next_of, path_of, place_of, start_of
@@ -48,8 +49,21 @@ async def test_collections_are_found_from_any_address(proxy: DavProxy) -> None:
             assert path_of(start_of(book.url)) == path_of(start_of(proxy.book)), path
             assert book.writable
             assert book.cursor
+
+
+async def test_calendars_of_events_are_found_with_colour_and_zone(proxy: DavProxy) -> None:
     async with open_dav(proxy.login(), CALDAV) as one:
-        assert all("/calendars/" in found.url for found in await find_collections(one))
+        [calendar] = await find_collections(one)
+        assert path_of(httpx2.URL(calendar.url)) == path_of(httpx2.URL(proxy.server.calendar)), (
+            "a list of tasks is none"
+        )
+        assert calendar.writable
+        if proxy.server.name == "radicale":
+            assert (calendar.name, calendar.colour, calendar.zone) == ("Work", "#FF8800", "Europe/Berlin")
+        assert not await offers_scheduling(one, calendar.url)
+        scheduling = {"dav": "1, 2, calendar-access, Calendar-Auto-Schedule", "content-type": "text/html"}
+        proxy.before = lambda asked: Answered(200, scheduling) if asked.method == "OPTIONS" else None
+        assert await offers_scheduling(one, calendar.url), "PHP calls an empty answer HTML"
 
 
 async def test_a_wrong_password_and_strange_servers_have_names(proxy: DavProxy) -> None:
@@ -193,7 +207,7 @@ async def test_a_write_loses_against_another_client_and_says_so(proxy: DavProxy,
         with pytest.raises(DavError) as error:
             await write()
         assert error.value.state == "changed"
-    assert b"theirs" in proxy.server.cards()["new.vcf"]
+    assert b"theirs" in proxy.server.objects()["new.vcf"]
 
 
 def _writes(client: DavClient, proxy: DavProxy, old: DavObject) -> tuple[Callable[[], Awaitable[object]], ...]:
@@ -211,7 +225,7 @@ async def test_a_write_whose_answer_is_lost_was_carried_out_once(proxy: DavProxy
     proxy.after = cut
     made = await create_object(client, proxy.book, DavObject("new.vcf", "", card("new")))
     changed = await replace_object(client, proxy.book, made, card("changed", uid="new"))
-    assert b"changed" in proxy.server.cards()["new.vcf"]
+    assert b"changed" in proxy.server.objects()["new.vcf"]
     await delete_object(client, proxy.book, changed)
     assert proxy.server.names() == []
     proxy.after = lambda _, __: None

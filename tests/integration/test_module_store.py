@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from switchboard.domain.errors import ConfigurationError, Conflict, Unavailable
 from switchboard.ports.module import ModuleManifest
@@ -18,7 +19,7 @@ from switchboard.ports.module_store import ModuleStore
 from switchboard.store.checks.modules import check_cages
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
-from switchboard.store.modules.migrations import migrate_modules
+from switchboard.store.modules.migrations import migrate_module, migrate_modules
 from switchboard.store.modules.stores import ModuleStores, StoreLimits, open_stores
 from tests.modules import NOTES, a_module
 from tests.pooler import new_pgbouncer, pooler
@@ -241,6 +242,31 @@ async def test_a_migration_that_fails_fails_its_module_alone(database: Database,
         "switchboard_notes",
     ]
     assert await database.value("select count(*) from pg_namespace where nspname like 'switchboard_%'") == 1
+
+
+async def test_modules_share_packages_of_tables_and_each_has_its_own(database: Database, place: Path) -> None:
+    later = {
+        "migrations/0001_tag.sql": "create table tag (account text, id integer references note (id), tag text)",
+        "queries/tags.sql": "-- name: of\nselect t.tag from tag t join note n on n.id = t.id where n.account = $1;\n",
+    }
+    shared = {
+        **NOTES,
+        "migrations/0001_note.sql": NOTES["migrations/0001_note.sql"].replace("generated", "unique generated"),
+    }
+    a_module(place, "common", shared)
+    one, other = (
+        replace(a_module(place, name, later), sql=("common_package.sql", f"{name}_package.sql"))
+        for name in ("one", "other")
+    )
+    opened = [await open_notes(database, manifest) for manifest in (one, other, one)]
+    assert await opened[0]("ann").run("notes.add", "figs") == 1
+    assert await opened[1]("ann").rows("notes.all") == []
+    assert await opened[1]("ann").rows("tags.of") == []
+    a_module(place, "common", {"migrations/0002_more.sql": "alter table note add column more text"})
+    assert [each.component for each in await migrate_module(database, one)] == ["switchboard_one:common_package.sql"]
+    twice = replace(one, sql=("common_package.sql", "common_package.sql"))
+    with pytest.raises(ConfigurationError, match=r"has a query notes\.all, too"):
+        await open_stores(database, twice)
 
 
 async def test_functions_are_made_again_and_an_older_package_is_refused(database: Database, place: Path) -> None:

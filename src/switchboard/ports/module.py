@@ -145,8 +145,12 @@ class ModuleManifest(Struct, frozen=True):
     """The table `[modules.NAME]`; None: there is nothing to set."""
     grants: type[Struct] | None = None
     """What a butler's option `modules` may say of it, besides `tools`; None: nothing."""
-    sql: str = ""
-    """The package whose directories `migrations` and `queries` have its own SQL; empty: it keeps nothing."""
+    sql: str | tuple[str, ...] = ""
+    """The package whose directories `migrations` and `queries` have its own SQL; empty: it keeps nothing.
+
+    Several: those before the last are shared with other modules, each of which has the tables for itself. Migrations of
+    a package come after all those of the ones before it.
+    """
     personal: PersonalQueries | None = None
     """What is done when a person's data are exported or erased; None: it keeps nothing of persons."""
     needs: tuple[str, ...] = ()
@@ -164,3 +168,8 @@ class ModuleManifest(Struct, frozen=True):
         names = [tool.spec.name for tool in self.tools]
         if wrong := [name for name in names if not name.startswith(f"{self.name}_")]:
             raise ValueError(f"the names of tools of the module {self.name!r} begin with {self.name}_: not {wrong}")
+
+    @property
+    def sql_packages(self) -> tuple[str, ...]:
+        """The packages with its SQL, in the order of their migrations."""
+        return (self.sql,) if isinstance(self.sql, str) and self.sql else tuple(self.sql)

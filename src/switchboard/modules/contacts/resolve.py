@@ -22,9 +22,9 @@ _KEY_SAYS: Final = {"email": "has this e-mail address", "phone": "has this numbe
 
 
 class ContactMatch(Struct, frozen=True):
-    """Somebody who may be meant: the card `name` of `book`, a score of at most 1, and `why`."""
+    """Somebody who may be meant: the card `name` of a `collection`, a score of at most 1, and `why`."""
 
-    book: str
+    collection: str
     name: str
     card: Card
     score: float
@@ -54,18 +54,20 @@ async def resolve_contact(store: ModuleStore, text: str, region: str = "") -> Re
     keys, words = keys_sought(text, region), words_of(text)
     patterns = [f"% {word}%" for word in words]
     rows = await store.rows("people.candidates", keys, patterns, _MOST)
-    found = (_match_of(row["book"], row["name"], card_of(row["data"]), frozenset(row["keys"]), words) for row in rows)
+    found = (
+        _match_of(row["collection"], row["name"], card_of(row["data"]), frozenset(row["keys"]), words) for row in rows
+    )
     return Resolved(rank_matches(one for one in found if not one.card.group))
 
 
 def rank_matches(found: Iterable[ContactMatch]) -> tuple[ContactMatch, ...]:
     """The likeliest first; those who are equally likely by name, always in one order."""
-    return tuple(sorted(found, key=lambda one: (-one.score, one.card.name.casefold(), one.book, one.name)))
+    return tuple(sorted(found, key=lambda one: (-one.score, one.card.name.casefold(), one.collection, one.name)))
 
 
-def _match_of(book: str, name: str, card: Card, keys: frozenset[str], words: tuple[str, ...]) -> ContactMatch:
+def _match_of(collection: str, name: str, card: Card, keys: frozenset[str], words: tuple[str, ...]) -> ContactMatch:
     score, why = score_of_keys(keys) or score_of_words(card, words)
-    return ContactMatch(book, name, card, score, why)
+    return ContactMatch(collection, name, card, score, why)
 
 
 def score_of_keys(keys: frozenset[str]) -> tuple[float, str] | None:

@@ -1,9 +1,10 @@
 """Bring the tables of modules to what their packages need: each module in a transaction of its own, after ours.
 
 `app/database.py` calls `migrate_modules` with the manifests of the modules that this process opens, before it opens
-them. What is recorded, in the table `migration`, is under the name of the module's schema. Whatever does not depend on
-the numbers of migrations (role, functions, grants) is made again each time, since a restored backup lacks it. A module
-that fails has changed nothing, and the others go on. Next: `stores.py`.
+them. What is recorded, in the table `migration`, is under the name of the module's schema, and for a package that it
+shares with other modules under that and the package's. Whatever does not depend on the numbers of migrations (role,
+functions, grants) is made again each time, since a restored backup lacks it. A module that fails has changed nothing,
+and the others go on. Next: `stores.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from switchboard.store.modules.rooms import (
     functions_of,
     migrations_of,
     room_statements,
-    schema_of,
 )
 from switchboard.store.modules.statements import SqlBounds, refusal_of_function, refusal_of_migration
 
@@ -116,15 +116,17 @@ async def _migrate_one(connection: _Connection, manifest: ModuleManifest) -> tup
 
 
 async def _missing_migrations(connection: _Connection, manifest: ModuleManifest) -> tuple[ModuleMigration, ...]:
-    known = migrations_of(manifest)
-    done = await connection.fetchval(query("modules.last_migration"), schema_of(manifest.name))
-    newest = max((migration.number for migration in known), default=0)
-    if done > newest:
-        raise ConfigurationError(
-            f"the tables of the module {manifest.name} are at {done}, its package knows only {newest}: "
-            "install the newer package, or restore a backup made before it was installed"
-        )
-    return tuple(migration for migration in known if migration.number > done)
+    missing: list[ModuleMigration] = []
+    for component, known in migrations_of(manifest).items():
+        done = await connection.fetchval(query("modules.last_migration"), component)
+        newest = max((migration.number for migration in known), default=0)
+        if done > newest:
+            raise ConfigurationError(
+                f"the tables of the module {manifest.name} are at {done}, its package knows only {newest}: "
+                "install the newer package, or restore a backup made before it was installed"
+            )
+        missing += [migration for migration in known if migration.number > done]
+    return tuple(missing)
 
 
 async def _make_room(connection: _Connection, room: RoomStatements) -> bool:
@@ -160,7 +162,7 @@ async def _apply_migration(connection: _Connection, schema: str, migration: Modu
         raise ConfigurationError(f"the migration {migration.number:04} {migration.name} of {schema} is refused: {why}")
     log.info("migrating the tables of a module", schema=schema, to=f"{migration.number:04} {migration.name}")
     await connection.execute(migration.sql, timeout=A_DAY_S)
-    await connection.execute(query("modules.note_migration"), schema, migration.number, migration.name)
+    await connection.execute(query("modules.note_migration"), migration.component, migration.number, migration.name)
 
 
 async def _replace_functions(connection: _Connection, manifest: ModuleManifest, bounds: SqlBounds) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
@@ -45,8 +44,9 @@ class RoomStatements(Struct, frozen=True):
 
 
 class ModuleMigration(Struct, frozen=True):
-    """One file `NNNN_name.sql` of a module."""
+    """One file `NNNN_name.sql` of a module. `component`: under what it is recorded, one for each package."""
 
+    component: str
     number: int
     name: str
     sql: str
@@ -96,37 +96,54 @@ async def can_enter(connection: PoolConnectionProxy[Row], room: RoomStatements) 
 def queries_of(manifest: ModuleManifest) -> Mapping[str, str]:
     """The queries of a module, by names such as `events.in_range`; read as ours are. Raises ConfigurationError."""
     found: dict[str, str] = {}
-    for file in _sql_files(manifest, "queries"):
-        try:
-            found |= split_queries(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
-        except (KeyError, ValueError) as error:
-            raise ConfigurationError(f"{manifest.sql}: queries/{file.name} cannot be read: {error}") from error
+    for package in manifest.sql_packages:
+        for file in _sql_files(manifest, package, "queries"):
+            found |= _read_queries(package, file, found)
     return found
 
 
+def _read_queries(package: str, file: Traversable, known: Mapping[str, str]) -> Mapping[str, str]:
+    try:
+        read = split_queries(file.name.removesuffix(".sql"), file.read_text(encoding="utf-8"))
+    except (KeyError, ValueError) as error:
+        raise ConfigurationError(f"{package}: queries/{file.name} cannot be read: {error}") from error
+    if twice := sorted(read.keys() & known.keys()):
+        raise ConfigurationError(f"{package}: another package of the module has a query {twice[0]}, too")
+    return read
+
+
 def functions_of(manifest: ModuleManifest) -> list[str]:
-    """The texts of its `functions`, which are made again at every start; by the names of their files."""
-    return [file.read_text(encoding="utf-8") for file in _sql_files(manifest, "functions")]
+    """The texts of its `functions`, which are made again at every start; by packages, and the names of their files."""
+    found = (file for package in manifest.sql_packages for file in _sql_files(manifest, package, "functions"))
+    return [file.read_text(encoding="utf-8") for file in found]
 
 
-def migrations_of(manifest: ModuleManifest) -> list[ModuleMigration]:
-    """Its migrations, in order. Raises ConfigurationError for a file that has another name than `NNNN_name.sql`."""
-    return list(map(partial(_read_migration, manifest.sql), _sql_files(manifest, "migrations")))
+def migrations_of(manifest: ModuleManifest) -> Mapping[str, list[ModuleMigration]]:
+    """Its migrations by their components, all in order. Raises ConfigurationError for a file that is no migration.
+
+    The last package is recorded under the name of the schema, a shared one under its own name beside that.
+    """
+    schema, packages = schema_of(manifest.name), manifest.sql_packages
+    components = [*(f"{schema}:{package}" for package in packages[:-1]), schema]
+    return {
+        component: [_read_migration(component, package, file) for file in _sql_files(manifest, package, "migrations")]
+        for component, package in zip(components, packages, strict=True)
+    }
 
 
-def _read_migration(package: str, file: Traversable) -> ModuleMigration:
+def _read_migration(component: str, package: str, file: Traversable) -> ModuleMigration:
     match = _MIGRATION.fullmatch(file.name)
     if match is None:
         raise ConfigurationError(f"{package}: a migration has a name like 0001_events.sql, not {file.name}")
-    return ModuleMigration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
+    return ModuleMigration(component, int(match[1]), match[2], file.read_text(encoding="utf-8"))
 
 
-def _sql_files(manifest: ModuleManifest, directory: str) -> Iterable[Traversable]:
+def _sql_files(manifest: ModuleManifest, package: str, directory: str) -> Iterable[Traversable]:
     """The files `*.sql` of one directory of the package, by name; none if there is no such directory."""
     try:
-        place = files(manifest.sql) / directory
+        place = files(package) / directory
     except (ModuleNotFoundError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"the module {manifest.name} has no package {manifest.sql!r}: {error}") from error
+        raise ConfigurationError(f"the module {manifest.name} has no package {package!r}: {error}") from error
     if not place.is_dir():
         return []
     return sorted((file for file in place.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)

@@ -61,7 +61,7 @@ class DavRequest(Struct, frozen=True):
 
     @property
     def asks(self) -> bool:
-        return self.method in ("PROPFIND", "REPORT", "GET")
+        return self.method in ("PROPFIND", "REPORT", "GET", "OPTIONS")
 
 
 class DavAnswer(Struct, frozen=True):
@@ -156,7 +156,8 @@ def _answer_of(request: DavRequest, response: httpx2.Response, body: bytes) -> D
         state = _STATES.get(status, "later" if status >= 500 else "refused")
         after = retry_after(response.headers.get("retry-after"), time.time())
         raise DavError(state, f"{host} answered {request.method} with {status}", status=status, retry_after=after)
-    page = "text/html" in response.headers.get("content-type", "").lower() or _PAGE.match(body)
+    said_page = "text/html" in response.headers.get("content-type", "").lower() and request.method != "OPTIONS"
+    page = said_page or _PAGE.match(body)
     if page and (request.asks or status == 200):  # Apache says in HTML that something was created
         raise DavError("login_page", f"{host} answered with a page for people, such as one to log in")
     if response.headers.get("content-encoding", "identity").lower() != "identity":

@@ -6,15 +6,16 @@ the principal to the homes, and to the collections in them (RFC 6764). Next: `re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
 import httpx2
 from msgspec import Struct
 
-from switchboard.transport.dav.client import DavClient
-from switchboard.transport.dav.kinds import DavError
-from switchboard.transport.dav.multistatus import CTAG, DAV, DavResponse
+from switchboard.transport.dav.client import DavClient, DavRequest
+from switchboard.transport.dav.kinds import CALDAV, DavError, DavKind
+from switchboard.transport.dav.multistatus import COLOUR, CTAG, DAV, DavResponse
 from switchboard.transport.dav.places import as_directory, name_in, next_of, path_of
 
 _PRINCIPAL: Final = f"{DAV}current-user-principal"
@@ -22,7 +23,13 @@ _TYPE: Final = f"{DAV}resourcetype"
 _NAME: Final = f"{DAV}displayname"
 _RIGHTS: Final = f"{DAV}current-user-privilege-set"
 _TOKEN: Final = f"{DAV}sync-token"
-OF_COLLECTION: Final = (_TYPE, _NAME, _RIGHTS, _TOKEN, CTAG)
+_COMPONENTS: Final = f"{{{CALDAV.namespace}}}supported-calendar-component-set"
+_ZONE: Final = f"{{{CALDAV.namespace}}}calendar-timezone"
+_OF_COLLECTION: Final = (_TYPE, _NAME, _RIGHTS, _TOKEN, CTAG)
+_OF_CALENDAR: Final = (_COMPONENTS, _ZONE, COLOUR)
+_TZID: Final = re.compile(r"^TZID(?:;[^:\r\n]*)?:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+_HEX: Final = re.compile(r"(#[0-9A-Fa-f]{6})(?:[0-9A-Fa-f]{2})?")
+_LONGEST_ZONE: Final = 100
 _WRITING: Final = frozenset(f"{DAV}{name}" for name in ("all", "write", "write-content", "bind"))
 _GOES_ON: Final = frozenset({"missing", "refused", "unreadable", "forbidden"})
 """States of one of the addresses that say nothing about the others."""
@@ -31,7 +38,8 @@ _GOES_ON: Final = frozenset({"missing", "refused", "unreadable", "forbidden"})
 class DavCollection(Struct, frozen=True):
     """A calendar or an address book. `cursor` (a sync token) and `ctag` say its state, if it has them.
 
-    `writable` is None if the server does not say so.
+    `writable` is None if the server does not say so. Of a calendar also its `colour`, as #RRGGBB, and the name of its
+    time zone, as the server writes it; empty: none is said.
     """
 
     url: str
@@ -39,6 +47,8 @@ class DavCollection(Struct, frozen=True):
     writable: bool | None
     cursor: str = ""
     ctag: str = ""
+    colour: str = ""
+    zone: str = ""
 
 
 async def find_collections(client: DavClient) -> tuple[DavCollection, ...]:
@@ -54,20 +64,39 @@ async def find_collections(client: DavClient) -> tuple[DavCollection, ...]:
 
 
 async def collections_at(client: DavClient, url: httpx2.URL, depth: int) -> tuple[DavCollection, ...]:
-    """This collection, or with depth 1 those in it. Raises DavError."""
-    base, said = await client.properties(url, OF_COLLECTION, depth)
-    wanted = f"{{{client.kind.namespace}}}{client.kind.collection}"
+    """This collection, or with depth 1 those in it; calendars that hold no events are none. Raises DavError."""
+    asked = (*_OF_COLLECTION, *_OF_CALENDAR) if client.kind is CALDAV else _OF_COLLECTION
+    base, said = await client.properties(url, asked, depth)
     return tuple(
         _collection_from(one, as_directory(next_of(base, one.href, client.start)))
         for one in said.responses
-        if wanted in one.names_in(_TYPE)
+        if _is_wanted(client.kind, one)
     )
+
+
+def _is_wanted(kind: DavKind, said: DavResponse) -> bool:
+    if f"{{{kind.namespace}}}{kind.collection}" not in said.names_in(_TYPE):
+        return False
+    components = said.found.get(_COMPONENTS)
+    return components is None or "VEVENT" in {one.get("name", "").upper() for one in components.iter()}
 
 
 def _collection_from(said: DavResponse, url: httpx2.URL) -> DavCollection:
     rights = said.names_in(_RIGHTS)
     writable = bool(rights & _WRITING) if rights else None
-    return DavCollection(str(url), said.text(_NAME) or name_in(url), writable, said.text(_TOKEN), said.text(CTAG))
+    colour, zone = _HEX.match(said.text(COLOUR)), _TZID.search(said.text(_ZONE))
+    return DavCollection(
+        *(str(url), said.text(_NAME).replace("\0", "") or name_in(url), writable, said.text(_TOKEN), said.text(CTAG)),
+        colour=colour[1] if colour else "",
+        zone=zone[1].strip()[:_LONGEST_ZONE] if zone else "",
+    )
+
+
+async def offers_scheduling(client: DavClient, calendar: str) -> bool:
+    """Whether the server itself sends invitations to what is written into this calendar (RFC 6638). Raises DavError."""
+    answer = await client.send(DavRequest("OPTIONS", httpx2.URL(calendar)))
+    offered = {one.strip().lower() for one in answer.headers.get("dav", "").split(",")}
+    return "calendar-auto-schedule" in offered
 
 
 async def _find_homes(client: DavClient) -> tuple[httpx2.URL, ...]:

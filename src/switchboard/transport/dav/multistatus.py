@@ -19,6 +19,7 @@ from switchboard.transport.dav.kinds import DavError, DavKind
 
 DAV: Final = "{DAV:}"
 _CTAG: Final = "http://calendarserver.org/ns/"
+_APPLE: Final = "http://apple.com/ns/ical/"
 _DEEPEST: Final = 50
 _STATUS: Final = re.compile(r"HTTP/[\d.]+\s+(\d{3})")
 
@@ -73,12 +74,12 @@ def multiget_body(kind: DavKind, hrefs: Iterable[str]) -> bytes:
 
 
 def _document_of(name: str, kind: DavKind, inner: str) -> bytes:
-    spaces = f'xmlns:d="DAV:" xmlns:k="{kind.namespace}" xmlns:c="{_CTAG}"'
+    spaces = f'xmlns:d="DAV:" xmlns:k="{kind.namespace}" xmlns:c="{_CTAG}" xmlns:a="{_APPLE}"'
     return f'<?xml version="1.0" encoding="utf-8"?>\n<{name} {spaces}>{inner}</{name}>'.encode()
 
 
 def _named_properties(kind: DavKind, names: Iterable[str]) -> str:
-    prefixes = {"DAV:": "d", kind.namespace: "k", _CTAG: "c"}
+    prefixes = {"DAV:": "d", kind.namespace: "k", _CTAG: "c", _APPLE: "a"}
     return "".join(f"<{prefixes[space]}:{name}/>" for space, name in map(_split_name, names))
 
 
@@ -88,6 +89,7 @@ def _split_name(name: str) -> tuple[str, str]:
 
 
 CTAG: Final = f"{{{_CTAG}}}getctag"
+COLOUR: Final = f"{{{_APPLE}}}calendar-color"
 
 
 def multistatus_of(data: bytes) -> Multistatus:

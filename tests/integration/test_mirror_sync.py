@@ -1,0 +1,355 @@
+"""The mirror of address books and calendars is equal to the server in the end, whatever fails, and loses nothing."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import Struct, structs
+
+from switchboard.modules.contacts.mirror import CONTACTS_SQL, CardKeeper
+from switchboard.modules.mirror.keeper import MirrorKeeper
+from switchboard.modules.mirror.kept import (
+    SHARED_SQL,
+    KnownObjects,
+    collections_in,
+    keep_objects,
+    known_objects,
+    write_object,
+)
+from switchboard.modules.mirror.sync import SyncReport, sync_account
+from switchboard.ports.module import ModuleManifest
+from switchboard.ports.module_store import ModuleStore
+from switchboard.store.database import Database
+from switchboard.store.modules.migrations import migrate_modules
+from switchboard.store.modules.stores import open_stores
+from switchboard.transport.dav.client import DavClient, open_dav
+from switchboard.transport.dav.kinds import CALDAV, CARDDAV, DavError, DavKind
+from switchboard.transport.dav.reading import DavContents, DavObject
+from tests.dav_servers import Answered, Asked, DavProxy, DavServer, card, dav_proxy, event, radicale, xandikos
+from tests.modules import a_module
+
+PAGE = Answered(200, {"content-type": "text/html"}, b"<html>Log in")
+EMPTY = Answered(207, {}, b'<d:multistatus xmlns:d="DAV:"/>')
+SEEN = {
+    "migrations/0001_seen.sql": """
+        create table seen (account text not null, collection text not null, name text not null, bytes integer not null,
+                           primary key (account, collection, name));
+    """,
+    "queries/seen.sql": """
+-- name: keep
+insert into seen (account, collection, name, bytes) values ($1, $2, $3, $4)
+on conflict (account, collection, name) do update set bytes = excluded.bytes;
+
+-- name: drop
+delete from seen where account = $1 and collection = $2 and name = $3;
+
+-- name: all
+select name, bytes from seen where account = $1;
+""",
+}
+
+
+class SeenKeeper:
+    """Keeps how many bytes each object has; one that has the word broken cannot be read."""
+
+    async def on_kept(self, store: ModuleStore, collection: str, name: str, data: bytes) -> str:
+        await store.run("seen.keep", collection, name, len(data))
+        return "it is broken" if b"broken" in data else ""
+
+    async def on_gone(self, store: ModuleStore, collection: str, name: str) -> None:
+        await store.run("seen.drop", collection, name)
+
+
+class Mirrored(Struct, frozen=True):
+    """One kind of what is mirrored: a module, what it makes of objects, and how another client writes one."""
+
+    dav: DavKind
+    module: str
+    keeper: MirrorKeeper
+    suffix: str
+    make: Callable[..., bytes]
+
+    def name(self, number: object) -> str:
+        return f"{number}{self.suffix}"
+
+
+CARDS = Mirrored(CARDDAV, "contacts", CardKeeper("DE"), ".vcf", card)
+EVENTS = Mirrored(CALDAV, "calendar", SeenKeeper(), ".ics", event)
+
+
+class Killed(BaseException):
+    """The process is gone: nothing of it runs any more."""
+
+
+class DyingStore:
+    """A store whose process is killed before its n-th statement."""
+
+    def __init__(self, store: ModuleStore, lives: list[int]) -> None:
+        self._store = store
+        self._lives = lives
+
+    async def rows(self, name: str, *args: object) -> Sequence[Mapping[str, Any]]:
+        self._live()
+        return await self._store.rows(name, *args)
+
+    async def run(self, name: str, *args: object) -> int:
+        self._live()
+        return await self._store.run(name, *args)
+
+    def transaction(self) -> AbstractAsyncContextManager[ModuleStore]:
+        return self._within()
+
+    @asynccontextmanager
+    async def _within(self) -> AsyncIterator[ModuleStore]:
+        async with self._store.transaction() as one:
+            yield DyingStore(one, self._lives)
+            self._live()
+
+    def _live(self) -> None:
+        self._lives[0] -= 1
+        if self._lives[0] < 0:
+            raise Killed
+
+
+@pytest.fixture(scope="module", params=[radicale, xandikos], ids=["radicale", "xandikos"])
+def server(request: pytest.FixtureRequest) -> Iterator[DavServer]:
+    with ExitStack() as stack:
+        yield stack.enter_context(request.param())
+
+
+@pytest.fixture(params=[CARDS, EVENTS], ids=["cards", "events"])
+def kind(request: pytest.FixtureRequest) -> Mirrored:
+    found: Mirrored = request.param
+    return found
+
+
+@pytest.fixture
+def proxy(server: DavServer, kind: Mirrored) -> Iterator[DavProxy]:
+    of_kind = server.of_events() if kind is EVENTS else server
+    of_kind.empty()
+    with dav_proxy(of_kind) as started:
+        yield started
+
+
+@pytest.fixture
+async def client(proxy: DavProxy, kind: Mirrored) -> AsyncIterator[DavClient]:
+    async with open_dav(proxy.login(), kind.dav) as made:
+        yield made
+
+
+@pytest.fixture
+async def store(database: Database, kind: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleStore:
+    monkeypatch.syspath_prepend(tmp_path)
+    manifest = ModuleManifest("contacts", (), "nowhere:open", sql=CONTACTS_SQL)
+    if kind is EVENTS:
+        manifest = structs.replace(
+            a_module(tmp_path, kind.module, SEEN), sql=(SHARED_SQL, f"{kind.module}_package.sql")
+        )
+    assert await migrate_modules(database, [manifest]) == {}
+    return (await open_stores(database, manifest))("ann")
+
+
+async def mirrored(store: ModuleStore) -> dict[str, bytes]:
+    return {row["name"]: row["data"].replace(b"\r\n", b"\n").strip() for row in await store.rows("objects.all")}
+
+
+def on_server(proxy: DavProxy) -> dict[str, bytes]:
+    return {name: data.replace(b"\r\n", b"\n").strip() for name, data in proxy.server.objects().items()}
+
+
+async def made_of(database: Database, kind: Mirrored) -> set[str]:
+    """The names of objects of which the module has made something."""
+    table = "card" if kind is CARDS else "seen"
+    rows = await database.rows(f"select name from switchboard_{kind.module}.{table}")  # noqa: S608
+    return {row["name"] for row in rows}
+
+
+async def let_pass(database: Database, kind: Mirrored, minutes: int) -> None:
+    """As if all that has happened had happened earlier."""
+    passed = f"- interval '{minutes} minutes'"
+    await database.run(
+        f"update switchboard_{kind.module}.collection "  # noqa: S608
+        f"set doubted_at = doubted_at {passed}, missing_at = missing_at {passed}"
+    )
+    await database.run(f"update switchboard_{kind.module}.object set written_at = written_at {passed}")  # noqa: S608
+
+
+async def set_all(database: Database, kind: Mirrored, what: str) -> None:
+    await database.run(f"update switchboard_{kind.module}.collection set {what}")  # noqa: S608
+
+
+def fill(proxy: DavProxy, kind: Mirrored, number: int) -> None:
+    for one in range(number):
+        proxy.server.put(kind.name(one), kind.make(f"Entry {one}", uid=f"{one}"))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seed", [7, 103])
+async def test_the_mirror_is_equal_in_the_end(
+    database: Database, store: ModuleStore, kind: Mirrored, proxy: DavProxy, seed: int
+) -> None:
+    chance = random.Random(seed)
+    killed = failed = 0
+    for _ in range(60):
+        for _ in range(chance.randrange(4)):
+            change_something(proxy, kind, chance)
+        lives = [chance.randrange(1, 12) if chance.random() < 0.5 else 10_000]
+        proxy.before, proxy.after = trouble_of(chance)
+        async with open_dav(proxy.login(), kind.dav) as client:
+            try:
+                await sync_account(DyingStore(store, lives), client, kind.keeper)
+            except Killed:
+                killed += 1
+            except DavError:
+                failed += 1
+        if chance.random() < 0.3:
+            await set_all(database, kind, "cursor = 'urn:expired' where cursor <> ''")
+        await let_pass(database, kind, chance.randrange(4))
+    assert min(killed, failed) > 3
+    proxy.behave()
+    async with open_dav(proxy.login(), kind.dav) as client:
+        for _ in range(3):
+            await sync_account(store, client, kind.keeper)
+            await let_pass(database, kind, 6)
+        assert await mirrored(store) == on_server(proxy)
+        assert await made_of(database, kind) == set(on_server(proxy))
+        assert [one.complete for one in await collections_in(store)] == [True]
+        assert await sync_account(store, client, kind.keeper) == SyncReport(), "there is nothing left to do"
+
+
+def change_something(proxy: DavProxy, kind: Mirrored, chance: random.Random) -> None:
+    """Another client writes or deletes an object."""
+    name = kind.name(f"{chance.randrange(40)} ü@")
+    if chance.random() < 0.25:
+        with suppress(Exception):
+            proxy.server.delete(name)
+    else:
+        broken = " broken" if chance.random() < 0.05 else ""
+        proxy.server.put(name, kind.make(f"{name} {chance.random()}{broken}", uid=name))
+
+
+def trouble_of(
+    chance: random.Random,
+) -> tuple[Callable[[Asked], Answered | None], Callable[[Asked, Answered], Answered | None]]:
+    """What the proxy does in one run: nothing, half of the times."""
+    kind = chance.choice([None, None, None, Answered(401), Answered(503), PAGE, EMPTY, "cut"])
+
+    def after(_: Asked, answered: Answered) -> Answered | None:
+        if kind is None or chance.random() < 0.7:
+            return answered
+        return None if kind == "cut" else kind if isinstance(kind, Answered) else answered
+
+    return (lambda _: None), after
+
+
+@pytest.mark.parametrize("left", [0, 1, 9])
+async def test_what_many_objects_lack_is_believed_only_twice(
+    database: Database, store: ModuleStore, kind: Mirrored, proxy: DavProxy, client: DavClient, left: int
+) -> None:
+    fill(proxy, kind, 24)
+    await sync_account(store, client, kind.keeper)
+    proxy.after = lambda asked, answered: shorten(asked, answered, kind.suffix, left)
+    await set_all(database, kind, "cursor = 'urn:expired'")
+    proxy.before = lambda asked: Answered(410) if b"urn:expired" in asked.body else None
+    for _ in range(3):
+        assert (await sync_account(store, client, kind.keeper)).doubted == 24 - left
+        assert len(await mirrored(store)) == 24
+        await let_pass(database, kind, 1)
+    assert not (await collections_in(store))[0].complete
+    await let_pass(database, kind, 6)
+    if left:
+        await sync_account(store, client, kind.keeper)
+        assert len(await mirrored(store)) == left, "the server says so for minutes"
+    proxy.behave()
+    await set_all(database, kind, "full_at = null")
+    await sync_account(store, client, kind.keeper)
+    assert await mirrored(store) == on_server(proxy)
+
+
+def shorten(asked: Asked, answered: Answered, suffix: str, left: int) -> Answered:
+    """A listing that has only the collection and some of the objects."""
+    if asked.method != "PROPFIND" or asked.headers.get("depth") != "1" or b"getetag" not in asked.body:
+        return answered
+    text = answered.body.decode()
+    opening = text.partition("response>")[0].rpartition("<")[2]
+    head, *parts = text.split(f"<{opening}response>")
+    tail = parts[-1].rpartition(f"</{opening}response>")[2]
+    parts = [part.rpartition(f"</{opening}response>")[0] for part in parts]
+    own = [part for part in parts if suffix not in part]
+    kept = [*own, *[part for part in parts if suffix in part][:left]]
+    whole = "".join(f"<{opening}response>{part}</{opening}response>" for part in kept)
+    return Answered(answered.status, answered.headers, f"{head}{whole}{tail}".encode())
+
+
+async def test_a_few_deleted_objects_are_gone_at_once(
+    store: ModuleStore, kind: Mirrored, proxy: DavProxy, client: DavClient
+) -> None:
+    fill(proxy, kind, 5)
+    await sync_account(store, client, kind.keeper)
+    for number in (1, 2, 3):
+        proxy.server.delete(kind.name(number))
+    assert await sync_account(store, client, kind.keeper) == SyncReport(removed=3)
+    assert set(await mirrored(store)) == {kind.name(0), kind.name(4)}
+
+
+async def test_our_own_write_is_not_overwritten_by_an_older_sync(
+    database: Database, store: ModuleStore, kind: Mirrored, proxy: DavProxy, client: DavClient
+) -> None:
+    fill(proxy, kind, 2)
+    await sync_account(store, client, kind.keeper)
+    [before] = await collections_in(store)
+    old = (await known_objects(store, before.collection)).etags[kind.name(0)]
+    proxy.server.put(kind.name(0), kind.make("Ours", uid="0"))
+    await write_object(
+        store, before.collection, DavObject(kind.name(0), '"new"', kind.make("Ours", uid="0")), old, kind.keeper
+    )
+    stale = DavContents((DavObject(kind.name(0), old, kind.make("Stale", uid="0")),))
+    await keep_objects(store, before, stale, {}, kind.keeper)
+    assert b":Ours" in (await mirrored(store))[kind.name(0)]
+    [later] = await collections_in(store)
+    await keep_objects(store, later, stale, {}, kind.keeper)
+    assert b":Ours" in (await mirrored(store))[kind.name(0)], "a server may tell what was before for a while"
+    assert await known_objects(store, before.collection) == KnownObjects(
+        {kind.name(0): '"new"', kind.name(1): (await known_objects(store, before.collection)).etags[kind.name(1)]},
+        frozenset({kind.name(0)}),
+    )
+    proxy.server.put(kind.name(0), kind.make("Theirs", uid="0"))
+    await sync_account(store, client, kind.keeper)
+    assert await mirrored(store) == on_server(proxy), "what comes after our write counts"
+    proxy.server.delete(kind.name(0))
+    await sync_account(store, client, kind.keeper)
+    await let_pass(database, kind, 11)
+    await sync_account(store, client, kind.keeper)
+    assert await mirrored(store) == on_server(proxy)
+
+
+async def test_a_collection_that_is_not_named_goes_later(
+    database: Database, store: ModuleStore, kind: Mirrored, proxy: DavProxy, client: DavClient
+) -> None:
+    fill(proxy, kind, 3)
+    await sync_account(store, client, kind.keeper)
+    await set_all(database, kind, "full_at = null")
+    proxy.after = lambda asked, answered: (
+        Answered(
+            answered.status,
+            answered.headers,
+            re.sub(rb"(:|<)(addressbook|calendar)( ?/>)", rb"\1other\3", answered.body),
+        )
+        if b"resourcetype" in asked.body
+        else answered
+    )
+    for _ in range(2):
+        await sync_account(store, client, kind.keeper)
+        assert len(await mirrored(store)) == 3
+    await let_pass(database, kind, 6)
+    await sync_account(store, client, kind.keeper)
+    assert await collections_in(store) == ()
+    proxy.behave()
+    await sync_account(store, client, kind.keeper)
+    assert len(await mirrored(store)) == 3
