@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
+import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import Annotated
 
 import typer
 
-from switchboard.cli.client import Client, ask, part
+from switchboard.cli.client import ask, part
+from switchboard.cli.exporting import write_export
 from switchboard.cli.output import FAILED, Cursor, Json, clean, details, exit_unless_ok, show, show_page, table, when
-from switchboard.domain.errors import Unavailable
 
 app = typer.Typer(
     help="Who is who: list, show or add persons; link handles; export or erase what is kept.", no_args_is_help=True
@@ -107,30 +106,19 @@ def remove(person: PersonId) -> None:
 @app.command("export")
 def export(
     person: PersonId,
-    to: Annotated[Path, typer.Option("--to", help="The new file: a line of JSON for each thing.")],
+    to: Annotated[Path, typer.Option("--to", help="The new directory: people.jsonl, originals and files.")],
 ) -> None:
-    """Write everything that is kept of a person into a file that only you can read."""
+    """Write everything that is kept of a person into a directory that only you can read."""
     if to.exists():
-        raise typer.BadParameter(f"{to} is there already; name a new file", param_hint="--to")
-    with open(to, "x", encoding="utf-8", opener=_open_private) as file:
-        try:
-            count = ask(lambda client: _write_export(client, person, file))
-        except BaseException:
-            to.unlink()  # half of it would be taken for all
-            raise
-    show({"person_id": person, "exported": count, "file": str(to)}, f"{clean(person)}: {count} things are in {to}")
-
-
-async def _write_export(client: Client, person: str, file: TextIO) -> int:
-    exported: int | None = None
-    async for line in client.lines(f"/v1/people/{part(person)}/export", {}):
-        if "kept_in" in line:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        else:
-            exported = line["exported"]
-    if exported is None:
-        raise Unavailable("the export ended too early; run it again")
-    return exported
+        raise typer.BadParameter(f"{to} is there already; name a new directory", param_hint="--to")
+    to.mkdir(mode=0o700)
+    try:
+        count, files = ask(lambda client: write_export(client, person, to))
+    except BaseException:
+        shutil.rmtree(to)  # half of it would be taken for all
+        raise
+    told = {"person_id": person, "exported": count, "files": files, "directory": str(to)}
+    show(told, f"{clean(person)}: {count} things and {files} files are in {to}")
 
 
 @app.command("erase")
@@ -164,17 +152,25 @@ def _show_erasure(answer: Json, *, dry_run: bool) -> None:
     lines = [f"{clean(found['person_id'])}: {verb} {_counts_text(found)}"]
     if found["open"]:
         lines.append(f"{found['open']} messages are worked on, or are dead letters: erase again when they have ended")
+    if found["workspaces"]:
+        lines.append(
+            f"{'would empty' if dry_run else 'emptied'} the workspaces of {clean(', '.join(found['workspaces']))}"
+        )
+    if found["pending"] and not dry_run:
+        lines.append("Files on the disks of workers go within a minute, or when the worker runs again:")
+        lines += [f"- {_disk_text(one)}" for one in found["pending"]]
     lines.append("Not erased by this:")
     lines += [f"- {one}" for one in found["out_of_reach"]]
     show(answer, "\n".join(lines))
 
 
+def _disk_text(disk: Json) -> str:
+    problem = "" if disk["problem"] is None else f": {clean(disk['problem'])}"
+    return f"{clean(disk['host'])}, last seen {when(disk['seen_at'])}{problem}"
+
+
 def _counts_text(found: Json) -> str:
     return ", ".join(f"{one['count']} {one['kept_in']}" for one in found["erased"])
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _show_answer(answer: Json) -> None:

@@ -61,10 +61,24 @@ class ErasedKind:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingDisk:
+    """A disk of workers on which files are still to be removed; `problem`: what stands in the way, if that is known."""
+
+    host: str
+    seen_at: datetime
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ErasedData:
-    """What was erased of a person, or would be. `open`: messages that must end first; `out_of_reach`: what remains."""
+    """What was erased of a person, or would be. `open`: messages that must end first; `out_of_reach`: what remains.
+
+    `workspaces`: those that are emptied, by their butlers; `pending`: where workers have not yet removed files.
+    """
 
     person_id: str
     erased: Sequence[ErasedKind]
     open: int
+    workspaces: Sequence[str]
+    pending: Sequence[PendingDisk]
     out_of_reach: Sequence[str]

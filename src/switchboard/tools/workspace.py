@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 from uuid import UUID
 
 from msgspec import Struct
@@ -92,6 +93,12 @@ class FileToWrite(Struct, frozen=True):
     data: bytes
     key: UUID
     most: int = MOST_WRITTEN
+
+
+def workspace_name(butler: str) -> str:
+    """The name of a butler as a safe name of a directory, not hidden: the team file may contain `..`."""
+    name = quote(butler, safe=" ")
+    return f"%2E{name[1:]}" if name.startswith(".") else name
 
 
 def parts_of(path: str) -> tuple[str, ...]:
@@ -255,6 +262,53 @@ def remove(root: Path, parts: Sequence[str], stop: StopSignal) -> None:
     *above, name = parts
     with directory(root, above) as at:
         remove_tree(at, name, stop.check)
+
+
+def remove_older(above: Path, name: str, before: float, stop: StopSignal) -> None:
+    """Remove a file or a link that was last changed before a time, and of a directory all that was.
+
+    The time is in seconds since 1970. A directory goes with the last file in it. Raises OSError, `ToolRefusal`.
+    """
+    with directory(above, ()) as at:
+        _remove_older(at, name, before, stop, _DEEPEST)
+
+
+def _remove_older(at: int, name: str, before: float, stop: StopSignal, depth: int) -> None:
+    status = os.stat(name, dir_fd=at, follow_symlinks=False)
+    if not stat.S_ISDIR(status.st_mode):
+        if status.st_ctime < before:
+            os.unlink(name, dir_fd=at)
+        return
+    if _newest_below(at, name, stop) < before:
+        remove_tree(at, name, stop.check)
+        return
+    if not depth:
+        raise ToolRefusal(f"{name}: newer files are too deep among older ones")
+    inner = os.open(name, _DIRECTORY | _UNFOLLOWED, dir_fd=at)
+    try:
+        for one in os.listdir(inner):  # noqa: PTH208 - of a descriptor
+            stop.check()
+            with suppress(FileNotFoundError):
+                _remove_older(inner, one, before, stop, depth - 1)
+    finally:
+        os.close(inner)
+
+
+def _newest_below(at: int, name: str, stop: StopSignal) -> float:
+    """When what is below a directory was last changed, but for directories. What cannot be looked at is old."""
+    newest = 0.0
+    try:
+        inner = os.open(name, _DIRECTORY | _UNFOLLOWED, dir_fd=at)
+    except PermissionError:
+        return newest
+    try:
+        for one in walk(inner, lambda _: None):
+            stop.check()
+            with suppress(FileNotFoundError):
+                newest = newest if one.is_directory else max(newest, one.status().st_ctime)
+    finally:
+        os.close(inner)
+    return newest
 
 
 def _mode(at: int, name: str) -> int | None:

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,6 +51,7 @@ from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits, Models
 from switchboard.ports.surroundings import Surrounding
 from switchboard.ports.tools import Keep, KeepsRunning, TellsLacking, Tool
 from switchboard.tools.results import DIRECTORY
+from switchboard.tools.workspace import workspace_name
 
 _ANSWER: Final = 4
 """At most a quarter of the context is for the answer: in a small one, the rest must hold the question."""
@@ -325,12 +325,12 @@ class Equipment:
         """Where its tools work with files; None: nowhere."""
         if options.workspace is not None or self._context.workspaces is None:
             return options.workspace
-        return self._context.workspaces / _directory(member)
+        return self._context.workspaces / workspace_name(member.name)
 
     def kept_for(self, member: Member, readers: str) -> Path | None:
         """The directory where only the readers of a turn find long results and images; None if nothing is kept."""
         root = self._context.workspaces
-        return None if root is None else root / DIRECTORY / _directory(member) / readers
+        return None if root is None else root / DIRECTORY / workspace_name(member.name) / readers
 
 
 def _is_told(turn: Turn, history: Sequence[Entry], ours: Collection[str]) -> bool:
@@ -341,12 +341,6 @@ def _is_told(turn: Turn, history: Sequence[Entry], ours: Collection[str]) -> boo
 
 def _tools_of(options: TurnOptions) -> Mapping[str, Sequence[str]]:
     return {"tools": options.tools or (), "approve": options.approve}
-
-
-def _directory(member: Member) -> str:
-    """The member's name as a safe name of a directory, not hidden: the team file may contain `..`."""
-    name = quote(member.name, safe=" ")
-    return f"%2E{name[1:]}" if name.startswith(".") else name
 
 
 def prompt_of(member: Member, options: TurnOptions) -> str:

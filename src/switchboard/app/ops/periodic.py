@@ -13,6 +13,7 @@ from switchboard.app.dead_letters.replies import ReplyNotices
 from switchboard.app.models.process import compacting
 from switchboard.app.notices import OperatorNotices
 from switchboard.app.ops.engines import WORKSPACES
+from switchboard.app.ops.erased_files import carry_out_orders
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.ops.results import erase_results
 from switchboard.app.ops.traces import TraceExport, open_sink
@@ -67,7 +68,15 @@ def _result_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
     settings = runtime.settings
     results, days = settings.data_dir / WORKSPACES / DIRECTORY, settings.memory.results_keep_days
     erase = MaintenanceTask("erase_results", 3600.0, lambda: erase_results(runtime.database, results, days), local=True)
-    return (erase,)
+    orders = MaintenanceTask(
+        "erase_files",
+        10.0,
+        lambda: carry_out_orders(
+            runtime.database, settings.data_dir / WORKSPACES, lambda: erase_results(runtime.database, results, days)
+        ),
+        local=True,
+    )
+    return erase, orders
 
 
 def _trace_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:

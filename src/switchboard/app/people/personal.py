@@ -12,24 +12,28 @@ from collections.abc import AsyncGenerator
 from typing import Final
 
 from switchboard.app.access import Principal
+from switchboard.app.people import files
+from switchboard.app.people.files import WorkspacesOfPerson
 from switchboard.app.runtime import Runtime
 from switchboard.core.people.handle import Handle
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.people import ErasedData, ErasedKind
+from switchboard.lanes.faults import point
 from switchboard.modules.kernel.manifests import GROUP, Unusable, find_manifest, find_manifests
 from switchboard.ports.people import KeepsPersonal, PersonalScope
 from switchboard.store.modules.personal import ModulePersonal
-from switchboard.store.people import audit, personal
+from switchboard.store.people import audit, erased_files, personal
 from switchboard.store.people import people as store
+from switchboard.store.people.personal_messages import count_open
 from switchboard.transport.plug_ins import plug_ins
 
 OUT_OF_REACH: Final = (
     "backups that were made before: what they have comes back with them, but for facts; erase again after a restore",
     "what the platforms, mailboxes, providers of models, remote butlers and programs have received",
-    "files that butlers wrote into their workspaces, logs, and traces that were exported",
+    "what programs that embed Switchboard keep in directories of their own, logs, and traces that were exported",
     "what others wrote or quoted, and events in quarantine",
-    "results of tools on the disks of workers: removed within the hour; files of messages: within a day",
+    "files of messages in the database: removed within a day",
 )
 """What is not erased at once, or not by Switchboard."""
 
@@ -41,7 +45,11 @@ def list_keepers(runtime: Runtime) -> tuple[KeepsPersonal, ...]:
     """
     manifests = find_manifests(plug_ins(GROUP).names).values()
     modules = [ModulePersonal(runtime.database, one, one.personal) for one in manifests if one.personal is not None]
-    return (*modules, *personal.stored_personal(runtime.database))
+    return (*modules, *personal.stored_personal(runtime.database, runtime.channels, _pass_batch))
+
+
+def _pass_batch(kind: str) -> None:
+    point("erased_batch", kind)
 
 
 def _unusable_modules() -> list[str]:
@@ -74,18 +82,35 @@ class PersonalDataService:
         """Erase everything, or say how much there is. Raises NotFound.
 
         Messages that are still worked on, or wait as dead letters, stay, and are counted: erase again when they have
-        ended. Stopped in between, it goes on where it was when it is called again.
+        ended. Stopped in between, it goes on where it was when it is called again: files on the disks of workers are
+        ordered to go while there are still messages that say which these are.
         """
         scope = await self._find_scope(person_id)
         if not dry_run:
             await audit.append(self._database, caller.name, "people:erasing", {"person_id": person_id})
+            point("erasure_begun")
+        workspaces = await files.find_workspaces(self._database, scope)
+        if not dry_run:
+            await files.order_files(self._database, self._runtime.channels, scope, workspaces.alone)
+            point("files_ordered")
         keepers = await self._find_keepers()
         erased = [ErasedKind(one.name, await _erase_kind(one, scope, dry_run=dry_run)) for one in keepers]
-        left = await personal.count_open(self._database, scope)
+        left = await count_open(self._database, scope)
         if not dry_run:
             counts = {one.kept_in: one.count for one in erased}
             await audit.append(self._database, caller.name, "people:erased", {"person_id": person_id, **counts})
-        return ErasedData(person_id, erased, left.open, (*OUT_OF_REACH, *await asyncio.to_thread(_unusable_modules)))
+        pending = await erased_files.list_pending(self._database)
+        out_of_reach = (*OUT_OF_REACH, *self._kept_workspaces(workspaces), *await asyncio.to_thread(_unusable_modules))
+        return ErasedData(person_id, erased, left.open, workspaces.alone, pending, out_of_reach)
+
+    def _kept_workspaces(self, found: WorkspacesOfPerson) -> list[str]:
+        members = [*self._runtime.rule_book.rules.members.values()]
+        kept = []
+        if found.shared:
+            kept.append(f"files that butlers wrote for others, too, into the workspaces of {', '.join(found.shared)}")
+        if named := files.find_named_workspaces(members, found.alone):
+            kept.append(f"files in directories that the option `workspace` names: {', '.join(named)}")
+        return kept
 
     async def _find_keepers(self) -> tuple[KeepsPersonal, ...]:
         return await asyncio.to_thread(list_keepers, self._runtime)  # which imports packages of others
@@ -100,4 +125,8 @@ class PersonalDataService:
 
 
 async def _erase_kind(keeper: KeepsPersonal, scope: PersonalScope, *, dry_run: bool) -> int:
-    return await (keeper.count(scope) if dry_run else keeper.erase(scope))
+    if dry_run:
+        return await keeper.count(scope)
+    erased = await keeper.erase(scope)
+    point("erased_kind", keeper.name)
+    return erased

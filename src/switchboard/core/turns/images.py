@@ -18,6 +18,8 @@ from switchboard.domain.envelope import Attachment
 from switchboard.domain.llm import Image
 
 INBOX: Final = "inbox"
+DIGITS: Final = 16
+"""Of the hash of a file's contents, with which its name in `inbox/` begins."""
 EXTENSIONS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 """The media types that models can see."""
 MOST_IMAGES: Final = 4
@@ -45,7 +47,7 @@ class FrozenImage(Struct, frozen=True):
 def reference(image: Image) -> Attachment:
     """The attachment by which a message refers to an image of one of `EXTENSIONS`."""
     digest = sha256(image.data).hexdigest()
-    name = f"{INBOX}/{digest[:16]}.{EXTENSIONS[image.media_type]}"
+    name = f"{INBOX}/{digest[:DIGITS]}.{EXTENSIONS[image.media_type]}"
     return Attachment(
         media_type=image.media_type, filename=name, size_bytes=len(image.data), storage_ref=f"sha256:{digest}"
     )
@@ -74,10 +76,17 @@ def inbox_name(attachment: Attachment) -> str | None:
     blob = stored_blob(attachment)
     if blob is None or attachment.size_bytes > MOST_FILE_BYTES:
         return None
-    digest = blob.hex()[:16]
+    digest = blob.hex()[:DIGITS]
     if attachment.media_type in EXTENSIONS and attachment.size_bytes <= MOST_IMAGE_BYTES:
         return f"{INBOX}/{digest}.{EXTENSIONS[attachment.media_type]}"
     return f"{INBOX}/{digest}-{safe_name(attachment)}"
+
+
+def digest_in_inbox(attachment: Attachment) -> str | None:
+    """The digits with which the name of its file in `inbox/` begins; None: it has none."""
+    images = images_among([attachment])
+    name = images[0].name if images else inbox_name(attachment)
+    return None if name is None else name.removeprefix(f"{INBOX}/")[:DIGITS]
 
 
 def is_image_name(name: str) -> bool:

@@ -18,7 +18,7 @@ from switchboard.core.channels.registry import Channels
 from switchboard.core.people.readers import reader_of
 from switchboard.core.text.storable import to_storable_json
 from switchboard.core.turns.entries import EntryOnRecord, with_own_words
-from switchboard.core.turns.images import images_among
+from switchboard.core.turns.images import digest_in_inbox, images_among
 from switchboard.core.turns.window import shortened, window_start
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.ledger import LaneKey
@@ -133,6 +133,13 @@ async def awaited_files(database: Database, since: UUID) -> set[str]:
     """The images in `inbox/` of messages since this id whose turns have not ended, or may run again."""
     rows = await database.rows(query("history.awaited_files"), since)
     return {one.name for one in images_among(msgspec.json.decode(row["attachment"], type=Attachment) for row in rows)}
+
+
+async def awaited_digests(database: Database, since: UUID) -> set[str]:
+    """The same for all files there, by the digits with which their names begin."""
+    rows = await database.rows(query("history.awaited_files"), since)
+    files = (msgspec.json.decode(row["attachment"], type=Attachment) for row in rows)
+    return {digest for one in files if (digest := digest_in_inbox(one)) is not None}
 
 
 def _entry(row: Row) -> Entry:

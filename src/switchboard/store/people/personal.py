@@ -7,31 +7,24 @@ what is learned from them. Every function may be stopped and begun again. Next: 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from msgspec import Struct, to_builtins
 
+from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.mail.headers import address
 from switchboard.core.people.handle import Handle
 from switchboard.core.people.readers import person_named
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Owner
 from switchboard.ports.people import KeepsPersonal, PersonalScope
-from switchboard.store.database import Database, Row, from_json, part_as, query, rows_as
+from switchboard.store.database import Database, from_json, query, rows_as
 from switchboard.store.models import facts
+from switchboard.store.people.personal_messages import StoredMessages, as_json, sender_columns
 
 _AT_ONCE: Final = 200
 _HISTORIES_AT_ONCE: Final = 50
-_ZERO: Final = UUID(int=0)
-
-
-class OpenMessages(Struct, frozen=True):
-    """Messages whose words are there: those that can be erased now, and those with which something is to be done."""
-
-    ended: int
-    open: int
 
 
 async def find_scope(database: Database, person_id: str, handles: Sequence[Handle], *, mail: set[str]) -> PersonalScope:
@@ -55,11 +48,6 @@ def _is_identity(sender: str, handle: Handle, *, by_address: bool) -> bool:
     return sender == handle.identity or (by_address and address(sender) == handle.identity)
 
 
-async def count_open(database: Database, scope: PersonalScope) -> OpenMessages:
-    """How many messages can be erased, and how many must end first."""
-    return part_as(OpenMessages, await _only_row(database, "personal.count_messages", *_sender_columns(scope)))
-
-
 class StoredContacts(Struct, frozen=True):
     """Who may write: held messages and names are erased; the decisions stay."""
 
@@ -68,56 +56,27 @@ class StoredContacts(Struct, frozen=True):
 
     async def count(self, scope: PersonalScope) -> int:
         """As in the port."""
-        return len(await self.database.rows(query("personal.contacts_to_erase"), *_sender_columns(scope)))
+        return len(await self.database.rows(query("personal.contacts_to_erase"), *sender_columns(scope)))
 
     async def export(self, scope: PersonalScope) -> AsyncIterator[JsonMapping]:
         """As in the port."""
-        for row in await self.database.rows(query("personal.contacts"), *_sender_columns(scope)):
-            yield _as_json(row)
+        for row in await self.database.rows(query("personal.contacts"), *sender_columns(scope)):
+            yield as_json(row)
 
     async def erase(self, scope: PersonalScope) -> int:
         """As in the port."""
-        senders = _sender_columns(scope)
+        senders = sender_columns(scope)
         found = await self.database.rows(query("personal.contacts_to_erase"), *senders)
         for row in found:
             await self.database.run(query("personal.erase_contact"), row["contact_id"], *senders)
         return len(found)
 
 
-class StoredMessages(Struct, frozen=True):
-    """Messages with their bytes and files, what turns noted for them, and replies. Those that are open stay."""
-
-    database: Database
-    name: str = "messages"
-
-    async def count(self, scope: PersonalScope) -> int:
-        """As in the port."""
-        return (await count_open(self.database, scope)).ended
-
-    async def export(self, scope: PersonalScope) -> AsyncIterator[JsonMapping]:
-        """As in the port."""
-        after = _ZERO
-        while rows := await self.database.rows(query("personal.messages"), *_sender_columns(scope), after, _AT_ONCE):
-            for row in rows:
-                yield _as_json(row) | {"envelope": from_json(row["envelope"])}
-            after = rows[-1]["request_id"]
-
-    async def erase(self, scope: PersonalScope) -> int:
-        """As in the port."""
-        erased, after = 0, _ZERO
-        while rows := await self.database.rows(
-            query("personal.messages_to_erase"), *_sender_columns(scope), after, _AT_ONCE
-        ):
-            ids = [row["request_id"] for row in rows]
-            erased += int(await self.database.value(query("personal.erase_messages"), ids))
-            after = ids[-1]
-        return erased
-
-
 class StoredMemoPages(Struct, frozen=True):
     """What the engine `memo` has filed."""
 
     database: Database
+    after_batch: Callable[[str], None]
     name: str = "memos"
 
     async def count(self, scope: PersonalScope) -> int:
@@ -127,18 +86,23 @@ class StoredMemoPages(Struct, frozen=True):
     async def export(self, scope: PersonalScope) -> AsyncIterator[JsonMapping]:
         """As in the port."""
         for row in await self.database.rows(query("personal.memos"), scope.keys):
-            yield _as_json(row)
+            yield as_json(row)
 
     async def erase(self, scope: PersonalScope) -> int:
         """As in the port."""
         sql = query("personal.erase_memos")
-        return await _repeat_batches(lambda: self.database.change_rows(sql, scope.keys, _AT_ONCE))
+
+        async def erase_batch() -> int:
+            return await self.database.change_rows(sql, scope.keys, _AT_ONCE)
+
+        return await _repeat_batches(erase_batch, lambda: self.after_batch(self.name))
 
 
 class StoredEntries(Struct, frozen=True):
     """The histories of butlers: what the person said, and what they were answered."""
 
     database: Database
+    after_batch: Callable[[str], None]
     name: str = "history"
 
     async def count(self, scope: PersonalScope) -> int:
@@ -151,7 +115,7 @@ class StoredEntries(Struct, frozen=True):
         position = 0
         while rows := await self.database.rows(query("personal.entries"), scope.keys, lane, position, _AT_ONCE):
             for row in rows:
-                yield _as_json(row) | {"calls": from_json(row["calls"] or "[]")}
+                yield as_json(row) | {"calls": from_json(row["calls"] or "[]")}
             lane, position = rows[-1]["lane"], rows[-1]["position"]
 
     async def erase(self, scope: PersonalScope) -> int:
@@ -161,7 +125,7 @@ class StoredEntries(Struct, frozen=True):
         async def erase_batch() -> int:
             return int(await self.database.value(sql, scope.keys, _HISTORIES_AT_ONCE))
 
-        return await _repeat_batches(erase_batch)
+        return await _repeat_batches(erase_batch, lambda: self.after_batch(self.name))
 
 
 class StoredSummaries(Struct, frozen=True):
@@ -172,22 +136,23 @@ class StoredSummaries(Struct, frozen=True):
 
     async def count(self, scope: PersonalScope) -> int:
         """As in the port."""
-        return int(await self.database.value(query("personal.count_summaries"), *_sender_columns(scope), scope.keys))
+        return int(await self.database.value(query("personal.count_summaries"), *sender_columns(scope), scope.keys))
 
     async def export(self, scope: PersonalScope) -> AsyncIterator[JsonMapping]:
         """As in the port; those of groups have the words of others, and are not handed out."""
         for row in await self.database.rows(query("personal.summaries"), scope.keys):
-            yield _as_json(row)
+            yield as_json(row)
 
     async def erase(self, scope: PersonalScope) -> int:
         """As in the port."""
-        return await self.database.change_rows(query("personal.erase_summaries"), *_sender_columns(scope), scope.keys)
+        return await self.database.change_rows(query("personal.erase_summaries"), *sender_columns(scope), scope.keys)
 
 
 class StoredPersonalFacts(Struct, frozen=True):
     """What butlers have learned. Keyed hashes stay, by which it is not learned again."""
 
     database: Database
+    after_batch: Callable[[str], None]
     name: str = "facts"
 
     async def count(self, scope: PersonalScope) -> int:
@@ -209,43 +174,30 @@ class StoredPersonalFacts(Struct, frozen=True):
         for key in scope.keys:
             while page := await facts.list_facts(self.database, None, key, None, _AT_ONCE):
                 erased += sum([await facts.forget(self.database, one.fact_id) for one in page])
+                self.after_batch(self.name)
         return erased
 
 
-def stored_personal(database: Database) -> tuple[KeepsPersonal, ...]:
-    """Everything in the database that keeps something of a person."""
+def stored_personal(
+    database: Database, channels: Channels = CHANNELS, after_batch: Callable[[str], None] = lambda _: None
+) -> tuple[KeepsPersonal, ...]:
+    """Everything in the database that keeps something of a person.
+
+    `after_batch` is called after each transaction that has erased something, with what is kept there.
+    """
     return (
         StoredContacts(database),
-        StoredMessages(database),
-        StoredMemoPages(database),
-        StoredEntries(database),
+        StoredMessages(database, channels, after_batch),
+        StoredMemoPages(database, after_batch),
+        StoredEntries(database, after_batch),
         StoredSummaries(database),
-        StoredPersonalFacts(database),
+        StoredPersonalFacts(database, after_batch),
     )
 
 
-async def _repeat_batches(erase_batch: Callable[[], Awaitable[int]]) -> int:
+async def _repeat_batches(erase_batch: Callable[[], Awaitable[int]], after_batch: Callable[[], None]) -> int:
     erased = 0
     while count := await erase_batch():
         erased += count
+        after_batch()
     return erased
-
-
-async def _only_row(database: Database, name: str, *args: object) -> Row:
-    [row] = await database.rows(query(name), *args)
-    return row
-
-
-def _sender_columns(scope: PersonalScope) -> tuple[list[str], list[str], list[str]]:
-    senders = scope.senders
-    return [one.channel for one in senders], [one.endpoint for one in senders], [one.identity for one in senders]
-
-
-def _as_json(row: Row) -> dict[str, object]:
-    return {name: _as_text(value) for name, value in row.items()}
-
-
-def _as_text(value: object) -> object:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return str(value) if isinstance(value, UUID) else value

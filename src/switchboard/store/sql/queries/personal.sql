@@ -30,10 +30,92 @@ select erase_messages($1);
 select count(*) filter (where not has_open_work(m.request_id)) as ended, count(*) filter (where has_open_work(m.request_id)) as open
 {{of_senders}} where {{not_erased}};
 
--- name: messages
-select m.request_id, m.channel, m.endpoint, m.sender, m.thread, m.received_at, m.envelope::text as envelope,
-       array(select o.text from outbox o where o.request_id = m.request_id order by o.created_at, o.lane, o.seq) as replies
-{{of_senders}} where m.request_id > $4 order by m.request_id limit $5;
+-- name: message_ids
+select m.request_id {{of_senders}} where m.request_id > $4 order by m.request_id limit $5;
+
+-- name: message
+select m.request_id, m.channel, m.endpoint, m.sender, m.thread, m.received_at, m.media_type, c.name as conversation,
+       m.envelope::text as envelope,
+       (select d.facts::text from decision d where d.request_id = m.request_id and d.n = 1) as facts,
+       coalesce((select octet_length(w.raw) from message_raw w where w.request_id = m.request_id), 0) as original_bytes
+from message_inbox m left join conversation c using (conversation)
+where m.request_id = $1;
+
+-- name: notes
+-- What was noted of a message while it was decided and answered, where it has words, each with its table; but for steps.
+select 'held' as kind, to_jsonb(h)::text as noted from held h where h.request_id = $1 and h.state = 'held'
+union all
+select 'decision', to_jsonb(c)::text from decision c where c.request_id = $1
+union all
+select 'classification', to_jsonb(c)::text from classification c where c.request_id = $1
+union all
+select 'route_call', to_jsonb(r)::text from route_call r where r.request_id = $1 and (r.segment is not null or r.reason <> '')
+union all
+select 'delivery', to_jsonb(d)::text from delivery d where d.request_id = $1 and d.text <> ''
+union all
+select 'attempt', to_jsonb(a)::text from attempt a where a.request_id = $1 and a.error is not null
+union all
+select 'awaited', to_jsonb(a)::text from awaited a where a.request_id = $1
+union all
+select 'approval', to_jsonb(p)::text from awaited a join approval p on p.approval_id = a.key where a.request_id = $1
+union all
+select 'outbox', to_jsonb(o)::text from outbox o where o.request_id = $1 and (o.text <> '' or o.files is not null)
+union all
+select 'dead_letter', (to_jsonb(l) - 'raw')::text from dead_letter l where l.request_id = $1 and l.emptied_at is null;
+
+-- name: steps
+-- What models and tools were given and what they answered, from that of lane $2, item $3 and path $4 on.
+select s.lane, s.seq, s.path, s.effect, s.state, s.started_at, s.ended_at, s.result::text as result from step s
+where s.request_id = $1 and s.result is not null and (s.lane, s.seq, s.path) > ($2, $3, $4)
+order by s.lane, s.seq, s.path limit $5;
+
+-- name: files
+-- Files of a message, those made for its answers, and those of the answers.
+select encode(b.blob, 'hex') as sha256, b.size_bytes, b.media_type, f.kept_for
+from (
+    select r.blob, 'message' as kept_for from message_blob r where r.request_id = $1
+    union
+    select x.blob, 'answer' from blob_made x where x.request_id = $1
+    union
+    select x.blob, 'answer' from outbox o join outbox_blob x using (outbox_id) where o.request_id = $1
+) f join blob b using (blob) order by b.blob, f.kept_for;
+
+-- name: files_of_others
+-- Which of these files ($4) somebody else has sent to conversation $5, too.
+select distinct r.blob from message_blob r join message_inbox m using (request_id)
+where r.blob = any ($4::bytea[]) and m.conversation = conversation_key($5)
+  and (m.channel, m.endpoint, m.sender) not in (select * from unnest($1::text[], $2::text[], $3::text[]));
+
+-- name: messages_with_files
+select m.request_id, m.channel, c.name as conversation, m.envelope::text as envelope,
+       (select d.facts::text from decision d where d.request_id = m.request_id and d.n = 1) as facts
+{{of_senders}} join conversation c using (conversation)
+where m.request_id > $4 and json_array_length(m.envelope #> '{payload,attachments}') > 0
+order by m.request_id limit $5;
+
+-- name: workspaces
+-- Butlers by name who have worked for these persons, each alone: whether for nobody else, who may have files there, too.
+with served as (
+    select distinct substr(d.system_id, strpos(d.system_id, '/') + 1) as butler {{of_senders}} join delivery d using (request_id)
+)
+select s.butler, not exists (
+    select from delivery d join message_inbox m using (request_id)
+    where substr(d.system_id, strpos(d.system_id, '/') + 1) = s.butler
+      and (
+          (m.channel, m.endpoint, m.sender) not in (select * from unnest($1::text[], $2::text[], $3::text[]))
+          or coalesce(m.envelope #>> '{sender,chat_type}', 'private') <> 'private'
+          or json_typeof(m.envelope #> '{sender,participants}') = 'object'
+             and (select count(*) from json_object_keys(m.envelope #> '{sender,participants}')) > 1
+      )
+) and not exists (
+    select from entry e join lane l on l.key = e.lane
+    where substr(l.system_id, strpos(l.system_id, '/') + 1) = s.butler and (e.person <> all ($4::text[]) or not e.private)
+) and not exists (
+    select from notice n where substr(n.system_id, strpos(n.system_id, '/') + 1) = s.butler
+) as alone, exists (
+    select from delivery d where substr(d.system_id, strpos(d.system_id, '/') + 1) = s.butler and d.state = 'pending'
+) as busy
+from served s order by s.butler;
 
 -- name: count_entries
 select count(*) from entry e where e.person = any ($1::text[]) and (e.text <> '' or e.learn);

@@ -1,0 +1,25 @@
+-- name: order
+select order_erased_files($1);
+
+-- name: show_disk
+-- Who carries out orders here. A disk that comes back after a long time, or is new, has everything before it.
+insert into workspace_disk (disk, host) values ($1, $2)
+on conflict (disk) do update set host = excluded.host, seen_at = clock_timestamp();
+
+-- name: ordered
+select e.pattern, e.ordered_at from erased_files e
+where e.ordered_at > coalesce((select d.erased_until from workspace_disk d where d.disk = $1), '-infinity')
+order by e.ordered_at limit $2;
+
+-- name: carried_out
+update workspace_disk set erased_until = greatest(erased_until, $2), problem = null where disk = $1;
+
+-- name: failed
+update workspace_disk set problem = $2 where disk = $1;
+
+-- name: pending
+-- Disks where what was ordered is not done yet. One that no worker has shown for a month is gone; if it comes back, it is done.
+select d.host, d.seen_at, d.problem from workspace_disk d
+where d.seen_at > clock_timestamp() - interval '30 days'
+  and exists (select from erased_files e where e.ordered_at > d.erased_until and e.ordered_at < clock_timestamp() - $1::interval)
+order by d.host, d.disk;
