@@ -7,6 +7,7 @@ import json
 import re
 import zlib
 from collections.abc import AsyncIterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -153,9 +154,10 @@ async def summarize(server: Opened, lane: UUID, person: str, text: str) -> None:
 
 
 async def attach(server: Opened, request_id: UUID, word: str) -> None:
-    blob = word.encode().ljust(32)
-    database = server.lab.database
-    await database.run("insert into blob (blob, size_bytes, media_type) values ($1, 1, 'text/plain')", blob)
+    written = f"{word} in a file".encode()
+    blob, size, database = sha256(written).digest(), len(written), server.lab.database
+    await database.run("insert into blob (blob, size_bytes, media_type) values ($1, $2, 'text/plain')", blob, size)
+    await database.run("insert into blob_piece (blob, n, bytes) values ($1, 0, $2)", blob, written)
     uploading = (
         "insert into blob_upload (blob, channel, endpoint, size_bytes, media_type, named)"
         " values ($1, 'telegram', 'bot:house', 1, 'text/plain', true)"
@@ -220,8 +222,8 @@ async def test_everything_of_a_person_is_erased_and_nothing_of_anybody_else(serv
         for row in lanes
     }
     assert seen == {ANN: 0, BOB: 2}
-    named = await server.lab.database.rows("select named from blob_upload order by blob desc")
-    assert [row["named"] for row in named] == [False, True]
+    named = "select named from blob_upload u join blob_piece p using (blob) order by bytes"
+    assert [row["named"] for row in await server.lab.database.rows(named)] == [True, False]
     await assert_balanced(server.lab)
     done = [one for one in (await server.http.get("/v1/audit")).json()["entries"] if "eras" in one["action"]]
     assert [one["action"] for one in done[-2:]] == ["people:erased", "people:erasing"]
@@ -231,26 +233,52 @@ ERASED: Final = """approval attempt awaited classification contact dead_letter d
     message_inbox message_raw outbox route_call step summary blob_upload message_blob blob_made outbox_blob"""
 """Tables with words or files of persons, all of which are erased."""
 NO_WORDS: Final = """audit balance blob blob_piece book chore compaction connector connector_account contact_owner
-    conversation conversation_start dedupe erased_history fact_source forgotten installation
+    conversation conversation_start dedupe erased_files erased_history fact_source forgotten installation
     installed_functions lane link_code listening mcp_server mcp_tool member migration model_cooldown
     model_day model_flow model_lease model_refused_key model_reservation model_usage module_failure
     module_harm module_quarantine module_use notice outbox_part outcome pairing_code parked
     people_version person person_group person_handle pipeline_key process receipt routing rule
     rule_change rule_set schedule session_token stopped tally team thread_place token told_operators
-    trace_export trace_message"""
+    trace_export trace_message workspace_disk"""
 """Tables of ids, hashes, counts and times, of what operators wrote, and of what models cost."""
 PASSING: Final = "delta posted_event quarantine"
 """What is gone within hours, or not known to be anybody's yet."""
 
 
+EXPORTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "contacts": ("contact",),
+    "messages message": ("message_inbox", "message_raw"),
+    "messages held": ("held",),
+    "messages decision": ("decision",),
+    "messages classification": ("classification",),
+    "messages route_call": ("route_call",),
+    "messages delivery": ("delivery",),
+    "messages step": ("step",),
+    "messages awaited": ("awaited",),
+    "messages approval": ("approval",),
+    "messages attempt": ("attempt",),
+    "messages outbox": ("outbox", "outbox_blob"),
+    "messages dead_letter": ("dead_letter",),
+    "messages file": ("message_blob", "blob_made", "blob_upload"),
+    "memos": ("memo",),
+    "history": ("entry",),
+    "summaries": ("summary",),
+    "facts": ("fact",),
+}
+"""What `kept_in` and `kind` of an item are, and from which tables it is. The bytes of `message_raw` are fetched."""
+NOT_EXPORTED: Final[Mapping[str, str]] = {}
+"""Tables with words of persons that are not handed out, and why."""
+
+
 async def test_every_table_is_erased_or_has_nobodys_words(database_url: str) -> None:
-    """A new table with people's words needs a keeper in `app/people/personal.py`."""
+    """A new table with people's words needs a keeper in `app/people/personal.py`, which also hands it out."""
     async with lab(database_url) as parts:
         rows = await parts.database.rows(
             "select c.relname from pg_class c where c.relnamespace = 'switchboard'::regnamespace"
             " and c.relkind in ('r', 'p') and not c.relispartition"
         )
     assert {row["relname"] for row in rows} - set(f"{ERASED} {NO_WORDS} {PASSING}".split()) == set()
+    assert {table for tables in EXPORTED.values() for table in tables} | set(NOT_EXPORTED) == set(ERASED.split())
 
 
 async def test_what_is_open_or_said_meanwhile_is_erased_later(server: Opened) -> None:
@@ -285,22 +313,44 @@ async def test_an_export_has_what_an_erasure_would_erase(
     server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     await remember(server)
-    cli, file = Cli(capsys, monkeypatch, server.environment), tmp_path / "ann.jsonl"
+    words = await find_word(server, WORD)
+    cli, directory = Cli(capsys, monkeypatch, server.environment), tmp_path / "ann"
 
     def commands() -> None:
-        assert "things are in" in cli.says("people", "export", "ann", "--to", str(file))
-        assert "is there already" in cli.run("people", "export", "ann", "--to", str(file))[2]
-        assert "no person 'bob'" in cli.run("people", "export", "bob", "--to", str(tmp_path / "bob.jsonl"))[2]
+        assert "things and 5 files are in" in cli.says("people", "export", "ann", "--to", str(directory))
+        assert "is there already" in cli.run("people", "export", "ann", "--to", str(directory))[2]
+        assert "no person 'bob'" in cli.run("people", "export", "bob", "--to", str(tmp_path / "bob"))[2]
         assert "pass --yes" in cli.run("people", "erase", "ann")[2]
-        assert "ann: would erase 0 schedule, 1 contacts" in cli.says("people", "erase", "ann", "--dry-run")
+        assert "ann: would erase" in cli.says("people", "erase", "ann", "--dry-run")
         said = cli.says("people", "erase", "ann", "--yes")
         assert ("1 messages are worked on" in said, "backups" in said) == (True, True)
 
     await asyncio.to_thread(commands)
-    assert not (tmp_path / "bob.jsonl").exists()
-    assert file.stat().st_mode & 0o077 == 0
-    items = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    kinds = {"contacts", "messages", "memos", "history", "summaries", "facts"}
-    assert {one["kept_in"] for one in items} == kinds
-    assert all(WORD in json.dumps(one).lower() for one in items)
-    assert BOBS not in file.read_text(encoding="utf-8")
+    assert not (tmp_path / "bob").exists()
+    assert {one.stat().st_mode & 0o077 for one in (directory, *directory.rglob("*"))} == {0}
+    lines = (directory / "people.jsonl").read_text(encoding="utf-8")
+    items = [json.loads(line) for line in lines.splitlines()]
+    kinds = {f"{one['kept_in']} {one.get('kind', '')}".strip() for one in items if WORD in json.dumps(one).lower()}
+    assert words.keys() - {table for kind in kinds for table in EXPORTED[kind]} == set()
+    assert BOBS not in lines
+    [file] = (directory / "files").iterdir()
+    assert (file.name, file.read_bytes()) == (sha256(file.read_bytes()).hexdigest(), f"{WORD} in a file".encode())
+    originals = {one.name: one.read_text() for one in (directory / "originals").iterdir()}
+    assert originals.keys() == {one["request_id"] for one in items if one.get("kind") == "message"}
+    assert all(WORD in text.lower() for text in originals.values())
+
+
+async def test_what_others_said_before_a_turn_in_a_group_is_not_handed_out(server: Opened) -> None:
+    for thread in ("5488", "-5"):
+        await server.lab.database.run(
+            "insert into step (request_id, lane, seq, path, effect, state, idempotency_key, epoch, result)"
+            " select d.request_id, d.lane, d.seq, p.path, 'idempotent', 'done', gen_random_uuid(), 1,"
+            "  json_build_object('text', m.thread || p.path)"
+            " from delivery d join message_inbox m using (request_id), unnest(array['start', 'call']) p (path)"
+            " where m.thread = $1 and m.sender = '5488' and d.system_id = 'System1/echo'",
+            thread,
+        )
+    answer = await server.http.post("/v1/people/ann/export")
+    items = [json.loads(line) for line in answer.text.splitlines()]
+    told = [one["result"]["text"] for one in items if one.get("path") in {"start", "call"}]
+    assert sorted(told) == ["-5call", "5488call", "5488start"]

@@ -143,7 +143,8 @@ def _confirm_erasure(person: str) -> None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise typer.BadParameter("not a terminal: look with --dry-run, then pass --yes", param_hint="--yes")
     shown = _request_erasure(person, dry_run=True)["erasure"]
-    if not typer.confirm(f"Erase {_counts_text(shown)} of {clean(person)} for good?", err=True):
+    files = f", and {_workspaces_text(shown)}," if shown["workspaces"] else ""
+    if not typer.confirm(f"Erase {_counts_text(shown)}{files} of {clean(person)} for good?", err=True):
         exit_unless_ok(FAILED)
 
 
@@ -152,16 +153,22 @@ def _show_erasure(answer: Json, *, dry_run: bool) -> None:
     lines = [f"{clean(found['person_id'])}: {verb} {_counts_text(found)}"]
     if found["open"]:
         lines.append(f"{found['open']} messages are worked on, or are dead letters: erase again when they have ended")
-    if found["workspaces"]:
-        lines.append(
-            f"{'would empty' if dry_run else 'emptied'} the workspaces of {clean(', '.join(found['workspaces']))}"
-        )
-    if found["pending"] and not dry_run:
-        lines.append("Files on the disks of workers go within a minute, or when the worker runs again:")
-        lines += [f"- {_disk_text(one)}" for one in found["pending"]]
+    lines += _file_lines(found, dry_run=dry_run)
     lines.append("Not erased by this:")
     lines += [f"- {one}" for one in found["out_of_reach"]]
     show(answer, "\n".join(lines))
+
+
+def _file_lines(found: Json, *, dry_run: bool) -> list[str]:
+    lines = [f"{'would empty' if dry_run else 'empties'} {_workspaces_text(found)}"] if found["workspaces"] else []
+    if found["pending"] and not dry_run:
+        lines.append("Workers remove files within a minute, or when they run again; not done yet:")
+        lines += [f"- {_disk_text(one)}" for one in found["pending"]]
+    return lines
+
+
+def _workspaces_text(found: Json) -> str:
+    return f"the workspaces of butlers who worked for nobody else: {clean(', '.join(found['workspaces']))}"
 
 
 def _disk_text(disk: Json) -> str:
