@@ -6,7 +6,7 @@ orders for all workers, and which workspaces stay. Next: `store/people/erased_fi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from glob import escape
 from typing import Final
 
@@ -35,29 +35,25 @@ _AT_ONCE: Final = 500
 class WorkspacesOfPerson(Struct, frozen=True):
     """The workspaces of butlers who have worked for the person: `alone` for nobody else, `shared` also for others.
 
-    Of those who work for the person at this moment neither is said: a turn needs its files.
+    Of those who work for the person at this moment neither is said: a turn needs its files. `named`: directories that
+    an operator has chosen for butlers who worked for nobody else; they may have anything.
     """
 
     alone: tuple[str, ...]
     shared: tuple[str, ...]
+    named: tuple[str, ...]
 
 
-async def find_workspaces(database: Database, scope: PersonalScope) -> WorkspacesOfPerson:
-    """By the names of butlers."""
+async def find_workspaces(database: Database, members: Collection[Member], scope: PersonalScope) -> WorkspacesOfPerson:
+    """By the names of butlers; `members` may have options that name directories."""
     found = await messages.list_workspaces(database, scope)
+    named = {one.name: f"{one.options['workspace']}" for one in members if one.options.get("workspace") is not None}
+    alone = [one.butler for one in found if one.alone and not one.busy]
     return WorkspacesOfPerson(
-        tuple(one.butler for one in found if one.alone and not one.busy),
+        tuple(butler for butler in alone if butler not in named),
         tuple(one.butler for one in found if not one.alone),
+        tuple(sorted({named[butler] for butler in alone if butler in named})),
     )
-
-
-def find_named_workspaces(members: Sequence[Member], butlers: Sequence[str]) -> list[str]:
-    """Those of these butlers whose workspace is a directory that an operator has named; it may have anything."""
-    return sorted(f"{one.options['workspace']}" for one in members if one.name in butlers and _names_workspace(one))
-
-
-def _names_workspace(member: Member) -> bool:
-    return isinstance(member.options.get("workspace"), str)
 
 
 async def order_files(database: Database, channels: Channels, scope: PersonalScope, alone: Sequence[str]) -> None:

@@ -89,7 +89,8 @@ class PersonalDataService:
         if not dry_run:
             await audit.append(self._database, caller.name, "people:erasing", {"person_id": person_id})
             point("erasure_begun")
-        workspaces = await files.find_workspaces(self._database, scope)
+        members = self._runtime.rule_book.rules.members.values()
+        workspaces = await files.find_workspaces(self._database, members, scope)
         if not dry_run:
             await files.order_files(self._database, self._runtime.channels, scope, workspaces.alone)
             point("files_ordered")
@@ -100,17 +101,8 @@ class PersonalDataService:
             counts = {one.kept_in: one.count for one in erased}
             await audit.append(self._database, caller.name, "people:erased", {"person_id": person_id, **counts})
         pending = await erased_files.list_pending(self._database)
-        out_of_reach = (*OUT_OF_REACH, *self._kept_workspaces(workspaces), *await asyncio.to_thread(_unusable_modules))
+        out_of_reach = (*OUT_OF_REACH, *_kept_workspaces(workspaces), *await asyncio.to_thread(_unusable_modules))
         return ErasedData(person_id, erased, left.open, workspaces.alone, pending, out_of_reach)
-
-    def _kept_workspaces(self, found: WorkspacesOfPerson) -> list[str]:
-        members = [*self._runtime.rule_book.rules.members.values()]
-        kept = []
-        if found.shared:
-            kept.append(f"files that butlers wrote for others, too, into the workspaces of {', '.join(found.shared)}")
-        if named := files.find_named_workspaces(members, found.alone):
-            kept.append(f"files in directories that the option `workspace` names: {', '.join(named)}")
-        return kept
 
     async def _find_keepers(self) -> tuple[KeepsPersonal, ...]:
         return await asyncio.to_thread(list_keepers, self._runtime)  # which imports packages of others
@@ -130,3 +122,12 @@ async def _erase_kind(keeper: KeepsPersonal, scope: PersonalScope, *, dry_run: b
     erased = await keeper.erase(scope)
     point("erased_kind", keeper.name)
     return erased
+
+
+def _kept_workspaces(found: WorkspacesOfPerson) -> list[str]:
+    kept = []
+    if found.shared:
+        kept.append(f"files that butlers wrote for others, too, into the workspaces of {', '.join(found.shared)}")
+    if found.named:
+        kept.append(f"files in directories that the option `workspace` of butlers names: {', '.join(found.named)}")
+    return kept
