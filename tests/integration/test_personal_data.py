@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-import zlib
 from collections.abc import AsyncIterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -32,6 +30,7 @@ from switchboard.store.models.memos import StoredMemos
 from switchboard.testing.echo import Echo
 from tests.commands import Cli
 from tests.hands import assert_balanced, at_work, settled
+from tests.kept_words import find_in_tables
 from tests.lab import butler, envelope_json, lab, rule, team_of
 from tests.servers import Opened, open_server
 from tests.waiting import eventually
@@ -167,25 +166,8 @@ async def attach(server: Opened, request_id: UUID, word: str) -> None:
 
 
 async def find_word(server: Opened, word: str) -> dict[str, int]:
-    """How many rows of each table have the word, in compressed bytes, too; only in those of bytes that are no words."""
-    found = {}
-    tables = await server.lab.database.rows(
-        "select c.relname from pg_class c where c.relnamespace = 'switchboard'::regnamespace"
-        " and c.relkind in ('r', 'p') and not c.relispartition and c.relname not in ('audit', 'blob', 'blob_upload')"
-    )
-    for table in (row["relname"] for row in tables):
-        async with server.lab.database.transaction() as one:
-            await one.run("select facts_open(true)")
-            rows = await one.rows(f'select to_jsonb(t)::text as text from "{table}" t')  # noqa: S608 - names of tables
-        if count := sum(word in _unpack(row["text"]).lower() for row in rows):
-            found[table] = count
-    return found
-
-
-def _unpack(text: str) -> str:
-    """With the text of compressed bytes, which stand there in hexadecimal digits."""
-    packed = (bytes.fromhex(found) for found in re.findall(r'"\\\\x(78[0-9a-f]+)"', text))
-    return text + "".join(zlib.decompress(one).decode(errors="replace") for one in packed)
+    """As `find_in_tables`."""
+    return await find_in_tables(server.lab.database, word)
 
 
 async def erase(server: Opened, *, dry_run: bool = False) -> dict[str, Any]:
