@@ -12,10 +12,13 @@ from uuid import uuid4
 import pytest
 
 from switchboard.app.ops.erased_files import carry_out_orders
+from switchboard.app.ops.results import erase_results
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.people.readers import directory_of_person, person_named
 from switchboard.journey.accept import Submission
+from switchboard.store.checks.work import check_erased_files
 from switchboard.testing.echo import Echo
+from switchboard.tools.results import DIRECTORY
 from tests.hands import at_work, settled
 from tests.lab import butler, envelope_json, rule, team_of
 from tests.servers import Opened, open_server
@@ -107,11 +110,8 @@ def files_on(disk: Path) -> set[str]:
 
 async def work_on(server: Opened, disk: Path) -> int:
     """What a worker with this disk does from time to time."""
-
-    async def erase_results() -> int:
-        return 0
-
-    return await carry_out_orders(server.lab.database, disk, erase_results)
+    database = server.lab.database
+    return await carry_out_orders(database, disk, lambda: erase_results(database, disk / DIRECTORY, 30))
 
 
 async def erase(server: Opened, *, dry_run: bool = False) -> dict[str, Any]:
@@ -140,6 +140,26 @@ async def test_files_of_a_person_go_from_each_disk_when_its_worker_is_there(serv
     assert files_on(other) == staying | {"own/a/b/new.txt"}
     assert await work_on(server, other) == 0
     assert going & files_on(other) == set()
+
+
+async def test_results_of_tools_go_with_the_history_that_has_their_turns(server: Opened, tmp_path: Path) -> None:
+    kept = {}
+    for sender in ("5488", "77"):
+        [row] = await server.lab.database.rows(
+            "select d.lane, d.request_id from delivery d join message_inbox m using (request_id)"
+            " where m.thread = $1 and m.endpoint = 'bot:house'",
+            sender,
+        )
+        person = person_named("telegram", "bot:house", sender)
+        saving = "select save_entry($1, $2, 'user', $3, true, 'words')"
+        await server.lab.database.run(saving, row["lane"], row["request_id"], person)
+        kept[sender] = f".results/echo/{private(sender)}/tool-results/{row['request_id']}/page.txt"
+        (tmp_path / kept[sender]).parent.mkdir(parents=True)
+        (tmp_path / kept[sender]).write_text("words")
+    await work_on(server, tmp_path)
+    await erase(server)
+    await work_on(server, tmp_path)
+    assert [(tmp_path / kept[sender]).exists() for sender in ("5488", "77")] == [False, True]
 
 
 async def test_a_turn_that_is_open_keeps_its_files(server: Opened, tmp_path: Path) -> None:
@@ -175,6 +195,9 @@ async def test_what_cannot_be_removed_is_told_until_it_is_done(server: Opened, t
     await work_on(server, disk)
     [pending] = (await erase(server, dry_run=True))["pending"]
     assert "too deep" in pending["problem"]
+    await server.lab.database.run("update erased_files set ordered_at = ordered_at - interval '2 hours'")
+    [told] = await check_erased_files(server.lab.database)
+    assert ("still on a disk" in told.detail, told.remedy) == (True, pending["problem"])
     loop.parent.joinpath("new.txt").unlink()
     await work_on(server, disk)
     assert (await erase(server, dry_run=True))["pending"] == []

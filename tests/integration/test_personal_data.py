@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +14,8 @@ from uuid import UUID
 import pytest
 
 from switchboard.agents.memo import MemoEngine
-from switchboard.app.people.personal import list_keepers
+from switchboard.app.access import Principal
+from switchboard.app.people.personal import PersonalDataService, list_keepers
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.people.strangers import Policy
 from switchboard.domain.routing import Owner, SystemId
@@ -336,3 +338,22 @@ async def test_what_others_said_before_a_turn_in_a_group_is_not_handed_out(serve
     items = [json.loads(line) for line in answer.text.splitlines()]
     told = [one["result"]["text"] for one in items if one.get("path") in {"start", "call"}]
     assert sorted(told) == ["-5call", "5488call", "5488start"]
+
+
+async def test_an_export_never_has_much_in_memory(server: Opened) -> None:
+    await server.lab.database.run(
+        "insert into step (request_id, lane, seq, path, effect, state, idempotency_key, epoch, result)"
+        " select d.request_id, d.lane, d.seq, p.path || g.k, 'idempotent', 'done', gen_random_uuid(), 1,"
+        "  to_json(repeat('x', 200000))"
+        " from delivery d join message_inbox m using (request_id), unnest(array['a', 'b', 'c']) p (path),"
+        "  generate_series(1, 40) g (k) where m.sender = '5488'"
+    )
+    people = PersonalDataService(server.switchboard.runtime)
+    items = await people.export(Principal("operator", "test"), "ann")
+    tracemalloc.start()
+    try:
+        size = sum([len(json.dumps(item)) async for item in items])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (size > 50_000_000, peak < 10_000_000) == (True, True), (size, peak)

@@ -34,7 +34,7 @@ from switchboard.store.checks.connectors import check_connectors, check_remote_b
 from switchboard.store.checks.modules import check_chores
 from switchboard.store.checks.server import check_partitions, check_schema, check_server
 from switchboard.store.checks.traces import check_traces
-from switchboard.store.checks.work import check_maintenance, check_processes, check_waiting
+from switchboard.store.checks.work import check_erased_files, check_maintenance, check_processes, check_waiting
 from switchboard.store.database import Database
 from switchboard.tools.checks import check_search
 
@@ -74,6 +74,7 @@ def installation_checks(database: Database, settings: Settings, told: Told | Non
         partial(check_processes, database),
         partial(check_maintenance, database),
         partial(check_chores, database),
+        partial(check_erased_files, database),
         partial(check_notify, database, settings.notify),
         partial(check_engines, database, settings),
         partial(check_recent_books, database) if told is None else partial(check_all_books, database, told),

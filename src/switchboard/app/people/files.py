@@ -59,13 +59,22 @@ async def find_workspaces(database: Database, members: Collection[Member], scope
 async def order_files(database: Database, channels: Channels, scope: PersonalScope, alone: Sequence[str]) -> None:
     """Order of all workers that the person's files go, and the workspaces of these butlers. May be repeated."""
     batch = [f"{escape(workspace_name(one))}/*" for one in alone]
-    batch += [_files_of(directory_of_person(key), "") for key in scope.keys]
+    batch += _private_files(scope)
     async for pattern in _patterns_of_messages(database, channels, scope):
         batch.append(pattern)
         if len(batch) >= _AT_ONCE:
             await erased_files.order(database, _each_once(batch))
             batch = []
     await erased_files.order(database, _each_once(batch))
+
+
+async def order_results(database: Database, scope: PersonalScope) -> None:
+    """Order it once more of what the person alone read: results of tools go only when no history has their turns."""
+    await erased_files.order(database, _private_files(scope))
+
+
+def _private_files(scope: PersonalScope) -> list[str]:
+    return [_files_of(directory_of_person(key), "") for key in scope.keys]
 
 
 def _each_once(patterns: Sequence[str]) -> list[str]:

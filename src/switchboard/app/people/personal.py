@@ -98,6 +98,7 @@ class PersonalDataService:
         erased = [ErasedKind(one.name, await _erase_kind(one, scope, dry_run=dry_run)) for one in keepers]
         left = await count_open(self._database, scope)
         if not dry_run:
+            await files.order_results(self._database, scope)
             counts = {one.kept_in: one.count for one in erased}
             await audit.append(self._database, caller.name, "people:erased", {"person_id": person_id, **counts})
         pending = await erased_files.list_pending(self._database)

@@ -6,14 +6,17 @@ Called by `app/ops/checks.py`. Next: `store/work/processes.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Final
 
 from switchboard.ports.checks import MOST, CheckResult, error, ok, warning
 from switchboard.store.database import Database
 from switchboard.store.messages import dead_letters, outbox
+from switchboard.store.people import erased_files
 from switchboard.store.work import approvals, lanes, maintenance, processes
 from switchboard.store.work.processes import RunningProcess
 
+_SOON: Final = timedelta(hours=1)
 _UNSENT: Final[Mapping[str, str]] = {
     "uncertain": "may not have been sent",
     "failed": "could not be sent",
@@ -43,6 +46,18 @@ async def check_maintenance(database: Database) -> list[CheckResult]:
     return [
         warning("maintenance", f"{one.name} failed at {one.at:%Y-%m-%d %H:%M} UTC: {one.error}", remedy)
         for one in await maintenance.failed(database)
+    ]
+
+
+async def check_erased_files(database: Database) -> list[CheckResult]:
+    """Disks of workers that still have files of persons who were erased long ago."""
+    return [
+        warning(
+            "erased files",
+            f"files of erased persons are still on a disk of {one.host}, last seen {one.seen_at:%Y-%m-%d %H:%M} UTC",
+            one.problem or "start its worker, which removes them at once",
+        )
+        for one in await erased_files.list_pending(database, _SOON)
     ]
 
 

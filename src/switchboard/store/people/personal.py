@@ -85,8 +85,11 @@ class StoredMemoPages(Struct, frozen=True):
 
     async def export(self, scope: PersonalScope) -> AsyncIterator[JsonMapping]:
         """As in the port."""
-        for row in await self.database.rows(query("personal.memos"), scope.keys):
-            yield as_json(row)
+        after = UUID(int=0)
+        while rows := await self.database.rows(query("personal.memos"), scope.keys, after, _AT_ONCE):
+            for row in rows:
+                yield as_json(row)
+            after = rows[-1]["memo_id"]
 
     async def erase(self, scope: PersonalScope) -> int:
         """As in the port."""
@@ -119,7 +122,7 @@ class StoredEntries(Struct, frozen=True):
             lane, position = rows[-1]["lane"], rows[-1]["position"]
 
     async def erase(self, scope: PersonalScope) -> int:
-        """As in the port. Results of tools for these turns go from the disks of workers within the hour."""
+        """As in the port. Results of tools for these turns go from the disks of workers with the next order."""
         sql = query("personal.erase_entries")
 
         async def erase_batch() -> int:

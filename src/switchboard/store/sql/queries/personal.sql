@@ -162,7 +162,7 @@ delete from memo where (conversation, memo_id) in (
 );
 
 -- name: memos
-select memo_id, system_id, text, created_at from memo where person = any ($1::text[]) order by created_at, memo_id;
+select memo_id, system_id, text, created_at from memo where person = any ($1::text[]) and memo_id > $2 order by memo_id limit $3;
 
 -- part: of_contacts
 -- Persons, also those whom a mail names without proof: channels $1, endpoints $2 and identities $3.
