@@ -12,13 +12,11 @@ from uuid import uuid4
 import pytest
 
 from switchboard.app.ops.erased_files import carry_out_orders
-from switchboard.app.ops.results import erase_results
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.people.readers import directory_of_person, person_named
 from switchboard.journey.accept import Submission
 from switchboard.store.checks.work import check_erased_files
 from switchboard.testing.echo import Echo
-from switchboard.tools.results import DIRECTORY
 from tests.hands import at_work, settled
 from tests.lab import butler, envelope_json, rule, team_of
 from tests.servers import Opened, open_server
@@ -110,8 +108,7 @@ def files_on(disk: Path) -> set[str]:
 
 async def work_on(server: Opened, disk: Path) -> int:
     """What a worker with this disk does from time to time."""
-    database = server.lab.database
-    return await carry_out_orders(database, disk, lambda: erase_results(database, disk / DIRECTORY, 30))
+    return await carry_out_orders(server.lab.database, disk, 30)
 
 
 async def erase(server: Opened, *, dry_run: bool = False) -> dict[str, Any]:

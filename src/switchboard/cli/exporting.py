@@ -44,7 +44,7 @@ async def write_export(client: Client, person: str, directory: Path) -> tuple[in
     count = 0
     for wanted in _find_wanted(lines, directory):
         if not wanted.file.exists():
-            await _fetch(client.download(wanted.path), wanted)
+            await _fetch_bytes(client.download(wanted.path), wanted)
             count += 1
     return exported, count
 
@@ -86,7 +86,7 @@ def _require_name(name: str) -> str:
     return name
 
 
-async def _fetch(pieces: AsyncIterator[bytes], wanted: _Wanted) -> None:
+async def _fetch_bytes(pieces: AsyncIterator[bytes], wanted: _Wanted) -> None:
     digest = sha256()
     with _create_file(wanted.file) as file:
         async for piece in pieces:

@@ -1,6 +1,6 @@
 """Removes from the disk of this worker the files of persons who were erased.
 
-`periodic.py` gives the task to every worker, as orders are for all disks: a worker that was down carries out what was
+`periodic.py` gives the tasks to every worker, as orders are for all disks: a worker that was down carries out what was
 ordered meanwhile. In: the directory of workspaces; out: removed files, and a record that this disk is up to date.
 Next: `store/people/erased_files.py`, `results.py`.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,8 +19,11 @@ from uuid import UUID, uuid4
 
 import structlog
 
+from switchboard.app.ops.engines import WORKSPACES
+from switchboard.app.ops.results import erase_results
 from switchboard.core.turns.images import DIGITS
 from switchboard.lanes.faults import point
+from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store.database import Database
 from switchboard.store.models import history
 from switchboard.store.people import erased_files
@@ -37,10 +40,21 @@ _AT_ONCE: Final = 500
 _BEGINNING: Final = UUID(int=0)
 
 
-async def carry_out_orders(database: Database, workspaces: Path, erase_results: Callable[[], Awaitable[int]]) -> int:
+def file_tasks(database: Database, data_dir: Path, keep_days: int) -> tuple[MaintenanceTask, ...]:
+    """What every worker does about files of persons on its disk."""
+    workspaces = data_dir / WORKSPACES
+    return (
+        MaintenanceTask(
+            "erase_results", 3600.0, lambda: erase_results(database, workspaces / DIRECTORY, keep_days), local=True
+        ),
+        MaintenanceTask("erase_files", 10.0, lambda: carry_out_orders(database, workspaces, keep_days), local=True),
+    )
+
+
+async def carry_out_orders(database: Database, workspaces: Path, keep_days: int) -> int:
     """Carry out what was ordered and is not done on this disk; returns how many orders.
 
-    `erase_results` removes results of tools that no history has, at most so many at once.
+    Results of tools that no history has any more go, too.
     """
     if not await asyncio.to_thread(workspaces.is_dir):
         return 0
@@ -48,7 +62,7 @@ async def carry_out_orders(database: Database, workspaces: Path, erase_results: 
     await erased_files.show_disk(database, disk, socket.gethostname())
     done = 0
     while orders := await erased_files.ordered(database, disk, _AT_ONCE):
-        while await erase_results():
+        while await erase_results(database, workspaces / DIRECTORY, keep_days):
             pass
         awaited = await history.awaited_digests(database, _BEGINNING)
         if problem := await in_thread(partial(_remove_files, workspaces, orders, awaited)):

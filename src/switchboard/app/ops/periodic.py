@@ -12,16 +12,13 @@ from itertools import chain
 from switchboard.app.dead_letters.replies import ReplyNotices
 from switchboard.app.models.process import compacting
 from switchboard.app.notices import OperatorNotices
-from switchboard.app.ops.engines import WORKSPACES
-from switchboard.app.ops.erased_files import carry_out_orders
+from switchboard.app.ops.erased_files import file_tasks
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
-from switchboard.app.ops.results import erase_results
 from switchboard.app.ops.traces import TraceExport, open_sink
 from switchboard.app.runtime import Runtime
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.ports.models import Models
-from switchboard.tools.results import DIRECTORY
 
 
 def periodic_tasks(runtime: Runtime, models: Models, callbacks: Container[str]) -> tuple[MaintenanceTask, ...]:
@@ -34,7 +31,7 @@ def periodic_tasks(runtime: Runtime, models: Models, callbacks: Container[str]) 
             _reply_tasks(runtime),
             _notice_tasks(runtime),
             _compaction_tasks(runtime, models),
-            _result_tasks(runtime),
+            file_tasks(database, settings.data_dir, settings.memory.results_keep_days),
             _trace_tasks(runtime),
         )
     )
@@ -62,21 +59,6 @@ def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask
     compactor = Compactor(runtime.database, models, names)
     runtime.closing.push_async_callback(compactor.aclose)
     return (MaintenanceTask("compact", 2.0, compactor.start_due),)
-
-
-def _result_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
-    settings = runtime.settings
-    results, days = settings.data_dir / WORKSPACES / DIRECTORY, settings.memory.results_keep_days
-    erase = MaintenanceTask("erase_results", 3600.0, lambda: erase_results(runtime.database, results, days), local=True)
-    orders = MaintenanceTask(
-        "erase_files",
-        10.0,
-        lambda: carry_out_orders(
-            runtime.database, settings.data_dir / WORKSPACES, lambda: erase_results(runtime.database, results, days)
-        ),
-        local=True,
-    )
-    return erase, orders
 
 
 def _trace_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:

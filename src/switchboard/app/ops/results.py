@@ -1,6 +1,6 @@
 """Removes long results of tools that no history needs any more, and images that no turn needs.
 
-`wiring.py` gives the task to every worker, as the files are on its machine. In: their directories, and days; out:
+`erased_files.py` gives the task to every worker, as the files are on its machine. In: their directories, and days; out:
 removed files. Next: `tools/results.py` and `tools/inbox.py`.
 """
 
