@@ -3,7 +3,11 @@ select order_erased_files($1);
 
 -- name: show_disk
 -- Who carries out orders here. A disk that comes back after a long time, or is new, has everything before it.
-insert into workspace_disk (disk, host) values ($1, $2)
+-- It is written now and then only: an idle worker asks all the time.
+insert into workspace_disk (disk, host)
+select $1, $2 where not exists (
+    select from workspace_disk d where d.disk = $1 and d.host = $2 and d.seen_at > clock_timestamp() - interval '10 minutes'
+)
 on conflict (disk) do update set host = excluded.host, seen_at = clock_timestamp();
 
 -- name: ordered
