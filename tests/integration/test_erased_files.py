@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
@@ -17,6 +19,7 @@ from switchboard.core.people.readers import directory_of_person, person_named
 from switchboard.journey.accept import Submission
 from switchboard.store.checks.work import check_erased_files
 from switchboard.testing.echo import Echo
+from tests.commands import Cli
 from tests.hands import at_work, settled
 from tests.lab import butler, envelope_json, rule, team_of
 from tests.servers import Opened, open_server
@@ -137,6 +140,20 @@ async def test_files_of_a_person_go_from_each_disk_when_its_worker_is_there(serv
     assert files_on(other) == staying | {"own/a/b/new.txt"}
     assert await work_on(server, other) == 0
     assert going & files_on(other) == set()
+
+
+async def test_a_command_tells_what_is_not_done_yet(
+    server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".disk").write_text("")  # left by a power cut
+    assert await work_on(server, tmp_path) == 0
+    cli = Cli(capsys, monkeypatch, server.environment)
+    would = await asyncio.to_thread(cli.says, "people", "erase", "ann", "--dry-run")
+    said = await asyncio.to_thread(cli.says, "people", "erase", "ann", "--yes")
+    butlers = "the workspaces of butlers who worked for nobody else: [team], own"
+    assert (f"would empty {butlers}" in would, "not done yet" in would) == (True, False)
+    assert (f"empties {butlers}" in said, "not done yet" in said) == (True, True)
+    assert f"- {socket.gethostname()}, last seen" in said
 
 
 async def test_results_of_tools_go_with_the_history_that_has_their_turns(server: Opened, tmp_path: Path) -> None:

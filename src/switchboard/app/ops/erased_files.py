@@ -11,7 +11,6 @@ import asyncio
 import os
 import socket
 from collections.abc import Collection
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -78,17 +77,27 @@ async def carry_out_orders(database: Database, workspaces: Path, keep_days: int)
 def _find_disk(workspaces: Path) -> UUID:
     """The id of the disk, made when it is needed for the first time."""
     file = workspaces / _DISK
-    with suppress(OSError, ValueError):
-        return UUID(file.read_text(encoding="ascii").strip())
+    if (known := _read_disk(file)) is not None:
+        return known
     made = workspaces / f"{_DISK}-{uuid4()}"
-    made.write_text(f"{uuid4()}\n", encoding="ascii")
+    made.write_text(f"{(disk := uuid4())}\n", encoding="ascii")
     made.chmod(0o600)
     try:
-        with suppress(FileExistsError):  # another worker on this machine was faster
-            os.link(made, file)
+        os.link(made, file)
+    except FileExistsError:
+        if (known := _read_disk(file)) is not None:  # another worker on this machine was faster
+            return known
+        made.replace(file)  # it was being written when the power failed
     finally:
-        made.unlink()
-    return UUID(file.read_text(encoding="ascii").strip())
+        made.unlink(missing_ok=True)
+    return disk
+
+
+def _read_disk(file: Path) -> UUID | None:
+    try:
+        return UUID(file.read_text(encoding="ascii").strip())
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def _remove_files(workspaces: Path, orders: Collection[FileOrder], awaited: Collection[str], stop: StopSignal) -> str:

@@ -58,8 +58,9 @@ async def find_workspaces(database: Database, members: Collection[Member], scope
 
 async def order_files(database: Database, channels: Channels, scope: PersonalScope, alone: Sequence[str]) -> None:
     """Order of all workers that the person's files go, and the workspaces of these butlers. May be repeated."""
-    batch = [f"{escape(workspace_name(one))}/*" for one in alone]
-    batch += _private_files(scope)
+    at_once = [f"{escape(workspace_name(one))}/*" for one in alone]  # before anybody else writes to them
+    await erased_files.order(database, [*at_once, *_private_files(scope)])
+    batch: list[str] = []
     async for pattern in _patterns_of_messages(database, channels, scope):
         batch.append(pattern)
         if len(batch) >= _AT_ONCE:
