@@ -280,7 +280,6 @@ def _be_switchboard(
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     sys.stdin, sys.stdout, sys.stderr = (_text(0, "r"), _text(1, "w"), _text(2, "w", "backslashreplace"))
     _move(env, cwd)
-    sys.path[:0] = [place for place in env.get("PYTHONPATH", "").split(os.pathsep) if place]
     sys.argv = [*words]
     if words[1:2] == ["-m"]:
         import_module(words[2]).main(words[3:])
@@ -315,6 +314,7 @@ def _move(env: Mapping[str, str], cwd: Path) -> None:
     signal.signal(_WHERE, _tell_where)
     os.environ.clear()
     os.environ.update(env)
+    sys.path[:0] = [place for place in env.get("PYTHONPATH", "").split(os.pathsep) if place]
     time.tzset()
     os.chdir(cwd)
     copy_clusters()
