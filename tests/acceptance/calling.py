@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import TextContent
 
 from switchboard.server.contracts.modules import KEY
 from tests.forked import Forked, Forks
@@ -105,12 +106,6 @@ TOOLS = (
 )
 MANIFEST = ModuleManifest("purse", TOOLS, "purse_module:open_purse")
 '''
-CLERK: Final = {
-    "name": "clerk",
-    "type": "operation",
-    "engine": "memo",
-    "config": {"owners": ["person:ann"], "modules": ["purse"]},
-}
 
 
 @dataclass(frozen=True)
@@ -151,6 +146,11 @@ class CallHouse:
     def work(self, crash_at: str = "") -> Forked:
         """Start a worker."""
         return self._start("work", crash_at)
+
+    async def end(self, process: Forked) -> None:
+        """Kill it."""
+        process.kill()
+        await process.wait(PATIENCE_S)
 
     async def serve(self) -> Forked:
         """Start the server; returns when it answers."""
@@ -212,16 +212,22 @@ class CallHouse:
             async with Client(transport) as client:
                 meta: Any = {KEY: key}
                 result = await client.call_tool(tool, {}, meta=meta)
-        found: dict[str, Any] = result.structured_content or {}
+        [content] = result.content
+        assert isinstance(content, TextContent)
+        found: dict[str, Any] = json.loads(content.text)
         return found
 
 
 @asynccontextmanager
-async def call_house(forks: Forks, database_url: str, place: Path) -> AsyncIterator[CallHouse]:
-    """A house without a process; at the end, all that were started are killed."""
+async def call_house(
+    forks: Forks, database_url: str, place: Path, *, approve: Sequence[str] = ()
+) -> AsyncIterator[CallHouse]:
+    """A house without a process; at the end, all that were started are killed. `approve`: what people must approve."""
+    options = {"owners": ["person:ann"], "modules": ["purse"], "approve": list(approve)}
+    clerk = {"name": "clerk", "type": "operation", "engine": "memo", "config": options}
     write_packages(place / "packages", {"purse": PURSE})
     (place / "purse").mkdir()
-    teams = write_teams(place / "teams", {"team": {"name": "root"}, "systems": [CLERK]})
+    teams = write_teams(place / "teams", {"team": {"name": "root"}, "systems": [clerk]})
     port = free_port()
     ours = {"PORT": str(port), "DATABASE_URL": database_url, "TEAMS_DIR": str(teams), "LOG_LEVEL": "error"}
     more = {"PYTHONPATH": str(place / "packages"), "PURSE": str(place / "purse")}
@@ -230,6 +236,4 @@ async def call_house(forks: Forks, database_url: str, place: Path) -> AsyncItera
         yield house
     finally:
         for process in house.processes:
-            process.kill()
-        for process in house.processes:
-            await process.wait()
+            await house.end(process)
