@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self, get_args
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, replace
@@ -30,7 +29,8 @@ from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.policy.rates import AcceptLimits
 from switchboard.core.policy.retry import TurnSettings
 from switchboard.core.schedules import Schedule, parse_window
-from switchboard.core.text.problems import abbreviate_value, wrong
+from switchboard.core.text.problems import wrong
+from switchboard.core.zones import find_zone
 from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
@@ -66,12 +66,7 @@ class ScheduleSettings(Struct, frozen=True):
 
     def make_schedule(self, name: str) -> Schedule:
         """The same, with the name by which rules know it. Raises ValueError."""
-        try:
-            zone = ZoneInfo(self.zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            wrong = abbreviate_value(self.zone)
-            raise ValueError(f"there is no time zone {wrong}; write one such as Europe/Berlin") from None
-        return Schedule(name, zone, tuple(map(parse_window, self.windows)))
+        return Schedule(name, find_zone(self.zone), tuple(map(parse_window, self.windows)))
 
 
 class BlobSettings(Struct, frozen=True):

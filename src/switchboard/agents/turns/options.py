@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from msgspec.structs import replace
 from pydantic import PositiveFloat, PositiveInt, field_validator, model_validator
 
 from switchboard.agents.delivery import EngineOptions, read_options
-from switchboard.core.text.problems import abbreviate_value
+from switchboard.core.zones import find_zone
 from switchboard.domain.routing import Member
 from switchboard.ports.tools import QUOTA, AfterForeign
 
@@ -51,13 +50,7 @@ class TurnOptions(EngineOptions):
     @field_validator("zone")
     @classmethod
     def _known_zone(cls, zone: str) -> str:
-        try:
-            ZoneInfo(zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(
-                f"there is no time zone {abbreviate_value(zone)}; write one such as Europe/Berlin"
-            ) from None
-        return zone
+        return find_zone(zone).key
 
     @model_validator(mode="after")
     def _one_prompt(self) -> TurnOptions:

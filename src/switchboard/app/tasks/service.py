@@ -13,10 +13,11 @@ from uuid import UUID
 from switchboard.app.access import OPERATOR, Action, Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
+from switchboard.core.zones import find_zone
 from switchboard.domain.errors import Conflict, NotFound, Unavailable
 from switchboard.domain.tasks import ShownFiring, ShownLedger, ShownTask, TaskState
 from switchboard.modules.schedule import ledger
-from switchboard.modules.schedule.instants import find_zone, wall_at
+from switchboard.modules.schedule.instants import wall_at
 from switchboard.modules.schedule.ledger import FiringRow, Task
 from switchboard.modules.schedule.manifest import MANIFEST
 from switchboard.modules.schedule.opened import ACCOUNT

@@ -15,9 +15,10 @@ from typing import Final
 import msgspec
 import structlog
 
+from switchboard.core.zones import find_zone
 from switchboard.domain.errors import InvalidInput
 from switchboard.modules.schedule import words
-from switchboard.modules.schedule.instants import find_zone, fingerprint_of
+from switchboard.modules.schedule.instants import fingerprint_of
 from switchboard.modules.schedule.ledger import (
     FiringEnd,
     FiringRow,

@@ -11,18 +11,10 @@ from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
-from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import TZPATH, ZoneInfo
 
 _AROUND: Final = timedelta(hours=25)
 """No zone changes its clocks by more than a day: Samoa has left out one."""
-
-
-def find_zone(name: str) -> ZoneInfo:
-    """The time zone with this IANA name. Raises ValueError."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"{name!r} is not a time zone: write one like Europe/Berlin or UTC") from None
 
 
 def instant_of(wall: datetime, zone: ZoneInfo) -> datetime:

@@ -11,7 +11,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from switchboard.modules.schedule.instants import find_zone, fingerprint_of, instant_of, is_left_out, wall_at
+from switchboard.core.zones import find_zone
+from switchboard.modules.schedule.instants import fingerprint_of, instant_of, is_left_out, wall_at
 from switchboard.modules.schedule.recurrence import Recurrence, next_instant, read_recurrence, shortest_interval
 
 Kind = Literal["say", "do"]
