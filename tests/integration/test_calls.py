@@ -31,6 +31,9 @@ from switchboard.store.ids import new_uuid7
 from switchboard.store.models import facts
 from switchboard.store.models.facts import NewFact, StoredFacts
 from switchboard.store.models.history import StoredReaders
+from switchboard.store.people import people as persons
+from switchboard.store.people import tokens
+from switchboard.store.people.tokens import Token
 from switchboard.store.work.approvals import StoredApprovals
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.tools.files import file_tools
@@ -178,6 +181,17 @@ async def test_a_call_is_made_again_unless_it_has_the_same_key(house: House) -> 
     assert len(others | {first}) == 3
 
 
+async def test_a_call_that_is_there_is_returned_even_if_no_further_one_may_be_open(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.app.calls.MAX_OPEN", 1)
+    _, first = await house.call("ann", "pay", idempotency_key="1")
+    assert first["state"] == "pending"
+    assert (await house.call("ann", "pay", idempotency_key="2"))[0] == 429
+    assert await house.call("ann", "pay", idempotency_key="1") == (200, first)
+    assert (await house.call("ann", "pay", idempotency_key="1", arguments={"text": "8"}))[0] == 422
+
+
 async def test_a_call_that_people_must_approve_is_pending_until_then(house: House) -> None:
     for by, tool in (("ann", "pay"), ("operator", "pay"), ("ann", "send")):
         _, call = await house.call(by, tool)
@@ -219,6 +233,34 @@ async def test_a_token_ends_with_its_person(house: House) -> None:
     assert (await house.server.http.post("/v1/tokens", json=body)).status_code == 404
     body = {"name": "x", "role": "operator", "person": "bob"}
     assert (await house.server.http.post("/v1/tokens", json=body)).status_code == 422
+
+
+@pytest.mark.parametrize("removed_first", [True, False])
+async def test_no_token_outlives_a_person_who_is_removed_at_the_same_moment(house: House, removed_first: bool) -> None:
+    """One of the two waits in its transaction while the other begins."""
+    database, http = house.server.lab.database, house.server.http
+    body = {"name": "desk", "role": "agent", "system_id": CLERK, "person": "ann"}
+    token = Token(new_uuid7(), "desk", "agent", None, None, CLERK, "ann", NOW, expires_at=None, revoked_at=None)
+    async with database.transaction() as one:
+        if removed_first:
+            await persons.delete(one, "ann")
+            later = asyncio.create_task(http.post("/v1/tokens", json=body))
+        else:
+            assert await tokens.create(one, token, bytes(32))
+            later = asyncio.create_task(http.delete("/v1/people/ann"))
+
+        async def has_met_the_other() -> bool:
+            waiting = (
+                "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+            )
+            return later.done() or bool(await database.value(waiting))
+
+        await eventually(has_met_the_other)
+        if removed_first:
+            await tokens.revoke_of(one, "ann")
+    assert (await later).status_code == (404 if removed_first else 200)
+    live = (await http.get("/v1/tokens")).json()["tokens"]
+    assert not [one for one in live if one["person"] == "ann" and one["revoked_at"] is None]
 
 
 async def test_a_call_is_told_what_is_private_to_its_person_alone(house: House) -> None:

@@ -308,6 +308,8 @@ async def test_an_export_has_what_an_erasure_would_erase(
         assert "ann: would erase" in cli.says("people", "erase", "ann", "--dry-run")
         said = cli.says("people", "erase", "ann", "--yes")
         assert ("1 messages are worked on" in said, "backups" in said) == (True, True)
+        cli.says("people", "add", "bob")
+        assert "bob: erased nothing\n" in cli.says("people", "erase", "bob", "--yes")
 
     await asyncio.to_thread(commands)
     assert not (tmp_path / "bob").exists()

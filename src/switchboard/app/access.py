@@ -40,7 +40,7 @@ from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.models import classification
 from switchboard.store.models.classification import SESSION_PREFIX, ClassificationSession
-from switchboard.store.people import audit
+from switchboard.store.people import audit, people
 from switchboard.store.people import tokens as store
 from switchboard.store.people.tokens import Role, Token
 
@@ -214,7 +214,7 @@ class Access:
         return await store.list_tokens(self._database, after=after, limit=limit)
 
     async def issue(self, actor: Principal, wanted: Principal, expires_at: datetime | None = None) -> Issued:
-        """Make a token for `wanted`. Raises Conflict when a live token has its name."""
+        """Make a token for `wanted`. Raises Conflict when a live token has its name, NotFound without its person."""
         issued = await _issue_token(self._database, wanted, expires_at)
         detail = {"name": wanted.name, "role": wanted.role} | ({"person": wanted.person} if wanted.person else {})
         await audit.append(self._database, actor.name, "token:issued", detail)
@@ -253,6 +253,8 @@ async def _issue_token(database: Database, wanted: Principal, expires_at: dateti
     secret = f"sb_{wanted.role[0]}_{token_urlsafe(32)}"
     token = _row_of(wanted, expires_at)
     if not await store.create(database, token, _digest_of(secret)):
+        if wanted.person is not None and not await people.list_people(database, only=wanted.person):
+            raise NotFound(f"there is no person {wanted.person!r}; see `switchboard people list`")
         raise Conflict(
             f"there is an active token named {wanted.name!r}; revoke it or choose another name", field="name"
         )

@@ -132,8 +132,7 @@ class CallService:
         request_id = RequestId(new_uuid7())
         message = call_message(wanted, request_id, uuid7_time(request_id))
         self._check_size(message)
-        if await count_open(self._database, wanted.system_id, message.conversation) >= MAX_OPEN:
-            raise Overloaded(f"{MAX_OPEN} calls of this caller have not ended; nothing was called", retry_after=5.0)
+        await self._check_open_calls(wanted.system_id, message)
         people = self._runtime.people_book.people
         known = facts(message.envelope, CALL_CHANNEL, None, people.find_sender)
         decision = decide(self._runtime.rule_book.rules.index, known, wanted.system_id)
@@ -142,6 +141,16 @@ class CallService:
             raise IdempotencyMismatch(accepted.request_id)
         self._runtime.notifier.notify(WORK)
         return accepted.request_id
+
+    async def _check_open_calls(self, system_id: SystemId, message: Message) -> None:
+        """Raises Overloaded, but not for a call that is there already, of which the caller wants the result."""
+        if await count_open(self._database, system_id, message.conversation) < MAX_OPEN:
+            return
+        if await inbox.first_of_event(
+            self._database, CALL, message.envelope.source.endpoint_identity, message.dedupe_key
+        ):
+            return
+        raise Overloaded(f"{MAX_OPEN} calls of this caller have not ended; nothing was called", retry_after=5.0)
 
     def _check_size(self, message: Message) -> None:
         size = len(message.envelope.payload.normalized_text)

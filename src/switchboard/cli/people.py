@@ -177,7 +177,8 @@ def _disk_text(disk: Json) -> str:
 
 
 def _counts_text(found: Json) -> str:
-    return ", ".join(f"{one['count']} {one['kept_in']}" for one in found["erased"])
+    """What there is of it, such as “3 messages, 1 facts”."""
+    return ", ".join(f"{one['count']} {one['kept_in']}" for one in found["erased"] if one["count"]) or "nothing"
 
 
 def _show_answer(answer: Json) -> None:

@@ -36,7 +36,7 @@ class Token:
 
 
 async def create(database: Database, token: Token, digest: bytes) -> bool:
-    """Store a token under the sha256 of its secret. False: a live token of this name exists."""
+    """Store a token under the sha256 of its secret. False: a live token of this name exists, or its person does not."""
     t = token
     created = await database.change_rows(
         query("tokens.create"),

@@ -1,6 +1,8 @@
 -- name: create
+-- Whoever removes its person waits for it, and then revokes it; or it waits for them, and there is no such person.
+with whom as (select from person where person_id = $8 for key share)
 insert into token (token_id, name, hash, role, channel, endpoint, system_id, person, created_at, expires_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10 where $8 is null or exists (select from whom)
 on conflict do nothing;
 
 -- name: find
