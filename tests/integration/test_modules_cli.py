@@ -25,7 +25,13 @@ async def log_in(context):
     import os, pathlib
     pathlib.Path(os.environ["LOGGED_IN"]).write_text(context.settings.owner)
 """
-KEPT: Final = DIARY.replace('secrets=("DIARY_KEY",)', 'secrets=("DIARY_KEY",), logs_in="diary_module:log_in"') + LOGIN
+NOTED: Final = """def open_diary(context):
+    import os, pathlib
+    with pathlib.Path(os.environ["OPENED"]).open("a") as file:
+        file.write("diary\\n")
+"""
+WITH_LOGIN: Final = DIARY.replace('secrets=("DIARY_KEY",)', 'secrets=("DIARY_KEY",), logs_in="diary_module:log_in"')
+KEPT: Final = WITH_LOGIN.replace("def open_diary(context):\n", NOTED) + LOGIN
 BROKEN: Final = DIARY.replace("diary", "broken").replace("return Diary(context)", "raise RuntimeError('no day')")
 SOURCES: Final = {"diary": KEPT, "broken": BROKEN, "quitting": "raise SystemExit(4)"}
 TEAM: Final = team_of(butler("clerk", modules={"diary": {}, "gone": {}}), butler("other", modules={"diary": {}}))
@@ -58,6 +64,7 @@ async def terminal(
             "SWITCHBOARD_DATABASE_URL": database_url,
             "SWITCHBOARD_DATA_DIR": str(tmp_path / "data"),
             "LOGGED_IN": str(tmp_path / "logged-in"),
+            "OPENED": str(tmp_path / "opened"),
         }
         yield Terminal(server, Cli(capsys, monkeypatch, {**server.environment, **more}), capsys)
     forget(SOURCES)
@@ -110,12 +117,13 @@ async def test_a_module_in_quarantine_is_listed_and_released(terminal: Terminal)
     assert (await terminal.run("release", "diary"))[0] == 5
 
 
-async def test_a_module_is_opened_at_the_terminal(terminal: Terminal) -> None:
+async def test_a_module_is_opened_at_the_terminal_alone(terminal: Terminal, tmp_path: Path) -> None:
     code, out = await terminal.run("test", "diary", "--json")
     tried = json.loads(out.splitlines()[-1])
     assert (code, tried["state"], tried["tools"]) == (0, "open", ["diary_read", "diary_add"])
     code, out = await terminal.run("test", "broken")
     assert (code, "broken: failed: RuntimeError: no day" in out) == (1, True)
+    assert (tmp_path / "opened").read_text() == "diary\n", "only when it was asked for, although butlers have it"
     assert (await terminal.listed())["broken"]["failures"] == []  # it says nothing of workers
     code, out = await terminal.run("test", "dairy")
     assert (code, "did you mean diary?" in out) == (5, True)

@@ -7,7 +7,7 @@ error that says what would be right. Next: `ops/modules.py`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import import_module
 from time import monotonic
 
@@ -17,7 +17,8 @@ from switchboard.app.ops.modules import make_trial_modules, module_settings, sec
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import open_runtime
 from switchboard.domain.errors import InvalidInput, NotFound, Unavailable
-from switchboard.modules.kernel.manifests import Unusable, find_manifest
+from switchboard.modules.kernel.grants import modules_in_use
+from switchboard.modules.kernel.manifests import Unusable, find_manifest, find_manifests
 from switchboard.modules.kernel.states import ModuleState
 from switchboard.ports.module import ModuleContext, ModuleManifest
 from switchboard.store.modules.opening import ModuleRooms
@@ -34,15 +35,28 @@ class TriedModule(Struct, frozen=True):
 
 
 async def try_module(settings: Settings, name: str) -> TriedModule:
-    """Open a module here and close it. Raises NotFound for one that is not installed, and ConfigurationError."""
+    """Open a module here, with those of butlers that it needs, and close them.
+
+    Raises NotFound for one that is not installed, and ConfigurationError.
+    """
     manifest = await _find_installed(name)
     async with open_runtime(settings) as runtime, runtime.closing:
         modules = make_trial_modules(runtime)
         began = monotonic()
-        await modules.look([name])
+        used = modules_in_use(runtime.rule_book.rules.members.values())
+        await modules.look(modules_to_open(name, await asyncio.to_thread(find_manifests, {*used, name})))
         state = modules.state_of(name)
         tools = tuple(tool.spec.name for tool in manifest.tools if tool.spec.name not in state.left_out)
         return TriedModule(state, tools if state.state == "open" else (), monotonic() - began)
+
+
+def modules_to_open(name: str, manifests: Mapping[str, ModuleManifest]) -> Sequence[str]:
+    """This module, those that offer what it needs, and what these need in turn."""
+    wanted = [name]
+    for one in wanted:  # which grows meanwhile
+        needs = {*manifests[one].needs}
+        wanted += [other for other in manifests if other not in wanted and needs & {*manifests[other].offers}]
+    return wanted
 
 
 async def log_in(settings: Settings, name: str) -> None:

@@ -11,11 +11,11 @@ import asyncio
 import structlog
 
 from switchboard.core.people.known import NOBODY, KnownPeople
-from switchboard.domain.errors import Unavailable
+from switchboard.lanes.following import Follower, follow_topic
 from switchboard.lanes.notifier import PEOPLE, Notifier
 from switchboard.store.database import Database
 from switchboard.store.people import people as store
-from switchboard.tasks import cancel_tasks
+from switchboard.store.work.lanes import Look
 
 log = structlog.get_logger(__name__)
 
@@ -43,29 +43,8 @@ class PeopleBook:
 
         `every`: seconds between own looks, where no worker of this process looks.
         """
-        told = asyncio.create_task(self._follow_notifications())
-        try:
-            while True:
-                try:
-                    look = await self._notifier.looks.next(every)
-                    if look.people != self.people.version:
-                        await self.refresh()
-                except Unavailable as error:
-                    _log_failure(error)
-        finally:
-            await cancel_tasks(told)
+        await follow_topic(self._notifier, Follower(PEOPLE, self._refresh_if_changed, self.refresh), every)
 
-    async def _follow_notifications(self) -> None:
-        changed = asyncio.Event()
-        with self._notifier.subscribe(PEOPLE, changed.set):
-            while True:
-                await changed.wait()
-                changed.clear()
-                try:
-                    await self.refresh()
-                except Unavailable as error:
-                    _log_failure(error)
-
-
-def _log_failure(error: Unavailable) -> None:
-    log.warning("persons not refreshed", reason=error.message)
+    async def _refresh_if_changed(self, look: Look) -> None:
+        if look.people != self.people.version:
+            await self.refresh()

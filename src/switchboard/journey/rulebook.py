@@ -23,16 +23,16 @@ from switchboard.core.people.owners import owns_any
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.errors import Unavailable
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.lanes.following import Follower, follow_topic
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.store.database import Database
 from switchboard.store.rules import remote_agents
 from switchboard.store.rules import versions as store
 from switchboard.store.rules.teams import open_rules
+from switchboard.store.work.lanes import Look
 from switchboard.store.work.routing import any_waiting
-from switchboard.tasks import cancel_tasks
 
 log = structlog.get_logger(__name__)
 
@@ -181,31 +181,17 @@ class RuleBook:
 
         `every`: seconds between own looks, where no worker of this process looks.
         """
-        told = asyncio.create_task(self._follow_notifications())
-        try:
-            while True:
-                try:
-                    look = await self._notifier.looks.next(every)
-                    if look.version != self.rules.version:
-                        await self.refresh()
-                    if look.remote or self.remote_agents:
-                        await self.look_around()
-                except Unavailable as error:
-                    log.warning("rules not refreshed", reason=error.message)
-        finally:
-            await cancel_tasks(told)
+        await follow_topic(self._notifier, Follower(RULES, self._refresh_if_changed, self._refresh_all), every)
 
-    async def _follow_notifications(self) -> None:
-        changed = asyncio.Event()
-        with self._notifier.subscribe(RULES, changed.set):
-            while True:
-                await changed.wait()
-                changed.clear()
-                try:
-                    await self.refresh()
-                    await self.look_around()
-                except Unavailable as error:
-                    log.warning("rules not refreshed", reason=error.message)
+    async def _refresh_if_changed(self, look: Look) -> None:
+        if look.version != self.rules.version:
+            await self.refresh()
+        if look.remote or self.remote_agents:
+            await self.look_around()
+
+    async def _refresh_all(self) -> None:
+        await self.refresh()
+        await self.look_around()
 
 
 async def _load(database: Database, classifying: bool, channels: Channels) -> Rules:

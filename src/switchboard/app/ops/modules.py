@@ -77,8 +77,11 @@ def make_modules(runtime: Runtime, **offers: object) -> OpenModules:
 
 
 def make_trial_modules(runtime: Runtime) -> OpenModules:
-    """The same for a person at a terminal: it does no chores, and what workers have noted of modules stays."""
-    modules = OpenModules(_installation_of(runtime, ModuleRooms(runtime.database), {}))
+    """The same for a person at a terminal: only what is asked for is opened, no chores are done, and what workers have
+    noted of modules stays.
+    """
+    installation = _installation_of(runtime, ModuleRooms(runtime.database), {})
+    modules = OpenModules(replace(installation, members=lambda: ()))
     runtime.closing.push_async_callback(modules.aclose)
     return modules
 
