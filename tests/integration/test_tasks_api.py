@@ -69,6 +69,7 @@ async def test_operators_see_tasks_cancel_them_and_let_them_go_on(server: Opened
         assert (await server.http.post(f"/v1/tasks/{task_id}/{path}")).status_code == status
     assert (await server.http.get(f"/v1/tasks/{uuid4()}")).status_code == 404
     assert (await server.http.get("/v1/tasks", params={"state": "stopped"})).status_code == 422
+    assert (await server.http.get("/v1/tasks", params={"start": "%"})).status_code == 422
     actions = await server.http.get("/v1/audit")
     assert {"tasks:run", "tasks:cancelled"} <= {one["action"] for one in actions.json()["entries"]}
 
@@ -107,7 +108,14 @@ async def test_the_command_line_shows_the_ledger(
         assert cli.says("tasks", "list", "--butler", "memo").split() == ["none"]
         assert "--state active" in cli.says("tasks", "list", "--state", "active", "--limit", "1")  # of the next page
         assert "due now" in cli.says("tasks", "run", task_id)
-        shown = cli.says("tasks", "show", task_id)
+        shown = cli.says("tasks", "show", str(task_id)[:4])
+        assert [cli.says("tasks", "show", one) for one in (task_id, task_id.hex[:30], task_id.hex[-8:])] == [shown] * 3
+        for start, code, told in (
+            ("3f2", 2, "first 4"),
+            ("0000", 5, "no task has an id that begins or ends with 0000"),
+        ):
+            assert cli.run("tasks", "show", start)[0] == code
+            assert told in " ".join(cli.run("tasks", "show", start)[2].replace("│", "").split())
         assert "0 7 * * * Europe/Berlin" in shown
         assert "firing" in shown
         assert '{"tool":"mail_search","arguments":{"query":"invoice"}' in shown
@@ -116,7 +124,7 @@ async def test_the_command_line_shows_the_ledger(
         assert "failed, condition 2: no tools can be called here" in " ".join(
             cli.says("tasks", "show", task_id).split()
         )
-        assert "cancelled" in cli.says("tasks", "cancel", task_id)
+        assert "cancelled" in cli.says("tasks", "cancel", task_id.hex[:9])
 
     await asyncio.to_thread(tell_story)
     await OpenSchedule(store, RememberingDoor(), TaskLimits()).chores[0].run(store)

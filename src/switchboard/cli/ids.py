@@ -19,7 +19,7 @@ from switchboard.cli.output import Json, clean
 from switchboard.domain.errors import InvalidInput, NotFound, SwitchboardError
 
 RequestId = Annotated[str, typer.Argument(help="The message's id, or its first or last characters.", metavar="ID")]
-Kind = Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval"]
+Kind = Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval", "task"]
 _LISTED: Final = {
     "fact": "memory list",
     "summary": "memory list --summaries",
@@ -44,6 +44,7 @@ _WORDS: Final[Mapping[str, _Words]] = {
     "contact": _Words("contact", "pairing list", "pairing show"),
     "event": _Words("event in quarantine", "quarantine list", "quarantine show"),
     "approval": _Words("approval", "approvals list", "approvals show"),
+    "task": _Words("task", "tasks list", "tasks show"),
 }
 
 
@@ -90,7 +91,7 @@ async def resolve_id(client: Client, kind: Kind, given: str) -> UUID:
     try:
         return UUID(given)
     except ValueError:
-        matches = await _matches(client, given)
+        matches = await _matches(client, kind, given)
     found = [one for one in matches if one["kind"] == kind]
     words = _WORDS[kind]
     if len(found) > 1:
@@ -106,14 +107,17 @@ async def resolve_id(client: Client, kind: Kind, given: str) -> UUID:
     return UUID(found[0]["id"])
 
 
-async def _matches(client: Client, given: str) -> list[Json]:
-    return list((await client.get("/v1/ids", {"start": given}))["matches"])
+async def _matches(client: Client, kind: Kind, given: str) -> list[Json]:
+    """What has such an id; tasks, which belong to a module, only if one of them is meant."""
+    tasks = (await client.get("/v1/tasks", {"start": given}))["tasks"] if kind == "task" else ()
+    others = (await client.get("/v1/ids", {"start": given}))["matches"]
+    return [{"kind": "task", "id": one["task_id"], "request_id": None} for one in tasks] + list(others)
 
 
 async def _refuse_others(client: Client, kind: Kind, given: str) -> None:
     """Raise NotFound that says what this id belongs to; do nothing if the caller may not know."""
     try:
-        matches = await _matches(client, given)
+        matches = await _matches(client, kind, given)
     except SwitchboardError:
         return
     _say_what_it_is(kind, matches)

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 import typer
 
 from switchboard.cli import names
-from switchboard.cli.client import ask, part
-from switchboard.cli.output import Cursor, Json, clean, details, show, show_page, table, when
+from switchboard.cli.client import ask
+from switchboard.cli.ids import ask_about
+from switchboard.cli.output import Cursor, Json, details, show, show_page, table, when
 
 app = typer.Typer(help="Tasks: list or show them, cancel one, or carry it out now.", no_args_is_help=True)
 
-TaskId = Annotated[str, typer.Argument(help="The task's id.", metavar="TASK")]
+TaskId = Annotated[str, typer.Argument(help="The task's id, or its first or last characters.", metavar="TASK")]
 State = Literal["active", "paused", "done", "cancelled"]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 
@@ -40,20 +41,20 @@ def list_tasks(
 @app.command("show")
 def show_task(task: TaskId) -> None:
     """Show one task, and each time at which it was due."""
-    _show_answer(ask(lambda client: client.get(f"/v1/tasks/{part(task)}")))
+    _show_answer(ask_about("task", task, lambda client, one: client.get(f"/v1/tasks/{one}")))
 
 
 @app.command("cancel")
 def cancel(task: TaskId) -> None:
     """Cancel a task; its person is not told."""
-    show(ask(lambda client: client.post(f"/v1/tasks/{part(task)}/cancel", {})), f"{clean(task)}: cancelled")
+    show(ask_about("task", task, lambda client, one: client.post(f"/v1/tasks/{one}/cancel", {})), f"{task}: cancelled")
 
 
 @app.command("run")
 def run(task: TaskId) -> None:
     """Carry out a task now, besides its times; one that was paused goes on."""
-    answer = ask(lambda client: client.post(f"/v1/tasks/{part(task)}/run", {}))
-    show(answer, f"{clean(task)}: due now; see `switchboard tasks show {clean(task)}`")
+    answer = ask_about("task", task, lambda client, one: client.post(f"/v1/tasks/{one}/run", {}))
+    show(answer, f"{task}: due now; see `switchboard tasks show {task}`")
 
 
 def _show_answer(answer: Json) -> None:

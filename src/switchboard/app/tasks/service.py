@@ -6,6 +6,7 @@ HTTP calls `TaskService` with the caller's `Principal`. Every change is audited.
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
@@ -14,7 +15,7 @@ from switchboard.app.access import OPERATOR, Action, Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.core.zones import find_zone
-from switchboard.domain.errors import Conflict, NotFound, Unavailable
+from switchboard.domain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from switchboard.domain.tasks import ShownFiring, ShownLedger, ShownTask, TaskState
 from switchboard.modules.schedule import ledger
 from switchboard.modules.schedule.instants import wall_at
@@ -28,6 +29,10 @@ from switchboard.store.people import audit
 
 TASKS: Final = Action("tasks", OPERATOR)
 _FIRINGS: Final = 50
+_DIGITS: Final = re.compile("[0-9a-f]{4,32}")
+_END: Final = 8
+"""Digits at the end of an id that name it, as `MessageViews.find` has it."""
+_FEW: Final = 5
 
 
 class TaskService:
@@ -75,6 +80,16 @@ class TaskService:
             await ledger.add_firing(one, task, due, late=timedelta(), passed=0, missed="")
         await audit.append(self._database, caller.name, "tasks:run", {"task_id": str(task_id)})
         return await self.show_ledger(task_id)
+
+    async def find(self, start: str) -> list[ShownTask]:
+        """A few tasks whose ids begin or end so, with or without hyphens. Raises InvalidInput."""
+        digits = start.replace("-", "").lower()
+        if not _DIGITS.fullmatch(digits):
+            raise InvalidInput("an id begins with hexadecimal digits: give at least 4 of them", field="start")
+        patterns = [f"{digits}%", *([f"%{digits}"] if len(digits) >= _END else [])]
+        return [
+            _show_task(one) for one in await ledger.page_of_tasks(await self._open_store(), ids=patterns, limit=_FEW)
+        ]
 
     async def _find_task(self, task_id: UUID) -> tuple[ModuleStore, Task]:
         store = await self._open_store()

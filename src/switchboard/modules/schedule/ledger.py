@@ -201,10 +201,16 @@ async def cancel_for_reader(store: ModuleStore, reader: Reader, task_id: UUID) -
 
 
 async def page_of_tasks(
-    store: ModuleStore, *, before: UUID | None, system_id: str | None, state: TaskState | None, limit: int
+    store: ModuleStore,
+    *,
+    before: UUID | None = None,
+    system_id: str | None = None,
+    state: TaskState | None = None,
+    ids: Sequence[str] | None = None,
+    limit: int,
 ) -> list[Task]:
-    """For operators: the tasks of all, in an order of their ids."""
-    return _tasks_from(await store.rows("tasks.page", before, system_id, state, limit))
+    """For operators: the tasks of all, in an order of their ids. `ids`: patterns of which the digits match one."""
+    return _tasks_from(await store.rows("tasks.page", before, system_id, state, limit, ids))
 
 
 async def cancel_task(store: ModuleStore, task_id: UUID, why: str) -> bool:

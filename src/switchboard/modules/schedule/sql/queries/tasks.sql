@@ -72,6 +72,7 @@ where {{visible}} and t.task_id = $6 and {{to_come}};
 select {{fields}} from task t
 where t.account = $1 and ($2::uuid is null or t.task_id < $2) and ($3::text is null or t.system_id = $3)
       and ($4::text is null or t.state = $4)
+      and ($6::text[] is null or replace(t.task_id::text, '-', '') like any ($6))
 order by t.task_id desc limit $5;
 
 -- name: cancel
