@@ -1,14 +1,15 @@
 """Real servers of address books and calendars for tests, and a proxy before them that misbehaves as it is told.
 
-Radicale and Xandikos run as processes on loopback and keep their files in a temporary directory.
+Radicale and Xandikos run as processes on loopback and keep their files in a temporary directory. A file of tests
+imports the fixtures `started`, `proxy` and `client`, and names them in its `__all__`.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,8 +20,10 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 import httpx2
+import pytest
 
-from switchboard.transport.dav.kinds import DavLogin
+from switchboard.transport.dav.client import DavClient, open_dav
+from switchboard.transport.dav.kinds import CARDDAV, DavLogin
 from tests.mail_servers import once_up
 from tests.ports import free_port
 
@@ -219,7 +222,7 @@ def dav_proxy(server: DavServer) -> Iterator[DavProxy]:
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items() if name.lower() != "connection"}
-            answered = proxy.answer(Asked(self.command, self.path, headers, body))
+            answered = made.answer(Asked(self.command, self.path, headers, body))
             if answered is None:
                 self.close_connection = True
                 return
@@ -238,11 +241,11 @@ def dav_proxy(server: DavServer) -> Iterator[DavProxy]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         http.daemon_threads = True
-        proxy = DavProxy(http.server_port, server)
+        made = DavProxy(http.server_port, server)
         thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         thread.start()
         try:
-            yield proxy
+            yield made
         finally:
             http.shutdown()
             thread.join()
@@ -259,3 +262,26 @@ def event(title: str, *more: str, uid: str = "", start: str = "20270301T090000Z"
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//tests//EN", "BEGIN:VEVENT", f"UID:{uid or title}"]
     lines += ["DTSTAMP:20270101T000000Z", f"DTSTART:{start}", "DURATION:PT1H", f"SUMMARY:{title}", *more]
     return "\r\n".join([*lines, "END:VEVENT", "END:VCALENDAR", ""]).encode()
+
+
+@pytest.fixture(scope="module", params=[radicale, xandikos], ids=["radicale", "xandikos"])
+def started(request: pytest.FixtureRequest) -> Iterator[DavProxy]:
+    """Each of the servers, behind a proxy, for all tests of a file."""
+    with ExitStack() as stack:
+        server = stack.enter_context(request.param())
+        yield stack.enter_context(dav_proxy(server))
+
+
+@pytest.fixture
+def proxy(started: DavProxy) -> DavProxy:
+    """The same, with an empty address book, for one test."""
+    started.behave()
+    started.server.empty()
+    return started
+
+
+@pytest.fixture
+async def client(proxy: DavProxy) -> AsyncIterator[DavClient]:
+    """A client of the address book."""
+    async with open_dav(proxy.login(), CARDDAV) as made:
+        yield made

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import httpx2
@@ -16,30 +15,12 @@ from switchboard.transport.dav.multistatus import multistatus_of
 from switchboard.transport.dav.places import name_in, next_of, path_of, place_of, start_of
 from switchboard.transport.dav.reading import DavListing, DavObject, list_changes, read_objects
 from switchboard.transport.dav.writing import create_object, delete_object, replace_object
-from tests.dav_servers import PASSWORD, Answered, Asked, DavProxy, card, dav_proxy, radicale, xandikos
+from tests.dav_servers import PASSWORD, Answered, Asked, DavProxy, card, client, proxy, started
+
+__all__ = ["client", "proxy", "started"]
 
 PAGE = Answered(200, {"content-type": "text/html"}, b"<!doctype html><title>Log in</title>")
 EMPTY = b'<?xml version="1.0"?><d:multistatus xmlns:d="DAV:"/>'
-
-
-@pytest.fixture(scope="module", params=[radicale, xandikos], ids=["radicale", "xandikos"])
-def started(request: pytest.FixtureRequest) -> Iterator[DavProxy]:
-    with ExitStack() as stack:
-        server = stack.enter_context(request.param())
-        yield stack.enter_context(dav_proxy(server))
-
-
-@pytest.fixture
-def proxy(started: DavProxy) -> DavProxy:
-    started.behave()
-    started.server.empty()
-    return started
-
-
-@pytest.fixture
-async def client(proxy: DavProxy) -> AsyncIterator[DavClient]:
-    async with open_dav(proxy.login(), CARDDAV) as made:
-        yield made
 
 
 async def test_collections_are_found_from_any_address(proxy: DavProxy) -> None:
