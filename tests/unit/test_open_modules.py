@@ -157,7 +157,7 @@ async def test_what_one_module_offers_is_handed_to_those_that_need_it() -> None:
     await modules.aclose()
     modules = OpenModules(installation(alone, both))
     assert [tool.spec.name for tool in await modules.of(both)] == ["asker_do", "keeper_do"]
-    (asker, keeper) = (next(one for one in modules.opened if one.manifest.name == name) for name in NEEDY)
+    (asker, keeper) = (next(one for one in modules.open_modules if one.manifest.name == name) for name in NEEDY)
     assert asker.left_out == {}
     assert keeper.state.state == "open"
     await modules.aclose()

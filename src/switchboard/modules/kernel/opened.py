@@ -146,7 +146,7 @@ class OpenModules:
         return [self.state_of(name) for name in sorted(modules_in_use(self._installation.members()))]
 
     @property
-    def opened(self) -> Sequence[OpenedModule]:
+    def open_modules(self) -> Sequence[OpenedModule]:
         """The modules that are open and not in quarantine: those whose chores are due."""
         return [one for name, one in self._open.items() if name not in self._quarantined]
 
@@ -154,7 +154,7 @@ class OpenModules:
         """What the open modules do from time to time, watched as their calls are."""
         return [
             (one.manifest, self._watch_chore(one.manifest.name, chore))
-            for one in self.opened
+            for one in self.open_modules
             for chore in chores_of(one)
         ]
 
@@ -249,7 +249,7 @@ class OpenModules:
 
     def _find_offers(self) -> dict[str, object]:
         """What the kernel and the open modules offer, by name."""
-        theirs = {offer: one.module for one in self.opened for offer in one.manifest.offers}
+        theirs = {offer: one.module for one in self.open_modules for offer in one.manifest.offers}
         return {**theirs, **self._installation.offers}
 
     async def _note_failure(self, name: str, why: str) -> None:
@@ -284,7 +284,7 @@ class OpenModules:
     async def _refresh_quarantine(self) -> None:
         if monotonic() < self._known_until:
             return
-        before, self._quarantined = self._quarantined, await self._installation.quarantine.quarantined()
+        before, self._quarantined = self._quarantined, await self._installation.quarantine.read_quarantine()
         for name in self._quarantined.keys() - before.keys():
             log.error("a module is in quarantine", module=name, remedy=f"switchboard modules release {name}")
         self._known_until = monotonic() + _FRESH_S

@@ -30,7 +30,7 @@ _IDLE_S: Final = 10.0
 class Quarantine(Protocol):
     """Raises `Unavailable`."""
 
-    async def quarantined(self) -> Mapping[str, str]:
+    async def read_quarantine(self) -> Mapping[str, str]:
         """Why each module in quarantine is there, by its name."""
         ...
 
@@ -58,7 +58,7 @@ class Quarantine(Protocol):
 class NoQuarantine:
     """Where there is no database, such as in tests of modules: nothing is remembered."""
 
-    async def quarantined(self) -> Mapping[str, str]:
+    async def read_quarantine(self) -> Mapping[str, str]:
         """As in the port."""
         return {}
 

@@ -163,7 +163,9 @@ class DueTasks:
             await finish_firing(store, firing, FiringEnd("skipped", why="the task was cancelled"))
         elif _is_too_late(task, firing, now):
             await finish_firing(
-                store, firing, FiringEnd("missed", why=_LEFT_LYING, tell=words.missed(task, firing.wall, firing.passed))
+                store,
+                firing,
+                FiringEnd("missed", why=_LEFT_LYING, tell=words.explain_missed(task, firing.wall, firing.passed)),
             )
         elif why := await self._door.obstacle(_origin_of(task)):
             await self._pause_after(store, task, firing, why)
@@ -193,7 +195,9 @@ class DueTasks:
     async def _pause_after(self, store: ModuleStore, task: Task, firing: FiringRow, why: str) -> None:
         log.warning("a task is paused", task=task.short_id, butler=task.system_id, why=why)
         async with store.transaction() as one:
-            await finish_firing(one, firing, FiringEnd("failed", why=why, tell=words.paused(task, firing.wall, why)))
+            await finish_firing(
+                one, firing, FiringEnd("failed", why=why, tell=words.explain_pause(task, firing.wall, why))
+            )
             await pause_task(one, task.task_id, why)
 
     async def _tell_person(self, store: ModuleStore, task: Task, firing: FiringRow) -> None:
@@ -210,7 +214,9 @@ class DueTasks:
         """The door does not take it. Its person is told, unless that is what it does not take."""
         log.error("a task that was due cannot be carried out", task=str(firing.task_id), why=why)
         if firing.is_open:
-            await finish_firing(store, firing, FiringEnd("failed", why=why, tell=words.refused(firing.wall, why)))
+            await finish_firing(
+                store, firing, FiringEnd("failed", why=why, tell=words.explain_refusal(firing.wall, why))
+            )
         else:
             await note_told(store, firing, None)
 
@@ -219,7 +225,7 @@ async def _end_unchecked(store: ModuleStore, task: Task, firing: FiringRow, answ
     log.warning("the condition of a task cannot be checked", task=task.short_id, why=answer.why)
     failures = await count_failure(store, task.task_id)
     told = failures == _TOLD_AFTER or not task.cron  # what is due once is not tried again
-    tell = words.unchecked(task, firing.wall, answer.why) if told else ""
+    tell = words.explain_unchecked(task, firing.wall, answer.why) if told else ""
     await finish_firing(store, firing, FiringEnd("failed", gate_exit=2, why=answer.why, tell=tell))
 
 
@@ -234,7 +240,7 @@ async def _write_firing(store: ModuleStore, task: Task, now: datetime) -> None:
         return
     latest, passed, following = catch_up(task.timing, again, now)
     missed = comes_too_late(task.kind, latest, following, now)
-    tell = words.missed(task, latest.wall, passed) if missed else ""
+    tell = words.explain_missed(task, latest.wall, passed) if missed else ""
     await add_firing(store, task, latest, late=now - latest.at, passed=passed, missed=tell)
     await move_on(store, task, following)
 

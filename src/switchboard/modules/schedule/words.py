@@ -26,7 +26,7 @@ def late(task: Task, firing: FiringRow) -> str:
     return f"{task.text}\n\n(This was due on {show_wall(firing.wall)} {firing.zone}. It is late: nothing was running.)"
 
 
-def missed(task: Task, wall: datetime, passed: int) -> str:
+def explain_missed(task: Task, wall: datetime, passed: int) -> str:
     """That it was missed; `passed`: how many times before went by, too."""
     more = f", and {passed} times before that" if passed else ""
     return (
@@ -35,19 +35,19 @@ def missed(task: Task, wall: datetime, passed: int) -> str:
     )
 
 
-def paused(task: Task, wall: datetime, why: str) -> str:
+def explain_pause(task: Task, wall: datetime, why: str) -> str:
     """That it goes on no more."""
     return (
         f"Paused: “{shortened_text(task.text)}”, due on {show_wall(wall)} {task.zone}, could not be carried out: {why}"
     )
 
 
-def refused(wall: datetime, why: str) -> str:
+def explain_refusal(wall: datetime, why: str) -> str:
     """That no message can be made of it."""
     return f"What was due on {show_wall(wall)} could not be carried out: {why}"
 
 
-def unchecked(task: Task, wall: datetime, why: str) -> str:
+def explain_unchecked(task: Task, wall: datetime, why: str) -> str:
     """That its condition cannot be checked; it goes on."""
     if not task.cron:
         return (

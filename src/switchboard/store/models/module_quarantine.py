@@ -44,7 +44,7 @@ class StoredQuarantine(Struct, frozen=True):
     database: Database
     host: str
 
-    async def quarantined(self) -> Mapping[str, str]:
+    async def read_quarantine(self) -> Mapping[str, str]:
         """As in the port."""
         return {one.module: one.why for one in await list_quarantined(self.database)}
 
