@@ -25,9 +25,10 @@ import msgspec
 from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
+from switchboard.core.zones import find_zone
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.modules.schedule import ledger
-from switchboard.modules.schedule.instants import find_zone, wall_at
+from switchboard.modules.schedule.instants import wall_at
 from switchboard.modules.schedule.ledger import NewTask
 from switchboard.modules.schedule.manifest import MANIFEST
 from switchboard.modules.schedule.opened import ACCOUNT

@@ -28,9 +28,8 @@ from switchboard.core.policy.budget import SenderCaps, SpendingSettings
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.policy.rates import AcceptLimits
 from switchboard.core.policy.retry import TurnSettings
-from switchboard.core.schedules import Schedule, parse_window
+from switchboard.core.schedules import Schedule, read_schedule
 from switchboard.core.text.problems import wrong
-from switchboard.core.zones import find_zone
 from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
@@ -66,7 +65,7 @@ class ScheduleSettings(Struct, frozen=True):
 
     def make_schedule(self, name: str) -> Schedule:
         """The same, with the name by which rules know it. Raises ValueError."""
-        return Schedule(name, find_zone(self.zone), tuple(map(parse_window, self.windows)))
+        return read_schedule(name, self.zone, self.windows)
 
 
 class BlobSettings(Struct, frozen=True):

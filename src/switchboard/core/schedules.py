@@ -3,7 +3,7 @@
 Rules can match the schedules in which a message arrived.
 
 Built by `app/channels.py` from the settings, used where facts are derived. In: a moment; out: the names of the
-schedules that include it. Time zones are passed in. Next: `core/routing/facts.py`.
+schedules that include it. Next: `core/routing/facts.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from switchboard.core.zones import find_zone
 from switchboard.ports.channel import SEVERAL
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -48,6 +49,11 @@ class Schedule(Struct, frozen=True):
         """Whether one of its windows includes the moment."""
         there = moment.astimezone(self.zone)
         return any(one.holds(there.weekday(), there.hour * 60 + there.minute) for one in self.windows)
+
+
+def read_schedule(name: str, zone: str, windows: Sequence[str]) -> Schedule:
+    """The schedule with these windows by the clocks of a time zone, named as IANA does. Raises ValueError."""
+    return Schedule(name, find_zone(zone), tuple(map(parse_window, windows)))
 
 
 def schedules_at(schedules: Sequence[Schedule], moment: datetime) -> str | None:
