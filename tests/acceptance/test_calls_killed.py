@@ -167,7 +167,7 @@ async def test_a_call_that_people_approve_is_made_once(
         await assert_balanced_answers(database_url, len(TOOLS))
 
 
-async def test_a_server_killed_while_it_stores_a_call_has_stored_all_of_it_or_nothing(
+async def test_a_server_killed_while_it_stores_a_call_stores_all_or_nothing(
     forks: Forks, database_url: str, tmp_path: Path
 ) -> None:
     """Its transaction waits for a lock that we hold until the server is dead."""

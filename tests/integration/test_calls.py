@@ -181,9 +181,7 @@ async def test_a_call_is_made_again_unless_it_has_the_same_key(house: House) -> 
     assert len(others | {first}) == 3
 
 
-async def test_a_call_that_is_there_is_returned_even_if_no_further_one_may_be_open(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_call_that_is_there_is_returned_at_the_limit_too(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("switchboard.app.calls.MAX_OPEN", 1)
     _, first = await house.call("ann", "pay", idempotency_key="1")
     assert first["state"] == "pending"
