@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ import httpx2
 import pytest
 
 from switchboard.transport.dav.client import DavClient, open_dav
-from switchboard.transport.dav.kinds import CARDDAV, DavLogin
+from switchboard.transport.dav.kinds import CALDAV, CARDDAV, DavKind, DavLogin
 from tests.mail_servers import once_up
 from tests.ports import free_port
 
@@ -69,8 +70,18 @@ class DavServer:
 
     def ask(self, method: str, name: str = "", content: bytes = b"", **headers: str) -> httpx2.Response:
         """What another client of the same user does."""
-        url = f"http://127.0.0.1:{self.port}{self.book}{quote(name)}"
-        return httpx2.request(method, url, content=content, headers=headers, auth=(USER, PASSWORD), timeout=30)
+        path = f"{self.book}{quote(name)}"
+        login = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        connection = HTTPConnection(
+            "127.0.0.1", self.port, timeout=30
+        )  # a client of httpx2 takes longer than a request
+        try:
+            connection.request(method, path, content, {"authorization": f"Basic {login}", **headers})
+            got = connection.getresponse()
+            asked = httpx2.Request(method, f"http://127.0.0.1:{self.port}{path}")
+            return httpx2.Response(got.status, headers=dict(got.getheaders()), content=got.read(), request=asked)
+        finally:
+            connection.close()
 
     def put(self, name: str, data: bytes) -> None:
         """Write an object, whatever is there."""
@@ -262,6 +273,29 @@ def event(title: str, *more: str, uid: str = "", start: str = "20270301T090000Z"
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//tests//EN", "BEGIN:VEVENT", f"UID:{uid or title}"]
     lines += ["DTSTAMP:20270101T000000Z", f"DTSTART:{start}", "DURATION:PT1H", f"SUMMARY:{title}", *more]
     return "\r\n".join([*lines, "END:VEVENT", "END:VCALENDAR", ""]).encode()
+
+
+@dataclass(frozen=True)
+class DavThings:
+    """What a kind of collection holds, and how another client writes one of them."""
+
+    dav: DavKind
+    suffix: str
+    make: Callable[..., bytes]
+
+    def name(self, number: object) -> str:
+        """The name of an object."""
+        return f"{number}{self.suffix}"
+
+    def on(self, server: DavServer) -> DavServer:
+        """The server whose collection of this kind other clients write into; it is emptied."""
+        found = server.of_events() if self.dav is CALDAV else server
+        found.empty()
+        return found
+
+
+CARDS: Final = DavThings(CARDDAV, ".vcf", card)
+EVENTS: Final = DavThings(CALDAV, ".ics", event)
 
 
 @pytest.fixture(scope="module", params=[radicale, xandikos], ids=["radicale", "xandikos"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 
 import httpx2
@@ -10,22 +11,56 @@ import pytest
 
 from switchboard.transport.dav.client import DavClient, open_dav
 from switchboard.transport.dav.discovery import find_collections, offers_scheduling
-from switchboard.transport.dav.kinds import CALDAV, CARDDAV, DavError, DavLogin, DavState
+from switchboard.transport.dav.kinds import CALDAV, DavError, DavLogin, DavState
 from switchboard.transport.dav.multistatus import multistatus_of
 from switchboard.transport.dav.places import name_in, next_of, path_of, place_of, start_of
 from switchboard.transport.dav.reading import DavListing, DavObject, list_changes, read_objects
 from switchboard.transport.dav.writing import create_object, delete_object, replace_object
-from tests.dav_servers import PASSWORD, Answered, Asked, DavProxy, card, client, proxy, started
-
-__all__ = ["client", "proxy", "started"]
+from tests.dav_servers import (
+    CARDS,
+    EVENTS,
+    PASSWORD,
+    Answered,
+    Asked,
+    DavProxy,
+    DavServer,
+    DavThings,
+    dav_proxy,
+    radicale,
+    xandikos,
+)
 
 PAGE = Answered(200, {"content-type": "text/html"}, b"<!doctype html><title>Log in</title>")
 EMPTY = b'<?xml version="1.0"?><d:multistatus xmlns:d="DAV:"/>'
 
 
-async def test_collections_are_found_from_any_address(proxy: DavProxy) -> None:
+@pytest.fixture(scope="module", params=[radicale, xandikos], ids=["radicale", "xandikos"])
+def server(request: pytest.FixtureRequest) -> Iterator[DavServer]:
+    with ExitStack() as stack:
+        yield stack.enter_context(request.param())
+
+
+@pytest.fixture(params=[CARDS, EVENTS], ids=["cards", "events"])
+def things(request: pytest.FixtureRequest) -> DavThings:
+    found: DavThings = request.param
+    return found
+
+
+@pytest.fixture
+def proxy(server: DavServer, things: DavThings) -> Iterator[DavProxy]:
+    with dav_proxy(things.on(server)) as started:
+        yield started
+
+
+@pytest.fixture
+async def client(proxy: DavProxy, things: DavThings) -> AsyncIterator[DavClient]:
+    async with open_dav(proxy.login(), things.dav) as made:
+        yield made
+
+
+async def test_collections_are_found_from_any_address(proxy: DavProxy, things: DavThings) -> None:
     for path in ("/", proxy.server.book, proxy.server.book.rstrip("/").replace("@", "%40"), "/nothing/here/"):
-        async with open_dav(proxy.login(path), CARDDAV) as one:
+        async with open_dav(proxy.login(path), things.dav) as one:
             [book] = await find_collections(one)
             assert path_of(start_of(book.url)) == path_of(start_of(proxy.book)), path
             assert book.writable
@@ -47,7 +82,7 @@ async def test_calendars_of_events_are_found_with_colour_and_zone(proxy: DavProx
         assert await offers_scheduling(one, calendar.url), "PHP calls an empty answer HTML"
 
 
-async def test_a_wrong_password_and_strange_servers_have_names(proxy: DavProxy) -> None:
+async def test_a_wrong_password_and_strange_servers_have_names(proxy: DavProxy, things: DavThings) -> None:
     told: dict[str, DavState] = {}
     answers = {
         "401": Answered(401),
@@ -60,14 +95,14 @@ async def test_a_wrong_password_and_strange_servers_have_names(proxy: DavProxy) 
     }
     for name, answered in answers.items():
         proxy.before = partial(_say, answered)
-        async with open_dav(proxy.login(), CARDDAV) as one:
+        async with open_dav(proxy.login(), things.dav) as one:
             with pytest.raises(DavError) as error:
                 await find_collections(one)
         told[name] = error.value.state
         assert PASSWORD not in str(error.value)
         if name == "503":
             assert error.value.retry_after == 7
-    async with open_dav(DavLogin("http://127.0.0.1:1/", "ann", "x"), CARDDAV) as one:
+    async with open_dav(DavLogin("http://127.0.0.1:1/", "ann", "x"), things.dav) as one:
         with pytest.raises(DavError, match=r"127\.0\.0\.1"):
             await find_collections(one)
     assert told == {
@@ -85,34 +120,36 @@ def _say(answered: Answered, _: Asked) -> Answered:
     return answered
 
 
-async def test_changes_follow_a_token(proxy: DavProxy, client: DavClient) -> None:
+async def test_changes_follow_a_token(proxy: DavProxy, things: DavThings, client: DavClient) -> None:
     server = proxy.server
-    for name in ("a b@c.vcf", "ü.vcf", "kept.vcf"):
-        server.put(name, card(name))
+    for name in (things.name("a b@c"), things.name("ü"), things.name("kept")):
+        server.put(name, things.make(name))
     first = await list_changes(client, proxy.book, "")
     assert first.whole
-    assert set(first.etags) == {"a b@c.vcf", "ü.vcf", "kept.vcf"}
-    server.delete("a b@c.vcf")
-    server.put("ü.vcf", card("changed", uid="ü.vcf"))
+    assert set(first.etags) == {things.name("a b@c"), things.name("ü"), things.name("kept")}
+    server.delete(things.name("a b@c"))
+    server.put(things.name("ü"), things.make("changed", uid=things.name("ü")))
     later = await list_changes(client, proxy.book, first.cursor)
-    assert (set(later.etags), later.gone, later.whole) == ({"ü.vcf"}, frozenset({"a b@c.vcf"}), False)
+    assert (set(later.etags), later.gone, later.whole) == ({things.name("ü")}, frozenset({things.name("a b@c")}), False)
     assert await list_changes(client, proxy.book, later.cursor) == DavListing({}, cursor=later.cursor)
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 410, 412, 415, 500, 507])
-async def test_a_lost_token_means_that_all_is_listed(proxy: DavProxy, client: DavClient, status: int) -> None:
-    proxy.server.put("a.vcf", card("a"))
+async def test_a_lost_token_means_that_all_is_listed(
+    proxy: DavProxy, things: DavThings, client: DavClient, status: int
+) -> None:
+    proxy.server.put(things.name("a"), things.make("a"))
     proxy.before = lambda asked: Answered(status) if asked.method == "REPORT" else None
     found = await list_changes(client, proxy.book, "urn:lost")
-    assert (found.whole, set(found.etags)) == (True, {"a.vcf"})
+    assert (found.whole, set(found.etags)) == (True, {things.name("a")})
     assert found.cursor not in ("", "urn:lost")
 
 
 @pytest.mark.parametrize("answered", [Answered(401), PAGE, Answered(503), Answered(429), None], ids=str)
 async def test_a_sync_that_fails_says_nothing_of_deletions(
-    proxy: DavProxy, client: DavClient, answered: Answered | None
+    proxy: DavProxy, things: DavThings, client: DavClient, answered: Answered | None
 ) -> None:
-    proxy.server.put("a.vcf", card("a"))
+    proxy.server.put(things.name("a"), things.make("a"))
     token = (await list_changes(client, proxy.book, "")).cursor
     proxy.asked.clear()
     proxy.after = lambda _, __: answered
@@ -122,12 +159,12 @@ async def test_a_sync_that_fails_says_nothing_of_deletions(
     assert [one.method for one in proxy.asked] == ["REPORT"], "the question is not asked again without the token"
 
 
-async def test_an_answer_that_is_cut_short_goes_on(proxy: DavProxy, client: DavClient) -> None:
+async def test_an_answer_that_is_cut_short_goes_on(proxy: DavProxy, things: DavThings, client: DavClient) -> None:
     token = (await list_changes(client, proxy.book, "")).cursor
-    proxy.server.put("a.vcf", card("a"))
+    proxy.server.put(things.name("a"), things.make("a"))
     proxy.before = lambda asked: _page_of(proxy, asked)
     found = await list_changes(client, proxy.book, token)
-    assert set(found.etags) == {"first.vcf", "a.vcf"}
+    assert set(found.etags) == {things.name("first"), things.name("a")}
     assert found.cursor not in ("", "urn:next", token)
 
     def stuck(asked: Asked) -> Answered | None:
@@ -145,7 +182,8 @@ def _page_of(proxy: DavProxy, asked: Asked, always: str = "") -> Answered | None
             Asked(asked.method, asked.path, dict(asked.headers) | {"content-length": str(len(real))}, real)
         )
     body = (
-        f'<d:multistatus xmlns:d="DAV:"><d:response><d:href>{proxy.server.book}first.vcf</d:href><d:propstat><d:prop>'
+        f'<d:multistatus xmlns:d="DAV:"><d:response><d:href>{proxy.server.book}first{proxy.server.suffix}</d:href>'
+        f"<d:propstat><d:prop>"
         f"<d:getetag>&quot;1&quot;</d:getetag></d:prop><d:status>HTTP/1.1 200 OK</d:status></d:propstat></d:response>"
         f"<d:response><d:href>{proxy.server.book}</d:href><d:status>HTTP/1.1 507 x</d:status></d:response>"
         f"<d:sync-token>urn:next</d:sync-token></d:multistatus>"
@@ -154,86 +192,99 @@ def _page_of(proxy: DavProxy, asked: Asked, always: str = "") -> Answered | None
 
 
 @pytest.mark.parametrize("spoiled", ["empty", "not XML", "too large"])
-async def test_one_object_that_cannot_be_read_spoils_no_other(proxy: DavProxy, client: DavClient, spoiled: str) -> None:
-    names = [f"{number}.vcf" for number in range(7)]
+async def test_one_object_that_cannot_be_read_spoils_no_other(
+    proxy: DavProxy, things: DavThings, client: DavClient, spoiled: str
+) -> None:
+    names = [things.name(number) for number in range(7)]
     for name in names:
-        proxy.server.put(name, card(name))
+        proxy.server.put(name, things.make(name))
 
     def spoil(asked: Asked, answered: Answered) -> Answered:
-        if asked.method == "GET" and asked.path.endswith("/3.vcf") and spoiled == "too large":
+        if asked.method == "GET" and asked.path.endswith(things.name("/3")) and spoiled == "too large":
             return Answered(200, {}, b"x" * 1_000_001)
-        if asked.method == "REPORT" and b"/3.vcf" in asked.body:
+        if asked.method == "REPORT" and things.name("/3").encode() in asked.body:
             return Answered(207, {}, {"empty": EMPTY, "not XML": b"<a>\x0b", "too large": b" " * 16_000_001}[spoiled])
         return answered
 
     proxy.after = spoil
-    found = await read_objects(client, proxy.book, [*names, "never.vcf"])
+    found = await read_objects(client, proxy.book, [*names, things.name("never")])
     assert {one.name for one in found.objects} | set(found.unreadable) == set(names)
-    assert set(found.unreadable) == ({"3.vcf"} if spoiled == "too large" else set())
-    assert found.gone == {"never.vcf"}
+    assert set(found.unreadable) == ({things.name("3")} if spoiled == "too large" else set())
+    assert found.gone == {things.name("never")}
 
 
-async def test_an_empty_answer_is_no_empty_collection(proxy: DavProxy, client: DavClient) -> None:
-    proxy.server.put("a.vcf", card("a"))
+async def test_an_empty_answer_is_no_empty_collection(proxy: DavProxy, things: DavThings, client: DavClient) -> None:
+    proxy.server.put(things.name("a"), things.make("a"))
     proxy.before = lambda asked: Answered(207, {}, EMPTY) if asked.headers.get("depth") == "1" else None
     found = await list_changes(client, proxy.book, "")
     assert (found.whole, found.complete, found.cursor) == (False, False, "")
 
 
-async def test_a_write_loses_against_another_client_and_says_so(proxy: DavProxy, client: DavClient) -> None:
-    made = await create_object(client, proxy.book, DavObject("new.vcf", "", card("new")))
-    assert await create_object(client, proxy.book, DavObject("new.vcf", "", card("new"))) == made
-    proxy.server.put("new.vcf", card("theirs", uid="new"))
-    for write in _writes(client, proxy, made):
+async def test_a_write_loses_against_another_client_and_says_so(
+    proxy: DavProxy, things: DavThings, client: DavClient
+) -> None:
+    made = await create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("new")))
+    again = await create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("new")))
+    assert again.etag == made.etag, "servers order the lines of an event anew"
+    proxy.server.put(things.name("new"), things.make("theirs", uid="new"))
+    for write in _writes(client, proxy, things, made):
         with pytest.raises(DavError) as error:
             await write()
         assert error.value.state == "changed"
-    assert b"theirs" in proxy.server.objects()["new.vcf"]
+    assert b"theirs" in proxy.server.objects()[things.name("new")]
 
 
-def _writes(client: DavClient, proxy: DavProxy, old: DavObject) -> tuple[Callable[[], Awaitable[object]], ...]:
+def _writes(
+    client: DavClient, proxy: DavProxy, things: DavThings, old: DavObject
+) -> tuple[Callable[[], Awaitable[object]], ...]:
     return (
-        lambda: create_object(client, proxy.book, DavObject("new.vcf", "", card("other"))),
-        lambda: replace_object(client, proxy.book, old, card("ours", uid="new")),
+        lambda: create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("other"))),
+        lambda: replace_object(client, proxy.book, old, things.make("ours", uid="new")),
         lambda: delete_object(client, proxy.book, old),
     )
 
 
-async def test_a_write_whose_answer_is_lost_was_carried_out_once(proxy: DavProxy, client: DavClient) -> None:
+async def test_a_write_whose_answer_is_lost_was_carried_out_once(
+    proxy: DavProxy, things: DavThings, client: DavClient
+) -> None:
     def cut(asked: Asked, answered: Answered) -> Answered | None:
         return answered if asked.method in ("GET", "PROPFIND") else None
 
     proxy.after = cut
-    made = await create_object(client, proxy.book, DavObject("new.vcf", "", card("new")))
-    changed = await replace_object(client, proxy.book, made, card("changed", uid="new"))
-    assert b"changed" in proxy.server.objects()["new.vcf"]
+    made = await create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("new")))
+    changed = await replace_object(client, proxy.book, made, things.make("changed", uid="new"))
+    assert b"changed" in proxy.server.objects()[things.name("new")]
     await delete_object(client, proxy.book, changed)
     assert proxy.server.names() == []
     proxy.after = lambda _, __: None
     with pytest.raises(DavError) as error:
-        await create_object(client, proxy.book, DavObject("new.vcf", "", card("new")))
+        await create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("new")))
     assert error.value.state == "unknown"
 
 
 @pytest.mark.parametrize("etag", ["", 'W/"1"'])
-async def test_without_a_strong_etag_nothing_is_replaced(proxy: DavProxy, client: DavClient, etag: str) -> None:
+async def test_without_a_strong_etag_nothing_is_replaced(
+    proxy: DavProxy, things: DavThings, client: DavClient, etag: str
+) -> None:
     def weaken(_: Asked, answered: Answered) -> Answered:
         kept = {name: value for name, value in answered.headers.items() if name != "etag"}
         return Answered(answered.status, {**kept, **({"etag": etag} if etag else {})}, answered.body)
 
     proxy.after = weaken
-    made = await create_object(client, proxy.book, DavObject("new.vcf", "", card("new")))
+    made = await create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("new")))
     assert [one.method for one in proxy.asked] == ["PUT", "GET"], "what the server has made of it is read back"
     with pytest.raises(DavError) as error:
-        await replace_object(client, proxy.book, made, card("changed"))
+        await replace_object(client, proxy.book, made, things.make("changed"))
     assert error.value.state == "unprotected"
 
 
 @pytest.mark.parametrize(("status", "state"), [(402, "quota"), (507, "quota"), (423, "later"), (401, "login")])
-async def test_a_refused_write_says_why(proxy: DavProxy, client: DavClient, status: int, state: DavState) -> None:
+async def test_a_refused_write_says_why(
+    proxy: DavProxy, things: DavThings, client: DavClient, status: int, state: DavState
+) -> None:
     proxy.before = lambda _: Answered(status)
     with pytest.raises(DavError) as error:
-        await create_object(client, proxy.book, DavObject("new.vcf", "", card("new")))
+        await create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("new")))
     assert error.value.state == state
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -9,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanag
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from msgspec import Struct, structs
 
@@ -17,9 +19,12 @@ from switchboard.modules.mirror.keeper import MirrorKeeper
 from switchboard.modules.mirror.kept import (
     SHARED_SQL,
     KnownObjects,
+    MirroredCollection,
     collections_in,
+    forget_object,
     keep_objects,
     known_objects,
+    uid_of,
     write_object,
 )
 from switchboard.modules.mirror.sync import SyncReport, sync_account
@@ -29,9 +34,21 @@ from switchboard.store.database import Database
 from switchboard.store.modules.migrations import migrate_modules
 from switchboard.store.modules.stores import open_stores
 from switchboard.transport.dav.client import DavClient, open_dav
-from switchboard.transport.dav.kinds import CALDAV, CARDDAV, DavError, DavKind
+from switchboard.transport.dav.kinds import DavError, DavKind
 from switchboard.transport.dav.reading import DavContents, DavObject
-from tests.dav_servers import Answered, Asked, DavProxy, DavServer, card, dav_proxy, event, radicale, xandikos
+from switchboard.transport.dav.writing import create_object, delete_object, replace_object
+from tests.dav_servers import (
+    CARDS,
+    EVENTS,
+    Answered,
+    Asked,
+    DavProxy,
+    DavServer,
+    DavThings,
+    dav_proxy,
+    radicale,
+    xandikos,
+)
 from tests.modules import a_module
 
 PAGE = Answered(200, {"content-type": "text/html"}, b"<html>Log in")
@@ -67,20 +84,29 @@ class SeenKeeper:
 
 
 class Mirrored(Struct, frozen=True):
-    """One kind of what is mirrored: a module, what it makes of objects, and how another client writes one."""
+    """A module with a mirror: of what, and what it makes of objects."""
 
-    dav: DavKind
     module: str
+    things: DavThings
     keeper: MirrorKeeper
-    suffix: str
-    make: Callable[..., bytes]
+
+    @property
+    def dav(self) -> DavKind:
+        return self.things.dav
+
+    @property
+    def suffix(self) -> str:
+        return self.things.suffix
+
+    def make(self, title: str, uid: str = "") -> bytes:
+        return self.things.make(title, uid=uid)
 
     def name(self, number: object) -> str:
-        return f"{number}{self.suffix}"
+        return self.things.name(number)
 
 
-CARDS = Mirrored(CARDDAV, "contacts", CardKeeper("DE"), ".vcf", card)
-EVENTS = Mirrored(CALDAV, "calendar", SeenKeeper(), ".ics", event)
+CONTACTS = Mirrored("contacts", CARDS, CardKeeper("DE"))
+CALENDAR = Mirrored("calendar", EVENTS, SeenKeeper())
 
 
 class Killed(BaseException):
@@ -88,18 +114,19 @@ class Killed(BaseException):
 
 
 class DyingStore:
-    """A store whose process is killed before its n-th statement."""
+    """A store whose process is killed before its n-th statement, or n-th of the name `point`; `commit` is one, too."""
 
-    def __init__(self, store: ModuleStore, lives: list[int]) -> None:
+    def __init__(self, store: ModuleStore, lives: list[int], point: str = "") -> None:
         self._store = store
         self._lives = lives
+        self._point = point
 
     async def rows(self, name: str, *args: object) -> Sequence[Mapping[str, Any]]:
-        self._live()
+        self._live(name)
         return await self._store.rows(name, *args)
 
     async def run(self, name: str, *args: object) -> int:
-        self._live()
+        self._live(name)
         return await self._store.run(name, *args)
 
     def transaction(self) -> AbstractAsyncContextManager[ModuleStore]:
@@ -108,11 +135,11 @@ class DyingStore:
     @asynccontextmanager
     async def _within(self) -> AsyncIterator[ModuleStore]:
         async with self._store.transaction() as one:
-            yield DyingStore(one, self._lives)
-            self._live()
+            yield DyingStore(one, self._lives, self._point)
+            self._live("commit")
 
-    def _live(self) -> None:
-        self._lives[0] -= 1
+    def _live(self, name: str) -> None:
+        self._lives[0] -= name.endswith(self._point)
         if self._lives[0] < 0:
             raise Killed
 
@@ -123,7 +150,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[DavServer]:
         yield stack.enter_context(request.param())
 
 
-@pytest.fixture(params=[CARDS, EVENTS], ids=["cards", "events"])
+@pytest.fixture(params=[CONTACTS, CALENDAR], ids=["cards", "events"])
 def kind(request: pytest.FixtureRequest) -> Mirrored:
     found: Mirrored = request.param
     return found
@@ -131,9 +158,7 @@ def kind(request: pytest.FixtureRequest) -> Mirrored:
 
 @pytest.fixture
 def proxy(server: DavServer, kind: Mirrored) -> Iterator[DavProxy]:
-    of_kind = server.of_events() if kind is EVENTS else server
-    of_kind.empty()
-    with dav_proxy(of_kind) as started:
+    with dav_proxy(kind.things.on(server)) as started:
         yield started
 
 
@@ -147,7 +172,7 @@ async def client(proxy: DavProxy, kind: Mirrored) -> AsyncIterator[DavClient]:
 async def store(database: Database, kind: Mirrored, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleStore:
     monkeypatch.syspath_prepend(tmp_path)
     manifest = ModuleManifest("contacts", (), "nowhere:open", sql=CONTACTS_SQL)
-    if kind is EVENTS:
+    if kind is CALENDAR:
         manifest = structs.replace(
             a_module(tmp_path, kind.module, SEEN), sql=(SHARED_SQL, f"{kind.module}_package.sql")
         )
@@ -165,7 +190,7 @@ def on_server(proxy: DavProxy) -> dict[str, bytes]:
 
 async def made_of(database: Database, kind: Mirrored) -> set[str]:
     """The names of objects of which the module has made something."""
-    table = "card" if kind is CARDS else "seen"
+    table = "card" if kind is CONTACTS else "seen"
     rows = await database.rows(f"select name from switchboard_{kind.module}.{table}")  # noqa: S608
     return {row["name"] for row in rows}
 
@@ -221,6 +246,88 @@ async def test_the_mirror_is_equal_in_the_end(
         assert await made_of(database, kind) == set(on_server(proxy))
         assert [one.complete for one in await collections_in(store)] == [True]
         assert await sync_account(store, client, kind.keeper) == SyncReport(), "there is nothing left to do"
+
+
+POINTS = (
+    "collections.all",
+    "collections.find",
+    "collections.miss",
+    "objects.etags",
+    "objects.keep",
+    "objects.spare",
+    "objects.drop",
+    "collections.finish",
+    "commit",
+)
+
+
+@pytest.mark.timeout(1200)
+async def test_a_large_mirror_is_equal_in_the_end_wherever_it_is_killed(
+    database: Database, store: ModuleStore, kind: Mirrored, proxy: DavProxy
+) -> None:
+    """With `MIRRORED_OBJECTS` in the environment that many, such as 2,000; by default, a few."""
+    number = int(os.environ.get("MIRRORED_OBJECTS", "80"))
+    chance = random.Random(number)
+    fill(proxy, kind, number)
+    for round_, point in enumerate(("", *POINTS)):
+        if round_:
+            await change_on_both_sides(store, kind, proxy, chance, number // 40)
+        before = len(await mirrored(store))
+        if round_ % 3 == 2:
+            await set_all(database, kind, "cursor = 'urn:expired' where cursor <> ''")
+        if round_ % 4 == 3:
+            await set_all(database, kind, "full_at = null")
+        dying = DyingStore(store, [chance.randrange(0, 2 if point != "objects.keep" else number // 40)], point)
+        async with open_dav(proxy.login(), kind.dav) as client:
+            if point:
+                with suppress(Killed):
+                    await sync_account(dying, client, kind.keeper)
+                assert len(await mirrored(store)) > before * 0.9, "nothing is deleted by the dozen"
+            await sync_account(store, client, kind.keeper)
+            await let_pass(database, kind, 11)  # until then, what we have written is not taken for deleted
+            await sync_account(store, client, kind.keeper)
+        assert await made_of(database, kind) == (await mirrored(store)).keys() == set(proxy.server.names()), point
+    assert await mirrored(store) == on_server(proxy)
+
+
+async def change_on_both_sides(
+    store: ModuleStore, kind: Mirrored, proxy: DavProxy, chance: random.Random, most: int
+) -> None:
+    """Another client writes and deletes, and so does a tool, which puts what it did into the mirror."""
+    for _ in range(most):
+        name = kind.name(chance.randrange(40 * most))
+        with suppress(httpx2.HTTPStatusError):
+            if chance.random() < 0.3:
+                proxy.server.delete(name)
+            else:
+                proxy.server.put(name, kind.make(f"Theirs {chance.random()}", uid=name.partition(".")[0]))
+    [into] = await collections_in(store)
+    async with open_dav(proxy.login(), kind.dav) as client:
+        for number in range(most):
+            uid = f"ours-{chance.randrange(10**9)}-{number}"
+            ours = await create_object(client, into.url, DavObject(kind.name(uid), "", kind.make("Ours", uid=uid)))
+            await write_object(store, into.collection, ours, "", kind.keeper)
+        for row in chance.sample(await store.rows("objects.all"), most):
+            await change_as_a_tool(store, client, kind, into, DavObject(row["name"], row["etag"], row["data"]), chance)
+
+
+async def change_as_a_tool(
+    store: ModuleStore,
+    client: DavClient,
+    kind: Mirrored,
+    into: MirroredCollection,
+    old: DavObject,
+    chance: random.Random,
+) -> None:
+    """It knows what is in the mirror; if that is not what the server has, it loses, and nothing happens."""
+    with suppress(DavError):
+        if chance.random() < 0.3:
+            await delete_object(client, into.url, old)
+            await forget_object(store, into.collection, old.name, kind.keeper)
+        else:
+            data = kind.make(f"Changed {chance.random()}", uid=uid_of(old.data))
+            new = await replace_object(client, into.url, old, data)
+            await write_object(store, into.collection, new, old.etag, kind.keeper)
 
 
 def change_something(proxy: DavProxy, kind: Mirrored, chance: random.Random) -> None:

@@ -6,8 +6,11 @@ no answer comes, the server is asked what it has.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import httpx2
 
+from switchboard.core.text.content_lines import content_lines, unescape_text
 from switchboard.transport.dav.client import DavClient, DavRequest
 from switchboard.transport.dav.kinds import DavError, DavState
 from switchboard.transport.dav.places import place_of
@@ -22,8 +25,8 @@ def is_strong(etag: str) -> bool:
 async def create_object(client: DavClient, collection: str, new: DavObject) -> DavObject:
     """Write an object under a name that is free; the ETag of `new` does not count. Returns what the server has.
 
-    Repeating it is harmless: what is there already with the same bytes is returned. Raises DavError: `changed` if the
-    name is taken by something else.
+    Repeating it is harmless: what is there already, and has all lines of this, is returned. Raises DavError: `changed`
+    if the name is taken by something else.
     """
     try:
         return await _put_object(client, collection, new, {"if-none-match": "*"})
@@ -33,7 +36,7 @@ async def create_object(client: DavClient, collection: str, new: DavObject) -> D
         found = await _look_again(client, collection, new.name, error)
         if found is None:
             raise DavError("later" if error.state == "unknown" else "changed", str(error)) from error
-        if _same_text(found.data, new.data):
+        if _has_all_of(found.data, new.data):
             return found
         raise DavError("changed", f"the server has something else under the name {new.name!r}") from error
 
@@ -51,7 +54,7 @@ async def replace_object(client: DavClient, collection: str, old: DavObject, dat
         if error.state != "unknown":
             raise
         found = await _look_again(client, collection, old.name, error)
-        if found is not None and _same_text(found.data, data):
+        if found is not None and _has_all_of(found.data, data):
             return found
         same = found is not None and found.etag == old.etag
         raise DavError("later" if same else "changed", str(error)) from error
@@ -102,6 +105,15 @@ async def _look_again(client: DavClient, collection: str, name: str, after: DavE
         raise DavError("unknown" if after.state == "unknown" else error.state, f"{after}; then {error}") from error
 
 
-def _same_text(left: bytes, right: bytes) -> bool:
-    """Equal but for the ends of lines, which servers may write anew."""
-    return left.replace(b"\r\n", b"\n").strip() == right.replace(b"\r\n", b"\n").strip()
+def _has_all_of(found: bytes, written: bytes) -> bool:
+    """Whether the server has what was written. Servers order and fold the lines of events anew, and add their own."""
+    return not _counted_lines(written) - _counted_lines(found)
+
+
+def _counted_lines(data: bytes) -> Counter[tuple[object, ...]]:
+    """How often each line is there, however it is folded and escaped, with its parameters in any order."""
+    return Counter(
+        (line.group.upper(), line.name, tuple(sorted(line.parameters.items())), unescape_text(line.value).strip())
+        for line in content_lines(data)
+        if line.name
+    )

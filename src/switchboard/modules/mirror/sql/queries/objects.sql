@@ -35,12 +35,13 @@ where account = $1 and collection = $2 and name = any($3::text[])
 returning name;
 
 -- name: write
--- What a tool has written, as the server has it now; $7 is the ETag that it has replaced.
-insert into object (account, collection, name, etag, uid, data, replaced, written_at)
-values ($1, $2, $3, $4, $5, $6, $7, now())
+-- What a tool has written; $7 is the ETag that it has replaced. Servers order the lines of an event anew, though they
+-- answer with a strong ETag: the next sync reads what they have made of it.
+insert into object (account, collection, name, etag, uid, data, replaced, written_at, check_again)
+values ($1, $2, $3, $4, $5, $6, $7, now(), true)
 on conflict (account, collection, name) do update
 set etag = excluded.etag, uid = excluded.uid, data = excluded.data, problem = '', replaced = excluded.replaced,
-    written_at = now(), check_again = false;
+    written_at = now(), check_again = true;
 
 -- name: forget
 -- What a tool has deleted on the server.
