@@ -268,7 +268,7 @@ async def test_a_large_mirror_is_equal_in_the_end_wherever_it_is_killed(
     """With `MIRRORED_OBJECTS` in the environment that many, such as 2,000; by default, a few."""
     number = int(os.environ.get("MIRRORED_OBJECTS", "80"))
     chance = random.Random(number)
-    fill(proxy, kind, number)
+    proxy.server.seed({kind.name(one): kind.make(f"Entry {one}", uid=f"{one}") for one in range(number)})
     for round_, point in enumerate(("", *POINTS)):
         if round_:
             await change_on_both_sides(store, kind, proxy, chance, number // 40)

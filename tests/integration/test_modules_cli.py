@@ -30,7 +30,8 @@ NOTED: Final = """def open_diary(context):
     with pathlib.Path(os.environ["OPENED"]).open("a") as file:
         file.write("diary\\n")
 """
-WITH_LOGIN: Final = DIARY.replace('secrets=("DIARY_KEY",)', 'secrets=("DIARY_KEY",), logs_in="diary_module:log_in"')
+WIZARD: Final = 'secrets=("DIARY_KEY",), logs_in={"diary": "diary_module:log_in"}'
+WITH_LOGIN: Final = DIARY.replace('secrets=("DIARY_KEY",)', WIZARD)
 KEPT: Final = WITH_LOGIN.replace("def open_diary(context):\n", NOTED) + LOGIN
 BROKEN: Final = DIARY.replace("diary", "broken").replace("return Diary(context)", "raise RuntimeError('no day')")
 SOURCES: Final = {"diary": KEPT, "broken": BROKEN, "quitting": "raise SystemExit(4)"}

@@ -13,15 +13,20 @@ from time import monotonic
 
 from msgspec import Struct
 
+from switchboard.app.login_desk import Questions, SettingsDesk
 from switchboard.app.ops.modules import make_trial_modules, module_settings, secrets_of
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import open_runtime
+from switchboard.core.text.words import offer
 from switchboard.domain.errors import InvalidInput, NotFound, Unavailable
 from switchboard.modules.kernel.grants import modules_in_use
-from switchboard.modules.kernel.manifests import Unusable, find_manifest, find_manifests
+from switchboard.modules.kernel.manifests import GROUP, Unusable, find_manifest, find_manifests
 from switchboard.modules.kernel.states import ModuleState
+from switchboard.ports.login_desk import LOGIN_DESK
 from switchboard.ports.module import ModuleContext, ModuleManifest
 from switchboard.store.modules.opening import ModuleRooms
+from switchboard.store.people.people import load as load_people
+from switchboard.transport.plug_ins import plug_ins
 
 _LogIn = Callable[[ModuleContext], Awaitable[None]]
 
@@ -59,18 +64,42 @@ def modules_to_open(name: str, manifests: Mapping[str, ModuleManifest]) -> Seque
     return wanted
 
 
-async def log_in(settings: Settings, name: str) -> None:
-    """Run the wizard of a module, which speaks with the person at the terminal. Raises NotFound, InvalidInput."""
-    manifest = await _find_installed(name)
-    if not manifest.logs_in:
-        raise InvalidInput(f"the module {name!r} has no accounts to log in; its settings are in [modules.{name}]")
+async def log_in(settings: Settings, kind: str, questions: Questions) -> str:
+    """Run the wizard for a kind of accounts, or of a module that has only one kind; returns the module's name.
+
+    Raises NotFound for what no installed module logs in, InvalidInput, and what the wizard raises.
+    """
+    manifest, place = await _find_wizard(kind)
     async with open_runtime(settings) as runtime, runtime.closing:
         rooms = ModuleRooms(runtime.database)
         failures = await rooms.migrate([manifest])
-        if why := failures.get(name):
-            raise Unavailable(f"the tables of the module {name!r} cannot be made: {why}")
-        context = ModuleContext(module_settings(settings, manifest), rooms.stores(manifest), secrets_of(manifest), {})
-        await _load_wizard(manifest)(context)
+        if why := failures.get(manifest.name):
+            raise Unavailable(f"the tables of the module {manifest.name!r} cannot be made: {why}")
+        desk = SettingsDesk(questions, settings, await load_people(runtime.database))
+        known = (module_settings(settings, manifest), rooms.stores(manifest), secrets_of(manifest))
+        await _load_wizard(manifest, place)(ModuleContext(*known, {LOGIN_DESK: desk}))
+    return manifest.name
+
+
+async def _find_wizard(kind: str) -> tuple[ModuleManifest, str]:
+    """Who logs in this kind of accounts, and where the function is."""
+    manifests = await asyncio.to_thread(find_manifests, plug_ins(GROUP).names)
+    kinds = {name: (one, place) for one in manifests.values() for name, place in one.logs_in.items()}
+    if kind in kinds:
+        return kinds[kind]
+    if kind not in manifests and kind not in plug_ins(GROUP).names:
+        known = sorted({*kinds, *manifests})
+        raise NotFound(
+            f"no module logs in {kind!r}{offer(kind, known)}; known: {', '.join(sorted(kinds)) or 'nothing'}"
+        )
+    manifest = await _find_installed(kind)
+    if len(manifest.logs_in) > 1:
+        raise InvalidInput(
+            f"the module {kind!r} has accounts of several kinds; give one: {', '.join(manifest.logs_in)}"
+        )
+    for place in manifest.logs_in.values():
+        return manifest, place
+    raise InvalidInput(f"the module {kind!r} has no accounts to log in; its settings are in [modules.{kind}]")
 
 
 async def _find_installed(name: str) -> ModuleManifest:
@@ -80,10 +109,10 @@ async def _find_installed(name: str) -> ModuleManifest:
     return found
 
 
-def _load_wizard(manifest: ModuleManifest) -> _LogIn:
-    package, _, function = manifest.logs_in.partition(":")
+def _load_wizard(manifest: ModuleManifest, place: str) -> _LogIn:
+    package, _, function = place.partition(":")
     try:
         found: _LogIn = getattr(import_module(package), function)
     except (ImportError, AttributeError, ValueError) as error:
-        raise InvalidInput(f"{manifest.logs_in} of the module {manifest.name!r} cannot be loaded: {error}") from error
+        raise InvalidInput(f"{place} of the module {manifest.name!r} cannot be loaded: {error}") from error
     return found

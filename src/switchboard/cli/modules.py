@@ -8,14 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from typing import Annotated, Final
 
 import typer
 from msgspec import structs
 
 from switchboard.cli.client import Client, ask, part
+from switchboard.cli.login_terminal import LoginTerminal, read_answers
 from switchboard.cli.names import butler as named_butler
-from switchboard.cli.output import FAILED, OK, Json, clean, details, exit_unless_ok, one_of, show, table, when
+from switchboard.cli.output import (
+    FAILED,
+    OK,
+    Json,
+    clean,
+    details,
+    exit_unless_ok,
+    one_of,
+    show,
+    table,
+    wants_json,
+    when,
+)
 
 app = typer.Typer(help="Modules: list or test them, log in accounts; call tools of butlers.", no_args_is_help=True)
 
@@ -78,10 +92,23 @@ def release(module: Module) -> None:
 
 
 @app.command("login")
-def log_in(module: Module) -> None:
-    """Log in an account of a module, which asks for what it needs."""
-    asyncio.run(_log_in(module))
-    show({"module": module}, f"{clean(module)}: logged in")
+def log_in(
+    kind: Annotated[
+        str, typer.Argument(help="What to log in, such as caldav or carddav; or a module.", metavar="KIND")
+    ],
+    *,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="An answer as NAME=VALUE, such as user=ann, which is not asked then; repeatable."),
+    ] = None,
+    password_file: Annotated[str | None, typer.Option(help="A file with the password, `-` for stdin.")] = None,
+    password_env: Annotated[str | None, typer.Option(help="The variable with the password, not copied.")] = None,
+) -> None:
+    """Log in an account: check it at its server, then add it to the settings. Asks for what it needs."""
+    asking = not wants_json() and sys.stdin.isatty() and sys.stderr.isatty()
+    terminal = LoginTerminal(read_answers(given or ()), password_file, password_env, asking=asking)
+    module = asyncio.run(_log_in(kind, terminal))
+    show({"module": module, "said": terminal.said}, f"{clean(kind)}: logged in")
 
 
 @app.command("call")
@@ -116,11 +143,11 @@ async def _try_module(module: str) -> Json:
     return {**structs.asdict(tried.opened), "tools": list(tried.tools), "seconds": seconds}
 
 
-async def _log_in(module: str) -> None:
+async def _log_in(kind: str, terminal: LoginTerminal) -> str:
     from switchboard.app.module_trials import log_in as run_wizard  # noqa: PLC0415 - only `login` needs it
     from switchboard.app.settings import load_settings  # noqa: PLC0415 - the same
 
-    await run_wizard(load_settings(), module)
+    return await run_wizard(load_settings(), kind, terminal)
 
 
 def _describe_trial(tried: Json) -> str:

@@ -158,10 +158,11 @@ class ModuleManifest(Struct, frozen=True):
     offers: tuple[str, ...] = ()
     """Names of protocols that the opened module has."""
     secrets: tuple[str, ...] = ()
-    logs_in: str = ""
-    """Where to import the async function that logs in an account, `package.module:function`, from a context.
+    logs_in: Mapping[str, str] = {}
+    """By kinds of accounts, such as `caldav`, where to import the async function that logs one in from a context.
 
-    It speaks with the person at the terminal (`switchboard modules login`); empty: there is nothing to log in.
+    Each is `package.module:function`. It asks the person at the terminal (`switchboard modules login KIND`) by the
+    `LoginDesk` in the context's `needs`; see `login_desk.py`. Without kinds there is nothing to log in.
     """
 
     def __post_init__(self) -> None:

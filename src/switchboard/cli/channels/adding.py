@@ -19,6 +19,7 @@ import typer
 from pydantic import BaseModel, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
+from switchboard.app.account_tables import toml_value
 from switchboard.app.ownership import write_private
 from switchboard.cli.missing import MissingOption
 from switchboard.cli.output import errors, prompt_for
@@ -70,9 +71,10 @@ def secrets_of(
     manifest: Manifest, files: Sequence[str], variables: Sequence[str], *, ask: bool
 ) -> Mapping[str, KeptSecret]:
     """The secrets by name; missing ones are asked for without echo. Raises BadParameter."""
-    found = {name: KeptSecret(_read_secret(path)) for name, path in _name_secrets(manifest, files, "--secret-file")}
+    found = {name: KeptSecret(secret_in_file(path)) for name, path in _name_secrets(manifest, files, "--secret-file")}
     found |= {
-        name: KeptSecret(_read_variable(env), env) for name, env in _name_secrets(manifest, variables, "--secret-env")
+        name: KeptSecret(secret_in_variable(env), env)
+        for name, env in _name_secrets(manifest, variables, "--secret-env")
     }
     for secret in manifest.secrets:
         if secret.name not in found and (value := _ask_secret(secret) if ask else ""):
@@ -146,15 +148,7 @@ def _account_file_text(
     if not CHANNELS[account.manifest.channel].personal:
         lines["handling"] = {"heard": MAX_HEARD}
     head = "# Written by `switchboard channels add`; it is yours to edit, and changes take effect within seconds."
-    return "\n".join([head, *(f"{name} = {_toml_value(value)}" for name, value in lines.items())]) + "\n"
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(name)} = {_toml_value(one)}" for name, one in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml_value, value))}]"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return "\n".join([head, *(f"{name} = {toml_value(value)}" for name, value in lines.items())]) + "\n"
 
 
 def _put_value(values: JsonObject, path: Sequence[str], value: object) -> None:
@@ -241,22 +235,24 @@ def _name_secrets(manifest: Manifest, given: Sequence[str], option: str) -> Iter
             raise typer.BadParameter(f"write NAME={one}; its secrets: {', '.join(known) or 'none'}", param_hint=option)
 
 
-def _read_secret(path: str) -> str:
+def secret_in_file(path: str, option: str = "--secret-file") -> str:
+    """The secret in a file, or with `-` from stdin. Raises BadParameter of this option."""
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise typer.BadParameter(f"{path} cannot be read: {error.strerror}", param_hint="--secret-file") from error
+        raise typer.BadParameter(f"{path} cannot be read: {error.strerror}", param_hint=option) from error
     except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"{path} is not UTF-8 (byte {error.start})", param_hint="--secret-file") from error
+        raise typer.BadParameter(f"{path} is not UTF-8 (byte {error.start})", param_hint=option) from error
     if not text.strip():
-        raise typer.BadParameter(f"{path} is empty", param_hint="--secret-file")
+        raise typer.BadParameter(f"{path} is empty", param_hint=option)
     return text.strip()
 
 
-def _read_variable(name: str) -> str:
+def secret_in_variable(name: str, option: str = "--secret-env") -> str:
+    """The secret in an environment variable. Raises BadParameter of this option."""
     value = os.environ.get(name, "").strip()
     if not value:
-        raise typer.BadParameter(f"the environment variable {name} is not set", param_hint="--secret-env")
+        raise typer.BadParameter(f"the environment variable {name} is not set", param_hint=option)
     return value
 
 

@@ -1,0 +1,78 @@
+"""Where wizards of modules keep the accounts that they have checked: the settings, and the people of the installation.
+
+`module_trials.py` makes one for a wizard, with the questions of the command line. Next: `account_tables.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from switchboard.app.account_tables import NewAccount, add_account, describe_variables, has_settings_file
+from switchboard.app.settings import Settings
+from switchboard.core.people.known import KnownPeople
+from switchboard.domain.errors import Conflict
+from switchboard.domain.json_values import JsonMapping
+from switchboard.modules.kernel.manifests import Unusable, find_manifest
+from switchboard.ports.login_desk import TypedPassword
+
+_RESTART = "Workers know it when they are started again: restart `switchboard up`, or each `switchboard work`."
+
+
+class Questions(Protocol):
+    """The part of a `LoginDesk` that is a terminal."""
+
+    @property
+    def asks(self) -> bool: ...
+
+    def say(self, text: str) -> None: ...
+
+    def answer_to(self, name: str, question: str, default: str | None, check: Callable[[str], str]) -> str: ...
+
+    def password(self) -> TypedPassword: ...
+
+
+class SettingsDesk:
+    """`LoginDesk` over the settings here and the people in the database."""
+
+    def __init__(self, questions: Questions, settings: Settings, people: KnownPeople) -> None:
+        self._questions = questions
+        self._settings = settings
+        self._people = people
+        self._kept: set[tuple[str, str]] = set()
+
+    @property
+    def asks(self) -> bool:
+        return self._questions.asks
+
+    def say(self, text: str) -> None:
+        self._questions.say(text)
+
+    def answer_to(self, name: str, question: str, default: str | None, check: Callable[[str], str]) -> str:
+        return self._questions.answer_to(name, question, default, check)
+
+    def password(self) -> TypedPassword:
+        return self._questions.password()
+
+    def knows(self, whose: str) -> bool:
+        kind, _, name = whose.partition(":")
+        return name in (self._people.persons if kind == "person" else self._people.groups)
+
+    def has_module(self, module: str) -> bool:
+        return not isinstance(find_manifest(module), Unusable)
+
+    def has_account(self, module: str, name: str) -> bool:
+        accounts = self._settings.modules.get(module, {}).get("accounts", {})
+        return (isinstance(accounts, dict) and name in accounts) or (module, name) in self._kept
+
+    def keep_account(self, module: str, name: str, table: JsonMapping, password: TypedPassword) -> None:
+        if self.has_account(module, name):
+            raise Conflict(f"[modules.{module}.accounts.{name}] is in the settings already: give this another `name`")
+        account = NewAccount(module, name, table)
+        if not has_settings_file():
+            self.say(describe_variables(account, password.env))
+            return
+        written = add_account(account, password.value, password.env)
+        self._kept.add((module, name))
+        self.say(f"[modules.{module}.accounts.{name}] is added; written: {', '.join(map(str, written))}")
+        self.say(_RESTART)

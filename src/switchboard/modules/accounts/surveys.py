@@ -1,0 +1,66 @@
+"""What an account on a server has, looked up before it is connected: collections, rights, who sends invitations.
+
+`wizard.py` calls it. In: a `DavLogin`; out: a `Survey`, or an error that says what would be right. Nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from switchboard.domain.errors import InvalidInput
+from switchboard.transport.dav.client import DavClient, open_dav
+from switchboard.transport.dav.discovery import DavCollection, find_collections, offers_scheduling
+from switchboard.transport.dav.kinds import CALDAV, DavError, DavKind, DavLogin, DavState
+from switchboard.transport.dav.reading import list_everything
+
+NAMES: Final[Mapping[str, tuple[str, str]]] = {"caldav": ("calendar", "CalDAV"), "carddav": ("address book", "CardDAV")}
+_REMEDIES: Final[Mapping[DavState, str]] = {
+    "login": "the user or the password is wrong; many providers want a password that is made for programs",
+    "login_page": "give the address of its {protocol} server, which its manual has, and not that of its web pages",
+    "forbidden": "the account may not see this; give an address that is its own, or only the site",
+    "elsewhere": "give the address of the server to which it refers",
+    "unreadable": "give the address of its {protocol} server, which its manual has",
+    "missing": "give the address of its {protocol} server, which its manual has",
+    "later": "check the address; if it is right, try again later",
+}
+
+
+class Surveyed(Struct, frozen=True):
+    """A collection, and how many objects it has."""
+
+    collection: DavCollection
+    objects: int
+
+
+class Survey(Struct, frozen=True):
+    """All that an account has of one kind. `scheduling`: the server says that it sends invitations itself."""
+
+    found: tuple[Surveyed, ...]
+    scheduling: bool = False
+
+
+async def survey_account(login: DavLogin, kind: DavKind) -> Survey:
+    """Log in and look. Raises InvalidInput, which says what would be right."""
+    try:
+        async with open_dav(login, kind) as client:
+            return await _survey(client)
+    except DavError as error:
+        raise InvalidInput(describe_trouble(error, kind)) from error
+
+
+def describe_trouble(error: DavError, kind: DavKind) -> str:
+    """What went wrong with a server, and what would be right."""
+    remedy = _REMEDIES.get(error.state, "").format(protocol=NAMES[kind.name][1])
+    return f"{error}; {remedy}" if remedy else str(error)
+
+
+async def _survey(client: DavClient) -> Survey:
+    collections = await find_collections(client)
+    if not collections:
+        what, protocol = NAMES[client.kind.name]
+        raise InvalidInput(f"{client.start.host} speaks {protocol}, but this user has no {what} there: make one first")
+    found = [Surveyed(one, len((await list_everything(client, one.url)).etags)) for one in collections]
+    return Survey(tuple(found), client.kind is CALDAV and await offers_scheduling(client, collections[0].url))

@@ -1,0 +1,238 @@
+"""The wizards `switchboard modules login caldav` and `carddav`: they check an account at its server, then keep it.
+
+The manifests of calendar and contacts name `log_in_caldav` and `log_in_carddav`. In: a context with a `LoginDesk`; out:
+the account in the settings. Nothing is written before the server has let us in. Next: `surveys.py`, `presets.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+
+from switchboard.core.text.words import offer
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.json_values import JsonObject
+from switchboard.modules.accounts.presets import PRESETS, other_place, place_at
+from switchboard.modules.accounts.surveys import NAMES, Survey, survey_account
+from switchboard.ports.login_desk import LOGIN_DESK, LoginDesk, TypedPassword
+from switchboard.ports.module import ModuleContext
+from switchboard.transport.dav.kinds import CALDAV, CARDDAV, DavError, DavKind, DavLogin
+from switchboard.transport.dav.places import start_of
+
+_MODULES: Final[Mapping[str, str]] = {CALDAV.name: "calendar", CARDDAV.name: "contacts"}
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_REGION: Final = re.compile(r"[A-Z]{2}")
+_VIEWER: Final = re.compile(r"(?:person|group):[^\s:,]+")
+_YES: Final = {"yes": "yes", "y": "yes", "no": "no", "n": "no"}
+
+
+class _Opened(Struct, frozen=True):
+    """Where an account is, and how it is opened."""
+
+    url: str
+    user: str
+    password: TypedPassword
+
+    @property
+    def login(self) -> DavLogin:
+        return DavLogin(self.url, self.user, self.password.value)
+
+
+class _Owned(Struct, frozen=True):
+    """Whose an account is: `person:ann` or `group:family`."""
+
+    whose: str
+
+    @property
+    def table(self) -> JsonObject:
+        kind, _, name = self.whose.partition(":")
+        return {kind: name}
+
+
+async def log_in_caldav(context: ModuleContext) -> None:
+    """Connect the calendars of an account. Raises InvalidInput, Conflict, ConfigurationError."""
+    await _log_in(context.needs[LOGIN_DESK], CALDAV)
+
+
+async def log_in_carddav(context: ModuleContext) -> None:
+    """Connect the address books of an account. Raises InvalidInput, Conflict, ConfigurationError."""
+    await _log_in(context.needs[LOGIN_DESK], CARDDAV)
+
+
+async def _log_in(desk: LoginDesk, kind: DavKind) -> None:
+    opened = _ask_opened(desk, kind)
+    survey = await survey_account(opened.login, kind)
+    _say_survey(desk, kind, survey)
+    owned = _ask_owned(desk)
+    name = desk.answer_to("name", "A name for the account, which people see", owned.whose.partition(":")[2], _is_name)
+    _keep(desk, kind, name, opened, owned, survey)
+    await _offer_other(desk, CARDDAV if kind is CALDAV else CALDAV, name, opened, owned)
+
+
+def _ask_opened(desk: LoginDesk, kind: DavKind) -> _Opened:
+    preset = PRESETS[desk.answer_to("preset", f"The provider ({', '.join(PRESETS)})", "other", _is_preset)]
+    known = preset.urls.get(kind.name)
+    typed = known or desk.answer_to("url", f"URL: {preset.asks}", None, lambda given: _is_url(place_at(preset, given)))
+    user = desk.answer_to("user", "The user, with many providers the mail address", None, _is_something)
+    if desk.asks and preset.password:
+        desk.say(preset.password)
+    return _Opened(typed, user, desk.password())
+
+
+def _say_survey(desk: LoginDesk, kind: DavKind, survey: Survey) -> None:
+    desk.say("Logged in. Found:")
+    for one in survey.found:
+        rights = "" if one.collection.writable is not False else ", can only be read"
+        zone = f", time zone {one.collection.zone}" if one.collection.zone else ""
+        desk.say(f"  {NAMES[kind.name][0]} {one.collection.name!r}: {one.objects:,} entries{rights}{zone}")
+
+
+def _ask_owned(desk: LoginDesk) -> _Owned:
+    whose = desk.answer_to(
+        "whose", "Whose it is: person:ID, as in `switchboard people list`, or group:NAME of people", None, _is_viewer
+    )
+    _require_known(desk, whose)
+    return _Owned(whose)
+
+
+def _keep(desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: _Owned, survey: Survey) -> None:
+    module = _MODULES[kind.name]
+    table: JsonObject = {"url": opened.url, "user": opened.user, **owned.table}
+    table |= _ask_region(desk) if kind is CARDDAV else _ask_of_calendar(desk, survey)
+    desk.keep_account(module, name, table, opened.password)
+
+
+def _ask_region(desk: LoginDesk) -> JsonObject:
+    question = "The country of phone numbers without its code, such as DE; Enter: none"
+    region = desk.answer_to("region", question, "", _is_region)
+    return {"region": region} if region else {}
+
+
+def _ask_of_calendar(desk: LoginDesk, survey: Survey) -> JsonObject:
+    usual = next((one.collection.zone for one in survey.found if _is_known_zone(one.collection.zone)), "")
+    zone = desk.answer_to(
+        "zone", "The time zone, such as Europe/Berlin; empty: that of the installation", usual, _is_zone
+    )
+    viewers = desk.answer_to(
+        "busy_for",
+        "Who else may see when they are busy, such as person:ann,group:family; Enter: nobody",
+        "",
+        _are_viewers,
+    )
+    for one in filter(None, viewers.split(",")):
+        _require_known(desk, one)
+    sends = desk.answer_to("sends", _describe_sending(survey), "server" if survey.scheduling else "nobody", _is_sending)
+    if sends == "server" and not survey.scheduling:
+        raise InvalidInput(
+            "sends: the server does not say that it sends invitations (calendar-auto-schedule): nobody does"
+        )
+    return {
+        **({"zone": zone} if zone else {}),
+        **({"busy_for": [*filter(None, viewers.split(","))]} if viewers else {}),
+        "sends": sends,
+    }
+
+
+def _describe_sending(survey: Survey) -> str:
+    says = "says that it sends invitations" if survey.scheduling else "sends no invitations"
+    return f"The server {says}. Who sends them: server or nobody (mail comes with a later release)"
+
+
+async def _offer_other(desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: _Owned) -> None:
+    """The other kind on the same server, if it is there; that it is not, or cannot be, is no failure."""
+    module, what = _MODULES[kind.name], NAMES[kind.name][0]
+    if not desk.has_module(module) or desk.has_account(module, name):
+        return
+    there = _Opened(other_place(kind.name, opened.url), opened.user, opened.password)
+    try:
+        survey = await survey_account(there.login, kind)
+    except InvalidInput:
+        return
+    names = ", ".join(repr(one.collection.name) for one in survey.found)
+    question = f"There are also the {what}s {names}: connect them, too? (yes or no)"
+    if desk.answer_to("also", question, "yes" if desk.asks else "no", _is_yes_or_no) == "yes":
+        _keep(desk, kind, name, there, owned, survey)
+
+
+def _require_known(desk: LoginDesk, whose: str) -> None:
+    if not desk.knows(whose):
+        kind, _, name = whose.partition(":")
+        add = f"switchboard people add {name}" if kind == "person" else f"switchboard people group PERSON {name}"
+        raise InvalidInput(f"there is no {kind} {name!r}: see `switchboard people list`, or add it: `{add}`")
+
+
+# What answers are right -----------------------------------------------------------------------------------------------
+
+
+def _is_preset(typed: str) -> str:
+    if typed not in PRESETS:
+        raise ValueError(f"there is no provider {typed!r}{offer(typed, PRESETS)}; `other` is any")
+    return typed
+
+
+def _is_url(typed: str) -> str:
+    try:
+        return str(start_of(typed))
+    except DavError as error:
+        raise ValueError(str(error)) from error
+
+
+def _is_something(typed: str) -> str:
+    if not typed:
+        raise ValueError("it is empty")
+    return typed
+
+
+def _is_name(typed: str) -> str:
+    if not _NAME.fullmatch(typed):
+        raise ValueError("a name has small letters, digits and hyphens, up to 40")
+    return typed
+
+
+def _is_viewer(typed: str) -> str:
+    if not _VIEWER.fullmatch(typed):
+        raise ValueError("write person:ID, such as person:ann, or group:NAME, such as group:family")
+    return typed
+
+
+def _are_viewers(typed: str) -> str:
+    return ",".join(_is_viewer(one.strip()) for one in typed.split(",") if one.strip())
+
+
+def _is_region(typed: str) -> str:
+    if typed and not _REGION.fullmatch(typed):
+        raise ValueError("a country has two capital letters, such as DE")
+    return typed
+
+
+def _is_known_zone(zone: str) -> bool:
+    try:
+        ZoneInfo(zone)
+    except (OSError, ValueError, LookupError):
+        return False
+    return bool(zone)
+
+
+def _is_zone(typed: str) -> str:
+    if typed and not _is_known_zone(typed):
+        raise ValueError(f"there is no time zone {typed!r}; it is a name such as Europe/Berlin")
+    return typed
+
+
+def _is_sending(typed: str) -> str:
+    if typed == "mail":
+        raise ValueError("invitations by mail come with a later release: until then it is server or nobody")
+    if typed not in ("server", "nobody"):
+        raise ValueError("it is server or nobody")
+    return typed
+
+
+def _is_yes_or_no(typed: str) -> str:
+    try:
+        return _YES[typed.lower()]
+    except KeyError:
+        raise ValueError("it is yes or no") from None
