@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from switchboard.modules.contacts.mirror import CONTACTS_SQL, CardKeeper
-from switchboard.modules.contacts.resolve import resolve_contact
+from switchboard.modules.contacts.resolve import Resolved, find_matches, resolve_matches
 from switchboard.modules.mirror.kept import collections_in, keep_objects, write_object
 from switchboard.ports.module import ModuleManifest
 from switchboard.ports.module_store import ModuleStore
@@ -39,6 +39,14 @@ async def stores(database: Database) -> tuple[ModuleStore, ModuleStore]:
     return opened("ann"), opened("eve")
 
 
+async def resolve_contact(store: ModuleStore, sought: str, region: str = "") -> Resolved:
+    return resolve_matches(await find_matches(store, "ann", sought, region))
+
+
+def names(resolved: Resolved) -> list[str]:
+    return [person.cards[0].shown for person in resolved.people]
+
+
 @pytest.mark.parametrize(
     ("sought", "found", "certain"),
     [
@@ -63,9 +71,9 @@ async def test_who_is_meant(
 ) -> None:
     ann, eve = stores
     resolved = await resolve_contact(ann, sought, "DE")
-    assert [one.card.name for one in resolved.matches] == found
+    assert names(resolved) == found
     assert (resolved.certain is not None) == certain
-    assert (await resolve_contact(eve, sought, "DE")).matches == ()
+    assert (await resolve_contact(eve, sought, "DE")).people == ()
 
 
 async def test_a_changed_card_is_found_by_what_it_has_now(stores: tuple[ModuleStore, ModuleStore]) -> None:
@@ -75,10 +83,10 @@ async def test_a_changed_card_is_found_by_what_it_has_now(stores: tuple[ModuleSt
     await write_object(ann, BOOK, new, '"1"', CardKeeper())
     stale = DavObject("Ben Smith.vcf", '"1"', card("Ben Smith", *PEOPLE["Ben Smith"]))
     await keep_objects(ann, book, DavContents((stale,)), {}, CardKeeper())
-    assert [one.card.name for one in (await resolve_contact(ann, "new@home.example")).matches] == ["Bernard"]
-    assert (await resolve_contact(ann, "smith@home.example")).matches == ()
+    assert names(await resolve_contact(ann, "new@home.example")) == ["Bernard"]
+    assert (await resolve_contact(ann, "smith@home.example")).people == ()
     bad = DavObject("Ben Müller.vcf", '"2"', b"no card")
     await ann.run("objects.drop", BOOK, ["Ben Smith.vcf"], book.started)
     [later] = await collections_in(ann)
     await keep_objects(ann, later, DavContents((bad,)), {}, CardKeeper())
-    assert (await resolve_contact(ann, "ben muller", "DE")).matches == (), "what cannot be read is not told"
+    assert (await resolve_contact(ann, "ben muller", "DE")).people == (), "what cannot be read is not told"

@@ -39,6 +39,7 @@ from switchboard.modules.kernel.tables import read_table
 from switchboard.ports.mcp import ListedTool
 from switchboard.ports.module import ModuleContext, ModuleManifest
 from switchboard.ports.module_store import ModuleStore
+from switchboard.ports.people_seen import SeenPerson
 from switchboard.ports.tools import PreparedCall, Prepares, ToolOutcome, ToolScope
 from switchboard.tools.calls import call_tool
 
@@ -74,6 +75,17 @@ class ModuleSubject(Struct, frozen=True):
         place, _, name = self.manifest.partition(":")
         found: ModuleManifest = getattr(import_module(place), name)
         return found
+
+
+class FixedPeople:
+    """`PeopleSeen` for tests: whoever calls is this person."""
+
+    def __init__(self, seen: SeenPerson) -> None:
+        self.seen = seen
+
+    async def seen_in(self, scope: ToolScope) -> SeenPerson:  # noqa: ARG002
+        """As in the port."""
+        return self.seen
 
 
 ModuleCheck = Callable[[ModuleSubject], Awaitable[None]]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import phonenumbers
+from msgspec import Struct
 from phonenumbers import NumberParseException, PhoneNumberFormat
 
 from switchboard.modules.contacts.cards import Card, WayKind
@@ -19,6 +20,7 @@ from switchboard.modules.contacts.cards import Card, WayKind
 _LONGEST: Final = 500
 """Characters of a key; an index has a limit."""
 _MOST_WORDS: Final = 40
+_GROUP: Final = "=group"
 _WORD: Final = re.compile(r"[^\W_]+")
 _EXTRA_LETTERS: Final = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe"})
 _HANDLE: Final = re.compile(r"(?:[\w-]+:)?@?(.+)", re.DOTALL)
@@ -85,7 +87,49 @@ def e164_of(number: str, region: str) -> str:
     return str(phonenumbers.format_number(parsed, PhoneNumberFormat.E164))
 
 
+class CardWords(Struct, frozen=True):
+    """The words of a card's names, by which it is found and ranked without being read again."""
+
+    full: tuple[str, ...]
+    """The whole name."""
+    parts: frozenset[str]
+    """Of the whole name, and of the given and the family name."""
+    spoken: tuple[str, ...]
+    """Given and family name."""
+    nicknames: tuple[tuple[str, ...], ...]
+
+
 def search_words(card: Card) -> str:
-    """The words by which a card is found, each after a blank."""
-    names: Iterable[str] = (card.name, card.given, card.family, *card.nicknames, card.organisation)
-    return "".join(f" {word}" for word in dict.fromkeys(word for name in names for word in words_of(name)))
+    """All words by which a card is found, each after a blank; a line for each kind, as `card_words` reads them.
+
+    Names of a group of contacts begin with a mark.
+    """
+    lines = (
+        _GROUP if card.group else "",
+        _line_of(words_of(card.name)),
+        _line_of(words_of(f"{card.given} {card.family}")),
+        "\t".join(_line_of(words_of(one)) for one in card.nicknames),
+        _line_of(words_of(card.organisation)),
+    )
+    return "".join(f"{line}\n" for line in lines)
+
+
+def card_words(kept: str) -> CardWords:
+    """What `search_words` has written."""
+    _, full, spoken, nicknames, *_ = (*kept.split("\n"), "", "", "", "")
+    names = tuple(full.split()), tuple(spoken.split())
+    return CardWords(
+        names[0],
+        frozenset((*names[0], *names[1])),
+        names[1],
+        tuple(tuple(one.split()) for one in nicknames.split("\t")),
+    )
+
+
+def words_pattern(words: Iterable[str]) -> str:
+    """What `LIKE` finds in the words of cards that have exactly these as a name."""
+    return f"%\n{_line_of(words)}\n%"
+
+
+def _line_of(words: Iterable[str]) -> str:
+    return "".join(f" {word}" for word in words)

@@ -1,93 +1,157 @@
 """Who is meant by a handle, a name or half a name: people of the address books, ranked, each with the reason.
 
-Tools call `resolve_contact` for one account, so that nobody is found in another's books. Two who are about as likely
-are both told; a guess could send something to the wrong one. Next: `keys.py`.
+Tools look in each account that the caller may see, so that nobody is found in another's books. Cards are ranked by
+what the mirror keeps beside them, and none is read for it. Two who are about as likely are both told; a guess could
+send something to the wrong one. One person in two books is one. Next: `keys.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from switchboard.modules.contacts.cards import Card, card_of
-from switchboard.modules.contacts.keys import keys_sought, words_of
+from switchboard.modules.contacts.keys import CardWords, card_words, keys_sought, words_of, words_pattern
 from switchboard.ports.module_store import ModuleStore
 
 AS_LIKELY: Final = 0.9
 """Whoever has this part of the best score may be meant as well."""
-_MOST: Final = 200
+MOST_FOUND: Final = 200
+"""Cards of an account that are ranked."""
+_COMPARED: Final = 50
+"""The best of an account, of which it is found out whether two are one person."""
 _KEY_SAYS: Final = {"email": "has this e-mail address", "phone": "has this number", "handle": "has this handle"}
+
+_Mark: TypeAlias = tuple[object, ...]
 
 
 class ContactMatch(Struct, frozen=True):
-    """Somebody who may be meant: the card `name` of a `collection`, a score of at most 1, and `why`."""
+    """A card of somebody who may be meant: `name` of a `collection`, a score of at most 1, and `why`.
 
+    `keys` are its ways, as far as they were compared with those of others.
+    """
+
+    account: str
     collection: str
     name: str
-    card: Card
+    uid: str
+    shown: str
+    words: CardWords
     score: float
     why: str
+    keys: frozenset[str] = frozenset()
+
+
+class MatchedPerson(Struct, frozen=True):
+    """Somebody who may be meant, with all their cards, the likeliest first."""
+
+    cards: tuple[ContactMatch, ...]
+
+    @property
+    def score(self) -> float:
+        return self.cards[0].score
 
 
 class Resolved(Struct, frozen=True):
     """Who may be meant, the likeliest first. `certain`: the first one is, as nobody else is about as likely."""
 
-    matches: tuple[ContactMatch, ...]
+    people: tuple[MatchedPerson, ...]
 
     @property
-    def certain(self) -> ContactMatch | None:
+    def certain(self) -> MatchedPerson | None:
         """Whom a tool may write to without asking; None: nobody, or more than one."""
-        if len(self.likely) != 1:
-            return None
-        return self.matches[0]
+        return self.people[0] if len(self.likely) == 1 else None
 
     @property
-    def likely(self) -> tuple[ContactMatch, ...]:
+    def likely(self) -> tuple[MatchedPerson, ...]:
         """The first one, and those within a tenth of it."""
-        return tuple(one for one in self.matches if one.score >= self.matches[0].score * AS_LIKELY)
+        return tuple(one for one in self.people if one.score >= self.people[0].score * AS_LIKELY)
 
 
-async def resolve_contact(store: ModuleStore, text: str, region: str = "") -> Resolved:
-    """Look for somebody in the books of an account. `region`: the country of numbers without its code."""
+async def find_matches(store: ModuleStore, account: str, text: str, region: str = "") -> tuple[ContactMatch, ...]:
+    """Look in the books of an account, the likeliest first. `region`: the country of numbers without its code."""
     keys, words = keys_sought(text, region), words_of(text)
     patterns = [f"% {word}%" for word in words]
-    rows = await store.rows("people.candidates", keys, patterns, _MOST)
-    found = (
-        _match_of(row["collection"], row["name"], card_of(row["data"]), frozenset(row["keys"]), words) for row in rows
+    rows = await store.rows("people.candidates", keys, patterns, words_pattern(words), MOST_FOUND)
+    found = []
+    for row in rows:
+        own = card_words(row["words"])
+        score, why = score_of_keys(row["keys"]) or score_of_words(own, words)
+        found.append(ContactMatch(account, row["collection"], row["name"], row["uid"], row["shown"], own, score, why))
+    return await _with_keys(store, rank_matches(found))
+
+
+async def _with_keys(store: ModuleStore, ranked: tuple[ContactMatch, ...]) -> tuple[ContactMatch, ...]:
+    """The same, with the keys of the best."""
+    best = ranked[:_COMPARED]
+    rows = (
+        await store.rows("people.keys_of", [one.collection for one in best], [one.name for one in best]) if best else ()
     )
-    return Resolved(rank_matches(one for one in found if not one.card.group))
+    keys = {(row["collection"], row["name"]): frozenset(row["keys"]) for row in rows}
+    return (
+        *(replace(one, keys=keys.get((one.collection, one.name), frozenset())) for one in best),
+        *ranked[_COMPARED:],
+    )
+
+
+def resolve_matches(found: Iterable[ContactMatch]) -> Resolved:
+    """Whom these cards are of."""
+    people: list[list[ContactMatch]] = []
+    owners: dict[_Mark, list[ContactMatch]] = {}
+    for match in rank_matches(found):
+        marks = _marks_of(match)
+        same = {id(owners[mark]): owners[mark] for mark in marks if mark in owners}
+        person = _join_cards(people, [*same.values()])
+        person.append(match)
+        owners |= dict.fromkeys((mark for card in person for mark in _marks_of(card)), person)
+    return Resolved(tuple(MatchedPerson(tuple(cards)) for cards in people))
+
+
+def _join_cards(people: list[list[ContactMatch]], same: Sequence[list[ContactMatch]]) -> list[ContactMatch]:
+    """The cards of the first of these, to which those of the others are moved; a new person if there is none."""
+    if not same:
+        people.append([])
+        return people[-1]
+    first, *others = same
+    for other in others:
+        first += other
+        people[:] = [one for one in people if one is not other]
+    return first
+
+
+def _marks_of(match: ContactMatch) -> tuple[_Mark, ...]:
+    """Cards that share one of these are of one person: a UID, or an address or number with the same name."""
+    name = tuple(sorted(match.words.full))
+    shared = [(key, name) for key in match.keys if name and key.startswith(("email ", "phone "))]
+    return (*([("uid", match.uid)] if match.uid else []), *shared)
 
 
 def rank_matches(found: Iterable[ContactMatch]) -> tuple[ContactMatch, ...]:
     """The likeliest first; those who are equally likely by name, always in one order."""
-    return tuple(sorted(found, key=lambda one: (-one.score, one.card.name.casefold(), one.collection, one.name)))
+    return tuple(
+        sorted(found, key=lambda one: (-one.score, one.shown.casefold(), one.account, one.collection, one.name))
+    )
 
 
-def _match_of(collection: str, name: str, card: Card, keys: frozenset[str], words: tuple[str, ...]) -> ContactMatch:
-    score, why = score_of_keys(keys) or score_of_words(card, words)
-    return ContactMatch(collection, name, card, score, why)
-
-
-def score_of_keys(keys: frozenset[str]) -> tuple[float, str] | None:
+def score_of_keys(keys: Iterable[str]) -> tuple[float, str] | None:
     """An address says more than a number, which a household may share, and that more than a name on some platform."""
+    kinds = {key.partition(" ")[0] for key in keys}
     for kind, score in (("email", 1.0), ("phone", 0.98), ("handle", 0.96)):
-        if any(key.startswith(f"{kind} ") for key in keys):
+        if kind in kinds:
             return score, _KEY_SAYS[kind]
     return None
 
 
-def score_of_words(card: Card, words: tuple[str, ...]) -> tuple[float, str]:
+def score_of_words(card: CardWords, words: tuple[str, ...]) -> tuple[float, str]:
     """How well words fit a card that has them all: a whole name better than a part, that better than its beginning."""
-    full, parts = words_of(card.name), words_of(f"{card.given} {card.family} {card.name}")
-    nicknames = [words_of(one) for one in card.nicknames]
-    if sorted(words) == sorted(full) or words == words_of(f"{card.given} {card.family}"):
+    if sorted(words) == sorted(card.full) or words == card.spoken:
         return 0.95, "is called so"
-    if words in nicknames:
+    if words in card.nicknames:
         return 0.9, "has this nickname"
-    if set(words) <= set(parts):
+    if card.parts.issuperset(words):
         return 0.8, "has this as a part of the name"
-    if all(any(part.startswith(word) for part in parts) for word in words):
+    if all(any(part.startswith(word) for part in card.parts) for word in words):
         return 0.6, "has a name that begins so"
     return 0.4, "is of an organisation that is called so, or has a nickname that begins so"

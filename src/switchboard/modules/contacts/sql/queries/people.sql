@@ -1,17 +1,33 @@
 -- name: candidates
--- Cards with one of the keys $2, or with words that begin with all of $3 (patterns; none: by keys alone).
-select c.collection, c.name, o.data,
-       coalesce((select array_agg(distinct w.key) from way w
-                 where w.account = c.account and w.collection = c.collection and w.name = c.name
-                   and w.key = any($2::text[])),
-                '{}') as keys
-from card c join object o using (account, collection, name)
-where c.account = $1
-  and (exists (select from way w where w.account = c.account and w.collection = c.collection and w.name = c.name
-               and w.key = any($2::text[]))
-       or (cardinality($3::text[]) > 0 and c.words like all($3::text[])))
-order by keys desc, c.shown, c.collection, c.name
-limit $4;
+-- Cards with one of the keys $2, or with words that begin with all of $3 (patterns; none: by keys alone). Those whose
+-- name is like $4 come before the others.
+with keyed as (
+    select w.collection, w.name, array_agg(distinct w.key) as keys from way w
+    where w.account = $1 and w.key = any($2::text[]) group by w.collection, w.name
+), best as (
+    select c.collection, c.name, c.shown, c.words, coalesce(k.keys, '{}') as keys
+    from card c left join keyed k on k.collection = c.collection and k.name = c.name
+    where c.account = $1 and left(c.words, 1) <> '='
+      and (k.keys is not null or (cardinality($3::text[]) > 0 and c.words like all($3::text[])))
+    order by k.keys is null, c.words not like $4, c.shown, c.collection, c.name
+    limit $5
+)
+select b.collection, b.name, o.uid, b.shown, b.words, b.keys
+from best b join object o on o.account = $1 and o.collection = b.collection and o.name = b.name;
+
+-- name: keys_of
+-- The ways of the cards $3 in the collections $2.
+select w.collection, w.name, array_agg(w.key) as keys
+from unnest($2::text[], $3::text[]) as x (collection, name)
+join way w on w.account = $1 and w.collection = x.collection and w.name = x.name
+group by w.collection, w.name;
+
+-- name: cards_of
+-- The cards $3 in the collections $2.
+select o.collection, o.name, o.etag, o.data, o.written_at
+from unnest($2::text[], $3::text[]) as x (collection, name)
+join object o on o.account = $1 and o.collection = x.collection and o.name = x.name
+where o.problem = '';
 
 -- name: forget_card
 delete from card where account = $1 and collection = $2 and name = $3;
@@ -24,3 +40,21 @@ insert into way (account, collection, name, place, kind, value, key, label, pref
 select $1, $2, $3, w.place, w.kind, w.value, w.key, w.label, w.preferred
 from unnest($4::integer[], $5::text[], $6::text[], $7::text[], $8::text[], $9::boolean[])
      as w (place, kind, value, key, label, preferred);
+
+-- name: own
+-- Whose account it is: `person:ann` or `group:family`.
+insert into owner (account, owner) values ($1, $2)
+on conflict (account) do update set owner = excluded.owner where owner.owner <> excluded.owner;
+
+-- name: of_person
+-- What is kept for a person: their own accounts.
+select x.account, b.name as book, x.name, encode(x.data, 'escape') as card
+from owner o join object x using (account) join collection b using (account, collection)
+where o.account = $1 and o.owner = any($2::text[]) order by x.collection, x.name;
+
+-- name: erase_of_person
+-- The objects are counted; with the collections goes from where the next sync would ask.
+with gone as (
+    delete from collection b using owner o where b.account = $1 and o.account = b.account and o.owner = any($2::text[])
+)
+delete from object x using owner o where x.account = $1 and o.account = x.account and o.owner = any($2::text[]);

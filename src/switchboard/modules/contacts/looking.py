@@ -1,0 +1,140 @@
+"""Who is in the address books that a caller may see: found, told with their origin, and how fresh that is.
+
+`tools.py` calls it. In: the accounts, the scope of a call, words; out: JSON for the model. Next: `resolve.py`,
+`present.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from switchboard.core.text.storable import storable_text
+from switchboard.domain.json_values import JsonObject
+from switchboard.modules.accounts.settings import DavAccount
+from switchboard.modules.contacts.books import AccountBook, KeptCard, freshness_of, read_books, read_cards
+from switchboard.modules.contacts.callers import ContactAccounts, ContactsRefusal
+from switchboard.modules.contacts.names import read_id
+from switchboard.modules.contacts.present import listed_contact, whole_contact
+from switchboard.modules.contacts.resolve import (
+    MOST_FOUND,
+    ContactMatch,
+    MatchedPerson,
+    Resolved,
+    find_matches,
+    resolve_matches,
+)
+from switchboard.ports.tools import ToolScope
+
+_SHOWN: Final = 10
+_NO_ID: Final = "an id looks like account/book/name.vcf, as contacts_resolve and contacts_search tell it"
+
+
+class Seen(Struct, frozen=True):
+    """The accounts that a call sees, and their books."""
+
+    accounts: Mapping[str, DavAccount]
+    books: Mapping[str, tuple[AccountBook, ...]]
+
+
+async def look_around(contacts: ContactAccounts, scope: ToolScope) -> Seen:
+    """Raises ContactsRefusal for a caller who sees nothing."""
+    accounts = await contacts.seen_by(scope)
+    return Seen(accounts, {name: await read_books(contacts.store_of(name), name) for name in accounts})
+
+
+async def resolve_for(contacts: ContactAccounts, scope: ToolScope, who: str) -> JsonObject:
+    """Who may be meant, ranked. Raises ContactsRefusal."""
+    seen = await look_around(contacts, scope)
+    resolved = resolve_matches(await _find_all(contacts, seen, who))
+    # All who may be meant as well are shown, however many they are, or it is said how many more there are.
+    people = resolved.people[: max(_SHOWN // 2, min(len(resolved.likely), _SHOWN))]
+    return {
+        "certain": resolved.certain is not None,
+        **_advice_on(resolved),
+        "people": await _tell_people(contacts, seen, people),
+        **({"more": len(resolved.people) - len(people)} if len(resolved.people) > len(people) else {}),
+        "accounts": tell_freshness(seen, scope),
+    }
+
+
+async def search_for(contacts: ContactAccounts, scope: ToolScope, text: str, limit: int) -> JsonObject:
+    """Cards with these words. Raises ContactsRefusal."""
+    seen = await look_around(contacts, scope)
+    people = resolve_matches(await _find_all(contacts, seen, text)).people
+    found = len(people)
+    return {
+        "found": f"{found} or more" if found >= MOST_FOUND else found,
+        "people": await _tell_people(contacts, seen, people[:limit], why=False),
+        "accounts": tell_freshness(seen, scope),
+    }
+
+
+async def get_for(contacts: ContactAccounts, scope: ToolScope, contact: str) -> JsonObject:
+    """All of one card. Raises ContactsRefusal."""
+    seen = await look_around(contacts, scope)
+    kept = await find_card(contacts, seen, contact)
+    return whole_contact(kept, scope.zone) | {"account": freshness_of(seen.books[kept.book.account], scope.zone)}
+
+
+async def find_card(contacts: ContactAccounts, seen: Seen, contact: str) -> KeptCard:
+    """The card with this id, if the caller may see it. Raises ContactsRefusal, the same for all others."""
+    wanted = read_id(storable_text(contact))
+    if wanted is None:
+        raise ContactsRefusal(f"{contact[:100]!r} is no id of a contact: {_NO_ID}.")
+    books = seen.books.get(wanted.account, ())
+    path = next((book.path for book in books if book.label == wanted.label), None)
+    found = () if path is None else await read_cards(contacts.store_of(wanted.account), books, [(path, wanted.name)])
+    if not found:
+        raise ContactsRefusal(f"There is no contact {contact[:100]!r}: {_NO_ID}.")
+    return found[0]
+
+
+def tell_freshness(seen: Seen, scope: ToolScope) -> JsonObject:
+    """Of each account that was looked into."""
+    return {name: freshness_of(books, scope.zone) for name, books in seen.books.items()}
+
+
+async def _find_all(contacts: ContactAccounts, seen: Seen, text: str) -> tuple[ContactMatch, ...]:
+    found: list[ContactMatch] = []
+    text = storable_text(text)
+    for name, account in seen.accounts.items():
+        found += await find_matches(contacts.store_of(name), name, text, account.region)
+    return tuple(found)
+
+
+def _advice_on(resolved: Resolved) -> JsonObject:
+    if not resolved.people:
+        return {"advice": "Nobody is found. Ask for another name, an address or a number; do not guess."}
+    if resolved.certain is None:
+        return {"advice": "Several may be meant. Ask which one, and go on with that id; do not choose."}
+    return {}
+
+
+async def _tell_people(
+    contacts: ContactAccounts, seen: Seen, people: Iterable[MatchedPerson], *, why: bool = True
+) -> list[JsonObject]:
+    """Only the cards that are told are read."""
+    wanted = [card for person in people for card in person.cards[:_SHOWN]]
+    kept: dict[tuple[str, str, str], KeptCard] = {}
+    for name, books in seen.books.items():
+        mine = [(card.collection, card.name) for card in wanted if card.account == name]
+        cards = await read_cards(contacts.store_of(name), books, mine) if mine else ()
+        kept |= {(name, one.book.path, one.found.name): one for one in cards}
+    return [told for person in people if (told := _tell_person(person, kept, why=why))]
+
+
+def _tell_person(
+    person: MatchedPerson, kept: Mapping[tuple[str, str, str], KeptCard], *, why: bool
+) -> JsonObject | None:
+    cards = [kept[key] for one in person.cards if (key := (one.account, one.collection, one.name)) in kept]
+    if not cards:  # gone meanwhile
+        return None
+    told = listed_contact(cards[0])
+    if why:
+        told |= {"why": person.cards[0].why, "score": person.score}
+    if cards[1:]:
+        told["also"] = [listed_contact(one, as_person=False) for one in cards[1:]]
+    return told

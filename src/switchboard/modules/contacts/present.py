@@ -1,0 +1,92 @@
+"""What is told of a card: data that others wrote, of limited size, without invisible characters, and with its origin.
+
+`looking.py` and `writing.py` call it. In: a `KeptCard`; out: JSON. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.core.text.visible import visible
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.json_values import JsonObject
+from switchboard.modules.contacts.books import KeptCard, local_time
+from switchboard.modules.contacts.cards import Card, CardWay, card_of
+
+IN_LISTS: Final = 500
+"""Characters of a field."""
+ALONE: Final = 4_000
+"""The same, where one card is told."""
+_WAYS_IN_LISTS: Final = 5
+_WAYS_ALONE: Final = 50
+_CATEGORIES: Final = 20
+
+
+def listed_contact(kept: KeptCard, *, as_person: bool = True) -> JsonObject:
+    """A card among others: what identifies the person, and how to reach them."""
+    card = _card_in(kept)
+    told: JsonObject = {"id": str(kept.contact_id)}
+    if as_person:
+        told["name"] = _bounded(card.name, IN_LISTS)
+    told |= _filled(organisation=_bounded(card.organisation, IN_LISTS), title=_bounded(card.title, IN_LISTS))
+    return told | _ways_of(card, _WAYS_IN_LISTS, IN_LISTS) | {"from": _origin_of(kept)}
+
+
+def whole_contact(kept: KeptCard, zone: str) -> JsonObject:
+    """All that is told of a card."""
+    card = _card_in(kept)
+    told: JsonObject = {"id": str(kept.contact_id), "name": _bounded(card.name, IN_LISTS)}
+    told |= _filled(
+        given=_bounded(card.given, IN_LISTS),
+        family=_bounded(card.family, IN_LISTS),
+        nicknames=[_bounded(one, IN_LISTS) for one in card.nicknames[:_CATEGORIES]],
+        organisation=_bounded(card.organisation, IN_LISTS),
+        title=_bounded(card.title, IN_LISTS),
+        birthday=_bounded(card.birthday, IN_LISTS),
+        categories=[_bounded(one, IN_LISTS) for one in card.categories[:_CATEGORIES]],
+        note=_bounded(card.note, ALONE),
+    )
+    told |= _ways_of(card, _WAYS_ALONE, IN_LISTS)
+    written = "others" if kept.written_at is None else f"Switchboard, {local_time(kept.written_at, zone)}"
+    return told | {"from": {**_origin_of(kept), "last_written_by": written}}
+
+
+def name_of(kept: KeptCard) -> str:
+    """The name on a card, for sentences."""
+    return _bounded(_card_in(kept).name, 100)
+
+
+def _card_in(kept: KeptCard) -> Card:
+    try:
+        return card_of(kept.found.data)
+    except InvalidInput:  # the mirror keeps why, and does not find it
+        return Card("", "(cannot be read)", "")
+
+
+def _origin_of(kept: KeptCard) -> JsonObject:
+    return {"account": kept.book.account, "book": _bounded(kept.book.name or kept.book.label, 100)}
+
+
+def _ways_of(card: Card, most: int, longest: int) -> JsonObject:
+    told: JsonObject = {}
+    for name, kind in (("emails", "email"), ("phones", "phone"), ("handles", "handle"), ("addresses", "address")):
+        ways = [way for way in card.ways if way.kind == kind]
+        if ways:
+            told[name] = [_way_text(way, longest) for way in ways[:most]]
+        if len(ways) > most:
+            told[f"more_{name}"] = len(ways) - most
+    return told
+
+
+def _way_text(way: CardWay, longest: int) -> str | JsonObject:
+    value = _bounded(way.value, longest)
+    return {"value": value, "label": _bounded(way.label, 50)} if way.label else value
+
+
+def _filled(**fields: object) -> JsonObject:
+    return {name: value for name, value in fields.items() if value}
+
+
+def _bounded(text: str, longest: int) -> str:
+    plain = visible(text).strip()
+    return plain if len(plain) <= longest else f"{plain[: longest - 1]}…"

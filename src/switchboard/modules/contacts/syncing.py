@@ -1,0 +1,28 @@
+"""The chore `sync`: brings the mirror of an account up to date, every 15 minutes.
+
+`opened.py` names it. An error is a sentence for operators, which `switchboard modules list` and `doctor` show. Next:
+`modules/mirror/sync.py`.
+"""
+
+from __future__ import annotations
+
+from switchboard.domain.errors import Unavailable
+from switchboard.modules.accounts.logins import read_login
+from switchboard.modules.accounts.settings import DavAccount
+from switchboard.modules.contacts.failures import describe_failure
+from switchboard.modules.contacts.mirror import CardKeeper
+from switchboard.modules.mirror.sync import sync_account
+from switchboard.ports.module_store import ModuleStore
+from switchboard.transport.dav.client import open_dav
+from switchboard.transport.dav.kinds import CARDDAV, DavError
+
+
+async def sync_contacts(name: str, account: DavAccount, store: ModuleStore) -> None:
+    """One run. Raises ConfigurationError without a password, and Unavailable with what is wrong with the server."""
+    login = read_login(name, account)
+    await store.run("people.own", f"person:{account.person}" if account.person else f"group:{account.group}")
+    try:
+        async with open_dav(login, CARDDAV) as client:
+            await sync_account(store, client, CardKeeper(account.region))
+    except DavError as error:
+        raise Unavailable(f"the account {name!r}: {describe_failure(error)}") from error
