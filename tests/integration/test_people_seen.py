@@ -7,6 +7,7 @@ from typing import Final
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.app.people_seen import WorkerPeople
 from switchboard.core.channels.registry import CHANNELS
@@ -24,6 +25,7 @@ from switchboard.store.people import people as store
 
 ANN: Final = SeenPerson("ann", frozenset({"family"}), private=True)
 UNKNOWN: Final = SeenPerson(private=True)
+NO_READER: Final = ToolScope(Path(), frozenset(), frozenset(), uuid4(), uuid4())
 HOUSEHOLD: Final = SeenPerson(private=True, household=True)
 
 
@@ -76,7 +78,9 @@ async def test_only_certain_handles_that_are_linked_are_somebody(database_url: s
         (scope_for(key("irc", "ann")), UNKNOWN),
         (scope_for(key("api", "ann")), UNKNOWN),
         (scope_for(""), UNKNOWN),
-        (ToolScope(Path(), frozenset(), frozenset(), uuid4(), uuid4()), SeenPerson()),
+        (NO_READER, SeenPerson()),
+        (replace(NO_READER, cause="reminder"), SeenPerson()),
+        (replace(NO_READER, cause="call"), HOUSEHOLD),
     ):
         assert await people.seen_in(asked) == expected, asked.reader
     await database.close()

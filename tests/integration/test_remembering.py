@@ -7,7 +7,7 @@ it quotes what it is told to, corrects itself once if a tool says how, and repea
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +17,12 @@ import pytest
 
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.agents.trio.engine import TrioEngine
+from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.domain.routing import SystemId
 from switchboard.journey.turn import TurnLimits
 from switchboard.lanes import faults
 from switchboard.ports.engine import Engine, EngineContext
+from switchboard.ports.tools import Toolset
 from switchboard.store.models import facts
 from switchboard.store.models.facts import StoredFacts
 from switchboard.store.models.history import StoredHistory, StoredReaders
@@ -107,7 +109,13 @@ class House:
 
 
 @asynccontextmanager
-async def a_house(url: str, workspaces: Path, planned: Any = None, **options: Any) -> AsyncIterator[House]:
+async def a_house(
+    url: str,
+    workspaces: Path,
+    planned: Any = None,
+    toolset: Callable[[Lab], Toolset | None] = lambda _: None,
+    **options: Any,
+) -> AsyncIterator[House]:
     members = (member(CLERK, "model", **options), member(PLANNER, "trio", **options))
     async with lab(url, [team_of(*members)], [], channels=TRUSTING) as parts:
         clerk = Clerk()
@@ -122,11 +130,13 @@ async def a_house(url: str, workspaces: Path, planned: Any = None, **options: An
                 facts=StoredFacts(parts.database, readers),
                 names=StoredNames(parts.database),
                 surroundings=StoredSurroundings(parts.database, TRUSTING, readers),
+                toolset=toolset(parts),
             )
             planner = Given(planned or plan(tool("s1", "remember", quote=FACT)))
             engines: dict[str, Engine] = {
                 "model": ModelEngine(context),
                 "trio": TrioEngine(context, planner=planner),
+                "call": CallEngine(context),
             }
             try:
                 limits = TurnLimits(attempts=3, timeout=20, backoff_base=0.05, backoff_cap=0.2)

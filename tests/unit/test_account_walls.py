@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from switchboard.core.models_of import table_model
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
+from switchboard.modules.accounts import walls
 from switchboard.modules.accounts.logins import read_login
 from switchboard.modules.accounts.settings import DavAccount, PasswordPlace
 from switchboard.modules.accounts.walls import Sight, accounts_seen, sight_of, why_nothing
@@ -50,6 +52,39 @@ def test_what_is_seen_of_an_account(who: SeenPerson, own: Sight, shared: Sight, 
     sights = {"own": own, "shared": shared, "a-family": family}
     assert [*accounts_seen(who, accounts, busy=True).items()] == [it for it in sights.items() if it[1] != "nothing"]
     assert {*accounts_seen(who, accounts)} == {name for name, sight in sights.items() if sight == "all"}
+
+
+CLAUSES: Final = (
+    ("sight_of", "if seen.household:", "if False:"),
+    ("sight_of", '"all" if account.group else "nothing"', '"all"'),
+    ("sight_of", "if not seen.person:", "if False:"),
+    ("sight_of", "if _is_theirs(seen, account):", "if True:"),
+    ("sight_of", '"all" if seen.private else "busy"', '"all"'),
+    ("sight_of", "seen.private and _is_named", "_is_named"),
+    ("sight_of", " and _is_named(seen, account)", ""),
+    ("_is_theirs", "account.person == seen.person", "True"),
+    ("_is_theirs", "account.group in seen.groups", "True"),
+    ("_is_named", 'f"person:{seen.person}", ', ""),
+    ("_is_named", '*(f"group:{group}" for group in seen.groups)', ""),
+)
+"""A function, what stands there, and what stands there instead."""
+
+
+def table_with(name: str = "", old: str = "", new: str = "") -> list[tuple[Sight, ...]]:
+    """What is seen, if a function has another text."""
+    space = dict(vars(walls))
+    for function in (walls._is_theirs, walls._is_named, walls.sight_of):
+        text = inspect.getsource(function)
+        assert function.__name__ != name or old in text
+        exec(text.replace(old, new) if function.__name__ == name else text, space)  # noqa: S102
+    return [tuple(space["sight_of"](who, account) for account in (OWN, SHARED, FAMILY)) for who, *_ in WALLS]
+
+
+@pytest.mark.parametrize(("name", "old", "new"), CLAUSES)
+def test_without_a_clause_something_else_is_seen(name: str, old: str, new: str) -> None:
+    usual = [(own, shared, family) for _, own, shared, family in WALLS]
+    assert table_with() == usual
+    assert table_with(name, old, new) != usual
 
 
 @pytest.mark.parametrize(

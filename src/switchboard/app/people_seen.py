@@ -13,7 +13,6 @@ from msgspec import Struct
 from switchboard.core.calls import CALL, NOBODY
 from switchboard.core.people.handle import handle_behind
 from switchboard.journey.people_book import PeopleBook
-from switchboard.ports.facts import Reader
 from switchboard.ports.people_seen import NOBODY_SEEN, SeenPerson
 from switchboard.ports.tools import ToolScope
 
@@ -28,10 +27,10 @@ class WorkerPeople(Struct, frozen=True):
     async def seen_in(self, scope: ToolScope) -> SeenPerson:
         """As in the port."""
         reader = scope.reader
+        if _is_for_nobody(scope):
+            return SeenPerson(private=True, household=True)
         if reader is None:
             return NOBODY_SEEN
-        if _is_for_nobody(reader, scope):
-            return SeenPerson(private=reader.private, household=True)
         handle = handle_behind(reader.person) if reader.authentic and reader.person else None
         if handle is None:
             return SeenPerson(private=reader.private)
@@ -42,7 +41,12 @@ class WorkerPeople(Struct, frozen=True):
         return SeenPerson(known.person, frozenset(known.groups), reader.private)
 
 
-def _is_for_nobody(reader: Reader, scope: ToolScope) -> bool:
-    """Whether it is a call outside a turn by a token that stands for no person; nobody else's key looks like this."""
+def _is_for_nobody(scope: ToolScope) -> bool:
+    """Whether it is a call outside a turn by a token that stands for no person; nobody else's key looks like this.
+
+    Such a call has no reader, as all that are for nobody in particular.
+    """
+    if scope.cause != CALL or scope.reader is None:
+        return scope.cause == CALL
     begins, ends = _CALL_FOR_NOBODY
-    return scope.cause == CALL and reader.person.startswith(begins) and reader.person.endswith(ends)
+    return scope.reader.person.startswith(begins) and scope.reader.person.endswith(ends)
