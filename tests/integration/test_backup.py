@@ -223,6 +223,21 @@ def test_a_secret_behind_a_link_is_no_plain_file(house: House, directory: str) -
     assert (restored.resolve().is_relative_to(house.new), restored.read_text()) == (True, f"{CANARY}-4")
 
 
+def test_the_password_of_an_account_of_a_module_is_a_secret(house: House) -> None:
+    place = house.write("secrets-of-ann", f"{CANARY}-5")
+    login = 'url = "https://dav.example"\nuser = "u"\n'
+    tables = f'[modules.contacts.accounts.ann]\n{login}person = "ann"\npassword = {{file = "{place}"}}\n'
+    tables += f'[modules.contacts.accounts.home]\n{login}group = "g"\npassword = {{env = "HOME_PASSWORD"}}\n'
+    house.write("switchboard.toml", (house.root / "switchboard.toml").read_text() + tables)
+    house.save("--passphrase-file", house.passphrase)
+    assert CANARY.encode() not in house.file.read_bytes()
+    restored = house.restore("--passphrase-file", house.passphrase)
+    assert "environment variable HOME_PASSWORD" in restored["give_again"]
+    accounts = tomllib.loads((house.new / "switchboard.toml").read_text())["modules"]["contacts"]["accounts"]
+    kept = house.new / accounts["ann"]["password"]["file"]
+    assert (kept.resolve().is_relative_to(house.new), kept.read_text()) == (True, f"{CANARY}-5")
+
+
 def test_a_secret_in_the_place_of_another_file_is_refused(house: House) -> None:
     """A secret from elsewhere goes to `secrets`, where this installation has its team files."""
     (house.root / "teams").rename(house.root / "secrets")

@@ -26,13 +26,17 @@ from switchboard.core.uuid7 import uuid7_time
 from switchboard.domain.message import RequestId
 from switchboard.modules.contacts.manifest import MANIFEST
 from switchboard.modules.contacts.mirror import CardKeeper
-from switchboard.modules.mirror.kept import write_object
+from switchboard.modules.mirror.kept import collections_in, write_object
+from switchboard.ports.chores import ChoreKey
+from switchboard.ports.people import PersonalScope
 from switchboard.ports.tools import Toolset
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.messages import inbox
 from switchboard.store.messages.inbox import Arrival
+from switchboard.store.modules.chores import ChoreTable
 from switchboard.store.modules.migrations import migrate_modules
+from switchboard.store.modules.personal import ModulePersonal
 from switchboard.store.modules.stores import ModuleStores, open_stores
 from switchboard.store.people import people
 from switchboard.testing.scripted_llm import Call
@@ -61,7 +65,7 @@ ACCOUNTS: Final = {
 TOOLS: Final = [tool.spec.name for tool in MANIFEST.tools]
 ASKED_FOR: Final[list[tuple[str, dict[str, str]]]] = [
     ("contacts_resolve", {"who": "keeper"}),
-    *(("contacts_get", {"contact": f"{account}/friends/{BOOKS[account]}.vcf"}) for account in BOOKS),
+    *(("contacts_get", {"contact": f"{account}/friends/{account}.vcf"}) for account in BOOKS),
 ]
 ASKED: Final = [Call(name, arguments) for name, arguments in ASKED_FOR]
 
@@ -74,7 +78,7 @@ async def fill_books(database: Database) -> ModuleStores:
         await store.run("people.own", OWNERS[account])
         await store.run("collections.find", path, f"https://dav.example{path}/", "Friends", True, "", "")
         written = card(f"Keeper {word}", f"NOTE:{word}", f"EMAIL:{word}@example.org", uid=word)
-        await write_object(store, path, DavObject(f"{word}.vcf", '"1"', written), "", CardKeeper())
+        await write_object(store, path, DavObject(f"{account}.vcf", '"1"', written), "", CardKeeper())
     return stores
 
 
@@ -203,7 +207,7 @@ async def unlink(database: Database, person: str, channel: str) -> None:
 async def observe(stores: ModuleStores) -> list[set[str]]:
     """What each query that reads shows of all accounts to the store of Bob's."""
     bob = stores("bob")
-    paths, names = [f"/{account}/friends" for account in BOOKS], [f"{word}.vcf" for word in BOOKS.values()]
+    paths, names = [f"/{account}/friends" for account in BOOKS], [f"{account}.vcf" for account in BOOKS]
     rows = [
         await bob.rows("people.candidates", [], ["% keeper%"], "", 200),
         await bob.rows("people.keys_of", paths, names),
@@ -232,3 +236,21 @@ async def test_without_the_account_a_query_tells_of_others(
 
     monkeypatch.setattr(stores, "find_query", changed)
     assert await observe(stores) != own
+
+
+async def test_the_mirror_of_a_person_is_handed_out_and_erased_and_nobody_elses(database: Database) -> None:
+    stores = await fill_books(database)
+    assert MANIFEST.personal is not None
+    keeper = ModulePersonal(database, MANIFEST, MANIFEST.personal)
+    chores = ChoreTable(database, "here:1")
+    for account in BOOKS:
+        await chores.plan(ChoreKey("contacts", account, "sync"), 900.0)
+    scope = PersonalScope("ann", (), ("telegram/bot%3Ahouse/ann",))
+    [item] = [one async for one in keeper.export(scope)]
+    assert (item["account"], item["book"], words_in(str(item["card"]))) == ("ann", "Friends", {SECRETS["ann"]})
+    assert [await keeper.count(scope), await keeper.erase(scope), await keeper.erase(scope)] == [1, 1, 0]
+    left = await database.rows("select data::text as data, account from switchboard_contacts.object")
+    assert {row["account"] for row in left} == {*BOOKS} - {"ann"}
+    assert await stores("ann").rows("people.candidates", [], ["% keeper%"], "", 200) == []
+    assert await collections_in(stores("ann")) == (), "the next sync fetches everything"
+    assert await keeper.count(PersonalScope("family", (), ())) == 0

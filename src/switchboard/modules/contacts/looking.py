@@ -47,8 +47,8 @@ async def look_around(contacts: ContactAccounts, scope: ToolScope) -> Seen:
 
 async def resolve_for(contacts: ContactAccounts, scope: ToolScope, who: str) -> JsonObject:
     """Who may be meant, ranked. Raises ContactsRefusal."""
-    seen = await look_around(contacts, scope)
-    resolved = resolve_matches(await _find_all(contacts, seen, who))
+    seen, found = await _find_all(contacts, scope, who)
+    resolved = resolve_matches(found)
     # All who may be meant as well are shown, however many they are, or it is said how many more there are.
     people = resolved.people[: max(_SHOWN // 2, min(len(resolved.likely), _SHOWN))]
     return {
@@ -62,11 +62,10 @@ async def resolve_for(contacts: ContactAccounts, scope: ToolScope, who: str) -> 
 
 async def search_for(contacts: ContactAccounts, scope: ToolScope, text: str, limit: int) -> JsonObject:
     """Cards with these words. Raises ContactsRefusal."""
-    seen = await look_around(contacts, scope)
-    people = resolve_matches(await _find_all(contacts, seen, text)).people
-    found = len(people)
+    seen, found = await _find_all(contacts, scope, text)
+    people = resolve_matches(found).people
     return {
-        "found": f"{found} or more" if found >= MOST_FOUND else found,
+        "found": f"{len(people)} or more" if len(found) >= MOST_FOUND else len(people),
         "people": await _tell_people(contacts, seen, people[:limit], why=False),
         "accounts": tell_freshness(seen, scope),
     }
@@ -97,12 +96,17 @@ def tell_freshness(seen: Seen, scope: ToolScope) -> JsonObject:
     return {name: freshness_of(books, scope.zone) for name, books in seen.books.items()}
 
 
-async def _find_all(contacts: ContactAccounts, seen: Seen, text: str) -> tuple[ContactMatch, ...]:
+async def _find_all(contacts: ContactAccounts, scope: ToolScope, text: str) -> tuple[Seen, tuple[ContactMatch, ...]]:
+    """What the caller sees, and the cards in it that may be meant: a transaction for each account."""
     found: list[ContactMatch] = []
+    books: dict[str, tuple[AccountBook, ...]] = {}
     text = storable_text(text)
-    for name, account in seen.accounts.items():
-        found += await find_matches(contacts.store_of(name), name, text, account.region)
-    return tuple(found)
+    accounts = await contacts.seen_by(scope)
+    for name, account in accounts.items():
+        async with contacts.store_of(name).transaction() as one:
+            books[name] = await read_books(one, name)
+            found += await find_matches(one, name, text, account.region)
+    return Seen(accounts, books), tuple(found)
 
 
 def _advice_on(resolved: Resolved) -> JsonObject:

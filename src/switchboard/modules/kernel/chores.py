@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 from msgspec import Struct
 
-from switchboard.domain.errors import Unavailable
+from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.ports.chores import ChoreBook, ChoreKey, ChoreLease, ChoreStores
 from switchboard.ports.module import Chore
 from switchboard.ports.module_store import ModuleStore, TakenOver
@@ -155,4 +155,6 @@ def _describe_failure(doing: asyncio.Task[None], error: BaseException | None) ->
     """Why a run that has ended by itself has failed; None: it has not."""
     if doing.cancelled():
         return "it cancelled itself"
+    if isinstance(error, SwitchboardError):  # its message is for operators as it is
+        return error.message
     return None if error is None else f"{type(error).__name__}: {error}"

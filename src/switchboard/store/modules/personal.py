@@ -35,13 +35,13 @@ class ModulePersonal(Struct, frozen=True):
     async def count(self, scope: PersonalScope) -> int:
         """As in the port."""
         return sum(
-            [len(await store.rows(self.queries.export, [*scope.keys])) for store in await self._stores_of_accounts()]
+            [len(await store.rows(self.queries.export, _keys_of(scope))) for store in await self._stores_of_accounts()]
         )
 
     async def export(self, scope: PersonalScope) -> AsyncIterator[JsonMapping]:
         """As in the port."""
         for store in await self._stores_of_accounts():
-            for row in await store.rows(self.queries.export, [*scope.keys]):
+            for row in await store.rows(self.queries.export, _keys_of(scope)):
                 yield to_builtins(dict(row))
 
     async def erase(self, scope: PersonalScope) -> int:
@@ -50,7 +50,7 @@ class ModulePersonal(Struct, frozen=True):
 
     async def _erase_in(self, store: ModuleStore, scope: PersonalScope) -> int:
         async with store.transaction() as one:
-            return [await one.run(name, [*scope.keys]) for name in self.queries.erase][-1]
+            return [await one.run(name, _keys_of(scope)) for name in self.queries.erase][-1]
 
     async def _stores_of_accounts(self) -> list[ModuleStore]:
         """That of each account; none before the module was opened for the first time."""
@@ -61,3 +61,8 @@ class ModulePersonal(Struct, frozen=True):
             raise Unavailable(f"what the module {self.manifest.name} keeps cannot be reached: {why}")
         accounts = await self.database.rows(query("chores.accounts"), self.manifest.name)
         return [rooms.stores(self.manifest)(account) for account in ("", *(row["account"] for row in accounts))]
+
+
+def _keys_of(scope: PersonalScope) -> list[str]:
+    """As `PersonalQueries` says; no key of a sender has a colon."""
+    return [f"person:{scope.person_id}", *scope.keys]

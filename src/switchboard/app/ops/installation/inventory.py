@@ -107,9 +107,16 @@ def _options_below(document: object, name: str = "", key: str = "") -> Iterator[
             yield from _options_below(one, name, key)
     elif isinstance(document, dict):
         for inner, value in document.items():
-            yield from _options_below(value, name if name == "secret_files" else str(inner), str(inner))
+            yield from _options_below(value, _name_below(name, str(inner)), str(inner))
         if document.get("login") is True:
             yield _Option("login", str(document.get("name", document.get("kind", ""))), "login")
+
+
+def _name_below(name: str, key: str) -> str:
+    """The name of an option: that of a password in the settings of a module, `password = {file = …}`, is whole."""
+    if name == "secret_files":
+        return name
+    return f"{name}_{key}" if name == "password" else key
 
 
 class _Document(Struct, frozen=True):
