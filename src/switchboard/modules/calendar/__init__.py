@@ -1,0 +1,1 @@
+"""What is in people's calendars, and what is changed there."""
