@@ -137,10 +137,16 @@ def _until_of(parts: Mapping[str, str]) -> RuleEnd | None:
         raise Unreadable(wrong)
     numbers = [int(one or 0) for one in match.groups()[:6]]
     try:
-        wall = datetime(numbers[0], numbers[1], numbers[2], *numbers[3:])  # noqa: DTZ001
+        wall = wall_from(numbers)
     except ValueError:
         raise Unreadable(wrong) from None
     return RuleEnd(wall, match[4] is None, bool(match[7]))
+
+
+def wall_from(numbers: Sequence[int]) -> datetime:
+    """A wall time from its year, month, day, hour, minute and second. Raises ValueError."""
+    year, month, day, hour, minute, second = numbers
+    return datetime(year, month, day, hour, minute, second)  # noqa: DTZ001  wall times have no zone
 
 
 def _numbers_in(parts: Mapping[str, str], name: str) -> tuple[int, ...]:
