@@ -1,7 +1,7 @@
 """Which time zone is meant by a TZID, and the rules of those that stand in the object alone. Pure.
 
-`events.py` asks for each time of an event. The order: the name of an IANA zone; an IANA zone with the same clocks as the
-object's VTIMEZONE; the zone that a name of Windows means; the VTIMEZONE as written; and else the calendar's zone, which
+`events.py` asks for each time of an event. The order: the name of an IANA zone; an IANA zone with the clocks of the
+object's VTIMEZONE; the zone that a name of Windows means; the VTIMEZONE as written; else the calendar's zone, which
 is said to be a guess. What has no TZID is floating, and is no matter of this module.
 """
 
