@@ -50,6 +50,8 @@ class DavAccount(Struct, frozen=True):
     """The country of phone numbers without its code, such as `DE`."""
     zone: str = ""
     """The time zone of the calendar, by its IANA name; empty: that of the installation."""
+    addresses: tuple[str, ...] = ()
+    """The e-mail addresses by which the person is invited to meetings, besides `user` if that is one."""
     sends: Literal["server", "nobody", "mail"] = "nobody"
     """Who sends the invitations to a meeting."""
 

@@ -1,0 +1,32 @@
+"""What the module is, before it is open. The entry point `calendar` of the group `switchboard.modules`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.modules.calendar.settings import CalendarSettings
+from switchboard.modules.calendar.tools import (
+    calendar_find_slots,
+    calendar_free_busy,
+    calendar_list,
+    calendar_query,
+    calendar_read_invitation,
+)
+from switchboard.ports.module import ModuleManifest, PersonalQueries, typed_tool
+from switchboard.ports.people_seen import PEOPLE
+
+MANIFEST: Final = ModuleManifest(
+    name="calendar",
+    tools=(
+        typed_tool(calendar_query, effect="idempotent", reach="inside"),
+        typed_tool(calendar_free_busy, effect="idempotent", reach="inside"),
+        typed_tool(calendar_list, effect="idempotent", reach="inside", core=False),
+        typed_tool(calendar_find_slots, effect="idempotent", reach="inside", core=False),
+        typed_tool(calendar_read_invitation, effect="idempotent", reach="inside", core=False),
+    ),
+    opens="switchboard.modules.calendar.opened:open_calendar",
+    settings=CalendarSettings,
+    sql=("switchboard.modules.mirror.sql", "switchboard.modules.calendar.sql"),
+    personal=PersonalQueries("occurrences.of_person", ("occurrences.erase_of_person",)),
+    needs=(PEOPLE,),
+)

@@ -1,0 +1,115 @@
+-- name: around
+-- What an object is kept by: the calendar's zone, and the window.
+select c.zone, s.since, s.until, now() as now
+from collection c left join span s on s.account = c.account where c.account = $1 and c.collection = $2;
+
+-- name: set_span
+insert into span (account, since, until, rules, owner) values ($1, $2, $3, $4, $5)
+on conflict (account) do update set owner = excluded.owner, since = excluded.since, until = excluded.until, rules = excluded.rules;
+
+-- name: span
+select now() as now, s.since, s.until, coalesce(s.rules, '') as rules
+from (select) as one left join span s on s.account = $1;
+
+-- name: forget
+delete from event where account = $1 and collection = $2 and name = $3;
+
+-- name: find_events
+insert into event (account, collection, name, place, uid, recurs, title, location, notes, organizer, attendees, answers,
+                   status, answer, secret, invited, busy, sought)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
+
+-- name: find_dates
+insert into occurrence (account, collection, name, place, recurrence, starts, ends, wall_start, wall_end, all_day, zone,
+                        guessed)
+select $1, $2, $3, o.*
+from unnest($4::integer[], $5::text[], $6::timestamptz[], $7::timestamptz[], $8::timestamp[], $9::timestamp[],
+            $10::boolean[], $11::text[], $12::boolean[]) as o
+on conflict do nothing;
+
+-- name: to_move
+-- Objects in the order of their names, after $2 and $3; $4: also those in which nothing recurs.
+select o.collection, o.name, o.data, c.zone from object o join collection c using (account, collection)
+where o.account = $1 and (o.collection, o.name) > ($2, $3)
+  and ($4 or exists (select from event e where e.account = o.account and e.collection = o.collection
+                     and e.name = o.name and e.recurs))
+order by o.collection, o.name limit $5;
+
+-- name: calendars
+-- `unreadable`: how many objects cannot be read. `synced_at` is when the mirror was equal to the server.
+select c.collection, c.name, c.writable, c.zone, c.complete, c.synced_at, now() as now,
+       (select count(*) from object o where o.account = c.account and o.collection = c.collection and o.problem <> '')
+           as unreadable
+from collection c where c.account = $1 order by c.name, c.collection;
+
+-- part: told
+-- The wall: $2 is what is seen of the account, $3 whether it is that of the person who asks.
+($2 = 'all' and (not e.secret or $3))
+
+-- part: text_told
+({{told}} and not e.invited)
+
+-- part: quiet
+-- Calendars whose days keep nobody busy, unless an event says so.
+(c.name ~* '(holiday|feiertag|ferien|birthday|geburtstag|anniversar|anniversaire|jours f|festiv)'
+ or c.collection ~* '(birthday|holiday)')
+
+-- name: within
+-- From $4 until $5, and for what has no zone from $6 until $7, the walls of whoever asks. What is seen only as busy
+-- leaves the database without a word of it, and is not found by words: $8 are patterns of text, $9 of an attendee.
+select md5(concat_ws('/', e.uid, o.recurrence)) as same, c.writable,
+       case when e.busy <> 'day' then e.busy when {{quiet}} then 'free' else 'busy' end as busy,
+       o.starts, o.ends, o.wall_start, o.wall_end, o.all_day,
+       case when {{told}} then o.zone else '' end as zone, {{told}} and o.guessed as zone_guessed,
+       {{told}} as told, {{told}} and e.invited as invited,
+       case when {{told}} then e.uid else '' end as uid, case when {{told}} then o.recurrence else '' end as recurrence,
+       case when {{told}} then c.name else '' end as calendar,
+       case when {{text_told}} then e.title else '' end as title,
+       case when {{text_told}} then e.location else '' end as location,
+       case when {{text_told}} then e.notes else '' end as notes,
+       case when {{told}} then e.organizer else '' end as organizer,
+       case when {{text_told}} then e.attendees else '{}' end as attendees,
+       case when {{text_told}} then e.answers else '{}' end as answers,
+       case when {{told}} then e.status else '' end as status, case when {{told}} then e.answer else '' end as answer
+from occurrence o
+join event e using (account, collection, name, place)
+join collection c on c.account = o.account and c.collection = o.collection
+where o.account = $1
+  and (o.starts < $5 and (o.ends > $4 or o.starts >= $4)
+       or o.starts is null and o.wall_start < $7 and (o.wall_end > $6 or o.wall_start >= $6))
+  and (cardinality($8::text[]) = 0 or ({{text_told}} and e.sought like all ($8::text[])))
+  and ($9 = '' or ({{text_told}} and array_to_string(e.attendees, ' ') like $9))
+order by coalesce(o.starts, o.wall_start at time zone $10), o.collection, o.name, o.place
+limit $11;
+
+-- name: recurring
+-- What recurs, whole, for dates outside the span: only what whoever asks may read all of.
+select o.collection, o.name, o.data, c.name as calendar, c.writable, c.zone as calendar_zone from object o
+join collection c on c.account = o.account and c.collection = o.collection
+where o.account = $1 and $2 = 'all'
+  and exists (select from event e where e.account = o.account and e.collection = o.collection and e.name = o.name
+              and e.recurs)
+  and not exists (select from event e where e.account = o.account and e.collection = o.collection and e.name = o.name
+                  and not {{text_told}})
+order by o.collection, o.name limit $4;
+
+-- name: of_uid
+-- The objects of an event, for whoever may read all of the account; `told` as above.
+select o.data, c.zone as calendar_zone from object o
+join event e on e.account = o.account and e.collection = o.collection and e.name = o.name
+join collection c on c.account = o.account and c.collection = o.collection
+where o.account = $1 and {{told}} and e.uid = $4
+order by o.collection, o.name, e.place limit 1;
+
+-- name: of_person
+-- What is kept for a person: the objects of their own accounts.
+select o.account, c.name as calendar, o.name, encode(o.data, 'escape') as event
+from span s join object o using (account) join collection c using (account, collection)
+where s.account = $1 and s.owner = any ($2::text[]) order by o.collection, o.name;
+
+-- name: erase_of_person
+-- The objects are counted; with the collections goes from where the next sync would ask.
+with gone as (
+    delete from collection c using span s where c.account = $1 and s.account = c.account and s.owner = any ($2::text[])
+)
+delete from object o using span s where o.account = $1 and s.account = o.account and s.owner = any ($2::text[]);

@@ -1,0 +1,30 @@
+"""The chore `sync`: brings the mirror of an account up to date, every 5 minutes.
+
+`opened.py` names it. An error is a sentence for operators, which `switchboard modules list` and `doctor` show. Next:
+`modules/mirror/sync.py`, and `occurrences.py`, which it calls for each object.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.domain.errors import Unavailable
+from switchboard.modules.accounts.logins import read_login
+from switchboard.modules.accounts.settings import DavAccount
+from switchboard.modules.calendar.occurrences import CalendarKeeper
+from switchboard.modules.mirror.sync import sync_account
+from switchboard.ports.module_store import ModuleStore
+from switchboard.transport.dav.client import open_dav
+from switchboard.transport.dav.kinds import CALDAV, DavError
+
+SYNC_EVERY_S: Final = 300.0
+
+
+async def sync_calendars(name: str, account: DavAccount, store: ModuleStore) -> None:
+    """One run. Raises ConfigurationError without a password, and Unavailable with what is wrong with the server."""
+    login = read_login(name, account)
+    try:
+        async with open_dav(login, CALDAV) as client:
+            await sync_account(store, client, CalendarKeeper(account))
+    except DavError as error:
+        raise Unavailable(f"the account {name!r}: {error}") from error
