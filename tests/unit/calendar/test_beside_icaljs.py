@@ -1,0 +1,125 @@
+"""2,000 random series are expanded as by ical.js, which shares no code with ours, or the difference is named."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from switchboard.modules.calendar.events import read_object
+from switchboard.modules.calendar.expansion import Window, expand_object
+from tests.random_series import ICALJS, ZONES, RandomSeries, expand_by_icaljs, series_of
+
+WINDOW: Final = Window(datetime(2025, 6, 1, tzinfo=UTC), datetime(2027, 9, 1, tzinfo=UTC))
+FIRST: Final = datetime(2025, 7, 1)  # noqa: DTZ001
+LAST: Final = datetime(2027, 8, 1)  # noqa: DTZ001
+"""Walls of what is compared; the window is wider by more than any event or zone."""
+
+
+def is_here() -> bool:
+    return shutil.which("node") is not None and (ICALJS / "node_modules").is_dir()
+
+
+class Shown(NamedTuple):
+    """A date: its walls, and its instants if it has a zone."""
+
+    start: datetime
+    end: datetime
+    starts: int
+    ends: int
+
+
+def is_compared(one: Shown) -> bool:
+    return one.start < LAST and one.end > FIRST
+
+
+def our_dates(ics: str) -> set[Shown]:
+    expansion = expand_object(read_object(ics.encode()), WINDOW)
+    assert expansion.problems == {}
+    found = (
+        Shown(
+            one.start.wall,
+            one.wall_end,
+            int(one.starts_at.timestamp()) if one.starts_at else 0,
+            int(one.ends_at.timestamp()) if one.ends_at else 0,
+        )
+        for one in expansion.occurrences
+    )
+    return {one for one in found if is_compared(one)}
+
+
+def their_dates(series: RandomSeries, found: Any) -> set[Shown]:
+    assert not found["error"], series.ics
+    zoned = series.kind not in ("day", "floating")
+    pairs = [[(datetime.fromisoformat(wall.rstrip("Z")), at) for wall, at in pair] for pair in found["found"]]
+    dates = {Shown(a, b, at if zoned else 0, until if zoned else 0) for (a, at), (b, until) in pairs}
+    return {one for one in dates if is_compared(one)}
+
+
+def without_overrides(series: RandomSeries, keep: set[str]) -> str:
+    """The object without overrides but those of dates with these names."""
+    parts = re.split(r"(?=BEGIN:VEVENT)", series.ics)
+    kept = [
+        part
+        for part in parts
+        if "RECURRENCE-ID" not in part or re.findall(r"RECURRENCE-ID[^:]*:(\S+)", part)[0] in keep
+    ]
+    text = "".join(kept)
+    return text if text.endswith("END:VCALENDAR\r\n") else f"{text}END:VCALENDAR\r\n"
+
+
+def name_difference(series: RandomSeries, theirs: set[Shown]) -> str:
+    """Why both may differ; empty if there is no such reason."""
+    dates = {
+        f"{one.start:%Y%m%d}" if series.kind == "day" else f"{one.start:%Y%m%dT%H%M%S}" for one in all_dates(series)
+    }
+    dates |= {f"{name}Z" for name in dates} if series.kind == "utc" else set()
+    known = our_dates(without_overrides(series, dates))
+    if known == theirs:
+        return "an override of a date that the series does not have: we keep it"
+    if series.kind in ZONES and "duration" in series.extras and same_but_ends(known, theirs):
+        return "a DURATION of hours is what passes (RFC 5545, 3.3.6), not what clocks show later"
+    if series.beside and is_start_counted(series, known, theirs):
+        return "a start that is no date of the rule is the first one (RFC 5545, 3.8.5.3)"
+    return ""
+
+
+def all_dates(series: RandomSeries) -> set[Shown]:
+    wide = Window(datetime(2023, 1, 1, tzinfo=UTC), datetime(2029, 1, 1, tzinfo=UTC))
+    found = expand_object(read_object(without_overrides(series, set()).encode()), wide).occurrences
+    return {Shown(one.start.wall, one.wall_end, 0, 0) for one in found}
+
+
+def same_but_ends(ours: set[Shown], theirs: set[Shown]) -> bool:
+    """At the edges of what is compared one may be in and the other not."""
+    near = timedelta(hours=1)
+    starts = {one.starts: one.ends for one in theirs}
+    return all(abs(starts.get(one.starts, one.ends) - one.ends) <= 3600 for one in ours) and all(
+        one.end - FIRST <= near for one in ours ^ theirs if one.starts not in starts
+    )
+
+
+def is_start_counted(series: RandomSeries, ours: set[Shown], theirs: set[Shown]) -> bool:
+    """They lack the first one, and with COUNT have another last one instead."""
+    lacked, more = {one for one in ours - theirs if one.start != series.start}, theirs - ours
+    return not lacked and (not more or ("COUNT" in series.rule and len(more) == 1 and max(theirs) in more))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not is_here(), reason="ical.js is not here: make icaljs")
+def test_random_series_are_those_of_ical_js() -> None:
+    series = [series_of(number) for number in range(2_000)]
+    found = expand_by_icaljs(series, WINDOW.until + timedelta(days=60))
+    classes: Counter[str] = Counter()
+    for one in series:
+        ours, theirs = our_dates(one.ics), their_dates(one, found[one.number])
+        if ours != theirs:
+            why = name_difference(one, theirs)
+            assert why, (one, sorted(ours - theirs)[:3], sorted(theirs - ours)[:3])
+            classes[why] += 1
+    print(dict(classes))  # noqa: T201
+    assert sum(classes.values()) < 500, classes
