@@ -3,12 +3,12 @@ const ICAL = require("ical.js");
 const rl = require("readline").createInterface({ input: process.stdin });
 rl.on("line", (line) => {
   const job = JSON.parse(line);
-  ICAL.TimezoneService.reset();
   const found = [];
   let error = "";
   try {
     const root = new ICAL.Component(ICAL.parse(job.ics));
-    for (const zone of root.getAllSubcomponents("vtimezone")) ICAL.TimezoneService.register(zone);
+    for (const zone of root.getAllSubcomponents("vtimezone"))
+      if (!ICAL.TimezoneService.has(zone.getFirstPropertyValue("tzid"))) ICAL.TimezoneService.register(zone);
     const all = root.getAllSubcomponents("vevent").map((one) => new ICAL.Event(one));
     const master = all.find((one) => !one.isRecurrenceException());
     all.filter((one) => one.isRecurrenceException()).forEach((one) => master.relateException(one));

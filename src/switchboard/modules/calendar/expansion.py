@@ -161,6 +161,8 @@ def _every_start(
     if not master.recurs.rules:
         yield master.start, None
     for rule in master.recurs.rules:
+        if master.start.all_day and (rule.frequency == "HOURLY" or rule.hours or rule.minutes or rule.seconds):
+            raise Unreadable("it is about whole days, and recurs by hours")
         for wall in expand_rule(rule, master.start.wall, since, min(until, _end_of(rule, master.start)), budget):
             if wall >= since:
                 budget.spend(_STEPS)
