@@ -111,3 +111,20 @@ def test_changes_that_do_not_fit_are_refused() -> None:
         with pytest.raises(InvalidInput):
             change_lines(CARD, changes)
     assert ContentLine(b"").parameter("TZID") == ""
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"X-A" + b";B=c" * 200_000 + b":x\r\n",
+        b"BEGIN:A\r\n" * 60_000 + b"END:A\r\n" * 60_000,
+        b"BEGIN:A\r\n" * 60_000 + b"END:B\r\n" * 60_000,
+    ],
+    ids=["parameters", "components", "ends of nothing"],
+)
+@pytest.mark.timeout(30)
+def test_much_of_a_kind_takes_no_longer_than_anything_else(data: bytes) -> None:
+    """With a quadratic step each would take minutes."""
+    lines = content_lines(data)
+    assert b"".join(line.raw for line in lines) == data
+    assert len(components_of(lines)) in (0, 1)

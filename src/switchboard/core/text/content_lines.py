@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import quopri
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
@@ -119,27 +120,31 @@ def _unfold_parts(parts: Sequence[bytes]) -> bytes:
 
 def _parameters_of(text: str, at: int) -> tuple[dict[str, tuple[str, ...]], int]:
     """And where they end. A parameter of vCard 2.1 without a value, such as `HOME`, is a TYPE."""
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, list[str]] = {}
     while match := _PARAMETER.match(text, at):
         name, values, at = match["name"].upper(), match["values"], match.end()
         if values is None:
             name, values = "TYPE", match["name"]
-        found[name] = (*found.get(name, ()), *(one[0] or one[1] for one in _VALUE.findall(values)))
-    return found, at
+        found.setdefault(name, []).extend(one[0] or one[1] for one in _VALUE.findall(values))
+    return {name: tuple(values) for name, values in found.items()}, at
 
 
 def components_of(lines: Sequence[ContentLine]) -> tuple[Component, ...]:
     """The outermost components. One without an END, or with one that fits no BEGIN, is none; what is in it counts."""
     open_: list[tuple[str, int, list[Component]]] = [("", -1, [])]
+    names: Counter[str] = Counter()
     for index, line in enumerate(lines):
         name = line.value.strip().upper()
         if line.name == "BEGIN":
             open_.append((name, index, []))
-        elif line.name == "END" and any(one[0] == name for one in open_[1:]):
+            names[name] += 1
+        elif line.name == "END" and names[name]:
             while open_[-1][0] != name:
                 unclosed = open_.pop()
+                names[unclosed[0]] -= 1
                 open_[-1][2].extend(unclosed[2])
             begun = open_.pop()
+            names[name] -= 1
             open_[-1][2].append(Component(name, begun[1], index, tuple(begun[2])))
     return tuple(chain.from_iterable(one[2] for one in open_))
 

@@ -33,6 +33,8 @@ _DURATION: Final = re.compile(
     r"([+-])?P(?:(\d{1,5})W)?(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,7})M)?(?:(\d{1,8})S)?)?"
 )
 _DAY: Final = timedelta(days=1)
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_LONGEST: Final = timedelta(days=36_525)
 
 EventStatus = Literal["CONFIRMED", "TENTATIVE", "CANCELLED"]
 Secrecy = Literal["PUBLIC", "PRIVATE", "CONFIDENTIAL"]
@@ -126,7 +128,7 @@ def read_object(data: bytes, calendar_zone: EventZone = UTC_ZONE) -> CalendarObj
     if len(data) > MAX_OBJECT:
         return CalendarObject(problems={"": f"it has more than {MAX_OBJECT:,} bytes"})
     try:
-        return _read_lines(content_lines(data), calendar_zone)
+        return _read_lines(content_lines(data.removeprefix(_BYTE_ORDER_MARK)), calendar_zone)
     except Unreadable as error:
         return CalendarObject(problems={"": str(error)})
 
@@ -151,7 +153,7 @@ def _read_lines(lines: tuple[ContentLine, ...], calendar_zone: EventZone) -> Cal
         uid = _first_text(properties, "UID")[:MAX_TEXT]
         try:
             read.setdefault(uid, []).append(_event_of(uid, properties, zones))
-        except (Unreadable, OverflowError) as error:
+        except Unreadable as error:
             problems.setdefault(uid, str(error))
     whole = {uid: found for uid, found in read.items() if uid not in problems}
     return CalendarObject(tuple(_series_of(uid, found) for uid, found in whole.items()), problems, method)
@@ -274,6 +276,8 @@ def _length_of(first: Mapping[str, ContentLine], start: EventTime, zones: ZonesO
         length = _duration_of(first["DURATION"].value, start)
     else:
         return default
+    if length.wall + length.exact > _LONGEST:
+        raise Unreadable("it lasts for more than a century")
     return default if length.wall + length.exact <= timedelta() else length
 
 

@@ -65,8 +65,10 @@ def expand_object(found: CalendarObject, window: Window, budget: Budget | None =
     for series in found.series:
         try:
             dates += _expand_series(series, window, spent, MAX_OCCURRENCES - len(dates))
-        except (Unreadable, OverflowError) as error:
+        except Unreadable as error:
             problems[series.uid] = str(error)
+        except OverflowError:
+            problems[series.uid] = "it has dates that no calendar has"
     return Expansion(tuple(dates), problems)
 
 
