@@ -1,0 +1,240 @@
+"""Rules of recurrence (RRULE): made of a few fields, read, moved, split, and carried out on wall times. Pure.
+
+`scopes.py` calls it. In: the value of an RRULE and the wall time of DTSTART; out: another value, or wall times. What
+cannot be moved or split without other dates is refused with what would be right. Source: RFC 5545, 3.3.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import takewhile
+from typing import Annotated, Final, Literal
+
+from dateutil.rrule import rrulestr
+from msgspec import Meta, Struct
+
+from switchboard.domain.errors import InvalidInput
+from switchboard.modules.calendar.editing.times import WrittenTime, ZoneOf, read_time, time_at
+
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+WEEKDAYS: Final[tuple[Weekday, ...]] = (
+    "monday",
+    "tuesday",
+    "wednesday",
+    "thursday",
+    "friday",
+    "saturday",
+    "sunday",
+)
+MOST: Final = 2_000
+"""Occurrences of one series that are looked at."""
+_DAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
+_SECOND: Final = timedelta(seconds=1)
+_UNITS: Final = {"day": "DAILY", "week": "WEEKLY", "month": "MONTHLY", "year": "YEARLY"}
+_ANY_DAY: Final = datetime.combine(date(2026, 1, 1), time())
+_NO_RULE: Final = "its rule of recurrence cannot be read; change it in the program that made it"
+
+
+class Repeats(Struct, frozen=True, forbid_unknown_fields=True):
+    """How a new series recurs: every `interval` units, until a day or so many times, else without an end."""
+
+    every: Literal["day", "week", "month", "year"]
+    interval: Annotated[int, Meta(ge=1, le=99)] = 1
+    on: Annotated[tuple[Weekday, ...], Meta(max_length=7)] = ()
+    """For weeks: the weekdays; if empty, that of the start. For months: the same numbered weekday, such as the 2nd."""
+    until: date | None = None
+    times: Annotated[int, Meta(ge=1, le=1000)] | None = None
+
+
+class RecurrenceRule(Struct, frozen=True):
+    """The parts of an RRULE, by their names in upper case and in their order."""
+
+    parts: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return ";".join(f"{name}={value}" for name, value in self.parts.items())
+
+    def changed(self, **parts: str | None) -> RecurrenceRule:
+        """With other parts; None removes one."""
+        merged = {**self.parts, **parts}
+        return RecurrenceRule({name: value for name, value in merged.items() if value is not None})
+
+    @property
+    def frequency(self) -> str:
+        return self.parts["FREQ"].upper()
+
+    @property
+    def ends(self) -> bool:
+        """Whether it has an end."""
+        return bool({"COUNT", "UNTIL"} & set(self.parts))
+
+
+def rule_of(repeats: Repeats, start: WrittenTime, zone_of: ZoneOf) -> RecurrenceRule:
+    """The rule of a new series. Raises InvalidInput for fields that contradict each other."""
+    if repeats.until is not None and repeats.times is not None:
+        raise InvalidInput("a series ends on a day or after a number of times, not both", field="repeats")
+    if repeats.on and repeats.every not in ("week", "month"):
+        raise InvalidInput("weekdays are named for series of weeks and months only", field="repeats")
+    parts = {"FREQ": _UNITS[repeats.every]}
+    if repeats.interval > 1:
+        parts["INTERVAL"] = str(repeats.interval)
+    if repeats.on:
+        parts["BYDAY"] = _by_day(repeats, start)
+    if repeats.times is not None:
+        parts["COUNT"] = str(repeats.times)
+    if repeats.until is not None:
+        if repeats.until < start.wall.date():
+            raise InvalidInput(f"the series would end on {repeats.until}, before its first day", field="repeats")
+        parts["UNTIL"] = write_until(start, datetime.combine(repeats.until, time(23, 59, 59)), zone_of)
+    return RecurrenceRule(parts)
+
+
+def _by_day(repeats: Repeats, start: WrittenTime) -> str:
+    """The first date is one of the series; anything else is undefined, and read differently by every program."""
+    days = sorted({WEEKDAYS.index(one) for one in repeats.on})
+    if start.wall.weekday() not in days:
+        right = f"{start.wall:%Y-%m-%d} is a {WEEKDAYS[start.wall.weekday()]}"
+        raise InvalidInput(f"the series has to begin on one of its weekdays: {right}", field="repeats")
+    if repeats.every == "week":
+        return ",".join(_DAYS[one] for one in days)
+    if len(days) > 1:
+        raise InvalidInput("a series of months has one weekday", field="repeats")
+    number = (start.wall.day - 1) // 7 + 1
+    return f"{-1 if number == 5 else number}{_DAYS[days[0]]}"
+
+
+def read_rule(value: str) -> RecurrenceRule:
+    """The value of an RRULE. Raises InvalidInput for one that cannot be carried out, or would never come to an end."""
+    parts: dict[str, str] = {}
+    for one in value.strip().strip(";").split(";"):
+        name, mark, said = one.partition("=")
+        if not mark or name.upper() in parts:
+            raise InvalidInput(_NO_RULE, field="RRULE")
+        parts[name.upper()] = said
+    rule = RecurrenceRule(parts)
+    if parts.get("FREQ", "").upper() not in ("HOURLY", *_UNITS.values()) or not _can_be_read(rule):
+        raise InvalidInput(_NO_RULE, field="RRULE")
+    return rule
+
+
+def _can_be_read(rule: RecurrenceRule) -> bool:
+    if set(rule.parts) >= {"COUNT", "UNTIL"} or "BYEASTER" in rule.parts:
+        return False
+    try:
+        rrulestr(str(rule.changed(UNTIL=None)), dtstart=_ANY_DAY)
+        read_time(rule.parts.get("UNTIL", "20260101"))
+        return int(rule.parts.get("COUNT", "1")) >= 1 and int(rule.parts.get("INTERVAL", "1")) >= 1
+    except (ValueError, TypeError, InvalidInput):
+        return False
+
+
+def walls_of(rule: RecurrenceRule, start: WrittenTime, zone_of: ZoneOf) -> Iterator[datetime]:
+    """Its wall times in order, perhaps without an end."""
+    found: Iterator[datetime] = iter(rrulestr(str(rule.changed(UNTIL=None)), dtstart=start.wall))
+    if (last := last_wall(rule, start, zone_of)) is None:
+        return found
+    return takewhile(lambda wall: wall <= last, found)
+
+
+def last_wall(rule: RecurrenceRule, start: WrittenTime, zone_of: ZoneOf) -> datetime | None:
+    """The UNTIL of a rule on the clock of its start; None: it has none. A date means its whole day."""
+    if "UNTIL" not in rule.parts:
+        return None
+    until = read_time(rule.parts["UNTIL"])
+    if until.all_day:
+        return until.wall + timedelta(days=1) - _SECOND
+    if until.zone == "UTC" and not start.all_day:
+        return time_at(until.wall.replace(tzinfo=UTC), start, zone_of).wall
+    return until.wall
+
+
+def write_until(start: WrittenTime, last: datetime, zone_of: ZoneOf) -> str:
+    """An UNTIL in the form that fits a start: a date, a floating time, or UTC."""
+    at = WrittenTime(last, start.zone, start.all_day)
+    if start.all_day or not start.zone:
+        return at.value
+    return f"{at.instant(zone_of):%Y%m%dT%H%M%SZ}"
+
+
+def count_before(rule: RecurrenceRule, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> int:
+    """How many wall times it has before another one. Raises InvalidInput for more than 2,000."""
+    number = 0
+    for wall in walls_of(rule, start, zone_of):
+        if wall >= split:
+            break
+        number += 1
+        if number > MOST:
+            raise InvalidInput(f"more than {MOST:,} dates of this series are before that one", field="occurrence")
+    return number
+
+
+def end_before(rule: RecurrenceRule, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> RecurrenceRule:
+    """The rule up to a second before a wall time, or the day before if it is of days."""
+    last = split - (timedelta(days=1) if start.all_day else _SECOND)
+    return rule.changed(COUNT=None, UNTIL=write_until(start, last, zone_of))
+
+
+def begin_at(rule: RecurrenceRule, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> RecurrenceRule:
+    """The rule from one of its wall times on. Raises InvalidInput if it would have other dates then."""
+    if "BYSETPOS" in rule.parts and rule.frequency == "WEEKLY":
+        raise InvalidInput("this series cannot be split: its rule picks dates from each week", field="scope")
+    if next((wall for wall in walls_of(rule, start, zone_of) if wall >= split), None) != split:
+        raise InvalidInput("this date was added to the series by hand: use the scope this or all", field="scope")
+    if "COUNT" not in rule.parts:
+        return rule
+    return rule.changed(COUNT=str(int(rule.parts["COUNT"]) - count_before(rule, start, split, zone_of)))
+
+
+def move_rule(rule: RecurrenceRule, start: WrittenTime, delta: timedelta, zone_of: ZoneOf) -> RecurrenceRule:
+    """The rule of a series that is moved as a whole: each of its dates by the same time on the clock.
+
+    Raises InvalidInput if no rule of this kind has those dates.
+    """
+    moved = start.moved(delta)
+    days = (moved.wall.date() - start.wall.date()).days
+    if moved.wall.time() != start.wall.time():
+        _require_none(rule, ("BYHOUR", "BYMINUTE", "BYSECOND"))
+    if days:
+        rule = _move_days(rule, start.wall.date(), days)
+    if (last := last_wall(rule, start, zone_of)) is None:
+        return rule
+    return rule.changed(UNTIL=write_until(moved, last + delta, zone_of))
+
+
+def _move_days(rule: RecurrenceRule, first: date, days: int) -> RecurrenceRule:
+    _require_none(rule, ("BYSETPOS", "BYYEARDAY", "BYWEEKNO", "BYMONTHDAY", "BYMONTH"))
+    match rule.frequency:
+        case "WEEKLY":
+            by_day = rule.parts.get("BYDAY")
+            turned = {} if by_day is None else {"BYDAY": _turn(by_day.split(","), days)}
+            if "WKST" in rule.parts or int(rule.parts.get("INTERVAL", "1")) > 1:
+                turned["WKST"] = _turn([rule.parts.get("WKST", "MO")], days)
+            return rule.changed(**turned)
+        case "MONTHLY" | "YEARLY":
+            _require_none(rule, ("BYDAY",))
+            moved = first + timedelta(days=days)
+            if max(first.day, moved.day) > 28 or (first.year, first.month) != (moved.year, moved.month):
+                raise InvalidInput(_OTHER_DAYS, field="start")
+            return rule
+        case _:
+            _require_none(rule, ("BYDAY",))
+            return rule
+
+
+_OTHER_DAYS: Final = (
+    "moved to another day, this series would have other dates than before: "
+    "delete it from the first date that changes (scope following), and create a new one"
+)
+
+
+def _turn(days: Sequence[str], by: int) -> str:
+    try:
+        return ",".join(_DAYS[(_DAYS.index(one.strip().upper()) + by) % 7] for one in days)
+    except ValueError:
+        raise InvalidInput(_OTHER_DAYS, field="start") from None
+
+
+def _require_none(rule: RecurrenceRule, names: Sequence[str]) -> None:
+    if any(name in rule.parts for name in names):
+        raise InvalidInput(_OTHER_DAYS, field="start")
