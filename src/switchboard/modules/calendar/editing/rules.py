@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from itertools import takewhile
 from typing import Annotated, Final, Literal
 
-from dateutil.rrule import rrulestr
 from msgspec import Meta, Struct
 
 from switchboard.domain.errors import InvalidInput
+from switchboard.modules.calendar import rules
 from switchboard.modules.calendar.editing.times import WrittenTime, ZoneOf, read_time, time_at
 
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
@@ -32,7 +31,7 @@ MOST: Final = 2_000
 _DAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 _SECOND: Final = timedelta(seconds=1)
 _UNITS: Final = {"day": "DAILY", "week": "WEEKLY", "month": "MONTHLY", "year": "YEARLY"}
-_ANY_DAY: Final = datetime.combine(date(2026, 1, 1), time())
+_FURTHEST: Final = timedelta(days=36_500)
 _NO_RULE: Final = "its rule of recurrence cannot be read; change it in the program that made it"
 
 
@@ -113,28 +112,23 @@ def read_rule(value: str) -> RecurrenceRule:
             raise InvalidInput(_NO_RULE, field="RRULE")
         parts[name.upper()] = said
     rule = RecurrenceRule(parts)
-    if parts.get("FREQ", "").upper() not in ("HOURLY", *_UNITS.values()) or not _can_be_read(rule):
+    if set(parts) >= {"COUNT", "UNTIL"}:
         raise InvalidInput(_NO_RULE, field="RRULE")
+    try:
+        rules.read_rule(value)
+    except rules.Unreadable as error:
+        raise InvalidInput(f"{error}: change it in the program that made it", field="RRULE") from error
     return rule
 
 
-def _can_be_read(rule: RecurrenceRule) -> bool:
-    if set(rule.parts) >= {"COUNT", "UNTIL"} or "BYEASTER" in rule.parts:
-        return False
-    try:
-        rrulestr(str(rule.changed(UNTIL=None)), dtstart=_ANY_DAY)
-        read_time(rule.parts.get("UNTIL", "20260101"))
-        return int(rule.parts.get("COUNT", "1")) >= 1 and int(rule.parts.get("INTERVAL", "1")) >= 1
-    except (ValueError, TypeError, InvalidInput):
-        return False
-
-
 def walls_of(rule: RecurrenceRule, start: WrittenTime, zone_of: ZoneOf) -> Iterator[datetime]:
-    """Its wall times in order, perhaps without an end."""
-    found: Iterator[datetime] = iter(rrulestr(str(rule.changed(UNTIL=None)), dtstart=start.wall))
-    if (last := last_wall(rule, start, zone_of)) is None:
-        return found
-    return takewhile(lambda wall: wall <= last, found)
+    """Its wall times in order, at most those of a hundred years. Raises InvalidInput if they cannot be told."""
+    last = last_wall(rule, start, zone_of) or start.wall + _FURTHEST
+    ruled = rules.read_rule(str(rule.changed(UNTIL=None)))
+    try:
+        yield from rules.expand_rule(ruled, start.wall, start.wall, last + _SECOND, rules.Budget())
+    except rules.Unreadable as error:
+        raise InvalidInput(f"the dates of this series cannot be told: {error}", field="RRULE") from error
 
 
 def last_wall(rule: RecurrenceRule, start: WrittenTime, zone_of: ZoneOf) -> datetime | None:

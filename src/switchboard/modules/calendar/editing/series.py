@@ -221,6 +221,8 @@ class ScopeCounts(Struct, frozen=True):
 
 def count_scopes(series: Series, split: datetime | None) -> ScopeCounts:
     """For a date of the series; None: for its first one."""
+    if series.rule is not None and not series.rule.ends:
+        return ScopeCounts(None, None)
     found = list(islice(series.walls(), MOST + 1))
     if len(found) > MOST:
         return ScopeCounts(None, None)
