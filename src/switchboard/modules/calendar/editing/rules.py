@@ -13,8 +13,8 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from switchboard.domain.errors import InvalidInput
-from switchboard.modules.calendar import rules
 from switchboard.modules.calendar.editing.times import WrittenTime, ZoneOf, read_time, time_at
+from switchboard.modules.calendar.rules import Budget, Unreadable, expand_rule, read_rule
 
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 WEEKDAYS: Final[tuple[Weekday, ...]] = (
@@ -103,7 +103,7 @@ def _by_day(repeats: Repeats, start: WrittenTime) -> str:
     return f"{-1 if number == 5 else number}{_DAYS[days[0]]}"
 
 
-def read_rule(value: str) -> RecurrenceRule:
+def parse_rule(value: str) -> RecurrenceRule:
     """The value of an RRULE. Raises InvalidInput for one that cannot be carried out, or would never come to an end."""
     parts: dict[str, str] = {}
     for one in value.strip().strip(";").split(";"):
@@ -115,8 +115,8 @@ def read_rule(value: str) -> RecurrenceRule:
     if set(parts) >= {"COUNT", "UNTIL"}:
         raise InvalidInput(_NO_RULE, field="RRULE")
     try:
-        rules.read_rule(value)
-    except rules.Unreadable as error:
+        read_rule(value)
+    except Unreadable as error:
         raise InvalidInput(f"{error}: change it in the program that made it", field="RRULE") from error
     return rule
 
@@ -124,10 +124,10 @@ def read_rule(value: str) -> RecurrenceRule:
 def walls_of(rule: RecurrenceRule, start: WrittenTime, zone_of: ZoneOf) -> Iterator[datetime]:
     """Its wall times in order, at most those of a hundred years. Raises InvalidInput if they cannot be told."""
     last = last_wall(rule, start, zone_of) or start.wall + _FURTHEST
-    ruled = rules.read_rule(str(rule.changed(UNTIL=None)))
+    ruled = read_rule(str(rule.changed(UNTIL=None)))
     try:
-        yield from rules.expand_rule(ruled, start.wall, start.wall, last + _SECOND, rules.Budget())
-    except rules.Unreadable as error:
+        yield from expand_rule(ruled, start.wall, start.wall, last + _SECOND, Budget())
+    except Unreadable as error:
         raise InvalidInput(f"the dates of this series cannot be told: {error}", field="RRULE") from error
 
 

@@ -23,7 +23,7 @@ from switchboard.core.text.content_lines import (
     text_of,
 )
 from switchboard.domain.errors import InvalidInput
-from switchboard.modules.calendar.editing.rules import MOST, RecurrenceRule, read_rule, walls_of
+from switchboard.modules.calendar.editing.rules import MOST, RecurrenceRule, parse_rule, walls_of
 from switchboard.modules.calendar.editing.times import (
     WrittenTime,
     ZoneOf,
@@ -208,7 +208,7 @@ def series_of(source: CalendarSource, zone_of: ZoneOf) -> Series | None:
     rules = master.all("RRULE")
     if len(rules) > 1 or master.first("EXRULE") is not None:
         raise InvalidInput("this series has several rules of recurrence: change it in the program that made it")
-    rule = read_rule(rules[0][1].value) if rules else None
+    rule = parse_rule(rules[0][1].value) if rules else None
     return Series(source, master, master.start, rule, zone_of)
 
 
