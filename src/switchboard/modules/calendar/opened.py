@@ -15,6 +15,8 @@ from switchboard.modules.calendar.looking import CalendarAccounts
 from switchboard.modules.calendar.occurrences import WINDOW_EVERY_S, move_window
 from switchboard.modules.calendar.settings import CalendarSettings
 from switchboard.modules.calendar.syncing import SYNC_EVERY_S, sync_calendars
+from switchboard.modules.calendar.writes import FORGET_EVERY_S, forget_writes
+from switchboard.ports.contact_resolver import CONTACTS, ContactResolver
 from switchboard.ports.module import Chore, ModuleContext
 from switchboard.ports.people_seen import PEOPLE
 
@@ -23,6 +25,8 @@ class OpenCalendar(Struct, frozen=True):
     """What its tools work with."""
 
     held: CalendarAccounts
+    contacts: ContactResolver | None = None
+    """Who looks up names of attendees; None: nobody does."""
 
     @property
     def chores(self) -> Sequence[Chore]:
@@ -31,6 +35,7 @@ class OpenCalendar(Struct, frozen=True):
         return [
             *(Chore("sync", SYNC_EVERY_S, partial(sync_calendars, name, one), name) for name, one in accounts),
             *(Chore("window", WINDOW_EVERY_S, partial(move_window, one), name) for name, one in accounts),
+            *(Chore("forget", FORGET_EVERY_S, forget_writes, name) for name, _ in accounts),
         ]
 
     async def read_clock(self) -> datetime:
@@ -45,4 +50,5 @@ class OpenCalendar(Struct, frozen=True):
 async def open_calendar(context: ModuleContext) -> OpenCalendar:
     """Raises LookupError if nobody says who people are."""
     settings = context.settings if isinstance(context.settings, CalendarSettings) else CalendarSettings()
-    return OpenCalendar(CalendarAccounts(settings.accounts, context.stores, context.needs[PEOPLE]))
+    held = CalendarAccounts(settings.accounts, context.stores, context.needs[PEOPLE])
+    return OpenCalendar(held, context.needs.get(CONTACTS))

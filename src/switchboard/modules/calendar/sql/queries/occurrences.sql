@@ -102,10 +102,15 @@ where o.account = $1 and {{told}} and e.uid = $4
 order by o.collection, o.name, e.place limit 1;
 
 -- name: of_person
--- What is kept for a person: the objects of their own accounts.
+-- What is kept for a person: the objects of their own accounts, and of what was written there or by them.
 select o.account, c.name as calendar, o.name, encode(o.data, 'escape') as event
 from span s join object o using (account) join collection c using (account, collection)
-where s.account = $1 and s.owner = any ($2::text[]) order by o.collection, o.name;
+where s.account = $1 and s.owner = any ($2::text[])
+union all
+select w.account, w.collection, w.name, encode(coalesce(w.after, w.before), 'escape')
+from write w left join span s using (account)
+where w.account = $1 and (w.made_by = any ($2::text[]) or s.owner = any ($2::text[]))
+order by calendar, name;
 
 -- name: erase_of_person
 -- The objects are counted; with the collections goes from where the next sync would ask.

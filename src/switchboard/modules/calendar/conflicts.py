@@ -1,0 +1,126 @@
+"""Whether a time is free, by what the server has at this moment, and which other times are. Pure.
+
+`carrying.py` asks before a write, and once more after it. In: objects of the calendars, and `WantedTime`s; out:
+`Conflict`s. What nobody has confirmed, and whole days that say nothing of it, are told but hinder nothing. Next:
+`busy.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+
+from switchboard.modules.calendar.busy import BusyBlock, busyness_of, find_slots
+from switchboard.modules.calendar.events import read_object
+from switchboard.modules.calendar.expansion import Occurrence, Window, expand_object
+from switchboard.modules.calendar.zones import EventZone
+
+MOST_TIMES: Final = 20
+"""Dates of a series that are looked at."""
+AHEAD: Final = timedelta(days=100)
+SUGGESTED_WITHIN: Final = timedelta(days=7)
+_DAY: Final = timedelta(days=1)
+_FROM, _UNTIL = 8, 20
+"""Hours of the day in which times are suggested, unless the wanted one is outside of them."""
+
+
+class WantedTime(Struct, frozen=True, order=True):
+    """From `start` to `end`, in UTC."""
+
+    start: datetime
+    end: datetime
+
+
+class Conflict(Struct, frozen=True, order=True):
+    """What else is at that time. `certain`: it hinders; if not, it is only told."""
+
+    start: datetime
+    end: datetime
+    title: str
+    uid: str
+    certain: bool
+
+
+class LookingCalendar(Struct, frozen=True):
+    """How objects are read: the calendar's zone, the zone of the person, and the person's addresses."""
+
+    zone: EventZone
+    floating: ZoneInfo
+    addresses: Collection[str]
+    shows_private: bool = True
+
+
+def new_times(before: bytes | None, after: bytes, since: datetime, within: LookingCalendar) -> tuple[WantedTime, ...]:
+    """The times at which something is to take place and did not before, from a time on; whole days are none."""
+    window = Window(since, since + AHEAD)
+    old = set() if before is None else set(_times_in(before, window, within))
+    found = {one for one in _times_in(after, window, within) if one not in old}
+    return tuple(sorted(found)[:MOST_TIMES])
+
+
+def _times_in(data: bytes, window: Window, within: LookingCalendar) -> Iterator[WantedTime]:
+    for one in expand_object(read_object(data, within.zone), window).occurrences:
+        if not one.start.all_day:
+            yield _time_of(one, within)
+
+
+def _time_of(one: Occurrence, within: LookingCalendar) -> WantedTime:
+    """What has no zone, or is a day, is in the zone of the person."""
+    start = one.starts_at or one.start.wall.replace(tzinfo=within.floating)
+    end = one.ends_at or one.wall_end.replace(tzinfo=within.floating)
+    return WantedTime(start, end)
+
+
+def find_conflicts(
+    objects: Iterable[bytes], wanted: Sequence[WantedTime], own: Collection[str], within: LookingCalendar
+) -> tuple[Conflict, ...]:
+    """What overlaps a wanted time, but for events with the UIDs `own`. Ends that touch are no conflict."""
+    if not wanted:
+        return ()
+    window = Window(min(one.start for one in wanted) - _DAY, max(one.end for one in wanted) + _DAY)
+    found = {
+        conflict
+        for conflict in busy_times(objects, window, within)
+        if conflict.uid not in own and any(_overlaps(conflict, one) for one in wanted)
+    }
+    return tuple(sorted(found))
+
+
+def _overlaps(one: Conflict, time: WantedTime) -> bool:
+    return one.start < max(time.end, time.start + timedelta(seconds=1)) and one.end > time.start
+
+
+def busy_times(objects: Iterable[bytes], window: Window, within: LookingCalendar) -> Iterator[Conflict]:
+    """All times at which somebody is busy."""
+    for data in objects:
+        for one in expand_object(read_object(data, within.zone), window).occurrences:
+            kind = busyness_of(one.event, within.addresses)
+            if kind != "free":
+                time = _time_of(one, within)
+                secret = one.event.secrecy != "PUBLIC" and not within.shows_private
+                title = "(private)" if secret else one.event.title
+                yield Conflict(time.start, time.end, title, one.event.uid, kind == "busy")
+
+
+def suggest_times(
+    objects: Iterable[bytes], wanted: WantedTime, own: Collection[str], within: LookingCalendar
+) -> tuple[WantedTime, ...]:
+    """Three free times of the same length, the next ones by day."""
+    window = Window(wanted.start - _DAY, wanted.start + SUGGESTED_WITHIN + _DAY)
+    blocks = [BusyBlock(one.start, one.end) for one in busy_times(objects, window, within) if one.uid not in own]
+    length = wanted.end - wanted.start
+    found = find_slots(_hours_after(wanted, within.floating), blocks, length, 3)
+    return tuple(WantedTime(start, end) for start, end in found)
+
+
+def _hours_after(wanted: WantedTime, zone: ZoneInfo) -> Iterator[tuple[datetime, datetime]]:
+    local = wanted.start.astimezone(zone)
+    for day in range(SUGGESTED_WITHIN.days + 1):
+        midnight = (local + day * _DAY).replace(hour=0, minute=0, second=0, microsecond=0)
+        begin = midnight.replace(hour=min(_FROM, local.hour))
+        end = midnight.replace(hour=max(_UNTIL, local.hour)) + timedelta(hours=int(local.hour >= _UNTIL))
+        yield max(begin, local) if day == 0 else begin, max(end, begin + (wanted.end - wanted.start))
