@@ -29,7 +29,7 @@ from switchboard.modules.calendar.carrying import (
 )
 from switchboard.modules.calendar.days import find_asked_zone
 from switchboard.modules.calendar.editing.fields import PartStat
-from switchboard.modules.calendar.editing.rules import Repeats
+from switchboard.modules.calendar.editing.rules import read_repeats
 from switchboard.modules.calendar.editing.times import WrittenTime
 from switchboard.modules.calendar.guests import resolve_guests
 from switchboard.modules.calendar.looking import CalendarAccounts, CalendarRefusal, SeenAccount
@@ -64,6 +64,7 @@ Title = Annotated[str, Meta(max_length=500)]
 Place = Annotated[str, Meta(max_length=500)]
 Notes = Annotated[str, Meta(max_length=4000)]
 People = Annotated[list[Annotated[str, Meta(max_length=254)]], "Addresses, names or contact ids", Meta(max_length=50)]
+Recurs = Annotated[str, "Such as: 2 weeks on mon, wed until 2027-01-31; month 10 times", Meta(max_length=100)]
 EventId = Annotated[str, "Its id, as in calendar_query", Meta(min_length=1, max_length=600)]
 Which = Annotated[Scope | None, "Needed if it recurs"]
 
@@ -112,7 +113,7 @@ async def calendar_create(  # noqa: PLR0913 - one parameter per argument of the 
     place: Place = "",
     notes: Notes = "",
     attendees: People = [],  # noqa: B006 - it is not changed
-    repeats: Repeats | None = None,
+    repeats: Recurs = "",
     conflicts: Conflicts = "suggest",
     into: Annotated[str, "A calendar, if not the first", Meta(max_length=200)] = "",
 ) -> JsonObject | ToolOutcome:
@@ -134,7 +135,7 @@ async def prepare_creation(  # noqa: PLR0913 - one parameter per argument of the
     place: Place = "",
     notes: Notes = "",
     attendees: People = [],  # noqa: B006 - it is not changed
-    repeats: Repeats | None = None,
+    repeats: Recurs = "",
     conflicts: Conflicts = "suggest",
     into: str = "",
 ) -> PreparedCall | ToolOutcome:
@@ -251,14 +252,15 @@ async def _wanted_event(
     call: ToolScope,
     times: _Times,
     texts: tuple[str, str, str],
-    rest: tuple[list[str], Repeats | None, str, Conflicts],
+    rest: tuple[list[str], str, str, Conflicts],
 ) -> _Wanted:
     attendees, repeats, into, conflicts = rest
     zone = find_asked_zone(times[3].strip() or call.zone)
     start, note = settle_start(_start_of(times, zone), zone)
     end = read_end(times[1], start, zone) if times[1].strip() else None
     guests = await resolve_guests(calendar.contacts, call, attendees)
-    wish = EventWish(texts[0], start, end, texts[1], texts[2], guests, repeats, into)
+    recurs = read_repeats(repeats) if repeats.strip() else None
+    wish = EventWish(texts[0], start, end, texts[1], texts[2], guests, recurs, into)
     return _Wanted(lambda where: propose_event(where, call.key, wish), into, conflicts, note)
 
 

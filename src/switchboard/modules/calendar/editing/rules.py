@@ -6,11 +6,12 @@ cannot be moved or split without other dates is refused with what would be right
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Annotated, Final, Literal
+from typing import Final, Literal, cast
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from switchboard.domain.errors import InvalidInput
 from switchboard.modules.calendar.editing.times import WrittenTime, ZoneOf, read_time, time_at
@@ -32,18 +33,52 @@ _DAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 _SECOND: Final = timedelta(seconds=1)
 _UNITS: Final = {"day": "DAILY", "week": "WEEKLY", "month": "MONTHLY", "year": "YEARLY"}
 _FURTHEST: Final = timedelta(days=36_500)
+_REPEATS: Final = re.compile(
+    r"(?:every )?(?:(?P<number>\d{1,2}|other|second) )?"
+    r"(?P<unit>day|week|month|year|weekday|daily|weekly|monthly|yearly)s?"
+    r"(?: on (?P<days>[a-z, ]+?))?"
+    r"(?:,? (?:until (?P<until>\d{4}-\d\d-\d\d)|(?:for )?(?P<times>\d{1,3}) times))?"
+)
+_ADVERBS: Final = {"daily": "day", "weekly": "week", "monthly": "month", "yearly": "year", "weekday": "week"}
+_FORM: Final = "write such as: week; 2 weeks on mon, wed; month on tue; day until 2027-01-31; week 10 times"
 _NO_RULE: Final = "its rule of recurrence cannot be read; change it in the program that made it"
 
 
-class Repeats(Struct, frozen=True, forbid_unknown_fields=True):
+class Repeats(Struct, frozen=True):
     """How a new series recurs: every `interval` units, until a day or so many times, else without an end."""
 
     every: Literal["day", "week", "month", "year"]
-    interval: Annotated[int, Meta(ge=1, le=99)] = 1
-    on: Annotated[tuple[Weekday, ...], Meta(max_length=7)] = ()
+    interval: int = 1
+    on: tuple[Weekday, ...] = ()
     """For weeks: the weekdays; if empty, that of the start. For months: the same numbered weekday, such as the 2nd."""
     until: date | None = None
-    times: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    times: int | None = None
+
+
+def read_repeats(text: str) -> Repeats:
+    """`week`, `every 2 weeks on mon, wed until 2027-01-31`, `month on tue 10 times`. Raises InvalidInput."""
+    match = _REPEATS.fullmatch(" ".join(text.lower().split()))
+    if match is None:
+        raise InvalidInput(f"{text[:60]!r} says not how it recurs: {_FORM}", field="repeats")
+    number, unit = match["number"] or "1", match["unit"]
+    days = "mon, tue, wed, thu, fri" if unit == "weekday" else match["days"] or ""
+    try:
+        until = date.fromisoformat(match["until"]) if match["until"] else None
+    except ValueError:
+        raise InvalidInput(f"{match['until']} is no date of the calendar", field="repeats") from None
+    every = cast("Literal['day', 'week', 'month', 'year']", _ADVERBS.get(unit, unit))
+    interval = int(number) if number.isdecimal() else 2
+    times = int(match["times"]) if match["times"] else None
+    if interval == 0 or times == 0:
+        raise InvalidInput(f"{text[:60]!r} recurs never: {_FORM}", field="repeats")
+    return Repeats(every, interval, tuple(map(_weekday_named, days.replace(",", " ").split())), until, times)
+
+
+def _weekday_named(word: str) -> Weekday:
+    found = [name for name in WEEKDAYS if len(word) >= 3 and name.startswith(word.removesuffix("s"))]
+    if len(found) != 1:
+        raise InvalidInput(f"{word[:20]!r} is no weekday: {_FORM}", field="repeats")
+    return found[0]
 
 
 class RecurrenceRule(Struct, frozen=True):
