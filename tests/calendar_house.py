@@ -1,0 +1,152 @@
+"""The module of calendars over a real server behind a proxy, and the calls that persons make of its tools.
+
+As a process, `main(DATABASE_URL, PORT, KEY, ARGUMENTS)` makes one call of `calendar_create`, and is killed by whoever
+started it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import icalendar
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import SystemId
+from switchboard.modules.accounts.settings import DavAccount, PasswordPlace
+from switchboard.modules.calendar.looking import CalendarAccounts
+from switchboard.modules.calendar.manifest import MANIFEST
+from switchboard.modules.calendar.opened import OpenCalendar
+from switchboard.ports.contact_resolver import ContactResolver
+from switchboard.ports.facts import Reader
+from switchboard.ports.people_seen import SeenPerson
+from switchboard.ports.tools import PreparedCall, ToolOutcome, ToolScope
+from switchboard.store.database import Database
+from switchboard.store.modules.migrations import migrate_modules
+from switchboard.store.modules.stores import open_stores
+from tests.dav_servers import PASSWORD, USER, DavServer
+
+DAY: Final = datetime.combine((datetime.now(UTC) + timedelta(days=10)).date(), time())
+"""A day to come; its times are in Berlin."""
+
+
+class EverybodySeen:
+    """Whoever writes is who they say, and Ann is of the family."""
+
+    async def seen_in(self, scope: ToolScope) -> SeenPerson:
+        assert scope.reader is not None
+        groups = frozenset({"family"}) if scope.reader.person == "ann" else frozenset[str]()
+        return SeenPerson(scope.reader.person, groups, scope.reader.private)
+
+
+def scope_of(person: str = "ann", *, key: UUID | None = None, zone: str = "Europe/Berlin") -> ToolScope:
+    """That of a call in a private conversation; without a key it is a new one."""
+    reader = Reader(SystemId("System1/clerk"), Conversation("c"), person, private=True)
+    return ToolScope(Path(), frozenset(), frozenset(), key or uuid4(), uuid4(), reader=reader, zone=zone)
+
+
+def account_at(port: int, **more: Any) -> DavAccount:
+    """An account on a server on this machine, Ann's if nothing else is said."""
+    url = f"http://127.0.0.1:{port}/"
+    whose = {"person": "ann"} if "group" not in more else {}
+    return DavAccount(url, USER, PasswordPlace(env="CALENDAR_PASSWORD"), **whose, **more)
+
+
+class CalendarHouse:
+    """The opened module, whose accounts can be changed."""
+
+    def __init__(self, opened: OpenCalendar, server: DavServer) -> None:
+        self.opened = opened
+        self.server = server
+
+    async def call(self, tool: str, scope: ToolScope | None = None, **arguments: object) -> ToolOutcome:
+        """A call of a tool, as the kernel makes it."""
+        return await self._tool(tool).run(self.opened, arguments, scope or scope_of())
+
+    async def prepare(
+        self, tool: str, scope: ToolScope | None = None, **arguments: object
+    ) -> PreparedCall | ToolOutcome:
+        """What it would do."""
+        prepare = self._tool(tool).prepare
+        assert prepare is not None
+        return await prepare(self.opened, arguments, scope or scope_of())
+
+    async def done(self, tool: str, scope: ToolScope | None = None, **arguments: object) -> JsonObject:
+        """What a call that succeeds says."""
+        outcome = await self.call(tool, scope, **arguments)
+        assert outcome.ok, outcome.text
+        found: JsonObject = json.loads(outcome.text)
+        return found
+
+    async def refused(self, tool: str, scope: ToolScope | None = None, **arguments: object) -> str:
+        """Why a call does not succeed; preparing it says the same."""
+        outcome = await self.call(tool, scope, **arguments)
+        assert not outcome.ok, outcome.text
+        prepared = await self.prepare(tool, scope, **arguments)
+        assert isinstance(prepared, ToolOutcome), prepared
+        assert prepared.text == outcome.text
+        return outcome.text
+
+    def _tool(self, name: str) -> Any:
+        return next(one for one in MANIFEST.tools if one.spec.name == f"calendar_{name}")
+
+    def events(self) -> list[tuple[str, str]]:
+        """What is on the server: title and begin of each event, in order."""
+        return sorted(seen for data in self.server.objects().values() for seen in _seen_in(data))
+
+    def put(self, name: str, title: str, start: datetime, *more: str) -> bytes:
+        """What another program writes, whatever is there."""
+        data = foreign_event(name, title, start, *more)
+        self.server.put(f"{name}.ics", data)
+        return data
+
+
+def _seen_in(data: bytes) -> Sequence[tuple[str, str]]:
+    events = icalendar.Calendar.from_ical(data).walk("VEVENT")
+    return [(str(one["SUMMARY"]), f"{one.start:%Y-%m-%d %H:%M}") for one in events]
+
+
+def foreign_event(uid: str, title: str, start: datetime, *more: str) -> bytes:
+    """An event of an hour in Berlin, as another program writes it."""
+    end = start + timedelta(hours=1)
+    lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//others//EN", "BEGIN:VEVENT", f"UID:{uid}"]
+    lines += ["DTSTAMP:20260101T000000Z", f"DTSTART;TZID=Europe/Berlin:{start:%Y%m%dT%H%M%S}"]
+    lines += [f"DTEND;TZID=Europe/Berlin:{end:%Y%m%dT%H%M%S}", f"SUMMARY:{title}", "X-OTHERS:kept", *more]
+    return "\r\n".join([*lines, "END:VEVENT", "END:VCALENDAR", ""]).encode()
+
+
+async def open_house(
+    database: Database,
+    server: DavServer,
+    accounts: Mapping[str, DavAccount],
+    contacts: ContactResolver | None = None,
+) -> CalendarHouse:
+    """The module over a database."""
+    assert await migrate_modules(database, [MANIFEST]) == {}
+    held = CalendarAccounts(accounts, await open_stores(database, MANIFEST), EverybodySeen())
+    return CalendarHouse(OpenCalendar(held, contacts), server.of_events())
+
+
+def main(arguments: Sequence[str]) -> None:
+    """One call."""
+    database_url, port, key, given = arguments
+    assert os.environ["CALENDAR_PASSWORD"] == PASSWORD
+    asyncio.run(_create_once(database_url, int(port), UUID(key), json.loads(given)))
+
+
+async def _create_once(database_url: str, port: int, key: UUID, given: Mapping[str, Any]) -> None:
+    database = await Database.connect(database_url, size=2)
+    try:
+        server = DavServer("behind a proxy", port, "", "")
+        house = await open_house(database, server, {"home": account_at(port)})
+        outcome = await house.call("create", scope_of(key=key), **given)
+        assert outcome.ok, outcome.text
+    finally:
+        await database.close()

@@ -1,0 +1,299 @@
+"""Writing into calendars on a real server: once, without losing what others write, and what must be approved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from typing import Any, Final
+
+import pytest
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.modules.calendar.occurrences import CalendarKeeper
+from switchboard.modules.mirror.sync import sync_account
+from switchboard.ports.tools import PreparedCall, ToolScope
+from switchboard.store.database import Database
+from switchboard.transport.dav.client import open_dav
+from switchboard.transport.dav.kinds import CALDAV
+from tests.calendar_house import DAY, CalendarHouse, account_at, open_house, scope_of
+from tests.dav_servers import PASSWORD, Answered, Asked, DavProxy, dav_proxy, radicale
+
+ISO: Final = f"{DAY:%Y-%m-%d}"
+TEN: Final = DAY + timedelta(hours=10)
+
+
+class AddressBook:
+    """Who is meant by a name: two Bens, one Noor."""
+
+    async def resolve(self, scope: ToolScope, who: str) -> JsonObject:  # noqa: ARG002
+        people: list[JsonObject] = [
+            {"id": "home/b/1", "name": "Ben Ado", "emails": ["ben@ado.example"]},
+            {"id": "home/b/2", "name": "Ben Ruiz", "emails": [{"value": "ben@ruiz.example", "label": "work"}]},
+            {"id": "home/b/3", "name": "Noor", "emails": ["noor@home.example"]},
+        ]
+        found = [one for one in people if who.lower() in (one["id"], *one["name"].lower().split())]
+        return {"certain": len(found) == 1, "people": found}
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[DavProxy]:
+    with ExitStack() as stack:
+        yield stack.enter_context(dav_proxy(stack.enter_context(radicale())))
+
+
+@pytest.fixture
+async def house(database: Database, started: DavProxy, monkeypatch: pytest.MonkeyPatch) -> CalendarHouse:
+    monkeypatch.setenv("CALENDAR_PASSWORD", PASSWORD)
+    started.behave()
+    opened = await open_house(database, started.server, {"home": account_at(started.port)}, AddressBook())
+    opened.server.empty()
+    return opened
+
+
+def of_account(house: CalendarHouse, **more: Any) -> CalendarHouse:
+    """The same with another kind of account."""
+    [name] = house.opened.held.accounts
+    port = int(house.opened.held.accounts[name].url.rstrip("/").rpartition(":")[2])
+    accounts = {name: account_at(port, **more)}
+    held = type(house.opened.held)(accounts, house.opened.held.store_of, house.opened.held.people)
+    return CalendarHouse(type(house.opened)(held, house.opened.contacts), house.server)
+
+
+def lunch(hour: int = 12, **more: object) -> dict[str, Any]:
+    return {"title": "Lunch", "start": f"{ISO} {hour}:00", **more}
+
+
+async def test_an_event_is_written_once_for_a_step(house: CalendarHouse) -> None:
+    scope = scope_of()
+    first = await house.done("create", scope, **lunch(place="Café", notes="a, b; c\nd"))
+    again = await house.done("create", scope, **lunch(place="Café", notes="a, b; c\nd"))
+    assert first == again
+    assert first["when"] == f"{DAY:%A} {ISO} 12:00-13:00 Europe/Berlin"
+    assert house.events() == [("Lunch", f"{ISO} 12:00")]
+    [data] = house.server.objects().values()
+    assert b"BEGIN:VTIMEZONE" in data
+
+
+async def test_what_somebody_has_deleted_is_not_written_again(house: CalendarHouse) -> None:
+    scope = scope_of()
+    await house.done("create", scope, **lunch())
+    house.server.empty()
+    said = await house.call("create", scope, **lunch())
+    assert "somebody has deleted it since" in said.text
+    assert house.events() == []
+
+
+async def test_a_taken_time_is_told_with_three_others(house: CalendarHouse) -> None:
+    house.put("m", "Meeting", DAY + timedelta(hours=12))
+    said = await house.refused("create", **lunch())
+    assert f"“Meeting”, {DAY:%A} {ISO} 12:00-13:00 Europe/Berlin" in said
+    assert said.count("Europe/Berlin") == 4
+    assert "Free are" not in await house.refused("create", **lunch(conflicts="fail"))
+    assert house.events() == [("Meeting", f"{ISO} 12:00")]
+    await house.done("create", **lunch(13))
+    await house.done("create", **lunch(conflicts="allow"))
+    assert len(house.events()) == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "hinders"),
+    [
+        (["TRANSP:TRANSPARENT"], False),
+        (["STATUS:CANCELLED"], False),
+        (["STATUS:TENTATIVE"], False),
+        (["RRULE:FREQ=WEEKLY;COUNT=3"], True),
+    ],
+)
+async def test_only_what_is_certain_hinders(house: CalendarHouse, more: list[str], hinders: bool) -> None:
+    house.put("m", "Meeting", DAY + timedelta(hours=12), *more)
+    at = DAY + timedelta(days=7 if "RRULE" in more[0] else 0)
+    outcome = await house.call("create", title="Lunch", start=f"{at:%Y-%m-%d} 12:00")
+    assert outcome.ok is not hinders
+    assert ("also_then" in outcome.text) == ("TENTATIVE" in more[0])
+
+
+async def test_a_change_keeps_what_it_is_not_about(house: CalendarHouse) -> None:
+    house.put("m", "Meeting", TEN)
+    said = await house.done("update", event="m", title="Board", start=f"{ISO} 11:00")
+    assert said["when"] == f"{DAY:%A} {ISO} 11:00-12:00 Europe/Berlin"
+    [data] = house.server.objects().values()
+    assert b"X-OTHERS:kept" in data
+    assert house.events() == [("Board", f"{ISO} 11:00")]
+
+
+async def test_a_series_needs_a_scope(house: CalendarHouse) -> None:
+    house.put("m", "Choir", TEN, "RRULE:FREQ=WEEKLY;COUNT=5")
+    second = f"m/{DAY + timedelta(days=7):%Y%m%d}T100000"
+    for tool in ("update", "delete"):
+        given: dict[str, object] = {"title": "Singing"} if tool == "update" else {}
+        said = await house.refused(tool, event=second, **given)
+        assert "this (1 date), following (4 dates), all (5 dates)" in said
+
+
+async def test_dates_of_a_series_are_changed(house: CalendarHouse) -> None:
+    house.put("m", "Choir", TEN, "RRULE:FREQ=WEEKLY;COUNT=5")
+    days = [DAY + timedelta(days=7 * week) for week in range(5)]
+    ids = [f"m/{day:%Y%m%d}T100000" for day in days]
+    await house.done("update", event=ids[1], scope="this", start=f"{days[1]:%Y-%m-%d} 18:00")
+    await house.done("delete", event=ids[2], scope="this")
+    said = await house.done("update", event=ids[3], scope="following", title="Band")
+    assert (said["dates"], said["first"]) == (2, f"{days[3]:%A %Y-%m-%d}")
+    found = sorted(house.server.objects().values(), key=lambda data: b"Band" in data)
+    assert [b"Band" in data for data in found] == [False, True]
+    assert b"UNTIL=" in found[0]
+    assert b"COUNT=2" in found[1]
+    await house.done("delete", event=said["new_id"], scope="all")
+    assert len(house.server.objects()) == 1
+
+
+async def test_what_others_organise_is_answered_and_not_changed(house: CalendarHouse) -> None:
+    attendee = "ATTENDEE;PARTSTAT=NEEDS-ACTION:mailto:ann@home.example"
+    house.put("m", "Invitation", TEN, "ORGANIZER:mailto:ben@work.example", attendee)
+    assert "ben@work.example organises this" in await house.refused("update", event="m", title="Mine")
+    assert "nobody sends invitations" in await house.refused("respond", event="m", answer="accepted")
+    sending = of_account(house, sends="server")
+    prepared = await sending.prepare("respond", event="m", answer="accepted")
+    assert isinstance(prepared, PreparedCall)
+    assert prepared.risk == "high"
+    await sending.done("respond", event="m", answer="accepted")
+    [data] = house.server.objects().values()
+    assert b"PARTSTAT=ACCEPTED" in data
+
+
+@pytest.mark.parametrize(("sends", "why"), [("nobody", "nobody sends invitations"), ("mail", "cannot be sent yet")])
+async def test_an_invitation_that_nobody_sends_is_refused(house: CalendarHouse, sends: str, why: str) -> None:
+    assert why in await of_account(house, sends=sends).refused("create", **lunch(attendees=["noor"]))
+    assert house.events() == []
+
+
+async def test_the_right_ben_is_asked_for(house: CalendarHouse) -> None:
+    sending = of_account(house, sends="server")
+    said = await sending.refused("create", **lunch(attendees=["Ben"]))
+    assert "Ben Ado (ben@ado.example, id home/b/1); Ben Ruiz (ben@ruiz.example, id home/b/2)" in said
+    assert "nobody in the contacts" in await sending.refused("create", **lunch(attendees=["Zoe"]))
+    prepared = await sending.prepare("create", **lunch(attendees=["home/b/2", "noor"]))
+    assert isinstance(prepared, PreparedCall)
+    assert (prepared.risk, prepared.why) == ("high", "others are told of it")
+    assert prepared.shown.endswith("The server mails: Ben Ruiz <ben@ruiz.example>, Noor <noor@home.example>")
+    await sending.done("create", **lunch(attendees=["home/b/2", "noor"]))
+    [data] = house.server.objects().values()
+    assert b"ORGANIZER:mailto:ann@home.example" in data
+    assert b"ben@ruiz.example" in data.replace(b"\r\n ", b"")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"title": "x", "start": "2020-01-01 10:00"}, "is past"),
+        ({"title": "x", "start": f"{ISO} 25:00"}, "is no time of the calendar"),
+        ({"title": "x", "start": f"{ISO} 10:00+01:00"}, "is no time"),
+        ({"title": "x", "start": f"{ISO} 10:00", "weekday": f"{DAY + timedelta(1):%A}"}, "which is meant?"),
+        ({"title": "x", "start": f"{DAY + timedelta(1):%A} {ISO} 10:00"}, "which is meant?"),
+        ({"title": "x", "start": f"{ISO} 10:00", "end": "09:00"}, "would end before it begins"),
+        ({"title": "x", "start": f"{ISO} 10:00", "notes": "<b>x</b>"}, "plain text"),
+        ({"title": "x", "start": f"{ISO} 10:00", "repeats": "now and then"}, "says not how it recurs"),
+        ({"title": "x", "start": f"{ISO} 10:00", "into": "Nowhere"}, "there is no calendar 'Nowhere'"),
+        ({"title": "x", "start": f"{ISO} 10:00", "zone": "Mars"}, "is no time zone"),
+    ],
+)
+async def test_what_cannot_be_right_is_refused(house: CalendarHouse, given: dict[str, str], why: str) -> None:
+    assert why in await house.refused("create", **given)
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "group", "risk"),
+    [
+        ("create", lunch(), False, "low"),
+        ("create", lunch(), True, "high"),
+        ("update", {"event": "m", "title": "x"}, False, "medium"),
+        ("update", {"event": "s", "scope": "this", "title": "x"}, False, "medium"),
+        ("update", {"event": "s", "scope": "all", "title": "x"}, False, "high"),
+        ("delete", {"event": "m"}, False, "medium"),
+        ("delete", {"event": "m"}, True, "high"),
+        ("delete", {"event": "s", "scope": "all"}, False, "high"),
+        ("delete", {"event": "s", "scope": "following"}, False, "high"),
+    ],
+)
+async def test_the_risk_is_that_of_the_call(
+    house: CalendarHouse,
+    tool: str,
+    given: dict[str, Any],
+    group: bool,
+    risk: str,
+) -> None:
+    house.put("m", "Meeting", TEN)
+    house.put("s", "Series", TEN + timedelta(hours=4), "RRULE:FREQ=DAILY;COUNT=9")
+    asked = of_account(house, group="family") if group else house
+    if given["event" if "event" in given else "title"] == "s" and given.get("scope") != "all":
+        given = {**given, "event": f"s/{DAY + timedelta(days=1):%Y%m%d}T140000"}
+    prepared = await asked.prepare(tool, **given)
+    assert isinstance(prepared, PreparedCall), prepared
+    assert prepared.risk == risk
+    assert prepared.shown
+
+
+async def test_a_change_by_somebody_else_changes_what_is_approved(house: CalendarHouse) -> None:
+    house.put("m", "Meeting", TEN)
+    first = await house.prepare("update", event="m", title="Board")
+    same = await house.prepare("update", event="m", title="Board")
+    house.put("m", "Meeting", TEN, "LOCATION:elsewhere")
+    other = await house.prepare("update", event="m", title="Board")
+    assert isinstance(first, PreparedCall)
+    assert isinstance(same, PreparedCall)
+    assert isinstance(other, PreparedCall)
+    assert first.digest == same.digest != other.digest
+
+
+async def test_a_lost_race_is_told_with_what_is_there(house: CalendarHouse, started: DavProxy) -> None:
+    house.put("m", "Meeting", TEN)
+
+    def be_faster(asked: Asked) -> Answered | None:
+        if asked.method == "PUT":
+            house.put("m", "Theirs", TEN + timedelta(hours=1))
+        return None
+
+    started.before = be_faster
+    said = await house.call("update", event="m", title="Ours")
+    assert "somebody else has changed this event" in said.text
+    assert f"There is now: “Theirs”, {DAY:%A} {ISO} 11:00-12:00 Europe/Berlin" in said.text
+    assert house.events() == [("Theirs", f"{ISO} 11:00")]
+
+
+async def test_a_change_is_undone_unless_somebody_has_changed_it_since(house: CalendarHouse) -> None:
+    house.put("m", "Meeting", TEN)
+    changed = await house.done("update", event="m", title="Board", start=f"{ISO} 11:00")
+    deleted = await house.done("delete", event="m")
+    assert house.events() == []
+    undone = await house.done("undo", change=deleted["change"])
+    assert house.events() == [("Board", f"{ISO} 11:00")]
+    assert "undone" in undone
+    await house.done("undo", change=changed["change"])
+    assert house.events() == [("Meeting", f"{ISO} 10:00")]
+    created = await house.done("create", **lunch())
+    await house.done("undo", change=created["change"])
+    assert house.events() == [("Meeting", f"{ISO} 10:00")]
+    again = await house.done("update", event="m", title="Board")
+    house.put("m", "Theirs", TEN)
+    assert "somebody has changed the event since" in await house.refused("undo", change=again["change"])
+
+
+async def test_the_mirror_has_what_was_written(house: CalendarHouse, started: DavProxy) -> None:
+    account = house.opened.held.accounts["home"]
+    store = house.opened.held.store_of("home")
+    async with open_dav(started.login(), CALDAV) as client:
+        await sync_account(store, client, CalendarKeeper(account))
+    made = await house.done("create", **lunch())
+    found = await house.done("query", day=ISO)
+    assert [(one["title"], one["id"]) for one in found["events"]] == [("Lunch", made["id"])]
+    await house.done("update", event=made["id"], start=f"{ISO} 15:00")
+    [moved] = (await house.done("query", day=ISO))["events"]
+    assert moved["start"].startswith(f"{ISO}T15:00")
+    await house.done("delete", event=made["id"])
+    assert (await house.done("query", day=ISO))["events"] == []
+
+
+async def test_others_calendars_are_not_written(house: CalendarHouse) -> None:
+    said = await house.call("create", scope_of("eve"), **lunch())
+    assert not said.ok
+    assert house.events() == []
