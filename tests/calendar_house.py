@@ -66,30 +66,30 @@ class CalendarHouse:
         self.opened = opened
         self.server = server
 
-    async def call(self, tool: str, scope: ToolScope | None = None, **arguments: object) -> ToolOutcome:
+    async def call(self, tool: str, by: ToolScope | None = None, **arguments: object) -> ToolOutcome:
         """A call of a tool, as the kernel makes it."""
-        return await self._tool(tool).run(self.opened, arguments, scope or scope_of())
+        return await self._tool(tool).run(self.opened, arguments, by or scope_of())
 
     async def prepare(
-        self, tool: str, scope: ToolScope | None = None, **arguments: object
+        self, tool: str, by: ToolScope | None = None, **arguments: object
     ) -> PreparedCall | ToolOutcome:
         """What it would do."""
         prepare = self._tool(tool).prepare
         assert prepare is not None
-        return await prepare(self.opened, arguments, scope or scope_of())
+        return await prepare(self.opened, arguments, by or scope_of())
 
-    async def done(self, tool: str, scope: ToolScope | None = None, **arguments: object) -> JsonObject:
+    async def done(self, tool: str, by: ToolScope | None = None, **arguments: object) -> JsonObject:
         """What a call that succeeds says."""
-        outcome = await self.call(tool, scope, **arguments)
+        outcome = await self.call(tool, by, **arguments)
         assert outcome.ok, outcome.text
         found: JsonObject = json.loads(outcome.text)
         return found
 
-    async def refused(self, tool: str, scope: ToolScope | None = None, **arguments: object) -> str:
+    async def refused(self, tool: str, by: ToolScope | None = None, **arguments: object) -> str:
         """Why a call does not succeed; preparing it says the same."""
-        outcome = await self.call(tool, scope, **arguments)
+        outcome = await self.call(tool, by, **arguments)
         assert not outcome.ok, outcome.text
-        prepared = await self.prepare(tool, scope, **arguments)
+        prepared = await self.prepare(tool, by, **arguments)
         assert isinstance(prepared, ToolOutcome), prepared
         assert prepared.text == outcome.text
         return outcome.text

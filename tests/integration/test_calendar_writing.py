@@ -171,7 +171,7 @@ async def test_the_right_ben_is_asked_for(house: CalendarHouse) -> None:
     sending = of_account(house, sends="server")
     said = await sending.refused("create", **lunch(attendees=["Ben"]))
     assert "Ben Ado (ben@ado.example, id home/b/1); Ben Ruiz (ben@ruiz.example, id home/b/2)" in said
-    assert "nobody in the contacts" in await sending.refused("create", **lunch(attendees=["Zoe"]))
+    assert "nobody called 'Zoe'" in await sending.refused("create", **lunch(attendees=["Zoe"]))
     prepared = await sending.prepare("create", **lunch(attendees=["home/b/2", "noor"]))
     assert isinstance(prepared, PreparedCall)
     assert (prepared.risk, prepared.why) == ("high", "others are told of it")
