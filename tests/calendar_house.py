@@ -26,6 +26,7 @@ from switchboard.modules.calendar.manifest import MANIFEST
 from switchboard.modules.calendar.opened import OpenCalendar
 from switchboard.ports.contact_resolver import ContactResolver
 from switchboard.ports.facts import Reader
+from switchboard.ports.module import ModuleTool
 from switchboard.ports.people_seen import SeenPerson
 from switchboard.ports.tools import PreparedCall, ToolOutcome, ToolScope
 from switchboard.store.database import Database
@@ -55,8 +56,8 @@ def scope_of(person: str = "ann", *, key: UUID | None = None, zone: str = "Europ
 def account_at(port: int, **more: Any) -> DavAccount:
     """An account on a server on this machine, Ann's if nothing else is said."""
     url = f"http://127.0.0.1:{port}/"
-    whose = {"person": "ann"} if "group" not in more else {}
-    return DavAccount(url, USER, PasswordPlace(env="CALENDAR_PASSWORD"), **whose, **more)
+    whose: dict[str, Any] = {"person": "ann"} if "group" not in more else {}
+    return DavAccount(url, USER, PasswordPlace(env="CALENDAR_PASSWORD"), **{**whose, **more})
 
 
 class CalendarHouse:
@@ -66,26 +67,24 @@ class CalendarHouse:
         self.opened = opened
         self.server = server
 
-    async def call(self, tool: str, by: ToolScope | None = None, **arguments: object) -> ToolOutcome:
+    async def call(self, tool: str, by: ToolScope | None = None, **arguments: Any) -> ToolOutcome:
         """A call of a tool, as the kernel makes it."""
-        return await self._tool(tool).run(self.opened, arguments, by or scope_of())
+        return await _tool_named(tool).run(self.opened, arguments, by or scope_of())
 
-    async def prepare(
-        self, tool: str, by: ToolScope | None = None, **arguments: object
-    ) -> PreparedCall | ToolOutcome:
+    async def prepare(self, tool: str, by: ToolScope | None = None, **arguments: Any) -> PreparedCall | ToolOutcome:
         """What it would do."""
-        prepare = self._tool(tool).prepare
+        prepare = _tool_named(tool).prepare
         assert prepare is not None
         return await prepare(self.opened, arguments, by or scope_of())
 
-    async def done(self, tool: str, by: ToolScope | None = None, **arguments: object) -> JsonObject:
+    async def done(self, tool: str, by: ToolScope | None = None, **arguments: Any) -> JsonObject:
         """What a call that succeeds says."""
         outcome = await self.call(tool, by, **arguments)
         assert outcome.ok, outcome.text
         found: JsonObject = json.loads(outcome.text)
         return found
 
-    async def refused(self, tool: str, by: ToolScope | None = None, **arguments: object) -> str:
+    async def refused(self, tool: str, by: ToolScope | None = None, **arguments: Any) -> str:
         """Why a call does not succeed; preparing it says the same."""
         outcome = await self.call(tool, by, **arguments)
         assert not outcome.ok, outcome.text
@@ -93,9 +92,6 @@ class CalendarHouse:
         assert isinstance(prepared, ToolOutcome), prepared
         assert prepared.text == outcome.text
         return outcome.text
-
-    def _tool(self, name: str) -> Any:
-        return next(one for one in MANIFEST.tools if one.spec.name == f"calendar_{name}")
 
     def events(self) -> list[tuple[str, str]]:
         """What is on the server: title and begin of each event, in order."""
@@ -108,8 +104,12 @@ class CalendarHouse:
         return data
 
 
+def _tool_named(name: str) -> ModuleTool:
+    return next(one for one in MANIFEST.tools if one.spec.name == f"calendar_{name}")
+
+
 def _seen_in(data: bytes) -> Sequence[tuple[str, str]]:
-    events = icalendar.Calendar.from_ical(data).walk("VEVENT")
+    events: Sequence[Any] = icalendar.Calendar.from_ical(data).walk("VEVENT")
     return [(str(one["SUMMARY"]), f"{one.start:%Y-%m-%d %H:%M}") for one in events]
 
 

@@ -126,7 +126,7 @@ async def test_a_series_needs_a_scope(house: CalendarHouse) -> None:
     house.put("m", "Choir", TEN, "RRULE:FREQ=WEEKLY;COUNT=5")
     second = f"m/{DAY + timedelta(days=7):%Y%m%d}T100000"
     for tool in ("update", "delete"):
-        given: dict[str, object] = {"title": "Singing"} if tool == "update" else {}
+        given: dict[str, Any] = {"title": "Singing"} if tool == "update" else {}
         said = await house.refused(tool, event=second, **given)
         assert "this (1 date), following (4 dates), all (5 dates)" in said
 
@@ -197,7 +197,7 @@ async def test_the_right_ben_is_asked_for(house: CalendarHouse) -> None:
         ({"title": "x", "start": f"{ISO} 10:00", "zone": "Mars"}, "is no time zone"),
     ],
 )
-async def test_what_cannot_be_right_is_refused(house: CalendarHouse, given: dict[str, str], why: str) -> None:
+async def test_what_cannot_be_right_is_refused(house: CalendarHouse, given: dict[str, Any], why: str) -> None:
     assert why in await house.refused("create", **given)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
+from importlib import import_module
 from typing import Any, Final, Literal
 
 import icalendar
 import pytest
-import recurring_ical_events
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
@@ -33,6 +33,9 @@ from switchboard.modules.calendar.editing.series import (
     series_of,
 )
 from switchboard.modules.calendar.editing.times import WrittenTime, iana_zone
+
+RECURRING: Final[Any] = import_module("recurring_ical_events")
+"""Another implementation, which has no types."""
 
 Scope = Literal["this", "following", "all"]
 
@@ -91,7 +94,7 @@ def wall_of(value: date) -> datetime:
 
 def seen_in(data: bytes) -> list[Seen]:
     """What is in an object, by another implementation."""
-    events: list[Any] = recurring_ical_events.of(icalendar.Calendar.from_ical(data)).between(*WINDOW)
+    events: list[Any] = RECURRING.of(icalendar.Calendar.from_ical(data)).between(*WINDOW)
     return sorted(
         Seen(
             wall_of(one["RECURRENCE-ID"].dt if "RECURRENCE-ID" in one else one.start),
