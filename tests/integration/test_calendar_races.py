@@ -53,11 +53,10 @@ def before_request(proxy: DavProxy, number: int, act: Callable[[], object]) -> N
     proxy.before = count_request
 
 
-async def requests_of_a_call(house: CalendarHouse, proxy: DavProxy) -> list[str]:
-    """The methods of a creation in a free time."""
-    proxy.asked.clear()
-    await house.done("create", title="x", start=f"{DAY:%Y-%m-%d} 10:00")
-    house.server.empty()
+async def requests_of(house: CalendarHouse, proxy: DavProxy, tool: str, **given: str) -> list[str]:
+    """The methods of a call that succeeds."""
+    proxy.behave()
+    await house.done(tool, **given)
     return [one.method for one in proxy.asked]
 
 
@@ -95,7 +94,7 @@ async def test_another_program_loses_nothing_of_one_event(house: CalendarHouse, 
     for number in range(TIMES):
         house.put("m", "Meeting", TEN)
         theirs = f"Theirs {number}"
-        before_request(started, chance.choice((0, 1, 2)), lambda theirs=theirs: house.put("m", theirs, TEN))  # type: ignore[misc]
+        before_request(started, chance.randint(0, moments), lambda theirs=theirs: house.put("m", theirs, TEN))  # type: ignore[misc]
         outcome = await house.call("update", event="m", place="Ours")
         [data] = house.server.objects().values()
         assert theirs.encode() in data
@@ -109,7 +108,8 @@ async def test_another_program_loses_nothing_of_one_event(house: CalendarHouse, 
 async def test_another_program_and_a_turn_never_book_one_time(house: CalendarHouse, started: DavProxy) -> None:
     """It books the time at any moment of our call, without looking; then ours is not there, and says so."""
     chance, taken_back = Random(43), 0
-    made = await requests_of_a_call(house, started)
+    made = await requests_of(house, started, "create", title="x", start=f"{DAY:%Y-%m-%d} 10:00")
+    house.server.empty()
     last = len(made) - 1
     assert made[last] == "REPORT", "the time is looked at again after the write"
     for number in range(TIMES):

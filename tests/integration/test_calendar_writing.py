@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from switchboard.domain.json_values import JsonObject
+from switchboard.modules.calendar.manifest import MANIFEST
 from switchboard.modules.calendar.occurrences import CalendarKeeper
 from switchboard.modules.mirror.sync import sync_account
 from switchboard.ports.tools import PreparedCall, ToolScope
@@ -297,3 +298,13 @@ async def test_others_calendars_are_not_written(house: CalendarHouse) -> None:
     said = await house.call("create", scope_of("eve"), **lunch())
     assert not said.ok
     assert house.events() == []
+
+
+async def test_what_was_written_is_exported_and_erased_with_its_person(house: CalendarHouse) -> None:
+    await house.done("create", **lunch())
+    assert MANIFEST.personal is not None
+    store, kept = house.opened.held.store_of("home"), MANIFEST.personal
+    assert ["SUMMARY:Lunch" in row["event"] for row in await store.rows(kept.export, ["ann"])] == [True]
+    for query in kept.erase:
+        await store.run(query, ["ann"])
+    assert await store.rows(kept.export, ["ann"]) == []

@@ -153,7 +153,7 @@ async def carry_out(call: WriteCall, make_plan: MakePlan) -> JsonObject:
         noted = await note_writes(store, call.step, plan.writes, said, call.made_by)
         for write in noted:
             await _send_write(call, client, write)
-        await _look_again(call, client, plan, noted)
+        await _look_again(call, client, plan)
         return _answer_of(noted)
 
 
@@ -216,7 +216,7 @@ def _told_conflict(one: Conflict, zone: ZoneInfo) -> str:
     return f"“{one.title[:100]}”, {describe_span(WantedTime(one.start, one.end), zone)}"
 
 
-async def _look_again(call: WriteCall, client: DavClient, plan: WritePlan, noted: Sequence[NotedWrite]) -> None:
+async def _look_again(call: WriteCall, client: DavClient, plan: WritePlan) -> None:
     """Whether another program has taken the time meanwhile; then ours is taken back, unless others were told of it."""
     if call.conflicts == "allow" or not plan.times:
         return
@@ -228,7 +228,7 @@ async def _look_again(call: WriteCall, client: DavClient, plan: WritePlan, noted
             f"it was written, and its attendees were told, but at that moment somebody else has booked the time: "
             f"{_told_conflict(found[0], call.zone)}. Tell the person"
         )
-    for write in reversed(noted):
+    for write in reversed(await writes_of_step(call.account.store, call.step)):
         await take_back(call.account, client, write)
     raise CalendarRefusal(await refusal_of(call, client, plan, found))
 

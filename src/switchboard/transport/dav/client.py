@@ -8,10 +8,13 @@ questions alone. Next: `discovery.py`.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Final
 
 import httpx2
@@ -174,5 +177,16 @@ async def open_dav(
     """A client of an account; `whole` is the limit of an exchange in seconds. Raises DavError for a wrong address."""
     start_of(login.url)
     timeout = httpx2.Timeout(whole, connect=min(_CONNECT_S, whole))
-    async with make() if make else httpx2.AsyncClient(timeout=timeout, follow_redirects=False) as http:
+    async with make() if make else _open_http(timeout) as http:
         yield DavClient(http, login, kind, whole)
+
+
+def _open_http(timeout: httpx2.Timeout) -> httpx2.AsyncClient:
+    context = _tls_context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    return httpx2.AsyncClient(verify=context, timeout=timeout, follow_redirects=False)
+
+
+@cache
+def _tls_context(*_: str | None) -> ssl.SSLContext:
+    """For whom the environment trusts: reading certificates takes the event loop longer than most requests."""
+    return httpx2.create_ssl_context()
