@@ -12,6 +12,8 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from email import message_from_bytes
+from email.message import Message
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,7 +27,7 @@ import pytest
 
 from switchboard.transport.dav.client import DavClient, open_dav
 from switchboard.transport.dav.kinds import CALDAV, CARDDAV, DavKind, DavLogin
-from tests.mail_servers import once_up
+from tests.mail_servers import Postbox, once_up, running_smtp
 from tests.ports import free_port
 
 USER: Final = "ann@home.example"
@@ -48,6 +50,9 @@ END:VTIMEZONE
 END:VCALENDAR
 </k:calendar-timezone><k:supported-calendar-component-set><k:comp name="{component}"/>
 </k:supported-calendar-component-set></d:prop></d:set></k:mkcalendar>"""
+ADDRESS: Final = f"""<?xml version="1.0"?><d:propertyupdate xmlns:d="DAV:" xmlns:k="urn:ietf:params:xml:ns:caldav">
+<d:set><d:prop><k:calendar-user-address-set><d:href>mailto:{USER}</d:href></k:calendar-user-address-set></d:prop></d:set>
+</d:propertyupdate>"""
 
 
 @dataclass(frozen=True)
@@ -65,15 +70,16 @@ class DavServer:
     """Where its collections are kept as files."""
     suffix: str = ".vcf"
     media_type: str = "text/vcard"
+    user: str = USER
 
     def of_events(self) -> DavServer:
         """The same for the calendar: this is the one that other clients write into."""
         return replace(self, book=self.calendar, suffix=".ics", media_type="text/calendar")
 
     def ask(self, method: str, name: str = "", content: bytes = b"", **headers: str) -> httpx2.Response:
-        """What another client of the same user does."""
+        """What another client of the user does."""
         path = f"{self.book}{quote(name)}"
-        login = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        login = b64encode(f"{self.user}:{PASSWORD}".encode()).decode()
         connection = HTTPConnection(
             "127.0.0.1", self.port, timeout=30
         )  # a client of httpx2 takes longer than a request
@@ -119,6 +125,18 @@ class DavServer:
         return {name: self.ask("GET", name).content for name in self.names()}
 
 
+@dataclass(frozen=True)
+class SendingServer(DavServer):
+    """A server that itself sends invitations to what is written into a calendar (RFC 6638)."""
+
+    postbox: Postbox = field(default_factory=Postbox)
+
+    @property
+    def mails(self) -> list[Message]:
+        """What it has sent, the oldest first. Mails are handed over before a write is answered."""
+        return [message_from_bytes(one) for one in self.postbox.mails]
+
+
 @contextmanager
 def radicale() -> Iterator[DavServer]:
     """It asks for a password, and has a home for every user."""
@@ -146,14 +164,31 @@ def radicale() -> Iterator[DavServer]:
 
 
 @contextmanager
-def xandikos() -> Iterator[DavServer]:
-    """It knows one user, and asks for no password."""
+def xandikos(*options: str) -> Iterator[DavServer]:
+    """It knows one user, and asks for no password. It says that it sends invitations, whatever its options."""
     with TemporaryDirectory() as home:
         port = free_port()
-        options = ["-d", f"{home}/d", "--state-dir", f"{home}/s", "-l", "127.0.0.1", "-p", str(port)]
+        places = ["-d", f"{home}/d", "--state-dir", f"{home}/s", "-l", "127.0.0.1", "-p", str(port)]
         command = [str(Path(sys.executable).with_name("xandikos")), "serve", "--defaults", "--no-detect-systemd"]
-        with _running([*command, *options], port):
+        with _running([*command, *places, *options], port):
             yield DavServer("xandikos", port, "/user/contacts/addressbook/", "/user/calendars/calendar/", f"{home}/d")
+
+
+def give_address(server: DavServer) -> None:
+    """Tell Xandikos the address of its user."""
+    user = replace(server, book="/user/")
+    told = user.ask("PROPPATCH", content=ADDRESS.encode(), **{"content-type": "application/xml"}).text
+    assert "200 OK" in told, told
+
+
+@contextmanager
+def sending_xandikos() -> Iterator[SendingServer]:
+    """The same with an SMTP server, and a user that has an address: without one of them, nobody is invited."""
+    with running_smtp() as (postbox, smtp):
+        sends = ["--imip-send=smtp", "--smtp-host=127.0.0.1", f"--smtp-port={smtp}", "--smtp-from=dav@home.example"]
+        with xandikos(*sends) as server:
+            give_address(server)
+            yield SendingServer(server.name, server.port, server.book, server.calendar, server.files, postbox=postbox)
 
 
 @contextmanager
@@ -229,7 +264,7 @@ class DavProxy:
         try:
             upstream.request(asked.method, asked.path, asked.body or None, dict(asked.headers))
             got = upstream.getresponse()
-            kept = {name.lower(): value for name, value in got.getheaders()}
+            kept = {name.lower(): ", ".join(got.headers.get_all(name, [])) for name in got.headers}
             return Answered(got.status, kept, got.read())
         finally:
             upstream.close()

@@ -83,10 +83,12 @@ def _protection_of(old: DavObject) -> dict[str, str]:
 
 
 async def _put_object(client: DavClient, collection: str, new: DavObject, headers: dict[str, str]) -> DavObject:
-    """Without a strong ETag in the answer, the server may have written something else than it was sent."""
+    """The server may have written something else than it was sent: if its answer has no strong ETag, and if it has sent
+    invitations (RFC 6638), as Xandikos then writes their fate into the object, and gives a strong ETag all the same.
+    """
     place = place_of(httpx2.URL(collection), new.name)
     answer = await client.send(DavRequest("PUT", place, new.data, {"content-type": client.kind.media_type, **headers}))
-    if is_strong(answer.etag):
+    if is_strong(answer.etag) and "schedule-tag" not in answer.headers:
         return DavObject(new.name, answer.etag, new.data)
     try:
         return await read_object(client, collection, new.name)
