@@ -233,6 +233,27 @@ def files(
 
 
 @app.command()
+def modules(
+    *,
+    sizes: Annotated[str, typer.Option(help="Numbers of cards and of events, separated by commas.")] = "2000,20000",
+    calls: Annotated[int, typer.Option(min=1, max=10_000, help="Calls of each kind.")] = 200,
+) -> None:
+    """Tools that look up people and dates, beside a select of one row; a first sync, beside the bare reading of it.
+
+    Exit code 1: the p50 of a tool is over 15 ms. Twice 20,000 objects are read first, which takes minutes.
+    """
+    with _extras():
+        from switchboard.bench import modules as module
+    result = asyncio.run(module.measure(_numbers(sizes), calls))
+    rows: list[tuple[object, ...]] = [
+        (one.what, one.objects, f"{one.p50_ms:.1f} ms", f"{one.p99_ms:.1f} ms", one.ratio) for one in result.look_ups
+    ]
+    rows += [(one.what, one.objects, f"{one.per_thousand_s:.2f} s per 1,000", None, one.ratio) for one in result.syncs]
+    _show(("what", "objects", "p50, or took", "p99", "x select, or x reading"), rows)
+    exit_unless_ok(OK if all(one.p50_ms <= module.GOAL_MS for one in result.look_ups) else FAILED)
+
+
+@app.command()
 def propagation(*, seconds: Seconds = 10.0) -> None:
     """From an edited rule to the first decision by it in two other processes: 10 edits and 500 messages a second.
 
