@@ -18,6 +18,7 @@ from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.accounts.presets import PRESETS, other_place, place_at
 from switchboard.modules.accounts.surveys import NAMES, Survey, survey_account
+from switchboard.ports.checks import count_of
 from switchboard.ports.login_desk import LOGIN_DESK, LoginDesk, TypedPassword
 from switchboard.ports.module import ModuleContext
 from switchboard.transport.dav.kinds import CALDAV, CARDDAV, DavError, DavKind, DavLogin
@@ -88,7 +89,7 @@ def _say_survey(desk: LoginDesk, kind: DavKind, survey: Survey) -> None:
     for one in survey.found:
         rights = "" if one.collection.writable is not False else ", can only be read"
         zone = f", time zone {one.collection.zone}" if one.collection.zone else ""
-        desk.say(f"  {NAMES[kind.name][0]} {one.collection.name!r}: {one.objects:,} entries{rights}{zone}")
+        desk.say(f"  {NAMES[kind.name][0]} {one.collection.name!r}: {count_of(one.objects, "object")}{rights}{zone}")
 
 
 def _ask_owned(desk: LoginDesk) -> _Owned:
