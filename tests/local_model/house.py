@@ -22,6 +22,8 @@ from uuid import uuid4
 import httpx
 from msgspec import Struct
 
+from switchboard.testing.bot_api import TOKEN
+from tests.local_model.phone import FIRST, MOST, SECRETS, Diary, Phone, login_of, open_diary, open_phone
 from tests.local_model.seeds import workspace
 
 SENDER: Final = "ann"
@@ -32,18 +34,30 @@ _DESK: Final = {
     "accounts": "Money: invoices, payments, refunds.",
     "helpdesk": "Help with computers, phones and passwords.",
 }
+FRIENDS: Final = {
+    "Ben Baker": "ben.baker@friends.example",
+    "Benedict Stone": "benedict.stone@friends.example",
+    "Mia Novak": "mia.novak@friends.example",
+    "Jonas Weber": "jonas.weber@friends.example",
+    "Clara Diaz": "clara.diaz@friends.example",
+}
+_TELEGRAM: Final = (
+    'channel = "telegram"\nsecrets = {{token = {{env = "BOT_TOKEN"}}}}\n[settings]\napi_url = "{url}"\npoll_s = 1\n'
+)
 _FILLER: Final = {"rules": [], "replies": [], "otherwise": {"text": "Noted."}}
 
 
 class Places(Struct, frozen=True):
     """`programs`: the directory with `switchboard` and `python`. `model`: the address of the model's API. `pages`: host
-    and port of the web server. `calls`: the setting of that name of the model; empty: it is not set.
+    and port of the web server. `calls`: the setting of that name of the model; empty: it is not set. `private`: with a
+    phone and a diary.
     """
 
     programs: Path
     model: str
     pages: str
     calls: str = ""
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +67,8 @@ class House:
     client: httpx.Client
     workspace: Path
     pages: str
+    phone: Phone | None = None
+    diary: Diary | None = None
 
     def send(self, endpoint: str, text: str, thread: str = "", sender: str = SENDER) -> str:
         """Send a message, in a conversation of its own unless `thread` names one; its id."""
@@ -93,6 +109,35 @@ class House:
         """A JSON object of the API. Raises `httpx.HTTPStatusError`."""
         return dict(self.client.get(path, params=query).raise_for_status().json())
 
+    def introduce(self) -> None:
+        """Say whose the accounts of the phone are, and have the modules read their server."""
+        self._post("/v1/people", {"person_id": "ann", "name": "Ann"})
+        for account in range(FIRST, FIRST + MOST):
+            self._post("/v1/people/ann/link", {"channel": "telegram", "identity": str(account)})
+
+    def text(self, text: str, within: float) -> str:
+        """Write from the phone; the id of the message, once it is there. Raises TimeoutError."""
+        assert self.phone is not None
+        before = {one["request_id"] for one in self._texted()}
+        self.phone.say(text)
+        end = time.monotonic() + within
+        while time.monotonic() < end:
+            if new := [one["request_id"] for one in self._texted() if one["request_id"] not in before]:
+                return str(new[0])
+            time.sleep(0.2)
+        raise TimeoutError("the message did not arrive")
+
+    def _texted(self) -> list[dict[str, Any]]:
+        return list(self.get("/v1/messages", channel="telegram", limit=100)["messages"])
+
+    def approve_calls(self, request_id: str) -> int:
+        """Approve the calls that a message waits for; how many there were."""
+        pending = self.get("/v1/approvals", state="pending")["approvals"]
+        waiting = [one for one in pending if one["request_id"] == request_id and one["kind"] == "call"]
+        for one in waiting:
+            self._post(f"/v1/approvals/{one['approval_id']}/approve", {})
+        return len(waiting)
+
     def _post(self, path: str, body: object) -> dict[str, Any]:
         return dict(self.client.post(path, json=body).raise_for_status().json())
 
@@ -113,10 +158,32 @@ def running_house(data: Path, places: Places) -> Iterator[House]:
         (data / "teams" / "root.json").write_text(json.dumps(_root(places, files)))
         (data / "teams" / "desk.json").write_text(json.dumps(_desk()))
         settings = {"MODELS": json.dumps(_models(places, filler["url"]))}
-        with _started([str(places.programs / "switchboard"), "up", "--json"], data, settings) as said:
-            token = (data / "operator.token").read_text().strip()
-            with httpx.Client(base_url=said["url"], headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
-                yield House(client, files, places.pages)
+        with _opened_private(data, places) as (phone, diary, more):
+            with _started([str(places.programs / "switchboard"), "up", "--json"], data, settings | more) as said:
+                token = (data / "operator.token").read_text().strip()
+                headers = {"Authorization": f"Bearer {token}"}
+                with httpx.Client(base_url=said["url"], headers=headers, timeout=60) as client:
+                    house = House(client, files, places.pages, phone, diary)
+                    if phone:
+                        house.introduce()
+                    yield house
+
+
+@contextmanager
+def _opened_private(
+    data: Path, places: Places
+) -> Iterator[tuple[Phone | None, Diary | None, Mapping[str, str]]]:
+    """The phone and the diary, if they are wanted, and the settings that connect them."""
+    if not places.private:
+        yield None, None, {}
+        return
+    with open_phone() as phone, open_diary(FRIENDS) as diary:
+        (data / "channels.d").mkdir()
+        (data / "channels.d" / "phone.toml").write_text(_TELEGRAM.format(url=phone.url))
+        account = {"accounts": {"ann": login_of(diary)}}
+        modules = json.dumps({"calendar": account, "contacts": account})
+        os.environ.update(SECRETS | {"BOT_TOKEN": TOKEN})
+        yield phone, diary, {"CHANNELS_DIR": str(data / "channels.d"), "MODULES": modules}
 
 
 @contextmanager
@@ -179,16 +246,25 @@ def _root(places: Places, files: Path) -> dict[str, object]:
         _butler("planner", "trio", {**owned, "tools": tools, "builds": make, "plan": plan}),
         _butler("hand", "model", {**owned, "models": ["local"], "max_tokens": 600}),
         _butler("minder", "model", {**owned, "models": ["local"], "max_tokens": 300, "modules": ["schedule"]}),
+        *([_secretary()] if places.private else []),
         _butler("keeper", "model", {"models": ["local"], "max_tokens": 300, "owners": [f"api:{SENDER}"]}),
         _butler("diary", "model", {"models": ["scripted"], "owners": [f"api:{SENDER}"]}),
     ]
     rules = [_rule(one["name"], {"system_id": f"System1/{one['name']}"}) for one in systems]
+    if places.private:
+        rules.append({"name": "phone", "channel": "telegram", "targets": [{"system_id": "System1/secretary"}]})
     return {
         "team": {"name": "root"},
         "purpose": "Everything",
         "systems": systems,
         "routing_rules": [*rules, _rule("desk", {"team_id": "desk"})],
     }
+
+
+def _secretary() -> dict[str, object]:
+    """Has the modules that know a person's time and friends."""
+    config = {"models": ["local"], "max_tokens": 300, "owners": ["person:ann"], "modules": ["calendar", "contacts"]}
+    return _butler("secretary", "model", config)
 
 
 def _desk() -> dict[str, object]:

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from tests.local_model.house import House
+from tests.local_model.phone import next_day
 
 Half = Literal["tune", "measure"]
 
@@ -208,6 +209,37 @@ def _is_meant(task: Mapping[str, Any], meant: str, today: date) -> bool:
     return due.date() == today + timedelta(days=int(kind)) and first <= due.hour <= last
 
 
+def invite(house: House, asked: Asked) -> Judged:
+    """One guest is invited for when it was said, after a person's approval; nobody, if the time is taken.
+
+    What is expected is `free` or `busy`, then the weekday (Monday is 0), the hours between which it is, and minutes.
+    """
+    assert house.diary is not None
+    kind, *numbers = asked.output.split()
+    weekday, first, last, minutes = map(int, numbers)
+    day = next_day(weekday, datetime.now(UTC).date())
+    taken = (first, last) if kind == "busy" else (18, 20)
+    house.diary.fill([(day, f"{taken[0]:02d}00", f"{taken[1]:02d}00"), (day, "0500", "0600")])
+    house.read_modules()
+    sent = house.text(asked.text, _PATIENCE)
+    answer = house.answer(sent, _PATIENCE)
+    while house.approve_calls(sent):
+        answer = house.answer(sent, _PATIENCE)
+    made = house.diary.meetings()
+
+    def faults() -> Iterator[str]:
+        if len(made) != (kind == "free"):
+            called = [(one["tool"], one.get("ok")) for one in _steps(house, sent) if one["tool"]]
+            yield f"{len(made)} meetings were made; called: {called}"
+        for one in made:
+            if one.guests != (asked.has,):
+                yield f"invited: {', '.join(one.guests)}"
+            if one.day != day or not first <= one.start < one.end <= last or (one.end - one.start) * 60 != minutes:
+                yield f"it is on {one.day:%A} from {one.start:g} to {one.end:g}, and not {asked.output}"
+
+    return _judged(answer, faults())
+
+
 def _steps(house: House, sent: str) -> Sequence[Mapping[str, Any]]:
     return [step for one in house.get(f"/v1/messages/{sent}/explain")["deliveries"] for step in one["steps"]]
 
@@ -250,6 +282,7 @@ TASKS: Final[Mapping[str, Task]] = {
     "plan-answer": plan_answer,
     "tool-call": tool_call,
     "reminder": reminder,
+    "invite": invite,
     "fact": fact,
     "compaction": compaction,
 }

@@ -1,0 +1,159 @@
+"""A person who writes on Telegram, and has a calendar and an address book: for what is done for certain persons only.
+
+In: nothing; out: a `Phone`, whose messages come from a new account of the same person each time, so that each begins a
+conversation, and a `Diary`, which is what another client of the same account does. Next: `house.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Final
+
+from icalendar import Calendar
+
+from switchboard.testing.bot_api import BotApi
+from tests.dav_servers import PASSWORD, USER, DavServer, radicale
+
+FIRST: Final = 41
+MOST: Final = 60
+"""Accounts of the person."""
+_CALENDAR: Final = f"/{USER}/diary/"
+_MADE: Final = """<?xml version="1.0"?><c:mkcalendar xmlns:d="DAV:" xmlns:c="urn:ietf:params:xml:ns:caldav"><d:set>
+<d:prop><d:displayname>Diary</d:displayname><c:supported-calendar-component-set><c:comp name="VEVENT"/>
+</c:supported-calendar-component-set></d:prop></d:set></c:mkcalendar>"""
+_EVENT: Final = (
+    "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//other client//EN\r\nBEGIN:VEVENT\r\nUID:{uid}\r\n"
+    "DTSTAMP:20260101T000000Z\r\nSUMMARY:{title}\r\nDTSTART:{day:%Y%m%d}T{start}00Z\r\nDTEND:{day:%Y%m%d}T{end}00Z\r\n"
+    "END:VEVENT\r\nEND:VCALENDAR\r\n"
+)
+_CARD: Final = "BEGIN:VCARD\r\nVERSION:3.0\r\nUID:{uid}\r\nFN:{name}\r\nN:{last};{first};;;\r\nEMAIL:{mail}\r\nEND:VCARD\r\n"
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """An event with guests, as it stands on the server; `start` and `end` as hours of the day in UTC."""
+
+    day: date
+    start: float
+    end: float
+    guests: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Diary:
+    """A calendar and an address book on a real server."""
+
+    server: DavServer
+
+    @property
+    def url(self) -> str:
+        """Where the account is."""
+        return f"http://127.0.0.1:{self.server.port}/"
+
+    def begin(self, people: dict[str, str]) -> None:
+        """Make the calendar, and put people into the address book: names and addresses."""
+        for number, (name, mail) in enumerate(people.items()):
+            first, _, last = name.partition(" ")
+            card = _CARD.format(uid=f"p{number}", name=name, first=first, last=last, mail=mail)
+            self.server.put(f"p{number}.vcf", card.encode())
+        self._calendar.ask("MKCALENDAR", content=_MADE.encode()).raise_for_status()
+
+    def fill(self, busy: list[tuple[date, str, str]]) -> None:
+        """Everything else goes; these stand there instead: days, starts and ends as `1330`."""
+        for name in self._names():
+            self._calendar.delete(name)
+        for number, (day, start, end) in enumerate(busy):
+            event = _EVENT.format(uid=f"b{number}", title=f"Shift {number}", day=day, start=start, end=end)
+            headers = {"content-type": "text/calendar"}
+            self._calendar.ask("PUT", f"b{number}.ics", event.encode(), **headers).raise_for_status()
+
+    def meetings(self) -> list[Meeting]:
+        """The events with guests."""
+        return [one for name in self._names() for one in _meetings_in(self._calendar.ask("GET", name).content)]
+
+    @property
+    def _calendar(self) -> DavServer:
+        return DavServer(self.server.name, self.server.port, _CALENDAR)
+
+    def _names(self) -> list[str]:
+        body = b'<d:propfind xmlns:d="DAV:"><d:prop><d:getetag/></d:prop></d:propfind>'
+        said = self._calendar.ask("PROPFIND", content=body, depth="1", **{"content-type": "application/xml"}).text
+        return [part.partition("</")[0].rpartition("/")[2] for part in said.split("href>") if ".ics</" in part]
+
+
+def _meetings_in(data: bytes) -> Iterator[Meeting]:
+    for event in Calendar.from_ical(data).walk("VEVENT"):
+        start, end = event.start, event.end
+        guests = event.get("attendee") or []
+        addresses = [str(one) for one in (guests if isinstance(guests, list) else [guests])]
+        if addresses:
+            hours = [(one.astimezone().hour + one.astimezone().minute / 60) for one in (start, end)]
+            yield Meeting(start.date(), hours[0], hours[1], tuple(one.lower().removeprefix("mailto:") for one in addresses))
+
+
+@dataclass
+class Phone:
+    """The person's phone. `url`: that of Telegram."""
+
+    url: str
+    _say: Callable[[str, int], None]
+    _texts: Callable[[], list[str]]
+    _used: int = field(default=0)
+
+    def say(self, text: str) -> None:
+        """Write from an account that has not been used yet."""
+        self._say(text, FIRST + self._used % MOST)
+        self._used += 1
+
+    @property
+    def texts(self) -> list[str]:
+        """What came back, to any account."""
+        return self._texts()
+
+
+@contextmanager
+def open_phone() -> Iterator[Phone]:
+    """Telegram in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    api = BotApi()
+    asyncio.run_coroutine_threadsafe(api.__aenter__(), loop).result(30)
+
+    def say(text: str, account: int) -> None:
+        user = {"id": account, "is_bot": False, "first_name": "Ann"}
+        loop.call_soon_threadsafe(lambda: api.people.say(text, user=user))
+
+    try:
+        yield Phone(api.url, say, lambda: list(api.texts))
+    finally:
+        asyncio.run_coroutine_threadsafe(api.__aexit__(None, None, None), loop).result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(30)
+
+
+@contextmanager
+def open_diary(people: dict[str, str]) -> Iterator[Diary]:
+    """A real server with an address book of these people and an empty calendar."""
+    with radicale() as server:
+        diary = Diary(server)
+        diary.begin(people)
+        yield diary
+
+
+def login_of(diary: Diary) -> dict[str, object]:
+    """The account as modules are told of it; the password is in the environment."""
+    return {"url": diary.url, "user": USER, "password": {"env": "DIARY_PASSWORD"}, "person": "ann", "sends": "server"}
+
+
+SECRETS: Final = {"DIARY_PASSWORD": PASSWORD}
+
+
+def next_day(weekday: int, today: date) -> date:
+    """The next day with this weekday (Monday is 0), tomorrow at the earliest."""
+    return today + timedelta(days=(weekday - today.weekday() - 1) % 7 + 1)
