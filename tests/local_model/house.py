@@ -115,6 +115,27 @@ class House:
         for account in range(FIRST, FIRST + MOST):
             self._post("/v1/people/ann/link", {"channel": "telegram", "identity": str(account)})
 
+    def read_modules(self, within: float = 60.0) -> None:
+        """Have the modules read their servers now. Raises TimeoutError."""
+        before = self._chores_done()
+        for module in ("calendar", "contacts"):
+            self._post(f"/v1/modules/{module}/sync", {})
+        end = time.monotonic() + within
+        while time.monotonic() < end:
+            now = self._chores_done()
+            if now and all(done and done > before.get(name, "") for name, done in now.items()):
+                return
+            time.sleep(0.2)
+        raise TimeoutError(f"the modules did not read their servers: {self._chores_done()}")
+
+    def _chores_done(self) -> dict[str, str]:
+        """When each chore of an account was done last."""
+        modules = self.get("/v1/modules")["modules"]
+        found = {
+            (one["module"], chore["name"]): chore for one in modules for chore in one["chores"] if chore["account"]
+        }
+        return {f"{module} {name}": str(chore["last_at"] or "") for (module, name), chore in found.items()}
+
     def text(self, text: str, within: float) -> str:
         """Write from the phone; the id of the message, once it is there. Raises TimeoutError."""
         assert self.phone is not None
@@ -158,21 +179,21 @@ def running_house(data: Path, places: Places) -> Iterator[House]:
         (data / "teams" / "root.json").write_text(json.dumps(_root(places, files)))
         (data / "teams" / "desk.json").write_text(json.dumps(_desk()))
         settings = {"MODELS": json.dumps(_models(places, filler["url"]))}
-        with _opened_private(data, places) as (phone, diary, more):
-            with _started([str(places.programs / "switchboard"), "up", "--json"], data, settings | more) as said:
-                token = (data / "operator.token").read_text().strip()
-                headers = {"Authorization": f"Bearer {token}"}
-                with httpx.Client(base_url=said["url"], headers=headers, timeout=60) as client:
-                    house = House(client, files, places.pages, phone, diary)
-                    if phone:
-                        house.introduce()
-                    yield house
+        command = [str(places.programs / "switchboard"), "up", "--json"]
+        with (
+            _opened_private(data, places) as (phone, diary, more),
+            _started(command, data, {**settings, **more}) as said,
+        ):
+            token = (data / "operator.token").read_text().strip()
+            with httpx.Client(base_url=said["url"], headers={"Authorization": f"Bearer {token}"}, timeout=60) as client:
+                house = House(client, files, places.pages, phone, diary)
+                if phone:
+                    house.introduce()
+                yield house
 
 
 @contextmanager
-def _opened_private(
-    data: Path, places: Places
-) -> Iterator[tuple[Phone | None, Diary | None, Mapping[str, str]]]:
+def _opened_private(data: Path, places: Places) -> Iterator[tuple[Phone | None, Diary | None, Mapping[str, str]]]:
     """The phone and the diary, if they are wanted, and the settings that connect them."""
     if not places.private:
         yield None, None, {}

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from icalendar import Calendar
+from icalendar import Calendar, Event
 
 from switchboard.testing.bot_api import BotApi
 from tests.dav_servers import PASSWORD, USER, DavServer, radicale
@@ -31,7 +31,9 @@ _EVENT: Final = (
     "DTSTAMP:20260101T000000Z\r\nSUMMARY:{title}\r\nDTSTART:{day:%Y%m%d}T{start}00Z\r\nDTEND:{day:%Y%m%d}T{end}00Z\r\n"
     "END:VEVENT\r\nEND:VCALENDAR\r\n"
 )
-_CARD: Final = "BEGIN:VCARD\r\nVERSION:3.0\r\nUID:{uid}\r\nFN:{name}\r\nN:{last};{first};;;\r\nEMAIL:{mail}\r\nEND:VCARD\r\n"
+_CARD: Final = (
+    "BEGIN:VCARD\r\nVERSION:3.0\r\nUID:{uid}\r\nFN:{name}\r\nN:{last};{first};;;\r\nEMAIL:{mail}\r\nEND:VCARD\r\n"
+)
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,15 @@ class Diary:
 
 def _meetings_in(data: bytes) -> Iterator[Meeting]:
     for event in Calendar.from_ical(data).walk("VEVENT"):
+        assert isinstance(event, Event)
         start, end = event.start, event.end
         guests = event.get("attendee") or []
         addresses = [str(one) for one in (guests if isinstance(guests, list) else [guests])]
-        if addresses:
-            hours = [(one.astimezone().hour + one.astimezone().minute / 60) for one in (start, end)]
-            yield Meeting(start.date(), hours[0], hours[1], tuple(one.lower().removeprefix("mailto:") for one in addresses))
+        if addresses and isinstance(start, datetime) and isinstance(end, datetime):
+            hours = [one.astimezone(UTC).hour + one.astimezone(UTC).minute / 60 for one in (start, end)]
+            yield Meeting(
+                start.date(), hours[0], hours[1], tuple(one.lower().removeprefix("mailto:") for one in addresses)
+            )
 
 
 @dataclass
