@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from switchboard.bench.dav_server import objects_of, person_name
-from switchboard.bench.modules import MEASURED, SIZES, measure
+from switchboard.bench.modules import MEASURED, SIZES, measure_modules
 from switchboard.modules.calendar.events import read_object
 from switchboard.modules.calendar.zones import UTC_ZONE
 from switchboard.modules.contacts.cards import card_of
@@ -17,7 +17,7 @@ from switchboard.transport.dav.kinds import CALDAV, CARDDAV
 
 @pytest.mark.slow
 async def test_modules_are_measured_beside_their_baselines() -> None:
-    result = await measure(sizes=(60, 130), calls=3)
+    result = await measure_modules(sizes=(60, 130), calls=3)
     assert [(one.what.partition(":")[0], one.objects) for one in result.syncs] == [
         (module.manifest.name, size) for module in MEASURED for size in (60, 130)
     ]

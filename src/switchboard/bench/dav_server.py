@@ -57,7 +57,7 @@ def card_text(number: int) -> str:
         f"ORG:{_STEMS[number % 10]} {_ENDS[number // 10 % 10]} AG",
         f"ADR;TYPE=HOME:;;Street {number};Berlin;;10115;Germany",
     )
-    return _document("VCARD", ["VERSION:3.0", *lines])
+    return _document_of("VCARD", ["VERSION:3.0", *lines])
 
 
 def event_text(number: int, count: int, today: datetime) -> str:
@@ -74,11 +74,11 @@ def event_text(number: int, count: int, today: datetime) -> str:
         f"LOCATION:Street {number}",
         f"ATTENDEE;CN={given} {family}:mailto:{given.lower()}.{number}@example.org",
     )
-    event = _document("VEVENT", [*lines, *rule]).splitlines()
-    return _document("VCALENDAR", ["VERSION:2.0", "PRODID:-//bench//EN", *event])
+    event = _document_of("VEVENT", [*lines, *rule]).splitlines()
+    return _document_of("VCALENDAR", ["VERSION:2.0", "PRODID:-//bench//EN", *event])
 
 
-def _document(name: str, lines: Iterable[str]) -> str:
+def _document_of(name: str, lines: Iterable[str]) -> str:
     return "\r\n".join([f"BEGIN:{name}", *lines, f"END:{name}", ""])
 
 
@@ -100,53 +100,57 @@ class DavAnswers:
         kind = CALDAV if path.startswith(f"/{CALDAV.name}/") else CARDDAV
         if method == "REPORT":
             found = [unquote(href.decode()) for href in _HREF.findall(body)]
-            return _multistatus(self._content(kind, href) for href in found)
+            return _multistatus_of(self._content_response(kind, href) for href in found)
         if path in ("/", f"/.well-known/{CALDAV.name}", f"/.well-known/{CARDDAV.name}"):
             homes = (
                 f"<x:{one.home} xmlns:x='{one.namespace}'><d:href>/{one.name}/</d:href></x:{one.home}>"
                 for one in self._objects
             )
-            return _multistatus([_response(path, "".join(homes))])
+            return _multistatus_of([_response_for(path, "".join(homes))])
         parts = (
-            [_collection(kind)] if depth == "0" or path == f"/{kind.name}/" else [_collection(kind), *self._tags(kind)]
+            [_collection_response(kind)]
+            if depth == "0" or path == f"/{kind.name}/"
+            else [_collection_response(kind), *self._etag_responses(kind)]
         )
-        return _multistatus(parts)
+        return _multistatus_of(parts)
 
-    def _tags(self, kind: DavKind) -> Iterable[str]:
-        return (_response(f"{path_of_collection(kind)}{name}", _tag(name)) for name in self._objects[kind])
+    def _etag_responses(self, kind: DavKind) -> Iterable[str]:
+        return (
+            _response_for(f"{path_of_collection(kind)}{name}", _etag_property(name)) for name in self._objects[kind]
+        )
 
-    def _content(self, kind: DavKind, href: str) -> str:
+    def _content_response(self, kind: DavKind, href: str) -> str:
         name = href.rpartition("/")[2]
         data = f"<x:{kind.data} xmlns:x='{kind.namespace}'>{escape(self._objects[kind][name])}</x:{kind.data}>"
-        return _response(href, f"{_tag(name)}{data}")
+        return _response_for(href, f"{_etag_property(name)}{data}")
 
 
-def _collection(kind: DavKind) -> str:
+def _collection_response(kind: DavKind) -> str:
     types = f"<d:resourcetype><d:collection/><x:{kind.collection} xmlns:x='{kind.namespace}'/></d:resourcetype>"
-    return _response(path_of_collection(kind), f"{types}<d:displayname>All</d:displayname>")
+    return _response_for(path_of_collection(kind), f"{types}<d:displayname>All</d:displayname>")
 
 
-def _tag(name: str) -> str:
+def _etag_property(name: str) -> str:
     return f'<d:getetag>"{name}"</d:getetag>'
 
 
-def _response(href: str, properties: str) -> str:
+def _response_for(href: str, properties: str) -> str:
     found = f"<d:propstat><d:prop>{properties}</d:prop><d:status>HTTP/1.1 200 OK</d:status></d:propstat>"
     return f"<d:response><d:href>{href}</d:href>{found}</d:response>"
 
 
-def _multistatus(responses: Iterable[str]) -> str:
+def _multistatus_of(responses: Iterable[str]) -> str:
     return f'<?xml version="1.0"?><d:multistatus xmlns:d="DAV:">{"".join(responses)}</d:multistatus>'
 
 
-def main() -> None:
+def serve_objects() -> None:
     """Listen on a free port of loopback and print it."""
     answers = DavAnswers(int(sys.argv[1]))
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def _serve(self) -> None:
+        def _answer_request(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             said = answers.answer(self.command, self.path, self.headers.get("depth", "0"), body).encode()
             self.send_response(207)
@@ -155,7 +159,7 @@ def main() -> None:
             self.end_headers()
             self.wfile.write(said)
 
-        do_PROPFIND = do_REPORT = _serve  # noqa: N815 - their names are fixed
+        do_PROPFIND = do_REPORT = _answer_request  # noqa: N815 - their names are fixed
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -166,4 +170,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_objects()

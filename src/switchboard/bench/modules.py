@@ -166,7 +166,7 @@ def _address_of(number: int) -> str:
     return f"{person_name(number)[0].lower()}.{number}@example.org"
 
 
-async def measure(
+async def measure_modules(
     sizes: Sequence[int] = SIZES, calls: int = 200, modules: Sequence[MeasuredModule] = MEASURED
 ) -> ModulesResult:
     """Run it on a separate database; `calls` of each kind."""
@@ -219,13 +219,15 @@ async def _time_reading(kind: DavKind, url: str, size: int) -> float:
     hrefs = [f"{collection}{object_name(kind, number)}" for number in range(size)]
     async with httpx2.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
         began = perf_counter()
-        await _ask(client, "PROPFIND", collection, propfind_body(kind, ["{DAV:}getetag", "{DAV:}resourcetype"]))
+        await _request_once(
+            client, "PROPFIND", collection, propfind_body(kind, ["{DAV:}getetag", "{DAV:}resourcetype"])
+        )
         for start in range(0, size, _BATCH):
-            await _ask(client, "REPORT", collection, multiget_body(kind, hrefs[start : start + _BATCH]))
+            await _request_once(client, "REPORT", collection, multiget_body(kind, hrefs[start : start + _BATCH]))
         return perf_counter() - began
 
 
-async def _ask(client: httpx2.AsyncClient, method: str, path: str, body: bytes) -> None:
+async def _request_once(client: httpx2.AsyncClient, method: str, path: str, body: bytes) -> None:
     (await client.request(method, path, content=body, headers={"depth": "1"})).raise_for_status()
 
 

@@ -244,7 +244,7 @@ def modules(
     """
     with _extras():
         from switchboard.bench import modules as module
-    result = asyncio.run(module.measure(_numbers(sizes), calls))
+    result = asyncio.run(module.measure_modules(_numbers(sizes), calls))
     rows: list[tuple[object, ...]] = [
         (one.what, one.objects, f"{one.p50_ms:.1f} ms", f"{one.p99_ms:.1f} ms", one.ratio) for one in result.look_ups
     ]
