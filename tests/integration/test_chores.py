@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from switchboard.app.ops.modules import check_overdue
+from switchboard.app.settings import Settings
 from switchboard.modules.kernel.chores import ChoreRunner, OpenChore
 from switchboard.ports.chores import ChoreKey
-from switchboard.ports.module import Chore
+from switchboard.ports.module import Chore, ModuleManifest
 from switchboard.ports.module_store import ModuleStore, TakenOver
 from switchboard.store.checks.modules import check_cages, check_chores
 from switchboard.store.database import Database
-from switchboard.store.modules.chores import ChoreTable, failed_chores
+from switchboard.store.modules.chores import ChoreTable, failed_chores, overdue_chores
 from switchboard.store.modules.opening import ModuleRooms
 from tests.chore_node import TALLY
 from tests.modules import a_module
@@ -107,6 +109,27 @@ async def test_a_failure_is_tried_again_later_and_later(database: Database) -> N
         assert (await book.take([key], 4)).leases == []
         # However much has been missed, one run makes up for it.
         await database.run("update chore set next_at = next_at - interval '1 week'")
+
+
+async def test_what_nobody_does_is_overdue(database: Database) -> None:
+    book = ChoreTable(database, "here")
+    keys = [ChoreKey("tally", account, "sync") for account in ("ann", "bob", "eve")]
+    for key in keys:
+        await book.plan(key, 300)
+    (lease,) = (await book.take(keys[:1], 1)).leases
+    await book.finish(lease, None)
+    assert await overdue_chores(database) == []
+    (held,) = (await book.take(keys[2:], 1)).leases
+    earlier = "update chore set next_at = next_at - interval '{0}', last_at = last_at - interval '{0}'"
+    await database.run(earlier.format("16 minutes"))
+    assert [(one.account, one.at is None) for one in await overdue_chores(database)] == [("ann", False), ("bob", True)]
+    await book.release(held)
+    assert [one.account for one in await overdue_chores(database)] == ["ann", "bob", "eve"]
+    tables = {"tally": {"accounts": {"ann": {}}}}
+    shown = await check_overdue(
+        database, Settings(modules=tables), {"tally": ModuleManifest("tally", (), "nowhere:open")}
+    )
+    assert [one.detail.partition(" since")[0] for one in shown] == ["sync of ann was not done"], "bob was removed"
 
 
 async def test_what_is_taken_is_nobody_elses_until_its_lease_ends(database: Database) -> None:

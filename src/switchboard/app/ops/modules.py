@@ -47,7 +47,7 @@ from switchboard.store.checks.modules import check_cages
 from switchboard.store.database import Database
 from switchboard.store.models import module_quarantine
 from switchboard.store.models.module_quarantine import StoredQuarantine
-from switchboard.store.modules.chores import ChoreTable
+from switchboard.store.modules.chores import ChoreTable, overdue_chores
 from switchboard.store.modules.opening import ModuleRooms
 from switchboard.store.people import audit
 from switchboard.store.rules import teams
@@ -55,6 +55,7 @@ from switchboard.tasks import cancel_tasks
 
 _LOOK_S: Final = 10.0
 _REINSTALL: Final = "install its package again, or take it from the option `modules` of butlers"
+_RUN_WORKERS: Final = "see whether workers run: `switchboard processes list`; it is done as soon as one does"
 _MEND: Final = "mend it; workers try again within an hour, and at once when they are restarted"
 
 
@@ -166,7 +167,22 @@ async def check_modules(database: Database, settings: Settings) -> list[CheckRes
     for failed in await module_quarantine.list_failures(database):
         if failed.module in names - unusable.keys():
             results.append(warning(f"module {failed.module}", f"on {failed.host}: {failed.why}", _MEND))
+    results += await check_overdue(database, settings, manifests)
     return results or [ok("modules", count_of(len(names), "module"))]
+
+
+async def check_overdue(
+    database: Database, settings: Settings, manifests: Mapping[str, ModuleManifest]
+) -> list[CheckResult]:
+    """What modules do from time to time, and have not done; but for accounts that are not in the settings any more."""
+    found = []
+    for one in await overdue_chores(database):
+        accounts = settings.modules.get(one.module, {}).get("accounts", {})
+        if one.module in manifests and (not one.account or (isinstance(accounts, dict) and one.account in accounts)):
+            since = f"since {one.at:%Y-%m-%d %H:%M} UTC" if one.at else "yet"
+            what = f"{one.name} of {one.account}" if one.account else one.name
+            found.append(warning(f"module {one.module}", f"{what} was not done {since}", _RUN_WORKERS))
+    return found
 
 
 def _report_table(settings: Settings, manifest: ModuleManifest) -> CheckResult | None:

@@ -89,7 +89,7 @@ def _say_survey(desk: LoginDesk, kind: DavKind, survey: Survey) -> None:
     for one in survey.found:
         rights = "" if one.collection.writable is not False else ", can only be read"
         zone = f", time zone {one.collection.zone}" if one.collection.zone else ""
-        desk.say(f"  {NAMES[kind.name][0]} {one.collection.name!r}: {count_of(one.objects, "object")}{rights}{zone}")
+        desk.say(f"  {NAMES[kind.name][0]} {one.collection.name!r}: {count_of(one.objects, 'object')}{rights}{zone}")
 
 
 def _ask_owned(desk: LoginDesk) -> _Owned:

@@ -11,8 +11,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from switchboard.domain.errors import Unavailable
 from switchboard.modules.mirror.keeper import MirrorKeeper
 from switchboard.modules.mirror.kept import (
+    RIPE_AFTER,
     MirroredCollection,
     MirrorPlan,
     collections_in,
@@ -45,6 +47,17 @@ class SyncReport(Struct, frozen=True):
 
 
 async def sync_account(store: ModuleStore, client: DavClient, keeper: MirrorKeeper) -> SyncReport:
+    """As `sync_collections`; raises Unavailable while objects are missing that may come back, so that it is told."""
+    done = await sync_collections(store, client, keeper)
+    if done.doubted:
+        raise Unavailable(
+            f"{client.start.host} has left out {done.doubted:,} entries at once; they are kept here, and go if it "
+            f"leaves them out again after {RIPE_AFTER.seconds // 60} minutes"
+        )
+    return done
+
+
+async def sync_collections(store: ModuleStore, client: DavClient, keeper: MirrorKeeper) -> SyncReport:
     """One run for all collections of the account. Raises DavError; what was done before the error counts.
 
     Which collections there are is asked when a full sync is due, and when one of them is missing.

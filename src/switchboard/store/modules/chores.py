@@ -36,6 +36,15 @@ class FailedChore(Struct, frozen=True):
     next_at: datetime
 
 
+class OverdueChore(Struct, frozen=True):
+    """A chore that nobody has done since `at`; None: ever."""
+
+    module: str
+    account: str
+    name: str
+    at: datetime | None
+
+
 class ChoreTable:
     """`ChoreBook` for one worker. `owner` is told to people: where and what it is."""
 
@@ -75,6 +84,11 @@ class ChoreTable:
 async def failed_chores(database: Database) -> list[FailedChore]:
     """The chores whose last run failed."""
     return rows_as(FailedChore, await database.rows(query("chores.failed")))
+
+
+async def overdue_chores(database: Database) -> list[OverdueChore]:
+    """The chores that nobody has done for three of their intervals, and 5 minutes."""
+    return rows_as(OverdueChore, await database.rows(query("chores.overdue")))
 
 
 async def list_chores(database: Database) -> list[tuple[str, ShownChore]]:

@@ -52,6 +52,13 @@ select module, account, name, last_at as at, last_error as error, next_at from c
 where last_error is not null and last_at > clock_timestamp() - greatest(2 * every, interval '2 hours')
 order by module, account, name;
 
+-- name: overdue
+-- Also those that were planned and never done; not what somebody is doing.
+select module, account, name, last_at as at from chore
+where coalesce(last_at, next_at) < clock_timestamp() - greatest(3 * every, interval '5 minutes')
+  and (lease_until is null or lease_until <= clock_timestamp())
+order by module, account, name;
+
 -- name: list
 select module, account, name, extract(epoch from every)::float8 as every_s, last_at, next_at, last_error as error
 from chore order by module, account, name;
