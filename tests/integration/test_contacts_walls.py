@@ -209,7 +209,7 @@ async def observe(stores: ModuleStores) -> list[set[str]]:
     bob = stores("bob")
     paths, names = [f"/{account}/friends" for account in BOOKS], [f"{account}.vcf" for account in BOOKS]
     rows = [
-        await bob.rows("people.candidates", [], ["% keeper%"], "", 200),
+        await bob.rows("people.candidates", [], ["% keeper%"], "", 200, "keeper", "keeperz"),
         await bob.rows("people.keys_of", paths, names),
         await bob.rows("people.cards_of", paths, names),
         await bob.rows("objects.of_uid", HOUSEHOLD),
@@ -251,6 +251,6 @@ async def test_the_mirror_of_a_person_is_handed_out_and_erased_and_nobody_elses(
     assert [await keeper.count(scope), await keeper.erase(scope), await keeper.erase(scope)] == [1, 1, 0]
     left = await database.rows("select data::text as data, account from switchboard_contacts.object")
     assert {row["account"] for row in left} == {*BOOKS} - {"ann"}
-    assert await stores("ann").rows("people.candidates", [], ["% keeper%"], "", 200) == []
+    assert await stores("ann").rows("people.candidates", [], ["% keeper%"], "", 200, "keeper", "keeperz") == []
     assert await collections_in(stores("ann")) == (), "the next sync fetches everything"
     assert await keeper.count(PersonalScope("family", (), ())) == 0

@@ -18,10 +18,12 @@ from switchboard.ports.module_store import ModuleStore
 
 AS_LIKELY: Final = 0.9
 """Whoever has this part of the best score may be meant as well."""
-MOST_FOUND: Final = 200
+MOST_FOUND: Final = 100
 """Cards of an account that are ranked."""
 _COMPARED: Final = 50
 """The best of an account, of which it is found out whether two are one person."""
+_LAST: Final = "\U0010ffff"
+"""After every word that begins in the same way."""
 _KEY_SAYS: Final = {"email": "has this e-mail address", "phone": "has this number", "handle": "has this handle"}
 
 _Mark: TypeAlias = tuple[object, ...]
@@ -74,7 +76,9 @@ async def find_matches(store: ModuleStore, account: str, text: str, region: str 
     """Look in the books of an account, the likeliest first. `region`: the country of numbers without its code."""
     keys, words = keys_sought(text, region), words_of(text)
     patterns = [f"% {word}%" for word in words]
-    rows = await store.rows("people.candidates", keys, patterns, words_pattern(words), MOST_FOUND)
+    most_special = max(words, key=len, default="")
+    between = (most_special, f"{most_special}{_LAST}" if most_special else "")
+    rows = await store.rows("people.candidates", keys, patterns, words_pattern(words), MOST_FOUND, *between)
     found = []
     for row in rows:
         own = card_words(row["words"])

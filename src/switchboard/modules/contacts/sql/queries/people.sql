@@ -1,14 +1,19 @@
 -- name: candidates
--- Cards with one of the keys $2, or with words that begin with all of $3 (patterns; none: by keys alone). Those whose
--- name is like $4 come before the others.
+-- Cards with one of the keys $2, or with a word from $6 to below $7, and with words that begin with all of $3 (patterns).
+-- Those whose name is like $4 come before the others.
 with keyed as (
     select w.collection, w.name, array_agg(distinct w.key) as keys from way w
     where w.account = $1 and w.key = any($2::text[]) group by w.collection, w.name
+), found as (
+    select k.collection, k.name from keyed k
+    union
+    select x.collection, x.name from word x where x.account = $1 and x.word >= $6 and x.word < $7
 ), best as (
     select c.collection, c.name, c.shown, c.words, coalesce(k.keys, '{}') as keys
-    from card c left join keyed k on k.collection = c.collection and k.name = c.name
-    where c.account = $1 and left(c.words, 1) <> '='
-      and (k.keys is not null or (cardinality($3::text[]) > 0 and c.words like all($3::text[])))
+    from found f
+    join card c on c.account = $1 and c.collection = f.collection and c.name = f.name
+    left join keyed k on k.collection = f.collection and k.name = f.name
+    where left(c.words, 1) <> '=' and (k.keys is not null or c.words like all($3::text[]))
     order by k.keys is null, c.words not like $4, c.shown, c.collection, c.name
     limit $5
 )
@@ -33,7 +38,9 @@ where o.problem = '';
 delete from card where account = $1 and collection = $2 and name = $3;
 
 -- name: find_card
-insert into card (account, collection, name, shown, words) values ($1, $2, $3, $4, $5);
+with kept as (insert into card (account, collection, name, shown, words) values ($1, $2, $3, $4, $5))
+insert into word (account, collection, name, word)
+select distinct $1, $2, $3, x.word from regexp_split_to_table($5, '\s+') as x (word) where x.word <> '';
 
 -- name: find_ways
 insert into way (account, collection, name, place, kind, value, key, label, preferred)
