@@ -57,9 +57,11 @@ async def weak_queries(database: Database, manifest: ModuleManifest) -> dict[str
                 await connection.execute(
                     "set local enable_seqscan = off; set local plan_cache_mode = force_generic_plan"
                 )
-                await connection.execute(f"prepare guarded_{number} as {sql}")
+                await connection.execute(f"prepare guarded_{manifest.name}_{number} as {sql}")
                 nulls = ", ".join("null" for _ in {*re.findall(r"\$\d+", sql)})
-                plan = await connection.fetchval(f"explain (format json) execute guarded_{number}({nulls})")
+                plan = await connection.fetchval(
+                    f"explain (format json) execute guarded_{manifest.name}_{number}({nulls})"
+                )
         except PostgresError as error:
             found[name] = str(error)
             continue

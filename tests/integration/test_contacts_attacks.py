@@ -164,9 +164,6 @@ async def test_sixty_orders_in_cards_have_no_effect_unasked(database_url: str, t
         await eventually(lambda: settled(office.parts), within=120)
         waiting = await approvals.list_approvals(office.parts.database, "pending", None, 200)
         facts = await office.parts.database.rows("select text from fact")
-        calls = await office.parts.database.rows(
-            "select count(*) as n from entry where calls::text like '%contacts_get%'"
-        )
         handles = await office.parts.count("select count(*) from person_handle where identity = '666'")
 
     assert (office.mail.calls, office.looked_up, facts, handles) == ([], [], [], 0)
