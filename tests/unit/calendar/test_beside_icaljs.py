@@ -7,6 +7,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -94,8 +95,10 @@ def named(series: RandomSeries, one: Shown) -> str:
 
 
 def all_dates(series: RandomSeries) -> set[Shown]:
-    wide = Window(datetime(2023, 1, 1, tzinfo=UTC), datetime(2029, 1, 1, tzinfo=UTC))
-    found = expand_object(read_object(without_overrides(series, set()).encode()), wide).occurrences
+    """Those by rules and dates, a year at a time, as more than 2,000 are refused."""
+    plain = read_object(without_overrides(series, set()).encode())
+    years = [datetime(year, 1, 1, tzinfo=UTC) for year in range(2023, 2031)]
+    found = [one for since, until in pairwise(years) for one in expand_object(plain, Window(since, until)).occurrences]
     return {Shown(one.start.wall, one.wall_end, 0, 0) for one in found}
 
 
@@ -109,7 +112,10 @@ def is_first_over_change(series: RandomSeries, ours: set[Shown], theirs: set[Sho
         return False
     zone = ZoneInfo(series.kind)
     end = datetime.strptime(ends, "%Y%m%dT%H%M%S").replace(tzinfo=zone)
-    return series.start.replace(tzinfo=zone).utcoffset() != end.utcoffset() and are_same_but_ends(ours, theirs)
+    passed = end.astimezone(UTC) - series.start.replace(tzinfo=zone).astimezone(UTC)
+    is_at_gap = end.utcoffset() != end.replace(fold=1).utcoffset()
+    over_change = is_at_gap or passed != end.replace(tzinfo=None) - series.start
+    return over_change and are_same_but_ends(ours, theirs)
 
 
 def are_same_but_ends(ours: set[Shown], theirs: set[Shown]) -> bool:
@@ -122,9 +128,13 @@ def are_same_but_ends(ours: set[Shown], theirs: set[Shown]) -> bool:
 
 def is_start_counted(series: RandomSeries, ours: set[Shown], theirs: set[Shown]) -> bool:
     """They lack the first one, and with COUNT have another last one instead."""
-    lacked, more = {one for one in ours - theirs if one.start != series.start}, theirs - ours
-    ended = not more or ("COUNT" in series.rule and len(more) == 1 and more == {max(one for one in theirs)})
-    return series.beside and not lacked and ended
+    lacked, more = ours - theirs, theirs - ours
+    first = f"{series.start:%Y%m%d}" if series.kind == "day" else f"{series.start:%Y%m%dT%H%M%S}"
+    is_moved = re.search(f"RECURRENCE-ID[^:]*:{first}", series.ics) is not None
+    ended = not more or ("COUNT" in series.rule and len(more) == 1)
+    return (
+        series.beside and ended and len(lacked) <= 1 and (is_moved or {one.start for one in lacked} <= {series.start})
+    )
 
 
 def is_at_change(series: RandomSeries, ours: set[Shown], theirs: set[Shown]) -> bool:
@@ -132,9 +142,13 @@ def is_at_change(series: RandomSeries, ours: set[Shown], theirs: set[Shown]) -> 
     if series.kind not in ZONES:
         return False
     zone = ZoneInfo(series.kind)
-    walls = [(one.start.replace(tzinfo=zone), one.end.replace(tzinfo=zone)) for one in ours ^ theirs]
-    at_change = [any(wall.utcoffset() != wall.replace(fold=1).utcoffset() for wall in pair) for pair in walls]
-    return all(at_change) and {one.start for one in ours} == {one.start for one in theirs}
+    at_change = {one.start for one in ours | theirs for wall in one[:2] if is_doubtful(wall, zone)}
+    starts = {one.start for one in ours ^ theirs}
+    return starts <= at_change and {one.start for one in ours} == {one.start for one in theirs}
+
+
+def is_doubtful(wall: datetime, zone: ZoneInfo) -> bool:
+    return wall.replace(tzinfo=zone).utcoffset() != wall.replace(tzinfo=zone, fold=1).utcoffset()
 
 
 def is_week_ignored(series: RandomSeries, _: set[Shown], theirs: set[Shown]) -> bool:
