@@ -74,7 +74,7 @@ def series_of(number: int) -> RandomSeries:
         moved = one + timedelta(days=random.randrange(-20, 20), minutes=0 if kind == "day" else random.randrange(600))
         changed = [f"UID:{number}", "DTSTAMP:20240101T000000Z", f"RECURRENCE-ID{_time(kind, one)}"]
         events.append([*changed, f"DTSTART{_time(kind, moved)}", "DURATION:P1D" if kind == "day" else "DURATION:PT45M"])
-    zone = _timezone(kind) if kind in ZONES else ""
+    zone = vtimezone(kind) if kind in ZONES else ""
     body = "".join("BEGIN:VEVENT\r\n" + "\r\n".join(one) + "\r\nEND:VEVENT\r\n" for one in events)
     ics = f"BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//tests//EN\r\n{zone}{body}END:VCALENDAR\r\n"
     return RandomSeries(number, kind, start, rule, ics, frozenset(extras), beside)
@@ -166,7 +166,7 @@ def _some_dates(random: Random, rule: str, start: datetime) -> list[datetime]:
 
 
 @cache
-def _timezone(name: str) -> str:
+def vtimezone(name: str) -> str:
     """A VTIMEZONE with each change of the clocks by itself, from the rules of Python."""
     lines = [f"BEGIN:VTIMEZONE\r\nTZID:{name}\r\n"]
     for at, before, after in _changes(name):
@@ -205,7 +205,7 @@ def expand_by_icaljs(series: Sequence[RandomSeries], until: datetime) -> dict[in
         capture_output=True,
         text=True,
         check=True,
-        timeout=200,
+        timeout=500,
         cwd=ICALJS,
     )
     return {found["id"]: found for found in map(json.loads, done.stdout.splitlines())}

@@ -24,6 +24,7 @@ from switchboard.modules.calendar.windows_zones import WINDOWS_ZONES
 
 _COMPARED: Final = (datetime(2015, 1, 1, tzinfo=UTC), datetime(2035, 1, 1, tzinfo=UTC))
 """The years in which an IANA zone must have the same clocks."""
+_HINTED: Final = (datetime(2024, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
 _WRITTEN_UNTIL: Final = datetime(2100, 1, 1)  # noqa: DTZ001  wall times have no zone
 _OFFSET: Final = re.compile(r"([+-])(\d\d):?(\d\d):?(\d\d)?")
 _WALL: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)(\d\d))?Z?")
@@ -126,7 +127,8 @@ def _hints_of(name: str, zones: ZonesOfObject) -> tuple[str, ...]:
     lines = zones.written.get(name, ())
     location = next((line.value.strip() for line in lines if line.name == "X-LIC-LOCATION"), "")
     ending = _named_at_end(name)
-    return (location, ending.name if ending else "", WINDOWS_ZONES.get(name, ""), zones.calendar.name)
+    cities = [one for one in WINDOWS_ZONES.values() if one.rpartition("/")[2].replace("_", " ") in name]
+    return (location, ending.name if ending else "", WINDOWS_ZONES.get(name, ""), *cities, zones.calendar.name)
 
 
 def _named_at_end(name: str) -> EventZone | None:
@@ -137,16 +139,19 @@ def _named_at_end(name: str) -> EventZone | None:
 
 
 def _same_clocks(written: WrittenZone, hints: tuple[str, ...]) -> EventZone | None:
+    """One that is hinted at needs to have them in these years alone: many write no rules of the past."""
     for name in dict.fromkeys([*hints, *WINDOWS_ZONES.values()]):
         found = zone_named(name)
-        if found is not None and _fits(written, found.rules):
+        since, until = _HINTED if name in hints else _COMPARED
+        if found is not None and _fits(written, found.rules, since, until):
             return found
     return None
 
 
-def _fits(written: WrittenZone, rules: tzinfo) -> bool:
+def _fits(written: WrittenZone, rules: tzinfo, since: datetime, until: datetime) -> bool:
     """Whether both have the same offset in every week of those years, and around each change of the written one."""
-    return all(at.astimezone(rules).utcoffset() == offset for at, offset in _samples_of(written))
+    samples = _samples_of(written)
+    return all(at.astimezone(rules).utcoffset() == offset for at, offset in samples if since <= at < until)
 
 
 @lru_cache(maxsize=64)
