@@ -47,6 +47,7 @@ MANIFEST: Final = ModuleManifest(
     opens="switchboard.modules.calendar.opened:open_calendar",
     settings=CalendarSettings,
     sql=("switchboard.modules.mirror.sql", "switchboard.modules.calendar.sql"),
+    logs_in={"caldav": "switchboard.modules.accounts.wizard:log_in_caldav"},
     personal=PersonalQueries("occurrences.of_person", ("writes.erase_of_person", "occurrences.erase_of_person")),
     needs=(PEOPLE, CONTACTS),
 )
