@@ -92,7 +92,7 @@ async def fill_calendars(database: Database) -> ModuleStores:
         described = (f"https://dav.example{path}/", f"Of {word}", True, "", "")
         await stores(account).run("collections.find", path, *described)
         await stores(account).run("collections.finish", path, "cursor", True, True)
-        recurs = (f"DTSTART:{DAY.replace('-', '')}T090000Z", "RRULE:FREQ=DAILY", f"LOCATION:{word}")
+        recurs = (f"DTSTART:{DAY.replace('-', '')}T090000Z", "DURATION:PT1H", "RRULE:FREQ=DAILY", f"LOCATION:{word}")
         await keep(stores, account, f"uid-{account}", f"SUMMARY:Keeper {word}", *recurs)
     secret = ("CLASS:PRIVATE", f"DTSTART:{DAY.replace('-', '')}T090000Z", "RRULE:FREQ=DAILY")
     await keep(stores, "home", "uid-private", f"SUMMARY:Keeper {NOBODYS}", *secret)
@@ -143,7 +143,10 @@ async def heard(house: House, message: Message) -> set[str]:
 
 
 async def heard_when_due(house: House, door: WorkerFrontDoor, message: Message, number: int) -> set[str] | None:
-    """The same in the turn of a task that was made in the turn of this message; None: there can be no task."""
+    """The same in the turn of a task that was made in the turn of this message; None: there can be no task.
+
+    Of a long result of a turn before, only the beginning is told again.
+    """
     known = {"sender": "ann", "chat_type": "private", "pinned": CLERK, **message}
     accepted = await house.parts.accept.accept(submission("Later.", **known))
     await eventually(lambda: settled(house.parts), within=60)
@@ -189,7 +192,7 @@ async def test_no_person_reads_anothers_calendar_whichever_way_they_ask(database
                 own = own_words(person) if linked and (name in SAME or name in LINKED) else set()
                 assert await heard(house, way(person)) == own, (person, name, linked)
                 later = await heard_when_due(house, door, way(person), tried)
-                assert later in (own, None), (person, name, linked)
+                assert later is None or (later <= own and bool(later) == bool(own)), (person, name, linked)
                 tried += len(WORDS) - len(own)
                 due += 0 if later is None else len(WORDS) - len(own)
             callers: tuple[str | None, ...] = (*SECRETS, None, "eve")

@@ -143,27 +143,14 @@ class AccountDates(Struct, frozen=True):
     missing: str = ""
 
 
-async def freshness_of(account: SeenAccount) -> Freshness:
-    """How current an account is."""
-    rows = await account.store.rows("occurrences.calendars")
-    if not rows:
-        [span] = await account.store.rows("occurrences.span")
-        return Freshness(None, complete=False, stale=True, unreadable=0, now=span["now"])
-    now, times = rows[0]["now"], [row["synced_at"] for row in rows]
-    as_of = None if None in times else min(times)
-    stale = as_of is None or now - as_of > STALE_AFTER
-    return Freshness(as_of, all(row["complete"] for row in rows), stale, sum(row["unreadable"] for row in rows), now)
-
-
 async def dates_in(account: SeenAccount, asked: AskedRange, text: str = "", attendee: str = "") -> AccountDates:
     """The dates of a range, in order; those outside the table's span are expanded. Raises CalendarRefusal for many."""
-    freshness = await freshness_of(account)
     whole = Window(*_ends_of(asked))
     patterns = [f"%{_escape_like(word)}%" for word in text.lower().split()]
-    seen = (account.sight, account.own)
-    rows = await account.store.rows(
+    within = account.store.rows(
         "occurrences.within",
-        *seen,
+        account.sight,
+        account.own,
         whole.since,
         whole.until,
         *asked.walls,
@@ -172,9 +159,10 @@ async def dates_in(account: SeenAccount, asked: AskedRange, text: str = "", atte
         asked.zone.key,
         MAX_DATES + 1,
     )
+    rows, [state] = await asyncio.gather(within, account.store.rows("occurrences.state"))
     found = {(one.same, one.calendar, one.wall_start): one for one in (_date_of(row) for row in rows)}
     missing = ""
-    for part in await _outside_span(account, whole):
+    for part in _outside_span(state, whole):
         if account.sight != "all":
             missing = "It is only known from 30 days ago to 400 days ahead when others are busy."
             continue
@@ -184,7 +172,7 @@ async def dates_in(account: SeenAccount, asked: AskedRange, text: str = "", atte
     if len(found) > MAX_DATES:
         raise CalendarRefusal(f"there are more than {MAX_DATES:,} dates in this range; ask for fewer days")
     ordered = sorted(found.values(), key=lambda one: (one.begins(asked.zone), one.same))
-    return AccountDates(account, tuple(ordered), freshness, missing)
+    return AccountDates(account, tuple(ordered), _freshness_of(state), missing)
 
 
 def _ends_of(asked: AskedRange) -> tuple[datetime, datetime]:
@@ -200,9 +188,14 @@ def _date_of(row: Mapping[str, Any]) -> FoundDate:
     return convert(dict(row), FoundDate)
 
 
-async def _outside_span(account: SeenAccount, whole: Window) -> Sequence[Window]:
+def _freshness_of(state: Mapping[str, Any]) -> Freshness:
+    as_of, now = state["as_of"], state["now"]
+    stale = as_of is None or now - as_of > STALE_AFTER
+    return Freshness(as_of, complete=state["complete"], stale=stale, unreadable=state["unreadable"], now=now)
+
+
+def _outside_span(span: Mapping[str, Any], whole: Window) -> Sequence[Window]:
     """The parts of a window for which what recurs is not in the table."""
-    [span] = await account.store.rows("occurrences.span")
     if span["since"] is None:
         return ()
     parts = (

@@ -11,6 +11,15 @@ on conflict (account) do update set owner = excluded.owner, since = excluded.sin
 select now() as now, s.since, s.until, coalesce(s.rules, '') as rules
 from (select) as one left join span s on s.account = $1;
 
+-- name: state
+-- How current the mirror is: `as_of` is null unless all of it has been read whole. And the window.
+select now() as now, s.since, s.until, c.complete, c.as_of,
+       (select count(*) from object o where o.account = $1 and o.problem <> '') as unreadable
+from (select coalesce(bool_and(complete), false) as complete,
+             case when count(*) = count(synced_at) then min(synced_at) end as as_of
+      from collection where account = $1) as c
+left join span s on s.account = $1;
+
 -- name: forget
 delete from event where account = $1 and collection = $2 and name = $3;
 
@@ -75,8 +84,11 @@ from occurrence o
 join event e using (account, collection, name, place)
 join collection c on c.account = o.account and c.collection = o.collection
 where o.account = $1
-  and (o.starts < $5 and (o.ends > $4 or o.starts >= $4)
-       or o.starts is null and o.wall_start < $7 and (o.wall_end > $6 or o.wall_start >= $6))
+  and (o.starts >= $4::timestamptz - interval '2 days' and o.starts < $5 and (o.ends > $4 or o.starts >= $4)
+       or o.ends - o.starts > interval '2 days' and o.starts < $5 and o.ends > $4
+       or o.starts is null and o.wall_start >= $6::timestamp - interval '2 days' and o.wall_start < $7
+          and (o.wall_end > $6 or o.wall_start >= $6)
+       or o.starts is null and o.wall_end - o.wall_start > interval '2 days' and o.wall_start < $7 and o.wall_end > $6)
   and (cardinality($8::text[]) = 0 or ({{text_told}} and e.sought like all ($8::text[])))
   and ($9 = '' or ({{text_told}} and array_to_string(e.attendees, ' ') like $9))
 order by coalesce(o.starts, o.wall_start at time zone $10), o.collection, o.name, o.place
