@@ -24,6 +24,7 @@ from switchboard.modules.accounts.settings import DavAccount, PasswordPlace
 from switchboard.modules.calendar.looking import CalendarAccounts
 from switchboard.modules.calendar.manifest import MANIFEST
 from switchboard.modules.calendar.opened import OpenCalendar
+from switchboard.modules.calendar.syncing import sync_calendars
 from switchboard.ports.contact_resolver import ContactResolver
 from switchboard.ports.facts import Reader
 from switchboard.ports.module import ModuleTool
@@ -93,6 +94,11 @@ class CalendarHouse:
         assert prepared.text == outcome.text
         return outcome.text
 
+    async def sync(self) -> None:
+        """Bring the mirrors up to date, as the chore does."""
+        for name, account in self.opened.held.accounts.items():
+            await sync_calendars(name, account, self.opened.held.store_of(name))
+
     def events(self) -> list[tuple[str, str]]:
         """What is on the server: title and begin of each event, in order."""
         return sorted(seen for data in self.server.objects().values() for seen in _seen_in(data))
@@ -128,10 +134,16 @@ async def open_house(
     accounts: Mapping[str, DavAccount],
     contacts: ContactResolver | None = None,
 ) -> CalendarHouse:
-    """The module over a database."""
+    """The module over a database, and its server."""
+    return CalendarHouse(await _open_module(database, accounts, contacts), server.of_events())
+
+
+async def _open_module(
+    database: Database, accounts: Mapping[str, DavAccount], contacts: ContactResolver | None = None
+) -> OpenCalendar:
     assert await migrate_modules(database, [MANIFEST]) == {}
     held = CalendarAccounts(accounts, await open_stores(database, MANIFEST), EverybodySeen())
-    return CalendarHouse(OpenCalendar(held, contacts), server.of_events())
+    return OpenCalendar(held, contacts)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -144,9 +156,8 @@ def main(arguments: Sequence[str]) -> None:
 async def _create_once(database_url: str, port: int, key: UUID, given: Mapping[str, Any]) -> None:
     database = await Database.connect(database_url, size=2)
     try:
-        server = DavServer("behind a proxy", port, "", "")
-        house = await open_house(database, server, {"home": account_at(port)})
-        outcome = await house.call("create", scope_of(key=key), **given)
+        opened = await _open_module(database, {"home": account_at(port)})
+        outcome = await _tool_named("create").run(opened, given, scope_of(key=key))
         assert outcome.ok, outcome.text
     finally:
         await database.close()

@@ -11,12 +11,8 @@ import pytest
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.calendar.manifest import MANIFEST
-from switchboard.modules.calendar.occurrences import CalendarKeeper
-from switchboard.modules.mirror.sync import sync_account
 from switchboard.ports.tools import PreparedCall, ToolScope
 from switchboard.store.database import Database
-from switchboard.transport.dav.client import open_dav
-from switchboard.transport.dav.kinds import CALDAV
 from tests.calendar_house import DAY, CalendarHouse, account_at, open_house, scope_of
 from tests.dav_servers import PASSWORD, Answered, Asked, DavProxy, dav_proxy, radicale
 
@@ -279,11 +275,8 @@ async def test_a_change_is_undone_unless_somebody_has_changed_it_since(house: Ca
     assert "somebody has changed the event since" in await house.refused("undo", change=again["change"])
 
 
-async def test_the_mirror_has_what_was_written(house: CalendarHouse, started: DavProxy) -> None:
-    account = house.opened.held.accounts["home"]
-    store = house.opened.held.store_of("home")
-    async with open_dav(started.login(), CALDAV) as client:
-        await sync_account(store, client, CalendarKeeper(account))
+async def test_the_mirror_has_what_was_written(house: CalendarHouse) -> None:
+    await house.sync()
     made = await house.done("create", **lunch())
     found = await house.done("query", day=ISO)
     assert [(one["title"], one["id"]) for one in found["events"]] == [("Lunch", made["id"])]

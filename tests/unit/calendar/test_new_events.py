@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from importlib import import_module
 from io import StringIO
@@ -96,7 +97,8 @@ def test_an_event_is_what_another_reader_reads() -> None:
     data = build_event(new)
     assert build_event(new) == data
     assert max(len(line.rstrip()) for line in data.splitlines()) <= 75
-    [event] = icalendar.Calendar.from_ical(data).walk("VEVENT")
+    events: Sequence[Any] = icalendar.Calendar.from_ical(data).walk("VEVENT")
+    [event] = events
     assert (event["SUMMARY"], event["DESCRIPTION"], event["LOCATION"]) == (title, notes, "Halle")
     assert event["DTSTART"].dt == datetime(2026, 12, 2, 18, 0, tzinfo=ZoneInfo("Europe/Berlin"))
     assert event["RRULE"].to_ical() == b"FREQ=WEEKLY;COUNT=10;INTERVAL=2;BYDAY=WE,FR"
