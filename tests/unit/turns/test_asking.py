@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.turns.asking import (
+    LOOKED_UP,
     MOST_IN_CHAT,
     ChatCommand,
     command_in,
@@ -23,6 +24,7 @@ from switchboard.core.turns.asking import (
     pending_note,
     render_arguments,
 )
+from switchboard.core.turns.preparing import CallPlan
 from switchboard.domain.envelope import Passage
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.shown import ShownApproval
@@ -63,6 +65,17 @@ def test_arguments_are_shown_whole_one_a_line_and_nothing_is_hidden(arguments: d
     hidden = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
     assert [c for c in shown if c != "\n" and unicodedata.category(c) in hidden] == []
     assert "`" not in shown
+
+
+def test_what_was_looked_up_stands_before_the_arguments_and_can_be_read() -> None:
+    arguments = {"to": "Ben", LOOKED_UP: "mails <ben@x.example>\n“```\u202eno”"}
+    assert render_arguments(arguments).split("\n") == [
+        "mails <ben@x.example>",
+        "“\\u0060\\u0060\\u0060\\u202eno”",
+        "",
+        '"to": "Ben"',
+    ]
+    assert CallPlan(wary=False).shown_with({LOOKED_UP: "nothing"}) == {f"{LOOKED_UP} ": "nothing"}
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ class People(Struct, frozen=True):
     def _ask_about(self, call: PlannedCall, tool: FrozenTool, why: str) -> Ask:
         kind: Literal["call", "question"] = "question" if tool.name == ASK_USER else "call"
         plan, arguments = self.plan_of(call), call.made.arguments
-        shown = arguments if plan is None else plan.shown_with(arguments)
+        shown = (plan or CallPlan(wary=False)).shown_with(arguments)
         return Ask(kind, tool.name, shown, why, self._digest(tool.parameters, call, plan), self.frozen.readers)
 
     def _reason(self, tool: FrozenTool, call: PlannedCall, *, wary: bool) -> _Reason | None:

@@ -1,7 +1,8 @@
 """What people are asked while a turn waits: the texts for them and for models, and the commands that answer. Pure.
 
 `agents/turns/asking.py` asks, `journey/approving.py` tells the conversation and handles the commands, the command line
-shows arguments. A model's words are always shown as JSON in which nothing is hidden, so they cannot look like ours.
+shows arguments. A model's words are always shown as JSON in which nothing is hidden, so they cannot look like ours;
+what a tool has looked up stands before them in lines.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from msgspec import Struct
 
 from switchboard.core.routing.facts import facts
 from switchboard.core.text.outside import outside_json
+from switchboard.core.text.visible import escaped
 from switchboard.core.turns.command import command_text, has_command
 from switchboard.domain.envelope import Envelope, Passage
 from switchboard.domain.json_values import JsonMapping
@@ -46,6 +48,10 @@ _NUMBER: Final = re.compile(r"[1-9][0-9]?")
 # What is asked --------------------------------------------------------------------------------------------------------
 
 
+LOOKED_UP: Final = "(looked up)"
+"""Among the arguments that a person is shown: what was looked up for them."""
+
+
 def digest_of(tool: str, schema: JsonMapping, arguments: JsonMapping, turn: str) -> str:
     """A digest of a call of this tool in this turn; the order of the arguments makes no difference."""
     whole = msgspec.json.encode([tool, schema, arguments, turn], order="deterministic")
@@ -53,8 +59,19 @@ def digest_of(tool: str, schema: JsonMapping, arguments: JsonMapping, turn: str)
 
 
 def render_arguments(arguments: JsonMapping) -> str:
-    """All arguments as JSON, one per line, without control, directional or invisible characters."""
-    return "\n".join(f"{outside_json(name)}: {outside_json(value)}" for name, value in arguments.items()) or "none"
+    """All arguments as JSON, one per line, without control, directional or invisible characters.
+
+    Before them stands what was looked up for them, in lines: it is what a person decides about, and must be readable.
+    """
+    looked_up = str(arguments.get(LOOKED_UP, ""))
+    given = [f"{outside_json(name)}: {outside_json(value)}" for name, value in arguments.items() if name != LOOKED_UP]
+    return "\n".join([*_readable_lines(looked_up), *given]) or "none"
+
+
+def _readable_lines(text: str) -> list[str]:
+    """The lines of a text, in which nothing ends the block of code that they stand in; then an empty one, if any."""
+    lines = [escaped(line).replace("`", "\\u0060") for line in text.splitlines()]
+    return [*lines, ""] if lines else []
 
 
 def line_behind(arguments: JsonMapping, passages: Sequence[Passage]) -> str:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.text.storable import storable_text
+from switchboard.core.turns.asking import LOOKED_UP
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.effects import Effect
@@ -60,7 +61,9 @@ class CallPlan(Struct, frozen=True):
     def shown_with(self, arguments: JsonMapping) -> JsonMapping:
         """What a person sees who is asked: the arguments, and what was looked up for them."""
         shown = "" if self.prepared is None else self.prepared.shown
-        return {**arguments, "(looked up)": shown} if shown else arguments
+        # What a model calls so is not what was looked up, and must not look like it.
+        given = {f"{name} " if name == LOOKED_UP else name: value for name, value in arguments.items()}
+        return {**given, LOOKED_UP: shown} if shown else given
 
 
 def plan_call(found: PreparedCall | ToolOutcome, *, wary: bool) -> CallPlan:

@@ -17,7 +17,7 @@ from switchboard.ports.people_seen import PeopleSeen
 from switchboard.ports.tools import ToolScope
 
 
-class ContactsRefusal(Exception):
+class ContactsRefusal(LookupError):
     """The sentence that the model is told: why nothing was found or done, and what would be right."""
 
 

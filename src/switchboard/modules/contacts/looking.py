@@ -46,8 +46,11 @@ async def look_around(contacts: ContactAccounts, scope: ToolScope) -> Seen:
 
 
 async def resolve_for(contacts: ContactAccounts, scope: ToolScope, who: str) -> JsonObject:
-    """Who may be meant, ranked. Raises ContactsRefusal."""
+    """Who may be meant, ranked; by the id of a contact, that one. Raises ContactsRefusal."""
     seen, found = await _find_all(contacts, scope, who)
+    if not found and read_id(storable_text(who)) is not None:
+        kept = await find_card(contacts, seen, who)
+        return {"certain": True, "people": [listed_contact(kept)], "accounts": tell_freshness(seen, scope)}
     resolved = resolve_matches(found)
     # All who may be meant as well are shown, however many they are, or it is said how many more there are.
     people = resolved.people[: max(_SHOWN // 2, min(len(resolved.likely), _SHOWN))]

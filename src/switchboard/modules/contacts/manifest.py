@@ -15,6 +15,7 @@ from switchboard.modules.contacts.tools import (
     prepare_change,
     prepare_creation,
 )
+from switchboard.ports.contact_resolver import CONTACTS
 from switchboard.ports.module import ModuleManifest, PersonalQueries, typed_tool
 from switchboard.ports.people_seen import PEOPLE
 
@@ -37,4 +38,5 @@ MANIFEST: Final = ModuleManifest(
     sql=("switchboard.modules.mirror.sql", "switchboard.modules.contacts.sql"),
     personal=PersonalQueries("people.of_person", ("people.erase_of_person",)),
     needs=(PEOPLE,),
+    offers=(CONTACTS,),
 )
