@@ -129,7 +129,9 @@ async def an_office(database_url: str, place: Path, proxy: DavProxy) -> AsyncIte
         assert await migrate_modules(parts.database, [MANIFEST]) == {}
         stores = await open_stores(parts.database, MANIFEST)
         for name, owner in whose.items():
-            account = DavAccount(url, USER, PasswordPlace(env="CONTACTS_PASSWORD"), **owner)
+            account = DavAccount(
+                url, USER, PasswordPlace(env="CONTACTS_PASSWORD"), owner.get("person", ""), owner.get("group", "")
+            )
             await sync_contacts(name, account, stores(name))
         proxy.asked.clear()
         readers = StoredReaders(parts.database, TRUSTING)
