@@ -27,24 +27,26 @@ def listed_contact(kept: KeptCard, *, as_person: bool = True) -> JsonObject:
     card = _card_in(kept)
     told: JsonObject = {"id": str(kept.contact_id)}
     if as_person:
-        told["name"] = _bounded(card.name, IN_LISTS)
-    told |= _filled(organisation=_bounded(card.organisation, IN_LISTS), title=_bounded(card.title, IN_LISTS))
+        told["name"] = _limit_text(card.name, IN_LISTS)
+    told |= _without_empty(
+        organisation=_limit_text(card.organisation, IN_LISTS), title=_limit_text(card.title, IN_LISTS)
+    )
     return told | _ways_of(card, _WAYS_IN_LISTS, IN_LISTS) | {"from": _origin_of(kept)}
 
 
 def whole_contact(kept: KeptCard, zone: str) -> JsonObject:
     """All that is told of a card."""
     card = _card_in(kept)
-    told: JsonObject = {"id": str(kept.contact_id), "name": _bounded(card.name, IN_LISTS)}
-    told |= _filled(
-        given=_bounded(card.given, IN_LISTS),
-        family=_bounded(card.family, IN_LISTS),
-        nicknames=[_bounded(one, IN_LISTS) for one in card.nicknames[:_CATEGORIES]],
-        organisation=_bounded(card.organisation, IN_LISTS),
-        title=_bounded(card.title, IN_LISTS),
-        birthday=_bounded(card.birthday, IN_LISTS),
-        categories=[_bounded(one, IN_LISTS) for one in card.categories[:_CATEGORIES]],
-        note=_bounded(card.note, ALONE),
+    told: JsonObject = {"id": str(kept.contact_id), "name": _limit_text(card.name, IN_LISTS)}
+    told |= _without_empty(
+        given=_limit_text(card.given, IN_LISTS),
+        family=_limit_text(card.family, IN_LISTS),
+        nicknames=[_limit_text(one, IN_LISTS) for one in card.nicknames[:_CATEGORIES]],
+        organisation=_limit_text(card.organisation, IN_LISTS),
+        title=_limit_text(card.title, IN_LISTS),
+        birthday=_limit_text(card.birthday, IN_LISTS),
+        categories=[_limit_text(one, IN_LISTS) for one in card.categories[:_CATEGORIES]],
+        note=_limit_text(card.note, ALONE),
     )
     told |= _ways_of(card, _WAYS_ALONE, IN_LISTS)
     written = "others" if kept.written_at is None else f"Switchboard, {local_time(kept.written_at, zone)}"
@@ -53,7 +55,7 @@ def whole_contact(kept: KeptCard, zone: str) -> JsonObject:
 
 def name_of(kept: KeptCard) -> str:
     """The name on a card, for sentences."""
-    return _bounded(_card_in(kept).name, 100)
+    return _limit_text(_card_in(kept).name, 100)
 
 
 def _card_in(kept: KeptCard) -> Card:
@@ -64,7 +66,7 @@ def _card_in(kept: KeptCard) -> Card:
 
 
 def _origin_of(kept: KeptCard) -> JsonObject:
-    return {"account": kept.book.account, "book": _bounded(kept.book.name or kept.book.label, 100)}
+    return {"account": kept.book.account, "book": _limit_text(kept.book.name or kept.book.label, 100)}
 
 
 def _ways_of(card: Card, most: int, longest: int) -> JsonObject:
@@ -79,14 +81,14 @@ def _ways_of(card: Card, most: int, longest: int) -> JsonObject:
 
 
 def _way_text(way: CardWay, longest: int) -> str | JsonObject:
-    value = _bounded(way.value, longest)
-    return {"value": value, "label": _bounded(way.label, 50)} if way.label else value
+    value = _limit_text(way.value, longest)
+    return {"value": value, "label": _limit_text(way.label, 50)} if way.label else value
 
 
-def _filled(**fields: object) -> JsonObject:
+def _without_empty(**fields: object) -> JsonObject:
     return {name: value for name, value in fields.items() if value}
 
 
-def _bounded(text: str, longest: int) -> str:
+def _limit_text(text: str, longest: int) -> str:
     plain = visible(text).strip()
     return plain if len(plain) <= longest else f"{plain[: longest - 1]}…"

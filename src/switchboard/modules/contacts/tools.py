@@ -65,7 +65,7 @@ async def contacts_resolve(
     scope: ToolScope,
 ) -> ToolOutcome:
     """Who is meant: ranked people with ids and addresses. If not certain, ask; never guess."""
-    return await _tell(contacts.resolve(scope, who))
+    return await _tell_outcome(contacts.resolve(scope, who))
 
 
 async def contacts_search(
@@ -76,12 +76,12 @@ async def contacts_search(
     limit: Annotated[int, Meta(ge=1, le=50)] = 20,
 ) -> ToolOutcome:
     """List the people in the address books whose names or organisations fit."""
-    return await _tell(contacts.search(scope, text, limit))
+    return await _tell_outcome(contacts.search(scope, text, limit))
 
 
 async def contacts_get(contacts: ContactsDesk, contact: Contact, scope: ToolScope) -> ToolOutcome:
     """All that an address book says of one contact."""
-    return await _tell(contacts.get(scope, contact))
+    return await _tell_outcome(contacts.get(scope, contact))
 
 
 async def contacts_create(  # noqa: PLR0913 - one parameter per argument of the tool
@@ -96,7 +96,7 @@ async def contacts_create(  # noqa: PLR0913 - one parameter per argument of the 
     book: Book = "",
 ) -> ToolOutcome:
     """Add a contact to an address book."""
-    return await _tell(contacts.create(scope, _fields_of(name, email, phone, organisation, note), book))
+    return await _tell_outcome(contacts.create(scope, _fields_of(name, email, phone, organisation, note), book))
 
 
 async def prepare_creation(  # noqa: PLR0913 - one parameter per argument of the tool
@@ -111,21 +111,21 @@ async def prepare_creation(  # noqa: PLR0913 - one parameter per argument of the
     book: Book = "",
 ) -> PreparedCall | ToolOutcome:
     """In a shared book, others see it."""
-    return await _prepare(contacts.prepare_create(scope, _fields_of(name, email, phone, organisation, note), book))
+    return await _prepare_call(contacts.prepare_create(scope, _fields_of(name, email, phone, organisation, note), book))
 
 
 async def contacts_update(
     contacts: ContactsDesk, contact: Contact, field: FieldName, scope: ToolScope, *, new: New = "", old: Old = ""
 ) -> ToolOutcome:
     """Change, add or remove one field of a contact. A birthday is YYYY-MM-DD."""
-    return await _tell(contacts.update(scope, contact, CardChange(field, new, old)))
+    return await _tell_outcome(contacts.update(scope, contact, CardChange(field, new, old)))
 
 
 async def prepare_change(
     contacts: ContactsDesk, contact: Contact, field: FieldName, scope: ToolScope, *, new: New = "", old: Old = ""
 ) -> PreparedCall | ToolOutcome:
     """In a shared book, others see it."""
-    return await _prepare(contacts.prepare_update(scope, contact, CardChange(field, new, old)))
+    return await _prepare_call(contacts.prepare_update(scope, contact, CardChange(field, new, old)))
 
 
 async def contacts_link(
@@ -154,14 +154,14 @@ def _fields_of(name: str, email: str, phone: str, organisation: str, note: str) 
     return tuple(CardChange(field, value.strip()) for field, value in named if value.strip())
 
 
-async def _tell(found: Awaitable[JsonObject]) -> ToolOutcome:
+async def _tell_outcome(found: Awaitable[JsonObject]) -> ToolOutcome:
     try:
         return ToolOutcome(msgspec.json.encode(await found).decode())
     except ContactsRefusal as refusal:
         return ToolOutcome(str(refusal), ok=False)
 
 
-async def _prepare(found: Awaitable[PreparedCall]) -> PreparedCall | ToolOutcome:
+async def _prepare_call(found: Awaitable[PreparedCall]) -> PreparedCall | ToolOutcome:
     try:
         return await found
     except ContactsRefusal as refusal:

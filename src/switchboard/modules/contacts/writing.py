@@ -61,7 +61,7 @@ async def prepare_create(
     into, account = _choose_book(await look_around(contacts, scope), book)
     told = ", ".join(f"{change.field} {change.new}" for change in fields)
     shown = f"New contact in {into.account}/{into.label}: {told}"
-    return _prepared(account, shown, (into.account, into.path))
+    return _plan_write(account, shown, (into.account, into.path))
 
 
 async def update_for(contacts: ContactAccounts, scope: ToolScope, contact: str, change: CardChange) -> JsonObject:
@@ -95,10 +95,10 @@ async def prepare_update(contacts: ContactAccounts, scope: ToolScope, contact: s
     kept = await find_card(contacts, seen, contact)
     _changed_data(kept, change)
     shown = f"{name_of(kept)} ({kept.contact_id}): {_described_change(change)}"
-    return _prepared(seen.accounts[kept.book.account], shown, (str(kept.contact_id), kept.found.etag))
+    return _plan_write(seen.accounts[kept.book.account], shown, (str(kept.contact_id), kept.found.etag))
 
 
-def _prepared(account: DavAccount, shown: str, about: Iterable[str]) -> PreparedCall:
+def _plan_write(account: DavAccount, shown: str, about: Iterable[str]) -> PreparedCall:
     digest = sha256("\0".join((*about, shown)).encode()).hexdigest()
     if account.group:
         return PreparedCall("idempotent", "high", _SHARED, shown, digest)
