@@ -104,6 +104,7 @@ class DavServer:
             git = ["git", "-C", str(folder), "-c", "user.name=ann", "-c", "user.email=ann@home.example"]
             subprocess.run([*git, "add", "-A"], check=True)
             subprocess.run([*git, "commit", "-q", "-m", "many"], check=True)
+        assert len(self.names()) == len(objects), "a server reads new files once, which takes it a while"
 
     def delete(self, name: str) -> None:
         self.ask("DELETE", name).raise_for_status()
@@ -260,7 +261,7 @@ class DavProxy:
 
     def answer_of_server(self, asked: Asked) -> Answered:
         """What the server says, whatever it is told to be."""
-        upstream = HTTPConnection("127.0.0.1", self.server.port, timeout=30)
+        upstream = HTTPConnection("127.0.0.1", self.server.port, timeout=300)
         try:
             upstream.request(asked.method, asked.path, asked.body or None, dict(asked.headers))
             got = upstream.getresponse()
