@@ -46,7 +46,7 @@ async def survey_account(login: DavLogin, kind: DavKind) -> Survey:
     """Log in and look. Raises InvalidInput, which says what would be right."""
     try:
         async with open_dav(login, kind) as client:
-            return await _survey(client)
+            return await _survey_collections(client)
     except DavError as error:
         raise InvalidInput(describe_trouble(error, kind)) from error
 
@@ -57,7 +57,7 @@ def describe_trouble(error: DavError, kind: DavKind) -> str:
     return f"{error}; {remedy}" if remedy else str(error)
 
 
-async def _survey(client: DavClient) -> Survey:
+async def _survey_collections(client: DavClient) -> Survey:
     collections = await find_collections(client)
     if not collections:
         what, protocol = NAMES[client.kind.name]

@@ -70,7 +70,7 @@ async def _log_in(desk: LoginDesk, kind: DavKind) -> None:
     _say_survey(desk, kind, survey)
     owned = _ask_owned(desk)
     name = desk.answer_to("name", "A name for the account, which people see", owned.whose.partition(":")[2], _is_name)
-    _keep(desk, kind, name, opened, owned, survey)
+    _keep_account(desk, kind, name, opened, owned, survey)
     await _offer_other(desk, CARDDAV if kind is CALDAV else CALDAV, name, opened, owned)
 
 
@@ -100,7 +100,7 @@ def _ask_owned(desk: LoginDesk) -> _Owned:
     return _Owned(whose)
 
 
-def _keep(desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: _Owned, survey: Survey) -> None:
+def _keep_account(desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: _Owned, survey: Survey) -> None:
     module = _MODULES[kind.name]
     table: JsonObject = {"url": opened.url, "user": opened.user, **owned.table}
     table |= _ask_region(desk) if kind is CARDDAV else _ask_of_calendar(desk, survey)
@@ -156,7 +156,7 @@ async def _offer_other(desk: LoginDesk, kind: DavKind, name: str, opened: _Opene
     names = ", ".join(repr(one.collection.name) for one in survey.found)
     question = f"There are also the {what}s {names}: connect them, too? (yes or no)"
     if desk.answer_to("also", question, "yes" if desk.asks else "no", _is_yes_or_no) == "yes":
-        _keep(desk, kind, name, there, owned, survey)
+        _keep_account(desk, kind, name, there, owned, survey)
 
 
 def _require_known(desk: LoginDesk, whose: str) -> None:
