@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,8 +99,7 @@ async def home(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Home]:
     proxy.behave()
-    known = {one.name for one in entry_points(group="switchboard.modules")}
-    sources = {name: MODULE.format(module=name, kind=kind) for name, kind in KINDS.items() if name not in known}
+    sources = {name: MODULE.format(module=name, kind=kind) for name, kind in KINDS.items()}
     install(tmp_path / "modules", monkeypatch, sources)
     async with database.transaction() as one:
         for person in ("ann", "noor"):
