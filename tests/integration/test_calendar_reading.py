@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.modules.calendar.occurrences import move_window
 from switchboard.ports.people_seen import SeenPerson
@@ -44,8 +46,6 @@ async def test_a_day_is_told_with_weekday_time_zone_and_id(calendars: Calendars)
     await calendars.put("ann", timed("dentist", "Dentist", "1400", "1500", "LOCATION:Main St 1", "DESCRIPTION:a\\nb"))
     await calendars.put("ann", event("UID:trip", f"DTSTART;VALUE=DATE:{TIMED}", "SUMMARY:Trip"))
     found = await calendars.ask("query", ANN, day=ISO)
-    offset = DAY.astimezone().tzinfo
-    assert offset is not None
     trip, dentist = found["events"]
     assert trip == {
         "weekday": f"{DAY:%A}", "start": ISO, "all_day": True, "id": "trip", "title": "Trip", "state": "busy",
@@ -118,7 +118,7 @@ async def test_what_recurs_is_expanded_outside_the_window(calendars: Calendars) 
     assert (found["state"], found["complete"]) == ("unknown", False)
 
 
-async def test_the_window_moves(calendars: Calendars, database: Database) -> None:
+async def test_the_window_moves(calendars: Calendars) -> None:
     await calendars.put("ann", event("UID:d", "DTSTART:20200101T090000Z", "RRULE:FREQ=WEEKLY", "SUMMARY:Weekly"))
     store = calendars.store("ann")
     await move_window(ACCOUNTS["ann"], store)
@@ -126,8 +126,10 @@ async def test_the_window_moves(calendars: Calendars, database: Database) -> Non
     assert before["rules"]
     old = before["since"] - timedelta(days=100), before["until"] - timedelta(days=100)
     await store.run("occurrences.set_span", *old, before["rules"], "person:ann")
-    assert await calendars.titles(ANN, day=f"{before['until']:%Y-%m-%d}", to=f"{before['until']:%Y-%m-%d}") is not None
+    last = f"{before['until'] - timedelta(days=3):%Y-%m-%d}"
+    told = await calendars.titles(ANN, day="this week", to=last)
     await move_window(ACCOUNTS["ann"], store)
+    assert (await calendars.titles(ANN, day="this week", to=last), len(told) > 50) == (told, True)
     assert [dict(one) | {"now": 0} for one in await store.rows("occurrences.span")] == [dict(before) | {"now": 0}]
     await move_window(ACCOUNTS["ann"], store)
 
@@ -189,17 +191,12 @@ async def test_an_invitation_by_a_stranger_is_time_and_organizer_until_it_is_rea
     assert await calendars.titles(ANN, day=ISO) == [None, "Lunch"]
 
 
-async def test_a_file_of_the_message_is_read(calendars: Calendars, tmp_path: object) -> None:
-    from pathlib import Path
-
-    from msgspec.structs import replace
-
-    results = Path(str(tmp_path))
-    (results / "inbox").mkdir()
+async def test_a_file_of_the_message_is_read(calendars: Calendars, tmp_path: Path) -> None:
+    (tmp_path / "inbox").mkdir()
     invitation = timed("f", "Party", "2000", "2300").replace(b"VERSION:2.0", b"VERSION:2.0\r\nMETHOD:REQUEST")
-    (results / "inbox" / "invite.ics").write_bytes(invitation)
-    (results / "inbox" / "bad.ics").write_bytes(b"\xff\x00")
-    scope = replace(ANN, results=results)
+    (tmp_path / "inbox" / "invite.ics").write_bytes(invitation)
+    (tmp_path / "inbox" / "bad.ics").write_bytes(b"\xff\x00")
+    scope = replace(ANN, results=tmp_path)
     found = await calendars.ask("read_invitation", scope, file="inbox/invite.ics")
     assert (found["method"], found["events"][0]["title"]) == ("request", "Party")
     for name in ("inbox/bad.ics", "inbox/none.ics", "../secret", "/etc/passwd", ""):
