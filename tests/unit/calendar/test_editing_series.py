@@ -143,7 +143,7 @@ def objects(draw: st.DrawFn) -> bytes:
 
 
 def event_lines(start: WrittenTime, length: timedelta, title: str, *more: str) -> str:
-    end = start.moved(length)
+    end = start.later_by(length)
     lines = ["BEGIN:VEVENT", "UID:u@x", "DTSTAMP:20260101T000000Z", f"DTSTART{start.parameters}:{start.value}"]
     lines += [f"DTEND{end.parameters}:{end.value}", f"SUMMARY:{title}", *more, "END:VEVENT"]
     return "\r\n".join(lines)

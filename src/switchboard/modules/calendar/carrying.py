@@ -44,7 +44,7 @@ from switchboard.modules.calendar.writes import (
 )
 from switchboard.modules.mirror.kept import collections_in, forget_object, write_object
 from switchboard.transport.dav.client import DavClient, open_dav
-from switchboard.transport.dav.discovery import find_collections
+from switchboard.transport.dav.discovery import DavCollection, find_collections
 from switchboard.transport.dav.kinds import CALDAV, DavError
 from switchboard.transport.dav.places import path_of, start_of
 from switchboard.transport.dav.ranges import objects_between
@@ -57,16 +57,6 @@ _REQUEST_S: Final = 20.0
 """Of one request: less than the lease."""
 _DAY: Final = timedelta(days=1)
 _TOLD: Final = 5
-
-
-class KnownCalendar(Struct, frozen=True):
-    """A calendar of an account: its path, its address, and what it is called. `zone`: an IANA name, or empty."""
-
-    collection: str
-    url: str
-    name: str
-    writable: bool
-    zone: str = ""
 
 
 class WritePlan(Struct, frozen=True):
@@ -129,16 +119,16 @@ def describe_error(error: DavError) -> str:
             return f"nothing was written: {error}"
 
 
-async def calendars_of(account: SeenAccount, client: DavClient) -> tuple[KnownCalendar, ...]:
+async def calendars_of(account: SeenAccount, client: DavClient) -> tuple[DavCollection, ...]:
     """All calendars of an account: by the mirror, or by the server if nothing was mirrored yet. Raises DavError."""
     if mirrored := [one for one in await collections_in(account.store) if not one.missing]:
-        return tuple(
-            KnownCalendar(one.collection, one.url, one.name, one.writable is not False, one.zone) for one in mirrored
-        )
-    return tuple(
-        KnownCalendar(path_of(start_of(one.url)), one.url, one.name, one.writable is not False)
-        for one in await find_collections(client)
-    )
+        return tuple(DavCollection(one.url, one.name, one.writable, zone=one.zone) for one in mirrored)
+    return await find_collections(client)
+
+
+def mirrored_path(calendar: DavCollection) -> str:
+    """What the mirror knows a calendar by."""
+    return path_of(start_of(calendar.url))
 
 
 async def carry_out(call: WriteCall, make_plan: MakePlan) -> JsonObject:
@@ -177,7 +167,7 @@ async def find_conflicts_now(call: WriteCall, client: DavClient, plan: WritePlan
 async def _read_between(call: WriteCall, client: DavClient, time: WantedTime) -> tuple[bytes, ...]:
     found: list[bytes] = []
     for one in await calendars_of(call.account, client):
-        if one.writable:
+        if one.writable is not False:
             found += [each.data for each in await objects_between(client, one.url, time.start, time.end)]
     return tuple(found)
 

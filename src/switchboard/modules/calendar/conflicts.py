@@ -85,12 +85,12 @@ def find_conflicts(
     found = {
         conflict
         for conflict in busy_times(objects, window, within)
-        if conflict.uid not in own and any(_overlaps(conflict, one) for one in wanted)
+        if conflict.uid not in own and any(_overlaps_time(conflict, one) for one in wanted)
     }
     return tuple(sorted(found))
 
 
-def _overlaps(one: Conflict, time: WantedTime) -> bool:
+def _overlaps_time(one: Conflict, time: WantedTime) -> bool:
     return one.start < max(time.end, time.start + timedelta(seconds=1)) and one.end > time.start
 
 

@@ -32,14 +32,14 @@ def describe_part(part: EventPart) -> str:
     """Its title, and when it is."""
     title = clip_text(part.text("SUMMARY")) or "(no title)"
     length = part.length
-    end = length if isinstance(length, WrittenTime) else part.start.moved(length)
+    end = length if isinstance(length, WrittenTime) else part.start.later_by(length)
     return f"“{title}”, {describe_times(part.start, end)}"
 
 
 def describe_times(start: WrittenTime, end: WrittenTime) -> str:
     """From one time to another; of days, both included."""
     if start.all_day:
-        last = end.moved(-_DAY)
+        last = end.later_by(-_DAY)
         until = "" if last.wall <= start.wall else f" to {last.wall:%A %Y-%m-%d}"
         return f"{start.wall:%A %Y-%m-%d}{until}, all day"
     same = start.wall.date() == end.wall.date() and start.zone == end.zone

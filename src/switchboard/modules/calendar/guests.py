@@ -40,18 +40,18 @@ async def _resolve_one(resolver: ContactResolver | None, scope: ToolScope, named
     try:
         said = await resolver.resolve(scope, named)
     except LookupError as error:
-        raise _refusal(named, f"cannot be looked up: {error}") from error
+        raise _guest_refusal(named, f"cannot be looked up: {error}") from error
     people: Sequence[Mapping[str, Any]] = said.get("people", ())
     if not people:
         raise CalendarRefusal(
             f"nothing was written: nobody called {named[:100]!r} is in the contacts; ask for the address"
         )
     if not said.get("certain"):
-        raise _refusal(named, f"may be {_tell_people(people)}. Ask which one, and name that by address or id")
+        raise _guest_refusal(named, f"may be {_tell_people(people)}. Ask which one, and name that by address or id")
     return _guest_from(named, people[0])
 
 
-def _refusal(named: str, why: str) -> CalendarRefusal:
+def _guest_refusal(named: str, why: str) -> CalendarRefusal:
     return CalendarRefusal(f"nothing was written: {named[:100]!r} {why}")
 
 
@@ -69,8 +69,8 @@ def _guest_from(named: str, person: Mapping[str, Any]) -> Guest:
     if len(addresses) == 1:
         return Guest(addresses[0], name)
     if not addresses:
-        raise _refusal(name or named, "has no mail address in the contacts; ask for it")
-    raise _refusal(name or named, f"has several addresses: {', '.join(addresses)}; ask which one")
+        raise _guest_refusal(name or named, "has no mail address in the contacts; ask for it")
+    raise _guest_refusal(name or named, f"has several addresses: {', '.join(addresses)}; ask which one")
 
 
 def _addresses_of(person: Mapping[str, Any]) -> list[str]:

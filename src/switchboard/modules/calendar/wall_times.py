@@ -65,7 +65,7 @@ def read_end(text: str, start: WrittenTime, zone: ZoneInfo) -> WrittenTime:
     if end.all_day != start.all_day:
         raise CalendarRefusal("nothing was written: give both start and end with a time, or both as days")
     if end.all_day:
-        end = end.moved(_DAY)
+        end = end.later_by(_DAY)
     if end.wall <= start.wall:
         raise CalendarRefusal("nothing was written: it would end before it begins")
     return end

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from switchboard.core.text.visible import visible
 from switchboard.domain.json_values import JsonObject
-from switchboard.modules.calendar.carrying import KnownCalendar, WritePlan, calendars_of, uids_in
+from switchboard.modules.calendar.carrying import WritePlan, calendars_of, mirrored_path, uids_in
 from switchboard.modules.calendar.conflicts import LookingCalendar, new_times
 from switchboard.modules.calendar.describing import clip_text, describe_part, describe_times
 from switchboard.modules.calendar.editing.building import NewEvent, build_event
@@ -54,6 +54,7 @@ from switchboard.modules.calendar.writes import NewWrite
 from switchboard.modules.calendar.zones import find_event_zone, zones_of
 from switchboard.ports.tools import PreparedCall, Risk
 from switchboard.transport.dav.client import DavClient
+from switchboard.transport.dav.discovery import DavCollection
 from switchboard.transport.dav.kinds import DavError
 from switchboard.transport.dav.ranges import objects_with_uid
 from switchboard.transport.dav.reading import DavObject, read_object
@@ -117,21 +118,16 @@ class EventWish(Struct, frozen=True):
 
 
 class ChangeWish(Struct, frozen=True):
-    """What a person wants to have changed of an event; None: not that. `end` is read once the start is known."""
+    """What a person wants to have changed of an event; its `end` is read once the start is known."""
 
-    title: str | None = None
-    place: str | None = None
-    notes: str | None = None
-    start: WrittenTime | None = None
+    edit: EventEdit
     end: Callable[[WrittenTime], WrittenTime] | None = None
-    invite: tuple[Guest, ...] = ()
-    uninvite: tuple[str, ...] = ()
 
 
 class FoundEvent(Struct, frozen=True):
     """An event on the server: `date` is the one of the series that was named; None: the series, or a single event."""
 
-    calendar: KnownCalendar
+    calendar: DavCollection
     there: DavObject
     source: CalendarSource
     series: Series | None
@@ -157,14 +153,14 @@ class FoundEvent(Struct, frozen=True):
 # Where ----------------------------------------------------------------------------------------------------------------
 
 
-async def choose_calendar(where: WritingIn, named: str) -> KnownCalendar:
+async def choose_calendar(where: WritingIn, named: str) -> DavCollection:
     """The calendar with this name, or the first that can be written to. Raises CalendarRefusal."""
     every = await calendars_of(where.account, where.client)
     wanted = named.strip().removeprefix(f"{where.account.name}/").casefold()
     found = [one for one in every if not wanted or wanted in (one.name.casefold(), where.account.name)]
-    writable = [one for one in found if one.writable]
+    writable = [one for one in found if one.writable is not False]
     if not writable:
-        names = ", ".join(one.name for one in every if one.writable) or "all are read-only"
+        names = ", ".join(one.name for one in every if one.writable is not False) or "all are read-only"
         raise CalendarRefusal(
             f"nothing was written: there is no calendar {named[:100]!r} to write to; there is: {names}"
         )
@@ -182,16 +178,16 @@ async def find_event(where: WritingIn, event: str) -> FoundEvent | None:
     return None
 
 
-async def _find_uid(where: WritingIn, uid: str) -> tuple[KnownCalendar, DavObject] | None:
+async def _find_uid(where: WritingIn, uid: str) -> tuple[DavCollection, DavObject] | None:
     """The mirror says where it is, or the server if it is too new for that."""
-    calendars = {one.collection: one for one in await calendars_of(where.account, where.client)}
+    calendars = {mirrored_path(one): one for one in await calendars_of(where.account, where.client)}
     rows = await where.account.store.rows("objects.of_uid", uid)
     places = [(calendars[row["collection"]], row["name"]) for row in rows if row["collection"] in calendars]
     if not places:
         for one in calendars.values():
             places += [(one, each.name) for each in await objects_with_uid(where.client, one.url, uid)]
     found = [(one, there) for one, name in places if (there := await _read_there(where, one, name)) is not None]
-    writable = [each for each in found if each[0].writable]
+    writable = [each for each in found if each[0].writable is not False]
     if len(writable) > 1:
         names = ", ".join(one.name for one, _ in writable)
         raise CalendarRefusal(f"nothing was written: this event stands in several calendars ({names}); change it there")
@@ -200,7 +196,7 @@ async def _find_uid(where: WritingIn, uid: str) -> tuple[KnownCalendar, DavObjec
     return writable[0] if writable else None
 
 
-async def _read_there(where: WritingIn, calendar: KnownCalendar, name: str) -> DavObject | None:
+async def _read_there(where: WritingIn, calendar: DavCollection, name: str) -> DavObject | None:
     try:
         return await read_object(where.client, calendar.url, name)
     except DavError as error:
@@ -209,7 +205,7 @@ async def _read_there(where: WritingIn, calendar: KnownCalendar, name: str) -> D
         raise
 
 
-def _read_event(where: WritingIn, calendar: KnownCalendar, there: DavObject, recurrence: str) -> FoundEvent:
+def _read_event(where: WritingIn, calendar: DavCollection, there: DavObject, recurrence: str) -> FoundEvent:
     source = read_source(there.data)
     zones = zones_of(source.lines, source.root.inner, zone_of_calendar(where.account.account, calendar.zone))
 
@@ -244,7 +240,7 @@ async def propose_event(where: WritingIn, step: UUID, wish: EventWish) -> Propos
         raise CalendarRefusal("nothing was written: the event has no title")
     _require_future(where, wish.start, iana_zone)
     calendar = await choose_calendar(where, wish.calendar)
-    end = wish.end or wish.start.moved(timedelta(days=1) if wish.start.all_day else timedelta(hours=1))
+    end = wish.end or wish.start.later_by(timedelta(days=1) if wish.start.all_day else timedelta(hours=1))
     rule = None if wish.repeats is None else rule_of(wish.repeats, wish.start, iana_zone)
     uid = str(uuid5(step, "event"))
     new = NewEvent(
@@ -260,7 +256,7 @@ async def propose_event(where: WritingIn, step: UUID, wish: EventWish) -> Propos
         wish.guests,
     )
     data = build_event(new, iana_zone)
-    write = NewWrite(calendar.collection, calendar.url, f"{uid}.ics", None, "", data)
+    write = NewWrite(mirrored_path(calendar), calendar.url, f"{uid}.ics", None, "", data)
     when = describe_times(wish.start, end)
     repeats = f", repeated: {rule}" if rule else ""
     said: JsonObject = {
@@ -349,13 +345,13 @@ def _approval_text(head: str, lines: Sequence[str], place: str, notes: str) -> s
 
 async def propose_change(where: WritingIn, found: FoundEvent, wish: ChangeWish, scope: Scope | None) -> Proposal:
     """A change of an event, of one date of it, of those that follow, or of all. Raises as `propose_event`."""
-    _check_texts(wish.title, wish.place, wish.notes)
+    _check_texts(wish.edit.title, wish.edit.place, wish.edit.notes)
     _require_ours(where, found)
     scope = _require_scope(found, scope)
     begins = _date_of(found, scope) if scope in ("following", "all") else found.start
     edit = _edit_from(wish, begins)
-    if wish.start is not None:
-        _require_future(where, wish.start, found.zone_of)
+    if edit.start is not None:
+        _require_future(where, edit.start, found.zone_of)
     context = _context_of(where, found)
     data = _edit_object(found, edit, scope, context)
     new, old = (data.new, data.old) if isinstance(data, SplitSeries) else (None, data)
@@ -363,7 +359,7 @@ async def propose_change(where: WritingIn, found: FoundEvent, wish: ChangeWish, 
         raise CalendarRefusal("nothing was written: the event is like that already")
     writes = [NewWrite(*_place_of(found), found.there.data, found.there.etag, old)]
     if isinstance(data, SplitSeries):
-        writes.insert(0, NewWrite(found.calendar.collection, found.calendar.url, f"{data.uid}.ics", None, "", new))
+        writes.insert(0, NewWrite(mirrored_path(found.calendar), found.calendar.url, f"{data.uid}.ics", None, "", new))
     told = _told_scope(found, scope)
     changed = _told_changes(found, edit)
     said: JsonObject = {"changed": clip_text(found.part.text("SUMMARY")), **changed, **told}
@@ -419,7 +415,7 @@ async def propose_answer(where: WritingIn, found: FoundEvent, answer: PartStat, 
 
 
 def _place_of(found: FoundEvent) -> tuple[str, str, str]:
-    return found.calendar.collection, found.calendar.url, found.there.name
+    return mirrored_path(found.calendar), found.calendar.url, found.there.name
 
 
 def _require_ours(where: WritingIn, found: FoundEvent) -> None:
@@ -467,10 +463,10 @@ def _date_of(found: FoundEvent, scope: Scope | None) -> WrittenTime:
 
 
 def _edit_from(wish: ChangeWish, begins: WrittenTime) -> EventEdit:
-    length: timedelta | None = None
-    if wish.end is not None:
-        length = wish.end(wish.start or begins).wall - (wish.start or begins).wall
-    return EventEdit(wish.title, wish.place, wish.notes, wish.start, length, wish.invite, wish.uninvite)
+    if wish.end is None:
+        return wish.edit
+    start = wish.edit.start or begins
+    return replace(wish.edit, length=wish.end(start).wall - start.wall)
 
 
 def _edit_object(found: FoundEvent, edit: EventEdit, scope: Scope | None, context: EditContext) -> SplitSeries | bytes:
@@ -503,7 +499,7 @@ def _told_changes(found: FoundEvent, edit: EventEdit) -> JsonObject:
     if edit.start is not None or edit.length is not None:
         start = edit.start or found.start
         length = edit.length if edit.length is not None else found.part.length
-        end = length if isinstance(length, WrittenTime) else start.moved(length)
+        end = length if isinstance(length, WrittenTime) else start.later_by(length)
         told["when"] = describe_times(start, end)
     if edit.invite:
         told["invited"] = ", ".join(f"{one.name} <{one.address}>".strip() for one in edit.invite)

@@ -28,7 +28,7 @@ from switchboard.modules.calendar.carrying import (
     refusal_of,
 )
 from switchboard.modules.calendar.days import find_asked_zone
-from switchboard.modules.calendar.editing.fields import PartStat
+from switchboard.modules.calendar.editing.fields import EventEdit, PartStat
 from switchboard.modules.calendar.editing.rules import read_repeats
 from switchboard.modules.calendar.editing.times import WrittenTime
 from switchboard.modules.calendar.guests import resolve_guests
@@ -280,7 +280,7 @@ async def _wanted_change(
     guests = await resolve_guests(calendar.contacts, call, invite)
     leaving = tuple(one.address for one in await resolve_guests(calendar.contacts, call, uninvite))
     end = (lambda begins: read_end(times[1], begins, zone)) if times[1].strip() else None
-    wish = ChangeWish(*texts, start, end, guests, leaving)
+    wish = ChangeWish(EventEdit(*texts, start, None, guests, leaving), end)
 
     async def propose(where: WritingIn) -> Proposal | None:
         found = await find_event(where, named[0])

@@ -15,7 +15,7 @@ from msgspec import Struct
 from switchboard.core.text.content_lines import escape_text, fold_line
 from switchboard.domain.errors import InvalidInput
 from switchboard.modules.calendar.editing.fields import Guest, attendee_line, organizer_line
-from switchboard.modules.calendar.editing.rules import RecurrenceRule, last_wall, walls_of
+from switchboard.modules.calendar.editing.rules import Recurrence, last_wall, walls_of
 from switchboard.modules.calendar.editing.times import WrittenTime, ZoneOf, iana_zone, time_line
 from switchboard.modules.calendar.editing.zones import FURTHER, zone_lines
 
@@ -33,7 +33,7 @@ class NewEvent(Struct, frozen=True):
     title: str
     place: str = ""
     notes: str = ""
-    rule: RecurrenceRule | None = None
+    rule: Recurrence | None = None
     organizer: Guest | None = None
     guests: tuple[Guest, ...] = ()
 
@@ -55,7 +55,7 @@ def _event_lines(new: NewEvent) -> Iterator[str]:
     stamp = f"{new.made.astimezone(UTC):%Y%m%dT%H%M%SZ}"
     yield from ("BEGIN:VEVENT", f"UID:{new.uid}", f"DTSTAMP:{stamp}", f"CREATED:{stamp}")
     yield time_line("DTSTART", new.start)
-    yield time_line("DTEND", new.start.moved(new.length))
+    yield time_line("DTEND", new.start.later_by(new.length))
     if new.rule is not None:
         yield f"RRULE:{new.rule}"
     for name, text in (("SUMMARY", new.title), ("LOCATION", new.place), ("DESCRIPTION", new.notes)):

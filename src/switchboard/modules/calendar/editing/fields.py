@@ -117,15 +117,15 @@ def move_part(part: EventPart, delta: timedelta, length: timedelta | None) -> It
     """Move a part on the clock, each of its times in its own zone; it takes as long as before, or as `length` says."""
     start = part.start
     if delta and (begins := part.first("DTSTART")):
-        yield LineChange(begins[0], begins[0] + 1, (with_times(begins[1], (start.moved(delta),)),))
+        yield LineChange(begins[0], begins[0] + 1, (with_times(begins[1], (start.later_by(delta),)),))
     if length is not None:
-        yield from _set_length(part, start.moved(delta), length)
+        yield from _set_length(part, start.later_by(delta), length)
     elif delta and (ends := part.first("DTEND")):
-        yield LineChange(ends[0], ends[0] + 1, (with_times(ends[1], (time_in(ends[1]).moved(delta),)),))
+        yield LineChange(ends[0], ends[0] + 1, (with_times(ends[1], (time_in(ends[1]).later_by(delta),)),))
 
 
 def _set_length(part: EventPart, start: WrittenTime, length: timedelta) -> Iterator[LineChange]:
-    end = start.moved(length)
+    end = start.later_by(length)
     if (ends := part.first("DTEND")) is not None:
         same = ends[1].parameter("TZID") == (start.zone if start.zone != "UTC" else "")
         line = with_times(ends[1], (end,)) if same else time_line("DTEND", end)

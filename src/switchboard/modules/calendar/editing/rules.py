@@ -81,7 +81,7 @@ def _weekday_named(word: str) -> Weekday:
     return found[0]
 
 
-class RecurrenceRule(Struct, frozen=True):
+class Recurrence(Struct, frozen=True):
     """The parts of an RRULE, by their names in upper case and in their order."""
 
     parts: Mapping[str, str]
@@ -89,10 +89,10 @@ class RecurrenceRule(Struct, frozen=True):
     def __str__(self) -> str:
         return ";".join(f"{name}={value}" for name, value in self.parts.items())
 
-    def changed(self, **parts: str | None) -> RecurrenceRule:
+    def with_parts(self, **parts: str | None) -> Recurrence:
         """With other parts; None removes one."""
         merged = {**self.parts, **parts}
-        return RecurrenceRule({name: value for name, value in merged.items() if value is not None})
+        return Recurrence({name: value for name, value in merged.items() if value is not None})
 
     @property
     def frequency(self) -> str:
@@ -104,7 +104,7 @@ class RecurrenceRule(Struct, frozen=True):
         return bool({"COUNT", "UNTIL"} & set(self.parts))
 
 
-def rule_of(repeats: Repeats, start: WrittenTime, zone_of: ZoneOf) -> RecurrenceRule:
+def rule_of(repeats: Repeats, start: WrittenTime, zone_of: ZoneOf) -> Recurrence:
     """The rule of a new series. Raises InvalidInput for fields that contradict each other."""
     if repeats.until is not None and repeats.times is not None:
         raise InvalidInput("a series ends on a day or after a number of times, not both", field="repeats")
@@ -121,7 +121,7 @@ def rule_of(repeats: Repeats, start: WrittenTime, zone_of: ZoneOf) -> Recurrence
         if repeats.until < start.wall.date():
             raise InvalidInput(f"the series would end on {repeats.until}, before its first day", field="repeats")
         parts["UNTIL"] = write_until(start, datetime.combine(repeats.until, time(23, 59, 59)), zone_of)
-    return RecurrenceRule(parts)
+    return Recurrence(parts)
 
 
 def _by_day(repeats: Repeats, start: WrittenTime) -> str:
@@ -138,7 +138,7 @@ def _by_day(repeats: Repeats, start: WrittenTime) -> str:
     return f"{-1 if number == 5 else number}{_DAYS[days[0]]}"
 
 
-def parse_rule(value: str) -> RecurrenceRule:
+def parse_rule(value: str) -> Recurrence:
     """The value of an RRULE. Raises InvalidInput for one that cannot be carried out, or would never come to an end."""
     parts: dict[str, str] = {}
     for one in value.strip().strip(";").split(";"):
@@ -146,7 +146,7 @@ def parse_rule(value: str) -> RecurrenceRule:
         if not mark or name.upper() in parts:
             raise InvalidInput(_NO_RULE, field="RRULE")
         parts[name.upper()] = said
-    rule = RecurrenceRule(parts)
+    rule = Recurrence(parts)
     if set(parts) >= {"COUNT", "UNTIL"}:
         raise InvalidInput(_NO_RULE, field="RRULE")
     try:
@@ -156,17 +156,17 @@ def parse_rule(value: str) -> RecurrenceRule:
     return rule
 
 
-def walls_of(rule: RecurrenceRule, start: WrittenTime, zone_of: ZoneOf) -> Iterator[datetime]:
+def walls_of(rule: Recurrence, start: WrittenTime, zone_of: ZoneOf) -> Iterator[datetime]:
     """Its wall times in order, at most those of a hundred years. Raises InvalidInput if they cannot be told."""
     last = last_wall(rule, start, zone_of) or start.wall + _FURTHEST
-    ruled = read_rule(str(rule.changed(UNTIL=None)))
+    ruled = read_rule(str(rule.with_parts(UNTIL=None)))
     try:
         yield from expand_rule(ruled, start.wall, start.wall, last + _SECOND, Budget())
     except Unreadable as error:
         raise InvalidInput(f"the dates of this series cannot be told: {error}", field="RRULE") from error
 
 
-def last_wall(rule: RecurrenceRule, start: WrittenTime, zone_of: ZoneOf) -> datetime | None:
+def last_wall(rule: Recurrence, start: WrittenTime, zone_of: ZoneOf) -> datetime | None:
     """The UNTIL of a rule on the clock of its start; None: it has none. A date means its whole day."""
     if "UNTIL" not in rule.parts:
         return None
@@ -186,7 +186,7 @@ def write_until(start: WrittenTime, last: datetime, zone_of: ZoneOf) -> str:
     return f"{at.instant(zone_of):%Y%m%dT%H%M%SZ}"
 
 
-def count_before(rule: RecurrenceRule, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> int:
+def count_before(rule: Recurrence, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> int:
     """How many wall times it has before another one. Raises InvalidInput for more than 2,000."""
     number = 0
     for wall in walls_of(rule, start, zone_of):
@@ -198,13 +198,13 @@ def count_before(rule: RecurrenceRule, start: WrittenTime, split: datetime, zone
     return number
 
 
-def end_before(rule: RecurrenceRule, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> RecurrenceRule:
+def end_before(rule: Recurrence, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> Recurrence:
     """The rule up to a second before a wall time, or the day before if it is of days."""
     last = split - (timedelta(days=1) if start.all_day else _SECOND)
-    return rule.changed(COUNT=None, UNTIL=write_until(start, last, zone_of))
+    return rule.with_parts(COUNT=None, UNTIL=write_until(start, last, zone_of))
 
 
-def begin_at(rule: RecurrenceRule, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> RecurrenceRule:
+def begin_at(rule: Recurrence, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> Recurrence:
     """The rule from one of its wall times on. Raises InvalidInput if it would have other dates then."""
     if "BYSETPOS" in rule.parts and rule.frequency == "WEEKLY":
         raise InvalidInput("this series cannot be split: its rule picks dates from each week", field="scope")
@@ -212,15 +212,15 @@ def begin_at(rule: RecurrenceRule, start: WrittenTime, split: datetime, zone_of:
         raise InvalidInput("this date was added to the series by hand: use the scope this or all", field="scope")
     if "COUNT" not in rule.parts:
         return rule
-    return rule.changed(COUNT=str(int(rule.parts["COUNT"]) - count_before(rule, start, split, zone_of)))
+    return rule.with_parts(COUNT=str(int(rule.parts["COUNT"]) - count_before(rule, start, split, zone_of)))
 
 
-def move_rule(rule: RecurrenceRule, start: WrittenTime, delta: timedelta, zone_of: ZoneOf) -> RecurrenceRule:
+def move_rule(rule: Recurrence, start: WrittenTime, delta: timedelta, zone_of: ZoneOf) -> Recurrence:
     """The rule of a series that is moved as a whole: each of its dates by the same time on the clock.
 
     Raises InvalidInput if no rule of this kind has those dates.
     """
-    moved = start.moved(delta)
+    moved = start.later_by(delta)
     days = (moved.wall.date() - start.wall.date()).days
     if moved.wall.time() != start.wall.time():
         _require_none(rule, ("BYHOUR", "BYMINUTE", "BYSECOND"))
@@ -228,18 +228,18 @@ def move_rule(rule: RecurrenceRule, start: WrittenTime, delta: timedelta, zone_o
         rule = _move_days(rule, start.wall.date(), days)
     if (last := last_wall(rule, start, zone_of)) is None:
         return rule
-    return rule.changed(UNTIL=write_until(moved, last + delta, zone_of))
+    return rule.with_parts(UNTIL=write_until(moved, last + delta, zone_of))
 
 
-def _move_days(rule: RecurrenceRule, first: date, days: int) -> RecurrenceRule:
+def _move_days(rule: Recurrence, first: date, days: int) -> Recurrence:
     _require_none(rule, ("BYSETPOS", "BYYEARDAY", "BYWEEKNO", "BYMONTHDAY", "BYMONTH"))
     match rule.frequency:
         case "WEEKLY":
             by_day = rule.parts.get("BYDAY")
-            turned = {} if by_day is None else {"BYDAY": _turn(by_day.split(","), days)}
+            turned = {} if by_day is None else {"BYDAY": _turn_days(by_day.split(","), days)}
             if "WKST" in rule.parts or int(rule.parts.get("INTERVAL", "1")) > 1:
-                turned["WKST"] = _turn([rule.parts.get("WKST", "MO")], days)
-            return rule.changed(**turned)
+                turned["WKST"] = _turn_days([rule.parts.get("WKST", "MO")], days)
+            return rule.with_parts(**turned)
         case "MONTHLY" | "YEARLY":
             _require_none(rule, ("BYDAY",))
             moved = first + timedelta(days=days)
@@ -257,13 +257,13 @@ _OTHER_DAYS: Final = (
 )
 
 
-def _turn(days: Sequence[str], by: int) -> str:
+def _turn_days(days: Sequence[str], by: int) -> str:
     try:
         return ",".join(_DAYS[(_DAYS.index(one.strip().upper()) + by) % 7] for one in days)
     except ValueError:
         raise InvalidInput(_OTHER_DAYS, field="start") from None
 
 
-def _require_none(rule: RecurrenceRule, names: Sequence[str]) -> None:
+def _require_none(rule: Recurrence, names: Sequence[str]) -> None:
     if any(name in rule.parts for name in names):
         raise InvalidInput(_OTHER_DAYS, field="start")

@@ -187,7 +187,7 @@ def _override_lines(series: Series, date: WrittenTime) -> Iterator[str]:
         if not line.name or (index in own and line.name in _OF_SERIES):
             continue
         if index in own and line.name in ("DTSTART", "DTEND"):
-            yield with_times(line, (time_in(line).moved(delta),))
+            yield with_times(line, (time_in(line).later_by(delta),))
         else:
             yield f"{line.head}:{line.value}"
         if index in own and line.name == "DTSTART":
@@ -218,10 +218,10 @@ def _require_no_period(line: ContentLine) -> None:
 def _move_written(series: Series, at: WrittenTime, delta: timedelta) -> WrittenTime:
     """A date in another form than the start's is moved on the clock of the start."""
     if at.all_day == series.start.all_day and at.zone == series.start.zone:
-        return at.moved(delta)
-    moved = series.as_date(at).moved(delta)
+        return at.later_by(delta)
+    moved = series.as_date(at).later_by(delta)
     if at.all_day or series.start.all_day:
-        return at.moved(timedelta(days=(moved.wall.date() - series.as_date(at).wall.date()).days))
+        return at.later_by(timedelta(days=(moved.wall.date() - series.as_date(at).wall.date()).days))
     return time_at(moved.instant(series.zone_of), at, series.zone_of)
 
 
@@ -265,7 +265,7 @@ def _tail_of(series: Series, date: WrittenTime, uid: str, context: EditContext) 
     changes = [_replace_rule(series, str(rule)), *_filter_dates(series, lambda wall: wall >= date.wall)]
     delta = date.wall - series.start.wall
     for index, line in chain(series.master.all("DTSTART"), series.master.all("DTEND")):
-        changes.append(LineChange(index, index + 1, (with_times(line, (time_in(line).moved(delta),)),)))
+        changes.append(LineChange(index, index + 1, (with_times(line, (time_in(line).later_by(delta),)),)))
     for wall, part in series.overridden().items():
         changes += [_remove_part(part)] if wall < date.wall else _rename_part(part, uid)
     changes += _rename_part(series.master, uid)

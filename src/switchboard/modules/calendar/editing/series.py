@@ -23,7 +23,7 @@ from switchboard.core.text.content_lines import (
     text_of,
 )
 from switchboard.domain.errors import InvalidInput
-from switchboard.modules.calendar.editing.rules import MOST, RecurrenceRule, parse_rule, walls_of
+from switchboard.modules.calendar.editing.rules import MOST, Recurrence, parse_rule, walls_of
 from switchboard.modules.calendar.editing.times import (
     WrittenTime,
     ZoneOf,
@@ -149,7 +149,7 @@ class Series(Struct, frozen=True):
     source: CalendarSource
     master: EventPart
     start: WrittenTime
-    rule: RecurrenceRule | None
+    rule: Recurrence | None
     zone_of: ZoneOf
 
     def as_date(self, at: WrittenTime) -> WrittenTime:
@@ -177,14 +177,14 @@ class Series(Struct, frozen=True):
         """Its dates in order, perhaps without an end."""
         left_out, added = self.dates_in("EXDATE"), sorted(self.dates_in("RDATE"))
         ruled = iter([self.start.wall]) if self.rule is None else walls_of(self.rule, self.start, self.zone_of)
-        return (wall for wall in _merge(ruled, added) if wall not in left_out)
+        return (wall for wall in _merge_dates(ruled, added) if wall not in left_out)
 
     def overridden(self) -> Mapping[datetime, EventPart]:
         """The parts that replace dates, by the wall times of those."""
         return {self.as_date(part.recurrence).wall: part for part in self.source.overrides if part.recurrence}
 
 
-def _merge(ruled: Iterator[datetime], added: Sequence[datetime]) -> Iterator[datetime]:
+def _merge_dates(ruled: Iterator[datetime], added: Sequence[datetime]) -> Iterator[datetime]:
     """Both in order, each once."""
     rest = list(added)
     last: datetime | None = None

@@ -33,7 +33,7 @@ class WrittenTime(Struct, frozen=True):
     zone: str = ""
     all_day: bool = False
 
-    def moved(self, delta: timedelta) -> WrittenTime:
+    def later_by(self, delta: timedelta) -> WrittenTime:
         """The same on the clock, so much later."""
         return replace(self, wall=self.wall + delta)
 

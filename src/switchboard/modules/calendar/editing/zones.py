@@ -41,7 +41,7 @@ def zone_lines(name: str, first: int, last: int) -> tuple[str, ...]:
     zone = ZoneInfo(name)
     start = datetime(first, 1, 1, tzinfo=UTC) - timedelta(days=2)
     onsets = sorted(_changes_between(zone, start, datetime(last + 1, 1, 1, tzinfo=UTC)), key=lambda one: one.kind)
-    begins = _observance(_onset_at(zone, start, start), (), "")
+    begins = _observance_lines(_onset_at(zone, start, start), (), "")
     groups = [_group_lines(list(group), last) for _, group in groupby(onsets, key=lambda one: one.kind)]
     inner = [line for group in (begins, *groups) for line in group]
     return ("BEGIN:VTIMEZONE", f"TZID:{name}", *inner, "END:VTIMEZONE")
@@ -50,28 +50,28 @@ def zone_lines(name: str, first: int, last: int) -> tuple[str, ...]:
 def _changes_between(zone: tzinfo, start: datetime, end: datetime) -> Iterator[_Onset]:
     day = timedelta(days=1)
     while start < end:
-        if _state(zone, start) != _state(zone, start + day):
+        if _clock_state(zone, start) != _clock_state(zone, start + day):
             yield _onset_at(zone, start, _bisect_change(zone, start, start + day))
         start += day
 
 
-def _state(zone: tzinfo, at: datetime) -> tuple[timedelta, str]:
+def _clock_state(zone: tzinfo, at: datetime) -> tuple[timedelta, str]:
     local = at.astimezone(zone)
     return local.utcoffset() or timedelta(), local.tzname() or ""
 
 
 def _bisect_change(zone: tzinfo, low: datetime, high: datetime) -> datetime:
     """The second at which the clocks have changed."""
-    before = _state(zone, low)
+    before = _clock_state(zone, low)
     while high - low > timedelta(seconds=1):
         middle = low + timedelta(seconds=int((high - low).total_seconds()) // 2)
-        low, high = (middle, high) if _state(zone, middle) == before else (low, middle)
+        low, high = (middle, high) if _clock_state(zone, middle) == before else (low, middle)
     return high
 
 
 def _onset_at(zone: tzinfo, before: datetime, at: datetime) -> _Onset:
-    offset = _state(zone, before)[0]
-    after, name = _state(zone, at)
+    offset = _clock_state(zone, before)[0]
+    after, name = _clock_state(zone, at)
     return _Onset((at + offset).replace(tzinfo=None), offset, after, name, bool(at.astimezone(zone).dst()))
 
 
@@ -80,8 +80,8 @@ def _group_lines(group: Sequence[_Onset], last: int) -> tuple[str, ...]:
     walls = sorted(one.wall for one in group)
     years = [wall.year for wall in walls]
     if len(walls) >= _REGULAR and years == list(range(years[0], last + 1)) and (rule := _rule_of(walls)):
-        return _observance(min(group, key=lambda one: one.wall), (), rule)
-    return _observance(min(group, key=lambda one: one.wall), walls[1:], "")
+        return _observance_lines(min(group, key=lambda one: one.wall), (), rule)
+    return _observance_lines(min(group, key=lambda one: one.wall), walls[1:], "")
 
 
 def _rule_of(walls: Sequence[datetime]) -> str:
@@ -99,7 +99,7 @@ def _number_from_end(wall: datetime) -> int:
     return next(-number for number in range(1, 6) if (wall + number * week).month != wall.month)
 
 
-def _observance(onset: _Onset, more: Sequence[datetime], rule: str) -> tuple[str, ...]:
+def _observance_lines(onset: _Onset, more: Sequence[datetime], rule: str) -> tuple[str, ...]:
     kind = "DAYLIGHT" if onset.summer else "STANDARD"
     return (
         f"BEGIN:{kind}",
