@@ -273,6 +273,7 @@ async def invite_by_mail(house: House) -> None:
         assert f"Friday {next_day(4)} 14:00-15:00" in request
         house.imap.deliver(written(2, asked["message-id"], f"/approve {asked_for(request)}"))
         await eventually(is_answered, within=60)
+        print("MAILS", [text_of(message_from_bytes(one)) for one in house.postbox.mails])
         assert house.invited == [(BEN, "REQUEST")] * 2
         assert len(house.cyrus.of_events().names()) == 2
         await asyncio.to_thread(stack.close)

@@ -15,6 +15,7 @@ import pytest
 
 from switchboard.app.ops.modules import check_overdue
 from switchboard.app.settings import Settings
+from switchboard.domain.json_values import JsonObject
 from switchboard.modules.kernel.chores import ChoreRunner, OpenChore
 from switchboard.ports.chores import ChoreKey
 from switchboard.ports.module import Chore, ModuleManifest
@@ -125,7 +126,7 @@ async def test_what_nobody_does_is_overdue(database: Database) -> None:
     assert [(one.account, one.at is None) for one in await overdue_chores(database)] == [("ann", False), ("bob", True)]
     await book.release(held)
     assert [one.account for one in await overdue_chores(database)] == ["ann", "bob", "eve"]
-    tables = {"tally": {"accounts": {"ann": {}}}}
+    tables: dict[str, JsonObject] = {"tally": {"accounts": {"ann": {}}}}
     shown = await check_overdue(
         database, Settings(modules=tables), {"tally": ModuleManifest("tally", (), "nowhere:open")}
     )

@@ -22,10 +22,6 @@ from tests.dav_servers import PASSWORD, USER, DavServer, radicale
 FIRST: Final = 41
 MOST: Final = 60
 """Accounts of the person."""
-_CALENDAR: Final = f"/{USER}/diary/"
-_MADE: Final = """<?xml version="1.0"?><c:mkcalendar xmlns:d="DAV:" xmlns:c="urn:ietf:params:xml:ns:caldav"><d:set>
-<d:prop><d:displayname>Diary</d:displayname><c:supported-calendar-component-set><c:comp name="VEVENT"/>
-</c:supported-calendar-component-set></d:prop></d:set></c:mkcalendar>"""
 _EVENT: Final = (
     "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//other client//EN\r\nBEGIN:VEVENT\r\nUID:{uid}\r\n"
     "DTSTAMP:20260101T000000Z\r\nSUMMARY:{title}\r\nDTSTART:{day:%Y%m%d}T{start}00Z\r\nDTEND:{day:%Y%m%d}T{end}00Z\r\n"
@@ -58,34 +54,26 @@ class Diary:
         return f"http://127.0.0.1:{self.server.port}/"
 
     def begin(self, people: dict[str, str]) -> None:
-        """Make the calendar, and put people into the address book: names and addresses."""
+        """Put people into the address book: names and addresses."""
         for number, (name, mail) in enumerate(people.items()):
             first, _, last = name.partition(" ")
             card = _CARD.format(uid=f"p{number}", name=name, first=first, last=last, mail=mail)
             self.server.put(f"p{number}.vcf", card.encode())
-        self._calendar.ask("MKCALENDAR", content=_MADE.encode()).raise_for_status()
 
     def fill(self, busy: list[tuple[date, str, str]]) -> None:
         """Everything else goes; these stand there instead: days, starts and ends as `1330`."""
-        for name in self._names():
-            self._calendar.delete(name)
+        self._calendar.empty()
         for number, (day, start, end) in enumerate(busy):
             event = _EVENT.format(uid=f"b{number}", title=f"Shift {number}", day=day, start=start, end=end)
-            headers = {"content-type": "text/calendar"}
-            self._calendar.ask("PUT", f"b{number}.ics", event.encode(), **headers).raise_for_status()
+            self._calendar.put(f"b{number}.ics", event.encode())
 
     def meetings(self) -> list[Meeting]:
         """The events with guests."""
-        return [one for name in self._names() for one in _meetings_in(self._calendar.ask("GET", name).content)]
+        return [one for data in self._calendar.objects().values() for one in _meetings_in(data)]
 
     @property
     def _calendar(self) -> DavServer:
-        return DavServer(self.server.name, self.server.port, _CALENDAR)
-
-    def _names(self) -> list[str]:
-        body = b'<d:propfind xmlns:d="DAV:"><d:prop><d:getetag/></d:prop></d:propfind>'
-        said = self._calendar.ask("PROPFIND", content=body, depth="1", **{"content-type": "application/xml"}).text
-        return [part.partition("</")[0].rpartition("/")[2] for part in said.split("href>") if ".ics</" in part]
+        return self.server.of_events()
 
 
 def _meetings_in(data: bytes) -> Iterator[Meeting]:

@@ -39,4 +39,5 @@ MANIFEST: Final = ModuleManifest(
     personal=PersonalQueries("people.of_person", ("people.erase_of_person",)),
     needs=(PEOPLE,),
     offers=(CONTACTS,),
+    logs_in={"carddav": "switchboard.modules.accounts.wizard:log_in_carddav"},
 )
