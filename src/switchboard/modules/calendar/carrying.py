@@ -24,8 +24,8 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.accounts.logins import read_login
 from switchboard.modules.calendar.conflicts import (
-    Conflict,
     LookingCalendar,
+    TimeConflict,
     WantedTime,
     find_conflicts,
     suggest_times,
@@ -155,7 +155,7 @@ def _answer_of(noted: Sequence[NotedWrite]) -> JsonObject:
 # Conflicts ------------------------------------------------------------------------------------------------------------
 
 
-async def find_conflicts_now(call: WriteCall, client: DavClient, plan: WritePlan) -> tuple[Conflict, ...]:
+async def find_conflicts_now(call: WriteCall, client: DavClient, plan: WritePlan) -> tuple[TimeConflict, ...]:
     """What the server has at those times at this moment, in all calendars of the account. Raises DavError."""
     if not plan.times:
         return ()
@@ -182,7 +182,7 @@ async def _require_free(call: WriteCall, client: DavClient, plan: WritePlan) -> 
     return {"also_then": [_told_conflict(one, call.zone) for one in found[:_TOLD]]} if found else {}
 
 
-async def refusal_of(call: WriteCall, client: DavClient, plan: WritePlan, found: Sequence[Conflict]) -> str:
+async def refusal_of(call: WriteCall, client: DavClient, plan: WritePlan, found: Sequence[TimeConflict]) -> str:
     """What is in the way, and by default three times that are free."""
     told = "; ".join(_told_conflict(one, call.zone) for one in found[:_TOLD] if one.certain)
     sentence = f"nothing was written, as there is something else then: {told}"
@@ -202,7 +202,7 @@ def describe_span(time: WantedTime, zone: ZoneInfo) -> str:
     return f"{start:%A %Y-%m-%d %H:%M}-{last} {zone.key}"
 
 
-def _told_conflict(one: Conflict, zone: ZoneInfo) -> str:
+def _told_conflict(one: TimeConflict, zone: ZoneInfo) -> str:
     return f"“{one.title[:100]}”, {describe_span(WantedTime(one.start, one.end), zone)}"
 
 

@@ -1,7 +1,7 @@
 """Whether a time is free, by what the server has at this moment, and which other times are. Pure.
 
 `carrying.py` asks before a write, and once more after it. In: objects of the calendars, and `WantedTime`s; out:
-`Conflict`s. What nobody has confirmed, and whole days that say nothing of it, are told but hinder nothing. Next:
+`TimeConflict`s. What nobody has confirmed, and whole days that say nothing of it, are told but hinder nothing. Next:
 `busy.py`.
 """
 
@@ -35,7 +35,7 @@ class WantedTime(Struct, frozen=True, order=True):
     end: datetime
 
 
-class Conflict(Struct, frozen=True, order=True):
+class TimeConflict(Struct, frozen=True, order=True):
     """What else is at that time. `certain`: it hinders; if not, it is only told."""
 
     start: datetime
@@ -77,7 +77,7 @@ def _time_of(one: Occurrence, within: LookingCalendar) -> WantedTime:
 
 def find_conflicts(
     objects: Iterable[bytes], wanted: Sequence[WantedTime], own: Collection[str], within: LookingCalendar
-) -> tuple[Conflict, ...]:
+) -> tuple[TimeConflict, ...]:
     """What overlaps a wanted time, but for events with the UIDs `own`. Ends that touch are no conflict."""
     if not wanted:
         return ()
@@ -90,11 +90,11 @@ def find_conflicts(
     return tuple(sorted(found))
 
 
-def _overlaps_time(one: Conflict, time: WantedTime) -> bool:
+def _overlaps_time(one: TimeConflict, time: WantedTime) -> bool:
     return one.start < max(time.end, time.start + timedelta(seconds=1)) and one.end > time.start
 
 
-def busy_times(objects: Iterable[bytes], window: Window, within: LookingCalendar) -> Iterator[Conflict]:
+def busy_times(objects: Iterable[bytes], window: Window, within: LookingCalendar) -> Iterator[TimeConflict]:
     """All times at which somebody is busy."""
     for data in objects:
         for one in expand_object(read_object(data, within.zone), window).occurrences:
@@ -103,7 +103,7 @@ def busy_times(objects: Iterable[bytes], window: Window, within: LookingCalendar
                 time = _time_of(one, within)
                 secret = one.event.secrecy != "PUBLIC" and not within.shows_private
                 title = "(private)" if secret else one.event.title
-                yield Conflict(time.start, time.end, title, one.event.uid, kind == "busy")
+                yield TimeConflict(time.start, time.end, title, one.event.uid, kind == "busy")
 
 
 def suggest_times(

@@ -1,7 +1,7 @@
 """Undo what a tool has written: the bytes from before it, if the server has what it wrote.
 
-`write_tools.py` calls it for `calendar_undo`. In: the id of a change; out: a `Proposal`, which is a write as any other
-and can be undone, too. Next: `writes.py`.
+`write_tools.py` calls it for `calendar_undo`. In: the id of a change; out: a `ProposedWrite`, a write as any other that
+can be undone, too. Next: `writes.py`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from switchboard.modules.calendar.describing import describe_object
 from switchboard.modules.calendar.editing.fields import Guest
 from switchboard.modules.calendar.editing.series import read_source
 from switchboard.modules.calendar.looking import CalendarRefusal
-from switchboard.modules.calendar.write_plans import Proposal, Reach, WritingIn, propose_writes
+from switchboard.modules.calendar.write_plans import ProposedWrite, ToldPeople, WritingIn, propose_writes
 from switchboard.modules.calendar.writes import NewWrite, NotedWrite, find_write, writes_of_step
 from switchboard.transport.dav.kinds import DavError
 from switchboard.transport.dav.reading import DavObject, read_object
 
 
-async def propose_undo(where: WritingIn, change: str) -> Proposal | None:
+async def propose_undo(where: WritingIn, change: str) -> ProposedWrite | None:
     """All writes of the step, the last first; None: this account has no such change. Raises CalendarRefusal."""
     found = await find_write(where.account.store, change)
     if found is None:
@@ -33,7 +33,7 @@ async def propose_undo(where: WritingIn, change: str) -> Proposal | None:
     ]
     said: JsonObject = {"undone": found.short_id, "now": told}
     shown = "\n".join([f"Undo the change {found.short_id} in {where.account.name}", *told])
-    return propose_writes(where, writes, said, shown, Reach(_guests_of(writes), "medium"))
+    return propose_writes(where, writes, said, shown, ToldPeople(_guests_of(writes), "medium"))
 
 
 async def _reverse_write(where: WritingIn, write: NotedWrite) -> NewWrite:

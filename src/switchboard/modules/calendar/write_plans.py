@@ -1,7 +1,7 @@
 """What a call would write, found out before anybody is asked and again when it is done: events, their bytes, the risk.
 
 `write_tools.py` calls it with the arguments of a model. In: the accounts that the call sees, and the server as it is
-now; out: a `Proposal`. Refused is what cannot be right: the past, a weekday that does not fit, a series without a
+now; out: a `ProposedWrite`. Refused is what cannot be right: the past, a weekday that does not fit, a series without a
 scope, invitations that nobody would send, events of others. Next: `carrying.py`, which carries it out.
 """
 
@@ -66,7 +66,7 @@ _MANY: Final = 5
 _STAMPS: Final = re.compile(rb"(?m)^(?:DTSTAMP|CREATED|LAST-MODIFIED)[:;][^\r\n]*\r?\n")
 
 
-class Proposal(Struct, frozen=True):
+class ProposedWrite(Struct, frozen=True):
     """A plan with what a person has to see of it. `reaches`: who is told by the server."""
 
     plan: WritePlan
@@ -233,7 +233,7 @@ def _orphan_date(source: CalendarSource, recurrence: str) -> WrittenTime:
 # New events -----------------------------------------------------------------------------------------------------------
 
 
-async def propose_event(where: WritingIn, step: UUID, wish: EventWish) -> Proposal:
+async def propose_event(where: WritingIn, step: UUID, wish: EventWish) -> ProposedWrite:
     """A new event. Raises CalendarRefusal and InvalidInput."""
     _check_texts(wish.title, wish.place, wish.notes)
     if not wish.title.strip():
@@ -267,10 +267,10 @@ async def propose_event(where: WritingIn, step: UUID, wish: EventWish) -> Propos
     }
     head = f"New event in {where.account.name}/{calendar.name}"
     shown = _approval_text(head, (f"“{wish.title}”", f"{when}{repeats}"), wish.place, wish.notes)
-    return propose_writes(where, (write,), said, shown, Reach(wish.guests, "low"))
+    return propose_writes(where, (write,), said, shown, ToldPeople(wish.guests, "low"))
 
 
-class Reach(Struct, frozen=True):
+class ToldPeople(Struct, frozen=True):
     """Who is told, and the least risk; `why` if it is high for another reason."""
 
     guests: tuple[Guest, ...]
@@ -279,8 +279,8 @@ class Reach(Struct, frozen=True):
 
 
 def propose_writes(
-    where: WritingIn, writes: tuple[NewWrite, ...], said: JsonObject, shown: str, reach: Reach
-) -> Proposal:
+    where: WritingIn, writes: tuple[NewWrite, ...], said: JsonObject, shown: str, reach: ToldPeople
+) -> ProposedWrite:
     """A plan with the times that must be free. Raises CalendarRefusal if attendees would not be told."""
     guests = tuple(one for one in reach.guests if one.address.lower() not in where.own)
     risk, why = reach.risk, reach.why
@@ -297,7 +297,7 @@ def propose_writes(
         old = set(new_times(None, writes[-1].before or b"", where.now, looking))
         times = [one for one in times if one not in old]
     uids = uids_in([one.before for one in writes] + [one.after for one in writes])
-    return Proposal(WritePlan(writes, said, tuple(sorted(times)), uids, bool(guests)), shown, risk, why, guests)
+    return ProposedWrite(WritePlan(writes, said, tuple(sorted(times)), uids, bool(guests)), shown, risk, why, guests)
 
 
 def looking_of(account: SeenAccount, zone: ZoneInfo) -> LookingCalendar:
@@ -343,7 +343,7 @@ def _approval_text(head: str, lines: Sequence[str], place: str, notes: str) -> s
 # Changes --------------------------------------------------------------------------------------------------------------
 
 
-async def propose_change(where: WritingIn, found: FoundEvent, wish: ChangeWish, scope: Scope | None) -> Proposal:
+async def propose_change(where: WritingIn, found: FoundEvent, wish: ChangeWish, scope: Scope | None) -> ProposedWrite:
     """A change of an event, of one date of it, of those that follow, or of all. Raises as `propose_event`."""
     _check_texts(wish.edit.title, wish.edit.place, wish.edit.notes)
     _require_ours(where, found)
@@ -370,7 +370,7 @@ async def propose_change(where: WritingIn, found: FoundEvent, wish: ChangeWish, 
     return propose_writes(where, tuple(writes), said, shown, _reach_of(found, scope, edit.invite, deletes=False))
 
 
-async def propose_deletion(where: WritingIn, found: FoundEvent, scope: Scope | None) -> Proposal:
+async def propose_deletion(where: WritingIn, found: FoundEvent, scope: Scope | None) -> ProposedWrite:
     """A deletion, likewise."""
     _require_ours(where, found)
     scope = _require_scope(found, scope)
@@ -392,7 +392,7 @@ async def propose_deletion(where: WritingIn, found: FoundEvent, scope: Scope | N
     return propose_writes(where, (write,), said, shown, _reach_of(found, scope, (), deletes=True))
 
 
-async def propose_answer(where: WritingIn, found: FoundEvent, answer: PartStat, scope: Scope | None) -> Proposal:
+async def propose_answer(where: WritingIn, found: FoundEvent, answer: PartStat, scope: Scope | None) -> ProposedWrite:
     """Our answer to an invitation, and nothing else of it. Raises as `propose_event`."""
     organizer = found.part.organizer
     if not organizer or organizer in where.own:
@@ -410,7 +410,7 @@ async def propose_answer(where: WritingIn, found: FoundEvent, answer: PartStat, 
     write = NewWrite(*_place_of(found), found.there.data, found.there.etag, data)
     said: JsonObject = {"answered": answer.lower(), "event": describe_part(found.part)}
     shown = f"Answer {answer.lower()} to {describe_part(found.part)}"
-    proposal = propose_writes(where, (write,), said, shown, Reach((Guest(organizer),), "high"))
+    proposal = propose_writes(where, (write,), said, shown, ToldPeople((Guest(organizer),), "high"))
     return replace(proposal, plan=replace(proposal.plan, times=()))
 
 
@@ -508,7 +508,7 @@ def _told_changes(found: FoundEvent, edit: EventEdit) -> JsonObject:
     return told
 
 
-def _reach_of(found: FoundEvent, scope: Scope | None, new: Sequence[Guest], *, deletes: bool) -> Reach:
+def _reach_of(found: FoundEvent, scope: Scope | None, new: Sequence[Guest], *, deletes: bool) -> ToldPeople:
     guests = {
         address: Guest(address, clip_text(line.parameter("CN"), 100))
         for part in found.source.parts
@@ -519,7 +519,7 @@ def _reach_of(found: FoundEvent, scope: Scope | None, new: Sequence[Guest], *, d
     number = _told_scope(found, scope).get("dates", 1)
     many = isinstance(number, str) or number > _MANY
     if deletes and (many or scope in ("following", "all")):
-        return Reach(every, "high", "a series is deleted")
+        return ToldPeople(every, "high", "a series is deleted")
     if many:
-        return Reach(every, "high", f"{number} dates are changed")
-    return Reach(every, "medium")
+        return ToldPeople(every, "high", f"{number} dates are changed")
+    return ToldPeople(every, "medium")

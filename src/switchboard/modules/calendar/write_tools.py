@@ -39,7 +39,7 @@ from switchboard.modules.calendar.write_plans import (
     ChangeWish,
     EventWish,
     FoundEvent,
-    Proposal,
+    ProposedWrite,
     Scope,
     WritingIn,
     find_event,
@@ -55,7 +55,7 @@ from switchboard.ports.tools import PreparedCall, ToolOutcome, ToolScope
 from switchboard.transport.dav.client import DavClient
 from switchboard.transport.dav.kinds import DavError
 
-Answer = Literal["accepted", "declined", "tentative"]
+InvitationAnswer = Literal["accepted", "declined", "tentative"]
 Start = Annotated[str, "Local: YYYY-MM-DD HH:MM, or YYYY-MM-DD for all day", Meta(max_length=40)]
 End = Annotated[str, "Likewise, or HH:MM; of days the last one", Meta(max_length=40)]
 Day = Annotated[str, "If they named a weekday", Meta(max_length=12)]
@@ -68,7 +68,7 @@ Recurs = Annotated[str, "Such as: 2 weeks on mon, wed until 2027-01-31; month 10
 EventId = Annotated[str, "Its id, as in calendar_query", Meta(min_length=1, max_length=600)]
 Which = Annotated[Scope | None, "Needed if it recurs"]
 
-_ANSWERS: Final[dict[Answer, PartStat]] = {
+_ANSWERS: Final[dict[InvitationAnswer, PartStat]] = {
     "accepted": "ACCEPTED",
     "declined": "DECLINED",
     "tentative": "TENTATIVE",
@@ -85,7 +85,7 @@ class WritesCalendars(Protocol):
     def contacts(self) -> ContactResolver | None: ...
 
 
-Propose = Callable[[WritingIn], Awaitable[Proposal | None]]
+Propose = Callable[[WritingIn], Awaitable[ProposedWrite | None]]
 """None: the account has no such event."""
 
 
@@ -214,14 +214,14 @@ async def prepare_deletion(
 
 
 async def calendar_respond(
-    calendar: WritesCalendars, event: EventId, answer: Answer, call: ToolScope, *, scope: Which = None
+    calendar: WritesCalendars, event: EventId, answer: InvitationAnswer, call: ToolScope, *, scope: Which = None
 ) -> JsonObject | ToolOutcome:
-    """Answer an invitation."""
+    """InvitationAnswer an invitation."""
     return await _carry_out_wish(calendar, call, lambda: _wanted_answer(event, answer, scope))
 
 
 async def prepare_answer(
-    calendar: WritesCalendars, event: EventId, answer: Answer, call: ToolScope, *, scope: Which = None
+    calendar: WritesCalendars, event: EventId, answer: InvitationAnswer, call: ToolScope, *, scope: Which = None
 ) -> PreparedCall | ToolOutcome:
     """What `calendar_respond` would do."""
     return await _prepare_wish(calendar, call, lambda: _wanted_answer(event, answer, scope))
@@ -282,7 +282,7 @@ async def _wanted_change(
     end = (lambda begins: read_end(times[1], begins, zone)) if times[1].strip() else None
     wish = ChangeWish(EventEdit(*texts, start, None, guests, leaving), end)
 
-    async def propose(where: WritingIn) -> Proposal | None:
+    async def propose(where: WritingIn) -> ProposedWrite | None:
         found = await find_event(where, named[0])
         return None if found is None else await propose_change(where, found, wish, named[1])
 
@@ -300,12 +300,12 @@ async def _wanted_deletion(event: str, scope: Scope | None) -> _Wanted:
     return _of_event(event, lambda where, found: propose_deletion(where, found, scope))
 
 
-async def _wanted_answer(event: str, answer: Answer, scope: Scope | None) -> _Wanted:
+async def _wanted_answer(event: str, answer: InvitationAnswer, scope: Scope | None) -> _Wanted:
     return _of_event(event, lambda where, found: propose_answer(where, found, _ANSWERS[answer], scope))
 
 
-def _of_event(event: str, propose: Callable[[WritingIn, FoundEvent], Awaitable[Proposal]]) -> _Wanted:
-    async def propose_found(where: WritingIn) -> Proposal | None:
+def _of_event(event: str, propose: Callable[[WritingIn, FoundEvent], Awaitable[ProposedWrite]]) -> _Wanted:
+    async def propose_found(where: WritingIn) -> ProposedWrite | None:
         found = await find_event(where, event)
         return None if found is None else await propose(where, found)
 

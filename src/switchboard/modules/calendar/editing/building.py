@@ -15,7 +15,7 @@ from msgspec import Struct
 from switchboard.core.text.content_lines import escape_text, fold_line
 from switchboard.domain.errors import InvalidInput
 from switchboard.modules.calendar.editing.fields import Guest, attendee_line, organizer_line
-from switchboard.modules.calendar.editing.rules import Recurrence, last_wall, walls_of
+from switchboard.modules.calendar.editing.rules import RruleParts, last_wall, walls_of
 from switchboard.modules.calendar.editing.times import WrittenTime, ZoneOf, iana_zone, time_line
 from switchboard.modules.calendar.editing.zones import FURTHER, zone_lines
 
@@ -33,7 +33,7 @@ class NewEvent(Struct, frozen=True):
     title: str
     place: str = ""
     notes: str = ""
-    rule: Recurrence | None = None
+    rule: RruleParts | None = None
     organizer: Guest | None = None
     guests: tuple[Guest, ...] = ()
 

@@ -81,7 +81,7 @@ def _weekday_named(word: str) -> Weekday:
     return found[0]
 
 
-class Recurrence(Struct, frozen=True):
+class RruleParts(Struct, frozen=True):
     """The parts of an RRULE, by their names in upper case and in their order."""
 
     parts: Mapping[str, str]
@@ -89,10 +89,10 @@ class Recurrence(Struct, frozen=True):
     def __str__(self) -> str:
         return ";".join(f"{name}={value}" for name, value in self.parts.items())
 
-    def with_parts(self, **parts: str | None) -> Recurrence:
+    def with_parts(self, **parts: str | None) -> RruleParts:
         """With other parts; None removes one."""
         merged = {**self.parts, **parts}
-        return Recurrence({name: value for name, value in merged.items() if value is not None})
+        return RruleParts({name: value for name, value in merged.items() if value is not None})
 
     @property
     def frequency(self) -> str:
@@ -104,7 +104,7 @@ class Recurrence(Struct, frozen=True):
         return bool({"COUNT", "UNTIL"} & set(self.parts))
 
 
-def rule_of(repeats: Repeats, start: WrittenTime, zone_of: ZoneOf) -> Recurrence:
+def rule_of(repeats: Repeats, start: WrittenTime, zone_of: ZoneOf) -> RruleParts:
     """The rule of a new series. Raises InvalidInput for fields that contradict each other."""
     if repeats.until is not None and repeats.times is not None:
         raise InvalidInput("a series ends on a day or after a number of times, not both", field="repeats")
@@ -121,7 +121,7 @@ def rule_of(repeats: Repeats, start: WrittenTime, zone_of: ZoneOf) -> Recurrence
         if repeats.until < start.wall.date():
             raise InvalidInput(f"the series would end on {repeats.until}, before its first day", field="repeats")
         parts["UNTIL"] = write_until(start, datetime.combine(repeats.until, time(23, 59, 59)), zone_of)
-    return Recurrence(parts)
+    return RruleParts(parts)
 
 
 def _by_day(repeats: Repeats, start: WrittenTime) -> str:
@@ -138,7 +138,7 @@ def _by_day(repeats: Repeats, start: WrittenTime) -> str:
     return f"{-1 if number == 5 else number}{_DAYS[days[0]]}"
 
 
-def parse_rule(value: str) -> Recurrence:
+def parse_rule(value: str) -> RruleParts:
     """The value of an RRULE. Raises InvalidInput for one that cannot be carried out, or would never come to an end."""
     parts: dict[str, str] = {}
     for one in value.strip().strip(";").split(";"):
@@ -146,7 +146,7 @@ def parse_rule(value: str) -> Recurrence:
         if not mark or name.upper() in parts:
             raise InvalidInput(_NO_RULE, field="RRULE")
         parts[name.upper()] = said
-    rule = Recurrence(parts)
+    rule = RruleParts(parts)
     if set(parts) >= {"COUNT", "UNTIL"}:
         raise InvalidInput(_NO_RULE, field="RRULE")
     try:
@@ -156,7 +156,7 @@ def parse_rule(value: str) -> Recurrence:
     return rule
 
 
-def walls_of(rule: Recurrence, start: WrittenTime, zone_of: ZoneOf) -> Iterator[datetime]:
+def walls_of(rule: RruleParts, start: WrittenTime, zone_of: ZoneOf) -> Iterator[datetime]:
     """Its wall times in order, at most those of a hundred years. Raises InvalidInput if they cannot be told."""
     last = last_wall(rule, start, zone_of) or start.wall + _FURTHEST
     ruled = read_rule(str(rule.with_parts(UNTIL=None)))
@@ -166,7 +166,7 @@ def walls_of(rule: Recurrence, start: WrittenTime, zone_of: ZoneOf) -> Iterator[
         raise InvalidInput(f"the dates of this series cannot be told: {error}", field="RRULE") from error
 
 
-def last_wall(rule: Recurrence, start: WrittenTime, zone_of: ZoneOf) -> datetime | None:
+def last_wall(rule: RruleParts, start: WrittenTime, zone_of: ZoneOf) -> datetime | None:
     """The UNTIL of a rule on the clock of its start; None: it has none. A date means its whole day."""
     if "UNTIL" not in rule.parts:
         return None
@@ -186,7 +186,7 @@ def write_until(start: WrittenTime, last: datetime, zone_of: ZoneOf) -> str:
     return f"{at.instant(zone_of):%Y%m%dT%H%M%SZ}"
 
 
-def count_before(rule: Recurrence, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> int:
+def count_before(rule: RruleParts, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> int:
     """How many wall times it has before another one. Raises InvalidInput for more than 2,000."""
     number = 0
     for wall in walls_of(rule, start, zone_of):
@@ -198,13 +198,13 @@ def count_before(rule: Recurrence, start: WrittenTime, split: datetime, zone_of:
     return number
 
 
-def end_before(rule: Recurrence, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> Recurrence:
+def end_before(rule: RruleParts, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> RruleParts:
     """The rule up to a second before a wall time, or the day before if it is of days."""
     last = split - (timedelta(days=1) if start.all_day else _SECOND)
     return rule.with_parts(COUNT=None, UNTIL=write_until(start, last, zone_of))
 
 
-def begin_at(rule: Recurrence, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> Recurrence:
+def begin_at(rule: RruleParts, start: WrittenTime, split: datetime, zone_of: ZoneOf) -> RruleParts:
     """The rule from one of its wall times on. Raises InvalidInput if it would have other dates then."""
     if "BYSETPOS" in rule.parts and rule.frequency == "WEEKLY":
         raise InvalidInput("this series cannot be split: its rule picks dates from each week", field="scope")
@@ -215,7 +215,7 @@ def begin_at(rule: Recurrence, start: WrittenTime, split: datetime, zone_of: Zon
     return rule.with_parts(COUNT=str(int(rule.parts["COUNT"]) - count_before(rule, start, split, zone_of)))
 
 
-def move_rule(rule: Recurrence, start: WrittenTime, delta: timedelta, zone_of: ZoneOf) -> Recurrence:
+def move_rule(rule: RruleParts, start: WrittenTime, delta: timedelta, zone_of: ZoneOf) -> RruleParts:
     """The rule of a series that is moved as a whole: each of its dates by the same time on the clock.
 
     Raises InvalidInput if no rule of this kind has those dates.
@@ -231,7 +231,7 @@ def move_rule(rule: Recurrence, start: WrittenTime, delta: timedelta, zone_of: Z
     return rule.with_parts(UNTIL=write_until(moved, last + delta, zone_of))
 
 
-def _move_days(rule: Recurrence, first: date, days: int) -> Recurrence:
+def _move_days(rule: RruleParts, first: date, days: int) -> RruleParts:
     _require_none(rule, ("BYSETPOS", "BYYEARDAY", "BYWEEKNO", "BYMONTHDAY", "BYMONTH"))
     match rule.frequency:
         case "WEEKLY":
@@ -264,6 +264,6 @@ def _turn_days(days: Sequence[str], by: int) -> str:
         raise InvalidInput(_OTHER_DAYS, field="start") from None
 
 
-def _require_none(rule: Recurrence, names: Sequence[str]) -> None:
+def _require_none(rule: RruleParts, names: Sequence[str]) -> None:
     if any(name in rule.parts for name in names):
         raise InvalidInput(_OTHER_DAYS, field="start")

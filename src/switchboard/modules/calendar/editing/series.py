@@ -23,7 +23,7 @@ from switchboard.core.text.content_lines import (
     text_of,
 )
 from switchboard.domain.errors import InvalidInput
-from switchboard.modules.calendar.editing.rules import MOST, Recurrence, parse_rule, walls_of
+from switchboard.modules.calendar.editing.rules import MOST, RruleParts, parse_rule, walls_of
 from switchboard.modules.calendar.editing.times import (
     WrittenTime,
     ZoneOf,
@@ -149,7 +149,7 @@ class Series(Struct, frozen=True):
     source: CalendarSource
     master: EventPart
     start: WrittenTime
-    rule: Recurrence | None
+    rule: RruleParts | None
     zone_of: ZoneOf
 
     def as_date(self, at: WrittenTime) -> WrittenTime:
