@@ -240,6 +240,7 @@ async def invite_on_telegram(house: House, api: BotApi) -> None:
             return any(text.startswith("Thursday: ") for text in api.texts[said:])
 
         await asyncio.wait_for(api.until(is_answered), 120)
+        assert '"created":"An hour with Ann"' in api.texts[-1]
         assert house.invited == [(BEN, "REQUEST")]
         assert len(house.cyrus.of_events().names()) == 1
         # The same hour is taken now: others are proposed, and nobody is asked or invited.
@@ -261,7 +262,7 @@ async def invite_by_mail(house: House) -> None:
         return len(house.postbox.mails) > 0
 
     async def is_answered() -> bool:
-        return any("Friday: " in text_of(message_from_bytes(one)) for one in house.postbox.mails)
+        return any('Friday: {"created"' in text_of(message_from_bytes(one)) for one in house.postbox.mails)
 
     with ExitStack() as stack:
         await asyncio.to_thread(stack.enter_context, house.up())
@@ -273,7 +274,6 @@ async def invite_by_mail(house: House) -> None:
         assert f"Friday {next_day(4)} 14:00-15:00" in request
         house.imap.deliver(written(2, asked["message-id"], f"/approve {asked_for(request)}"))
         await eventually(is_answered, within=60)
-        print("MAILS", [text_of(message_from_bytes(one)) for one in house.postbox.mails])
         assert house.invited == [(BEN, "REQUEST")] * 2
         assert len(house.cyrus.of_events().names()) == 2
         await asyncio.to_thread(stack.close)

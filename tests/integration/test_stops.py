@@ -344,6 +344,9 @@ class HeldJournal:
     async def end(self, path: str, state: Literal["failed", "skipped", "cancelled"], why: Any = None) -> None:
         await self.journal.end(path, state, why)
 
+    def key_of(self, path: str) -> UUID:
+        return self.journal.key_of(path)
+
     def on_record(self) -> Mapping[str, OnRecord]:
         return self.journal.on_record()
 

@@ -200,6 +200,10 @@ class StoredJournal:
             key, lost = self._key(path), 0 if known is None else known.tokens_out
             await self._record_end(Step(path, state, "idempotent", key, storable_json(why), tokens_out=lost))
 
+    def key_of(self, path: str) -> UUID:
+        """As in the port."""
+        return self._key(path)
+
     def on_record(self) -> Mapping[str, OnRecord]:
         """The steps so far, by path, including those whose record is still being written."""
         return self._records

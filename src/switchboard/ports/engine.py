@@ -223,6 +223,10 @@ class Journal(Protocol):
         """Record that a step is not run, or no longer running; one that has ended stays as it is."""
         ...
 
+    def key_of(self, path: str) -> UUID:
+        """The idempotency key that `step` hands to `act`, for a step of this path."""
+        ...
+
     def on_record(self) -> Mapping[str, OnRecord]:
         """The steps of this turn so far, by path, including those of this attempt that have just ended."""
         ...

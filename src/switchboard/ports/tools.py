@@ -160,7 +160,8 @@ class PreparedCall(Struct, frozen=True):
 
     `effect` and `risk` are at least those of the tool's spec. `why`: why a person must approve, in a few words; empty:
     by the risk alone. `shown`: what a person who approves must see, with everything that was looked up. `digest`: of
-    what is approved; if it differs when the call is carried out, the person is asked again.
+    what is approved; if it differs when the call is carried out, the person is asked again. `begun`: an earlier attempt
+    with this key (`ToolScope.key`) had all approvals and was interrupted, so that the call only has to finish it.
     """
 
     effect: Effect
@@ -168,6 +169,7 @@ class PreparedCall(Struct, frozen=True):
     why: str = ""
     shown: str = ""
     digest: str = ""
+    begun: bool = False
 
 
 class Tool(Protocol):

@@ -166,6 +166,10 @@ class MemoryJournal:
             self.record.ended[path] = StepFailed(storable_json(why))
             self.record.states[path] = state
 
+    def key_of(self, path: str) -> UUID:
+        """As `Journal.key_of`."""
+        return self.record.key(path)
+
     def on_record(self) -> Mapping[str, OnRecord]:
         """As `Journal.on_record`."""
         return _Records(self.record)

@@ -42,6 +42,10 @@ class Branch(Struct, frozen=True):
         """As in the port."""
         await self.journal.end(self._at(path), state, why)
 
+    def key_of(self, path: str) -> UUID:
+        """As in the port."""
+        return self.journal.key_of(self._at(path))
+
     def on_record(self) -> Mapping[str, OnRecord]:
         """As in the port, of this branch."""
         first = self._at("")

@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.agents.turns.calls import ToolCaller
 from switchboard.core.arguments import complaint
@@ -120,9 +121,11 @@ class People(Struct, frozen=True):
         return plan_on_record(self.journal.on_record(), call.path)
 
     async def _look_up(self, call: PlannedCall, *, wary: bool) -> CallPlan:
+        """With the key that the call has, so that a tool knows what it has begun itself."""
         present, scope = self.present.get(call.made.name), self.scope(wary)
         if present is None or scope is None:
             return CallPlan(wary, f"{call.made.name} is no longer there")
+        scope = replace(scope, key=self.journal.key_of(call.path))
         return plan_call(await prepare_call(present, call.made.arguments, scope), wary=wary)
 
     def _tool_of(self, call: PlannedCall) -> FrozenTool | None:
@@ -174,6 +177,8 @@ class People(Struct, frozen=True):
             plan = await self._look_up(call, wary=plan.wary)
             if plan.refusal:
                 return plan.refusal
+            if plan.begun:  # what was approved is there in part, or all of it: the call finds out, and finishes it
+                return None
         if decided is None:
             needs = plan is not None and plan.approval and not tool.approval
             return f"{tool.name} was not called: by now it needs an approval. Call it again." if needs else None

@@ -53,6 +53,11 @@ class CallPlan(Struct, frozen=True):
         """Of what is approved, as the tool says."""
         return "" if self.prepared is None else self.prepared.digest
 
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier attempt has begun to carry it out."""
+        return self.prepared is not None and self.prepared.begun
+
     def record(self) -> JsonObject:
         """The form that the journal keeps."""
         built: JsonObject = msgspec.to_builtins(self)

@@ -7,7 +7,6 @@ The server is asked whether a time is free before the write, and again after it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -19,7 +18,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Struct
 
-from switchboard.core.text.content_lines import content_lines, unescape_text
+from switchboard.core.text.content_lines import content_lines
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.accounts.logins import read_login
@@ -49,7 +48,7 @@ from switchboard.transport.dav.kinds import CALDAV, DavError
 from switchboard.transport.dav.places import path_of, start_of
 from switchboard.transport.dav.ranges import objects_between
 from switchboard.transport.dav.reading import DavObject, read_object
-from switchboard.transport.dav.writing import create_object, delete_object, replace_object
+from switchboard.transport.dav.writing import create_object, delete_object, has_all_lines, replace_object
 
 Conflicts = Literal["suggest", "fail", "allow"]
 
@@ -333,19 +332,6 @@ async def _find_object(client: DavClient, write: NewWrite) -> DavObject | None:
         if error.state == "missing":
             return None
         raise
-
-
-def has_all_lines(found: bytes, written: bytes) -> bool:
-    """Whether the server has what was written, in whatever order and with whatever it adds."""
-    return not _counted_lines(written) - _counted_lines(found)
-
-
-def _counted_lines(data: bytes) -> Counter[tuple[object, ...]]:
-    return Counter(
-        (line.name, tuple(sorted(line.parameters.items())), unescape_text(line.value).strip())
-        for line in content_lines(data)
-        if line.name
-    )
 
 
 def uids_in(objects: Collection[bytes | None]) -> frozenset[str]:

@@ -7,7 +7,6 @@ can be undone, too. Next: `writes.py`.
 from __future__ import annotations
 
 from switchboard.domain.json_values import JsonObject
-from switchboard.modules.calendar.carrying import has_all_lines
 from switchboard.modules.calendar.describing import describe_object
 from switchboard.modules.calendar.editing.fields import Guest
 from switchboard.modules.calendar.editing.series import read_source
@@ -16,6 +15,7 @@ from switchboard.modules.calendar.write_plans import ProposedWrite, ToldPeople, 
 from switchboard.modules.calendar.writes import NewWrite, NotedWrite, find_write, writes_of_step
 from switchboard.transport.dav.kinds import DavError
 from switchboard.transport.dav.reading import DavObject, read_object
+from switchboard.transport.dav.writing import has_all_lines
 
 
 async def propose_undo(where: WritingIn, change: str) -> ProposedWrite | None:

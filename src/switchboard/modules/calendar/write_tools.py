@@ -338,7 +338,7 @@ async def _prepare_wish(
 async def _prepare_in(account: SeenAccount, call: ToolScope, wish: _Wanted) -> PreparedCall | None:
     """None: this account has no such event."""
     if await writes_of_step(account.store, call.key):
-        return PreparedCall("idempotent", "low")  # it was approved, and begun
+        return PreparedCall("idempotent", "low", begun=True)
     async with open_account(account) as client:
         proposal = await wish.propose(_writing_in(account, client, call))
         if proposal is None:

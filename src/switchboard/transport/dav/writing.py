@@ -7,10 +7,11 @@ no answer comes, the server is asked what it has.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import httpx2
 
-from switchboard.core.text.content_lines import content_lines, unescape_text
+from switchboard.core.text.content_lines import ContentLine, content_lines, unescape_text
 from switchboard.transport.dav.client import DavClient, DavRequest
 from switchboard.transport.dav.kinds import DavError, DavState
 from switchboard.transport.dav.places import place_of
@@ -36,7 +37,7 @@ async def create_object(client: DavClient, collection: str, new: DavObject) -> D
         found = await _look_again(client, collection, new.name, error)
         if found is None:
             raise DavError("later" if error.state == "unknown" else "changed", str(error)) from error
-        if _has_all_of(found.data, new.data):
+        if has_all_lines(found.data, new.data):
             return found
         raise DavError("changed", f"the server has something else under the name {new.name!r}") from error
 
@@ -54,7 +55,7 @@ async def replace_object(client: DavClient, collection: str, old: DavObject, dat
         if error.state != "unknown":
             raise
         found = await _look_again(client, collection, old.name, error)
-        if found is not None and _has_all_of(found.data, data):
+        if found is not None and has_all_lines(found.data, data):
             return found
         same = found is not None and found.etag == old.etag
         raise DavError("later" if same else "changed", str(error)) from error
@@ -107,15 +108,22 @@ async def _look_again(client: DavClient, collection: str, name: str, after: DavE
         raise DavError("unknown" if after.state == "unknown" else error.state, f"{after}; then {error}") from error
 
 
-def _has_all_of(found: bytes, written: bytes) -> bool:
-    """Whether the server has what was written. Servers order and fold the lines of events anew, and add their own."""
+def has_all_lines(found: bytes, written: bytes) -> bool:
+    """Whether the server has what was written. Servers order and fold the lines of events anew, and add their own.
+
+    They also note beside each guest what became of the invitation (RFC 6638, 7.3).
+    """
     return not _counted_lines(written) - _counted_lines(found)
 
 
 def _counted_lines(data: bytes) -> Counter[tuple[object, ...]]:
     """How often each line is there, however it is folded and escaped, with its parameters in any order."""
     return Counter(
-        (line.group.upper(), line.name, tuple(sorted(line.parameters.items())), unescape_text(line.value).strip())
+        (line.group.upper(), line.name, tuple(sorted(_sent_parameters(line))), unescape_text(line.value).strip())
         for line in content_lines(data)
         if line.name
     )
+
+
+def _sent_parameters(line: ContentLine) -> Iterator[tuple[str, tuple[str, ...]]]:
+    return ((name, values) for name, values in line.parameters.items() if name != "SCHEDULE-STATUS")
