@@ -205,7 +205,6 @@ async def test_no_person_reads_anothers_calendar_whichever_way_they_ask(database
         await unlink(house.parts.database, "ann", "telegram")
         assert await heard(house, telegram("ann")) == set()
     assert (tried >= 300, due >= 100, told_own >= 12) == (True, True, True), (tried, due, told_own)
-    print(tried, due, told_own)  # noqa: T201
 
 
 # What the clauses are for ---------------------------------------------------------------------------------------------
