@@ -270,7 +270,7 @@ async def test_without_a_clause_a_query_tells_more(
     assert await observe(stores, account, name, sight) != whole
 
 
-async def test_what_is_kept_of_a_person_is_handed_out_and_erased_and_nobody_elses(database: Database) -> None:
+async def test_what_is_kept_of_a_person_is_exported_and_erased(database: Database) -> None:
     await fill_calendars(database)
     assert MANIFEST.personal is not None
     keeper = ModulePersonal(database, MANIFEST, MANIFEST.personal)

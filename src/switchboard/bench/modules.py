@@ -52,7 +52,7 @@ _BATCH: Final = 50
 _PERSON: Final = "ann"
 _WARM: Final = 5
 
-Ask = Callable[[random.Random, int], JsonMapping]
+MakeArguments = Callable[[random.Random, int], JsonMapping]
 """The arguments of a call, for a number of objects."""
 
 
@@ -115,7 +115,7 @@ class MeasuredModule(Struct, frozen=True):
     open: Callable[[ModuleContext], Awaitable[Any]]
     sync: Callable[[str, DavAccount, ModuleStore], Awaitable[None]]
     tool: str
-    asks: Mapping[str, Ask]
+    asks: Mapping[str, MakeArguments]
 
 
 def _ask_half_a_name(chance: random.Random, objects: int) -> JsonMapping:
@@ -240,7 +240,7 @@ class _CallTiming(Struct, frozen=True):
     account: str
     size: int
 
-    async def time_calls(self, what: str, ask: Ask, calls: int, place: Path) -> LookUpTimes:
+    async def time_calls(self, what: str, ask: MakeArguments, calls: int, place: Path) -> LookUpTimes:
         """Each call is followed by a select."""
         chance = random.Random(what)
         [tool] = [one for one in self.module.manifest.tools if one.spec.name == self.module.tool]

@@ -14,10 +14,10 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from switchboard.modules.calendar.events import read_object
-from switchboard.modules.calendar.expansion import Window, expand_object
+from switchboard.modules.calendar.expansion import ExpansionWindow, expand_object
 from tests.random_series import ICALJS, ZONES, RandomSeries, expand_by_icaljs, series_of
 
-WINDOW: Final = Window(datetime(2025, 6, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
+WINDOW: Final = ExpansionWindow(datetime(2025, 6, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
 FIRST: Final = datetime(2025, 7, 10)  # noqa: DTZ001
 LAST: Final = datetime(2026, 11, 20)  # noqa: DTZ001
 """Walls of what is compared; the window is wider by more than any event or zone."""
@@ -98,7 +98,11 @@ def all_dates(series: RandomSeries) -> set[Shown]:
     """Those by rules and dates, a year at a time, as more than 2,000 are refused."""
     plain = read_object(without_overrides(series, set()).encode())
     years = [datetime(year, 1, 1, tzinfo=UTC) for year in range(2023, 2031)]
-    found = [one for since, until in pairwise(years) for one in expand_object(plain, Window(since, until)).occurrences]
+    found = [
+        one
+        for since, until in pairwise(years)
+        for one in expand_object(plain, ExpansionWindow(since, until)).occurrences
+    ]
     return {Shown(one.start.wall, one.wall_end, 0, 0) for one in found}
 
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import pytest
 
 from switchboard.modules.calendar.events import read_object
-from switchboard.modules.calendar.expansion import Occurrence, Window, expand_object
+from switchboard.modules.calendar.expansion import ExpansionWindow, Occurrence, expand_object
 from switchboard.modules.calendar.occurrences import describe_object, problem_of
 from switchboard.modules.calendar.zones import UTC_ZONE
 from tests.calendar_corpus import CORPUS, UglyObject
 
-WINDOW = Window(datetime(2027, 1, 1, tzinfo=UTC), datetime(2027, 7, 1, tzinfo=UTC))
+WINDOW = ExpansionWindow(datetime(2027, 1, 1, tzinfo=UTC), datetime(2027, 7, 1, tzinfo=UTC))
 
 
 def shown(one: Occurrence) -> str:

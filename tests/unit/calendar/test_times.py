@@ -10,14 +10,14 @@ import pytest
 from icalendar.timezone import windows_to_olson
 
 from switchboard.modules.calendar.events import EventTime, read_object
-from switchboard.modules.calendar.expansion import Window, expand_object
-from switchboard.modules.calendar.rules import Budget, Unreadable, expand_rule, read_rule
+from switchboard.modules.calendar.expansion import ExpansionWindow, expand_object
+from switchboard.modules.calendar.rules import Budget, UnreadableEvent, expand_rule, read_rule
 from switchboard.modules.calendar.windows_zones import WINDOWS_ZONES
 from switchboard.modules.calendar.zones import EventZone, WrittenZone, zone_named
 from tests.calendar_corpus import CUSTOM, OUTLOOK, calendar
 from tests.random_series import ZONES, vtimezone
 
-EVER: Final = Window(datetime(2005, 1, 1, tzinfo=UTC), datetime(2032, 1, 1, tzinfo=UTC))
+EVER: Final = ExpansionWindow(datetime(2005, 1, 1, tzinfo=UTC), datetime(2032, 1, 1, tzinfo=UTC))
 TOKYO: Final = EventZone("Asia/Tokyo", ZoneInfo("Asia/Tokyo"))
 
 CHANGES: Final = (
@@ -129,7 +129,7 @@ def test_a_rule_costs_what_is_near_the_window(rule: str) -> None:
     """One that began centuries ago, too; what is counted from its start is refused instead."""
     begin, since = datetime(1700, 1, 1), datetime(2027, 1, 1)  # noqa: DTZ001
     list(expand_rule(read_rule(rule), begin, since, since + timedelta(days=30), Budget(6_000)))
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableEvent):
         list(expand_rule(read_rule(f"{rule};COUNT=9999999"), begin, since, since + timedelta(days=30), Budget(6_000)))
 
 

@@ -21,7 +21,7 @@ class Preset(Struct, frozen=True):
     urls: Mapping[str, str] = {}
     path: str = ""
     asks: str = "the address of the server, such as https://dav.example.org"
-    password: str = ""
+    hint: str = ""
     """What to say of the password."""
 
 
@@ -29,15 +29,15 @@ PRESETS: Final[Mapping[str, Preset]] = {
     "nextcloud": Preset(
         path="/remote.php/dav",
         asks="the address of your Nextcloud, such as https://cloud.example.org",
-        password=_FOR_PROGRAMS + "Settings, Security, Devices & sessions.",
+        hint=_FOR_PROGRAMS + "Settings, Security, Devices & sessions.",
     ),
     "fastmail": Preset(
         {"caldav": "https://caldav.fastmail.com/", "carddav": "https://carddav.fastmail.com/"},
-        password=_FOR_PROGRAMS + "Settings, Privacy & Security, Manage app passwords.",
+        hint=_FOR_PROGRAMS + "Settings, Privacy & Security, Manage app passwords.",
     ),
     "icloud": Preset(
         {"caldav": "https://caldav.icloud.com/", "carddav": "https://contacts.icloud.com/"},
-        password=_FOR_PROGRAMS + "account.apple.com, Sign-In and Security, App-Specific Passwords.",
+        hint=_FOR_PROGRAMS + "account.apple.com, Sign-In and Security, App-Specific Passwords.",
     ),
     "mailbox.org": Preset({"caldav": "https://dav.mailbox.org/", "carddav": "https://dav.mailbox.org/"}),
     "radicale": Preset(asks="the address of your Radicale, such as https://radicale.example.org"),

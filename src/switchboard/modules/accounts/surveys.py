@@ -1,6 +1,7 @@
 """What an account on a server has, looked up before it is connected: collections, rights, who sends invitations.
 
-`wizard.py` calls it. In: a `DavLogin`; out: a `Survey`, or an error that says what would be right. Nothing is changed.
+`wizard.py` calls it. In: a `DavLogin`; out: an `AccountSurvey`, or an error that says what would be right. It changes
+nothing.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ class Surveyed(Struct, frozen=True):
     objects: int
 
 
-class Survey(Struct, frozen=True):
+class AccountSurvey(Struct, frozen=True):
     """All that an account has of one kind. `scheduling`: the server says that it sends invitations itself."""
 
     found: tuple[Surveyed, ...]
     scheduling: bool = False
 
 
-async def survey_account(login: DavLogin, kind: DavKind) -> Survey:
+async def survey_account(login: DavLogin, kind: DavKind) -> AccountSurvey:
     """Log in and look. Raises InvalidInput, which says what would be right."""
     try:
         async with open_dav(login, kind) as client:
@@ -57,10 +58,10 @@ def describe_trouble(error: DavError, kind: DavKind) -> str:
     return f"{error}; {remedy}" if remedy else str(error)
 
 
-async def _survey_collections(client: DavClient) -> Survey:
+async def _survey_collections(client: DavClient) -> AccountSurvey:
     collections = await find_collections(client)
     if not collections:
         what, protocol = NAMES[client.kind.name]
         raise InvalidInput(f"{client.start.host} speaks {protocol}, but this user has no {what} there: make one first")
     found = [Surveyed(one, len((await list_everything(client, one.url)).etags)) for one in collections]
-    return Survey(tuple(found), client.kind is CALDAV and await offers_scheduling(client, collections[0].url))
+    return AccountSurvey(tuple(found), client.kind is CALDAV and await offers_scheduling(client, collections[0].url))

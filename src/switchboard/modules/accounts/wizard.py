@@ -17,7 +17,7 @@ from switchboard.core.text.words import offer
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.accounts.presets import PRESETS, other_place, place_at
-from switchboard.modules.accounts.surveys import NAMES, Survey, survey_account
+from switchboard.modules.accounts.surveys import NAMES, AccountSurvey, survey_account
 from switchboard.ports.checks import count_of
 from switchboard.ports.login_desk import LOGIN_DESK, LoginDesk, TypedPassword
 from switchboard.ports.module import ModuleContext
@@ -79,12 +79,12 @@ def _ask_opened(desk: LoginDesk, kind: DavKind) -> _Opened:
     known = preset.urls.get(kind.name)
     typed = known or desk.answer_to("url", f"URL: {preset.asks}", None, lambda given: _is_url(place_at(preset, given)))
     user = desk.answer_to("user", "The user, with many providers the mail address", None, _is_something)
-    if desk.asks and preset.password:
-        desk.say(preset.password)
+    if desk.asks and preset.hint:
+        desk.say(preset.hint)
     return _Opened(typed, user, desk.password())
 
 
-def _say_survey(desk: LoginDesk, kind: DavKind, survey: Survey) -> None:
+def _say_survey(desk: LoginDesk, kind: DavKind, survey: AccountSurvey) -> None:
     desk.say("Logged in. Found:")
     for one in survey.found:
         rights = "" if one.collection.writable is not False else ", can only be read"
@@ -100,7 +100,9 @@ def _ask_owned(desk: LoginDesk) -> _Owned:
     return _Owned(whose)
 
 
-def _keep_account(desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: _Owned, survey: Survey) -> None:
+def _keep_account(
+    desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: _Owned, survey: AccountSurvey
+) -> None:
     module = _MODULES[kind.name]
     table: JsonObject = {"url": opened.url, "user": opened.user, **owned.table}
     table |= _ask_region(desk) if kind is CARDDAV else _ask_of_calendar(desk, survey)
@@ -113,7 +115,7 @@ def _ask_region(desk: LoginDesk) -> JsonObject:
     return {"region": region} if region else {}
 
 
-def _ask_of_calendar(desk: LoginDesk, survey: Survey) -> JsonObject:
+def _ask_of_calendar(desk: LoginDesk, survey: AccountSurvey) -> JsonObject:
     usual = next((one.collection.zone for one in survey.found if _is_known_zone(one.collection.zone)), "")
     zone = desk.answer_to(
         "zone", "The time zone, such as Europe/Berlin; empty: that of the installation", usual, _is_zone
@@ -138,7 +140,7 @@ def _ask_of_calendar(desk: LoginDesk, survey: Survey) -> JsonObject:
     }
 
 
-def _describe_sending(survey: Survey) -> str:
+def _describe_sending(survey: AccountSurvey) -> str:
     says = "says that it sends invitations" if survey.scheduling else "sends no invitations"
     return f"The server {says}. Who sends them: server or nobody (mail comes with a later release)"
 

@@ -42,7 +42,7 @@ def _event_object(one: FoundDate, whose: str, calendars: Sequence[str], zone: Zo
     shown["id"] = f"{one.uid}/{one.recurrence}" if one.recurrence else one.uid
     if one.invited:
         return {**shown, "unaccepted_invitation": True, "organizer": one.organizer}
-    texts = {"title": one.title, "place": one.location, "notes": _clipped(one.notes), "organizer": one.organizer}
+    texts = {"title": one.title, "place": one.location, "notes": _clip_notes(one.notes), "organizer": one.organizer}
     shown |= {name: text for name, text in texts.items() if text}
     if one.attendees:
         answers = zip(one.attendees[:_ATTENDEES], one.answers, strict=False)
@@ -79,11 +79,11 @@ def show_range(asked: AskedRange) -> str:
         days += f" to {asked.last:%A} {asked.last}"
     hours = ""
     if (asked.begin, asked.end) != (0, 1440):
-        hours = f", {_clock(asked.begin)}-{_clock(asked.end)}"
+        hours = f", {_clock_time(asked.begin)}-{_clock_time(asked.end)}"
     return f"{days}{hours} ({asked.zone.key})"
 
 
-def _clock(minutes: int) -> str:
+def _clock_time(minutes: int) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
@@ -138,6 +138,6 @@ def show_freshness(found: Iterable[tuple[Freshness, str]], zone: ZoneInfo) -> Js
     return {**shown, "note": " ".join(notes)} if notes else shown
 
 
-def _clipped(text: str) -> str:
+def _clip_notes(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _NOTES else f"{line[: _NOTES - 1]}…"

@@ -51,7 +51,7 @@ def busyness_of(event: CalendarEvent, addresses: Collection[str]) -> Busyness:
 def merge_blocks(blocks: Iterable[BusyBlock]) -> tuple[BusyBlock, ...]:
     """Blocks that neither overlap nor touch others of their kind, in order; what is certain covers what is not."""
     certain = _joined(one for one in blocks if not one.tentative)
-    return tuple(sorted([*certain, *_uncovered(_joined(one for one in blocks if one.tentative), certain)]))
+    return tuple(sorted([*certain, *_parts_beside(_joined(one for one in blocks if one.tentative), certain)]))
 
 
 def _joined(blocks: Iterable[BusyBlock]) -> list[BusyBlock]:
@@ -64,7 +64,7 @@ def _joined(blocks: Iterable[BusyBlock]) -> list[BusyBlock]:
     return found
 
 
-def _uncovered(blocks: Iterable[BusyBlock], by: Sequence[BusyBlock]) -> Iterable[BusyBlock]:
+def _parts_beside(blocks: Iterable[BusyBlock], by: Sequence[BusyBlock]) -> Iterable[BusyBlock]:
     for one in blocks:
         at = one.start
         for cover in by:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from switchboard.modules.calendar.busy import BusyBlock, busyness_of, find_slots
 from switchboard.modules.calendar.events import read_object
-from switchboard.modules.calendar.expansion import Occurrence, Window, expand_object
+from switchboard.modules.calendar.expansion import ExpansionWindow, Occurrence, expand_object
 from switchboard.modules.calendar.zones import EventZone
 
 MOST_TIMES: Final = 20
@@ -56,13 +56,13 @@ class LookingCalendar(Struct, frozen=True):
 
 def new_times(before: bytes | None, after: bytes, since: datetime, within: LookingCalendar) -> tuple[WantedTime, ...]:
     """The times at which something is to take place and did not before, from a time on; whole days are none."""
-    window = Window(since, since + AHEAD)
+    window = ExpansionWindow(since, since + AHEAD)
     old = set() if before is None else set(_times_in(before, window, within))
     found = {one for one in _times_in(after, window, within) if one not in old}
     return tuple(sorted(found)[:MOST_TIMES])
 
 
-def _times_in(data: bytes, window: Window, within: LookingCalendar) -> Iterator[WantedTime]:
+def _times_in(data: bytes, window: ExpansionWindow, within: LookingCalendar) -> Iterator[WantedTime]:
     for one in expand_object(read_object(data, within.zone), window).occurrences:
         if not one.start.all_day:
             yield _time_of(one, within)
@@ -81,7 +81,7 @@ def find_conflicts(
     """What overlaps a wanted time, but for events with the UIDs `own`. Ends that touch are no conflict."""
     if not wanted:
         return ()
-    window = Window(min(one.start for one in wanted) - _DAY, max(one.end for one in wanted) + _DAY)
+    window = ExpansionWindow(min(one.start for one in wanted) - _DAY, max(one.end for one in wanted) + _DAY)
     found = {
         conflict
         for conflict in busy_times(objects, window, within)
@@ -94,7 +94,7 @@ def _overlaps_time(one: TimeConflict, time: WantedTime) -> bool:
     return one.start < max(time.end, time.start + timedelta(seconds=1)) and one.end > time.start
 
 
-def busy_times(objects: Iterable[bytes], window: Window, within: LookingCalendar) -> Iterator[TimeConflict]:
+def busy_times(objects: Iterable[bytes], window: ExpansionWindow, within: LookingCalendar) -> Iterator[TimeConflict]:
     """All times at which somebody is busy."""
     for data in objects:
         for one in expand_object(read_object(data, within.zone), window).occurrences:
@@ -110,7 +110,7 @@ def suggest_times(
     objects: Iterable[bytes], wanted: WantedTime, own: Collection[str], within: LookingCalendar
 ) -> tuple[WantedTime, ...]:
     """Three free times of the same length, the next ones by day."""
-    window = Window(wanted.start - _DAY, wanted.start + SUGGESTED_WITHIN + _DAY)
+    window = ExpansionWindow(wanted.start - _DAY, wanted.start + SUGGESTED_WITHIN + _DAY)
     blocks = [BusyBlock(one.start, one.end) for one in busy_times(objects, window, within) if one.uid not in own]
     length = wanted.end - wanted.start
     found = find_slots(_hours_after(wanted, within.floating), blocks, length, 3)

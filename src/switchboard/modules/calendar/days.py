@@ -39,14 +39,14 @@ class AskedRange(Struct, frozen=True):
     def spans(self) -> tuple[tuple[datetime, datetime], ...]:
         """The asked part of each day, in UTC."""
         days = [self.first + _DAY * index for index in range((self.last - self.first).days + 1)]
-        return tuple((self._at(day, self.begin), self._at(day, self.end)) for day in days)
+        return tuple((self._instant_of(day, self.begin), self._instant_of(day, self.end)) for day in days)
 
     @property
     def walls(self) -> tuple[datetime, datetime]:
         """Midnight before the first day and after the last one, on the clocks of the zone."""
         return datetime.combine(self.first, time()), datetime.combine(self.last + _DAY, time())
 
-    def _at(self, day: date, minutes: int) -> datetime:
+    def _instant_of(self, day: date, minutes: int) -> datetime:
         wall = datetime.combine(day, time()) + timedelta(minutes=minutes)
         return wall.replace(tzinfo=self.zone).astimezone(UTC)
 
@@ -57,7 +57,7 @@ def read_range(day: str, to: str, part: str, today: date, zone: ZoneInfo) -> Ask
     if to.strip():
         last = _read_days(to, first)[1]
     if last < first:
-        raise ValueError(f"the range ends on {_named(last)}, before it begins on {_named(first)}")
+        raise ValueError(f"the range ends on {_name_of(last)}, before it begins on {_name_of(first)}")
     if (last - first).days >= MAX_DAYS:
         raise ValueError(f"the range has more than {MAX_DAYS} days; ask for fewer")
     begin, end = _read_part(part)
@@ -110,7 +110,7 @@ def _read_day(said: str, today: date) -> date:
     if weekday is not None and found.weekday() != weekday:
         near = found + _DAY * ((weekday - found.weekday() + 3) % 7 - 3)
         raise ValueError(
-            f"{found} is a {_WEEKDAYS[found.weekday()].title()}; {_named(near)} is near it: which is meant?"
+            f"{found} is a {_WEEKDAYS[found.weekday()].title()}; {_name_of(near)} is near it: which is meant?"
         )
     return found
 
@@ -122,7 +122,7 @@ def _weekday_of(word: str) -> int:
     return found[0]
 
 
-def _named(day: date) -> str:
+def _name_of(day: date) -> str:
     return f"{_WEEKDAYS[day.weekday()].title()} {day}"
 
 
@@ -135,9 +135,9 @@ def _read_part(text: str) -> tuple[int, int]:
         return 60 * begin, 60 * end
     hours, side = _HOURS.fullmatch(said), _FROM_OR_TO.fullmatch(said)
     if hours is not None:
-        begin, end = _minutes(hours[1], hours[2]), _minutes(hours[3], hours[4])
+        begin, end = _read_minutes(hours[1], hours[2]), _read_minutes(hours[3], hours[4])
     elif side is not None:
-        at = _minutes(side[2], side[3])
+        at = _read_minutes(side[2], side[3])
         begin, end = (at, 1440) if side[1] in ("after", "from") else (0, at)
     else:
         raise ValueError(f"{said[:40]!r} is no part of a day: write {', '.join(_PARTS)}, or hours such as 14:00-16:30")
@@ -146,7 +146,7 @@ def _read_part(text: str) -> tuple[int, int]:
     return begin, end
 
 
-def _minutes(hour: str, minute: str | None) -> int:
+def _read_minutes(hour: str, minute: str | None) -> int:
     found = 60 * int(hour) + int(minute or 0)
     if found > 1440 or int(minute or 0) > 59:
         raise ValueError(f"{hour}:{minute or '00'} is no time of day")

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from switchboard.core.text.content_lines import ContentLine, components_of, content_lines, text_of
 from switchboard.core.text.visible import visible
-from switchboard.modules.calendar.rules import Rule, Unreadable, read_rule, wall_from
+from switchboard.modules.calendar.rules import RecurrenceRule, UnreadableEvent, read_rule, wall_from
 from switchboard.modules.calendar.zones import UTC_ZONE, EventZone, ZonesOfObject, find_event_zone, zones_of
 
 MAX_OBJECT: Final = 1_000_000
@@ -72,7 +72,7 @@ class Attendee(Struct, frozen=True):
 class RecurringDates(Struct, frozen=True):
     """When a master recurs: by rules and on dates, which may have lengths of their own; `without`: and when not."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RecurrenceRule, ...] = ()
     dates: tuple[tuple[EventTime, EventLength | None], ...] = ()
     without: tuple[EventTime, ...] = ()
 
@@ -129,7 +129,7 @@ def read_object(data: bytes, calendar_zone: EventZone = UTC_ZONE) -> CalendarObj
         return CalendarObject(problems={"": f"it has more than {MAX_OBJECT:,} bytes"})
     try:
         return _read_lines(content_lines(data.removeprefix(_BYTE_ORDER_MARK)), calendar_zone)
-    except Unreadable as error:
+    except UnreadableEvent as error:
         return CalendarObject(problems={"": str(error)})
 
 
@@ -137,13 +137,13 @@ def _read_lines(lines: tuple[ContentLine, ...], calendar_zone: EventZone) -> Cal
     outermost = components_of(lines)
     calendars = [one for one in outermost if one.name == "VCALENDAR"]
     if not calendars:
-        raise Unreadable("it is no iCalendar object: it has no BEGIN:VCALENDAR with an END")
+        raise UnreadableEvent("it is no iCalendar object: it has no BEGIN:VCALENDAR with an END")
     inner = list(chain.from_iterable(one.inner for one in calendars))
     events = [one for one in inner if one.name == "VEVENT"]
     if not inner or (not events and any(line.name == "BEGIN" and line.value.upper() == "VEVENT" for line in lines)):
-        raise Unreadable("it has no event that is complete")
+        raise UnreadableEvent("it has no event that is complete")
     if len(events) > MAX_EVENTS:
-        raise Unreadable(f"it has more than {MAX_EVENTS:,} events")
+        raise UnreadableEvent(f"it has more than {MAX_EVENTS:,} events")
     method = next((lines[at].value.strip().upper() for at in calendars[0].own() if lines[at].name == "METHOD"), "")
     zones = zones_of(lines, inner, calendar_zone)
     read: dict[str, list[CalendarEvent]] = {}
@@ -153,7 +153,7 @@ def _read_lines(lines: tuple[ContentLine, ...], calendar_zone: EventZone) -> Cal
         uid = _first_text(properties, "UID")[:MAX_TEXT]
         try:
             read.setdefault(uid, []).append(_event_of(uid, properties, zones))
-        except Unreadable as error:
+        except UnreadableEvent as error:
             problems.setdefault(uid, str(error))
     whole = {uid: found for uid, found in read.items() if uid not in problems}
     return CalendarObject(tuple(_series_of(uid, found) for uid, found in whole.items()), problems, method)
@@ -182,7 +182,7 @@ def _event_of(uid: str, properties: Sequence[ContentLine], zones: ZonesOfObject)
     for line in properties:
         first.setdefault(line.name, line)
     if "DTSTART" not in first:
-        raise Unreadable("the event has no start")
+        raise UnreadableEvent("the event has no start")
     start = _time_of(first["DTSTART"], first["DTSTART"].value, zones)
     recurrence = first.get("RECURRENCE-ID")
     organizer = first.get("ORGANIZER")
@@ -249,15 +249,15 @@ def _time_of(line: ContentLine, value: str, zones: ZonesOfObject) -> EventTime:
     wrong = f"{line.name} is {shown_text(value, 40)!r}, which is no time"
     match = _TIME.fullmatch(value.strip())
     if match is None:
-        raise Unreadable(wrong)
+        raise UnreadableEvent(wrong)
     numbers = [int(one or 0) for one in match.groups()[:6]]
     numbers[5] = min(numbers[5], 59)
     try:
         wall = wall_from(numbers)
     except ValueError:
-        raise Unreadable(wrong) from None
+        raise UnreadableEvent(wrong) from None
     if not 1600 <= wall.year <= 9000:
-        raise Unreadable(f"{line.name} is in the year {wall.year}")
+        raise UnreadableEvent(f"{line.name} is in the year {wall.year}")
     if match[4] is None:
         return EventTime(wall, None, all_day=True)
     if match[7]:
@@ -277,7 +277,7 @@ def _length_of(first: Mapping[str, ContentLine], start: EventTime, zones: ZonesO
     else:
         return default
     if length.wall + length.exact > _LONGEST:
-        raise Unreadable("it lasts for more than a century")
+        raise UnreadableEvent("it lasts for more than a century")
     return default if length.wall + length.exact <= timedelta() else length
 
 
@@ -292,7 +292,7 @@ def length_between(start: EventTime, end: EventTime) -> EventLength:
 def _duration_of(value: str, start: EventTime) -> EventLength:
     match = _DURATION.fullmatch(value.strip().upper())
     if match is None or not any(match.groups()[1:]):
-        raise Unreadable(f"DURATION is {shown_text(value, 40)!r}, which is no length")
+        raise UnreadableEvent(f"DURATION is {shown_text(value, 40)!r}, which is no length")
     weeks, days, hours, minutes, seconds = (int(one or 0) for one in match.groups()[1:])
     sign = -1 if match[1] == "-" else 1
     exact = sign * timedelta(hours=hours, minutes=minutes, seconds=seconds)
@@ -306,11 +306,11 @@ def _dates_of(properties: Iterable[ContentLine], zones: ZonesOfObject) -> Recurr
         if line.name in found:
             found[line.name].append(line)
     if found["EXRULE"]:
-        raise Unreadable("it recurs but for an EXRULE, which is not supported")
+        raise UnreadableEvent("it recurs but for an EXRULE, which is not supported")
     dates = [_period_of(line, value, zones) for line, value in _values_of(found["RDATE"])]
     without = [_time_of(line, value, zones) for line, value in _values_of(found["EXDATE"])]
     if len(dates) + len(without) > _MAX_DATES:
-        raise Unreadable(f"it recurs with more than {_MAX_DATES:,} dates")
+        raise UnreadableEvent(f"it recurs with more than {_MAX_DATES:,} dates")
     return RecurringDates(
         tuple(read_rule(line.value) for line in found["RRULE"]),
         tuple(dates),

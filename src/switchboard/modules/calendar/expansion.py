@@ -14,7 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.modules.calendar.events import CalendarEvent, CalendarObject, EventLength, EventSeries, EventTime
-from switchboard.modules.calendar.rules import Budget, Rule, Unreadable, expand_rule
+from switchboard.modules.calendar.rules import Budget, RecurrenceRule, UnreadableEvent, expand_rule
 
 MAX_OCCURRENCES: Final = 2_000
 """Dates of one object within a window."""
@@ -28,7 +28,7 @@ _STEPS: Final = 8
 _Moment = datetime | date
 
 
-class Window(Struct, frozen=True):
+class ExpansionWindow(Struct, frozen=True):
     """From `since` until, but without, `until`; both in UTC. What merely may be within it, in some zone, counts."""
 
     since: datetime
@@ -57,7 +57,7 @@ class Expansion(Struct, frozen=True):
     problems: Mapping[str, str]
 
 
-def expand_object(found: CalendarObject, window: Window, budget: Budget | None = None) -> Expansion:
+def expand_object(found: CalendarObject, window: ExpansionWindow, budget: Budget | None = None) -> Expansion:
     """All dates of an object, in no order. Cancelled ones are left out."""
     spent = budget or Budget()
     dates: list[Occurrence] = []
@@ -65,7 +65,7 @@ def expand_object(found: CalendarObject, window: Window, budget: Budget | None =
     for series in found.series:
         try:
             dates += _expand_series(series, window, spent, MAX_OCCURRENCES - len(dates))
-        except Unreadable as error:
+        except UnreadableEvent as error:
             problems[series.uid] = str(error)
         except OverflowError:
             problems[series.uid] = "it has dates that no calendar has"
@@ -93,14 +93,14 @@ class _NamedDates:
         return _moment_of(start, self._master) in self._moments or start.wall.date() in self._days
 
 
-def _expand_series(series: EventSeries, window: Window, budget: Budget, most: int) -> list[Occurrence]:
+def _expand_series(series: EventSeries, window: ExpansionWindow, budget: Budget, most: int) -> list[Occurrence]:
     found = list(_dates_in(series, window, budget, most))
     if len(found) > most:
-        raise Unreadable(f"it has more than {MAX_OCCURRENCES:,} dates")
+        raise UnreadableEvent(f"it has more than {MAX_OCCURRENCES:,} dates")
     return found
 
 
-def _dates_in(series: EventSeries, window: Window, budget: Budget, most: int) -> Iterator[Occurrence]:
+def _dates_in(series: EventSeries, window: ExpansionWindow, budget: Budget, most: int) -> Iterator[Occurrence]:
     number = 0
     for one in _candidates_of(series, window, budget):
         budget.spend(_STEPS)
@@ -111,7 +111,7 @@ def _dates_in(series: EventSeries, window: Window, budget: Budget, most: int) ->
             return
 
 
-def _candidates_of(series: EventSeries, window: Window, budget: Budget) -> Iterator[Occurrence]:
+def _candidates_of(series: EventSeries, window: ExpansionWindow, budget: Budget) -> Iterator[Occurrence]:
     """The overrides, wherever they are, and the dates of the master near the window that none of them replaces."""
     for override in series.overrides:
         if override.status != "CANCELLED":
@@ -134,7 +134,7 @@ def _candidates_of(series: EventSeries, window: Window, budget: Budget) -> Itera
 
 
 def _starts_near(
-    master: CalendarEvent, changes: Iterable[CalendarEvent], window: Window, budget: Budget
+    master: CalendarEvent, changes: Iterable[CalendarEvent], window: ExpansionWindow, budget: Budget
 ) -> Iterator[tuple[EventTime, EventLength | None]]:
     """The starts by rules and dates that may be in the window, each once; a date may have a length of its own."""
     lengths = [
@@ -144,8 +144,8 @@ def _starts_near(
     ]
     back = max(one.wall + one.exact for one in lengths) + _AROUND
     shift = max([abs(_shift_of(one)) for one in changes], default=timedelta())
-    since = _naive(window.since) - back - shift
-    until = _naive(window.until) + _AROUND + shift
+    since = _wall_of(window.since) - back - shift
+    until = _wall_of(window.until) + _AROUND + shift
     seen: set[_Moment] = set()
     for time, length in _every_start(master, since, until, budget):
         key = _moment_of(time, master)
@@ -164,14 +164,14 @@ def _every_start(
         yield master.start, None
     for rule in master.recurs.rules:
         if master.start.all_day and (rule.frequency == "HOURLY" or rule.hours or rule.minutes or rule.seconds):
-            raise Unreadable("it is about whole days, and recurs by hours")
+            raise UnreadableEvent("it is about whole days, and recurs by hours")
         for wall in expand_rule(rule, master.start.wall, since, min(until, _end_of(rule, master.start)), budget):
             if wall >= since:
                 budget.spend(_STEPS)
                 yield EventTime(wall, master.start.zone, master.start.all_day), None
 
 
-def _end_of(rule: Rule, start: EventTime) -> datetime:
+def _end_of(rule: RecurrenceRule, start: EventTime) -> datetime:
     """The wall time before which the rule ends. A day that is its end is in it whole."""
     end = rule.until
     if end is None:
@@ -179,7 +179,7 @@ def _end_of(rule: Rule, start: EventTime) -> datetime:
     if end.is_day:
         return end.wall + _DAY
     if end.is_utc and start.zone is not None:
-        return _naive(end.wall.replace(tzinfo=UTC).astimezone(start.zone.rules)) + _SECOND
+        return _wall_of(end.wall.replace(tzinfo=UTC).astimezone(start.zone.rules)) + _SECOND
     return end.wall + _SECOND
 
 
@@ -216,16 +216,16 @@ def _occurrence_of(event: CalendarEvent, recurrence: str, start: EventTime, leng
         return Occurrence(event, recurrence, start, start.wall + length.wall + length.exact, None, None)
     later = (start.wall + length.wall).replace(tzinfo=start.zone.rules).astimezone(UTC)
     ended = max(begun, later + length.exact)
-    return Occurrence(event, recurrence, start, _naive(ended.astimezone(start.zone.rules)), begun, ended)
+    return Occurrence(event, recurrence, start, _wall_of(ended.astimezone(start.zone.rules)), begun, ended)
 
 
-def _is_within(one: Occurrence, window: Window) -> bool:
+def _is_within(one: Occurrence, window: ExpansionWindow) -> bool:
     if one.starts_at is not None and one.ends_at is not None:
         return one.starts_at < window.until and (one.ends_at > window.since or one.starts_at >= window.since)
-    return one.start.wall < _naive(window.until) + _AROUND and one.wall_end >= _naive(window.since) - _AROUND
+    return one.start.wall < _wall_of(window.until) + _AROUND and one.wall_end >= _wall_of(window.since) - _AROUND
 
 
-def _naive(time: datetime) -> datetime:
+def _wall_of(time: datetime) -> datetime:
     return time.replace(tzinfo=None, fold=0)
 
 

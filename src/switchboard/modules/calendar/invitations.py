@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.calendar.answers import span_object
 from switchboard.modules.calendar.events import MAX_OBJECT, CalendarEvent, CalendarObject, EventSeries, read_object
-from switchboard.modules.calendar.expansion import Occurrence, Window, expand_object, recurrence_id
+from switchboard.modules.calendar.expansion import ExpansionWindow, Occurrence, expand_object, recurrence_id
 from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
 from switchboard.modules.calendar.occurrences import zone_of_calendar
 from switchboard.modules.calendar.zones import EventZone
@@ -58,7 +58,7 @@ async def read_event(accounts: Iterable[SeenAccount], event_id: str, zone: ZoneI
             if rows:
                 row = rows[0]
                 found = read_object(row["data"], zone_of_calendar(account.account, row["calendar_zone"]))
-                return show_invitation(_only(found, wanted, date), zone, now)
+                return show_invitation(_pick_series(found, wanted, date), zone, now)
     raise CalendarRefusal(f"no event has the id {event_id[:100]!r}; ids are in the results of calendar_query")
 
 
@@ -68,7 +68,7 @@ async def _objects_of(account: SeenAccount, uid: str) -> Sequence[Any]:
     return await account.store.rows("occurrences.of_uid", account.sight, account.own, uid)
 
 
-def _only(found: CalendarObject, uid: str, recurrence: str) -> CalendarObject:
+def _pick_series(found: CalendarObject, uid: str, recurrence: str) -> CalendarObject:
     """The series with a UID, or what overrides one of its dates."""
     series = [one for one in found.series if one.uid == uid]
     named = [
@@ -82,7 +82,7 @@ def _only(found: CalendarObject, uid: str, recurrence: str) -> CalendarObject:
 
 def show_invitation(found: CalendarObject, zone: ZoneInfo, now: datetime) -> JsonObject:
     """What an object says, for somebody in a zone."""
-    window = Window(now - timedelta(days=366), now + timedelta(days=732))
+    window = ExpansionWindow(now - timedelta(days=366), now + timedelta(days=732))
     dates = expand_object(found, window).occurrences
     events = [one.master or one.overrides[0] for one in found.series if one.master or one.overrides]
     shown: JsonObject = {"events": [_event_object(one, dates, zone, now) for one in events[:_MOST_EVENTS]]}
@@ -94,8 +94,8 @@ def show_invitation(found: CalendarObject, zone: ZoneInfo, now: datetime) -> Jso
 
 
 def _event_object(event: CalendarEvent, dates: Iterable[Occurrence], zone: ZoneInfo, now: datetime) -> JsonObject:
-    of_event = sorted((one for one in dates if one.event.uid == event.uid), key=lambda one: _begins(one, zone))
-    coming = [one for one in of_event if _begins(one, zone) >= now] or of_event
+    of_event = sorted((one for one in dates if one.event.uid == event.uid), key=lambda one: _start_of(one, zone))
+    coming = [one for one in of_event if _start_of(one, zone) >= now] or of_event
     shown: JsonObject = {"uid": event.uid, "status": event.status.lower()}
     texts = {"title": event.title, "place": event.place, "notes": event.notes, "organizer": event.organizer}
     shown |= {name: text for name, text in texts.items() if text}
@@ -110,12 +110,12 @@ def _event_object(event: CalendarEvent, dates: Iterable[Occurrence], zone: ZoneI
     return shown
 
 
-def _begins(one: Occurrence, zone: ZoneInfo) -> datetime:
+def _start_of(one: Occurrence, zone: ZoneInfo) -> datetime:
     return one.starts_at or one.start.wall.replace(tzinfo=zone).astimezone(UTC)
 
 
 def _times_of(one: Occurrence, zone: ZoneInfo) -> JsonObject:
-    begin = _begins(one, zone).astimezone(zone)
+    begin = _start_of(one, zone).astimezone(zone)
     if one.start.all_day:
         return {"weekday": f"{one.start.wall:%A}", "start": str(one.start.wall.date()), "all_day": True}
     end = (one.ends_at or one.wall_end.replace(tzinfo=zone)).astimezone(zone)

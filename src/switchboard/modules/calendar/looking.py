@@ -22,7 +22,7 @@ from switchboard.modules.accounts.walls import Sight, accounts_seen, why_nothing
 from switchboard.modules.calendar.busy import busyness_of, own_answer
 from switchboard.modules.calendar.days import AskedRange
 from switchboard.modules.calendar.events import read_object
-from switchboard.modules.calendar.expansion import Occurrence, Window, expand_object
+from switchboard.modules.calendar.expansion import ExpansionWindow, Occurrence, expand_object
 from switchboard.modules.calendar.occurrences import addresses_of, zone_of_calendar
 from switchboard.modules.calendar.syncing import SYNC_EVERY_S
 from switchboard.ports.module_store import ModuleStore
@@ -145,7 +145,7 @@ class AccountDates(Struct, frozen=True):
 
 async def dates_in(account: SeenAccount, asked: AskedRange, text: str = "", attendee: str = "") -> AccountDates:
     """The dates of a range, in order; those outside the table's span are expanded. Raises CalendarRefusal for many."""
-    whole = Window(*_ends_of(asked))
+    whole = ExpansionWindow(*_ends_of(asked))
     patterns = [f"%{_escape_like(word)}%" for word in text.lower().split()]
     within = account.store.rows(
         "occurrences.within",
@@ -194,18 +194,18 @@ def _freshness_of(state: Mapping[str, Any]) -> Freshness:
     return Freshness(as_of, complete=state["complete"], stale=stale, unreadable=state["unreadable"], now=now)
 
 
-def _outside_span(span: Mapping[str, Any], whole: Window) -> Sequence[Window]:
+def _outside_span(span: Mapping[str, Any], whole: ExpansionWindow) -> Sequence[ExpansionWindow]:
     """The parts of a window for which what recurs is not in the table."""
     if span["since"] is None:
         return ()
     parts = (
-        Window(whole.since, min(whole.until, span["since"])),
-        Window(max(whole.since, span["until"]), whole.until),
+        ExpansionWindow(whole.since, min(whole.until, span["since"])),
+        ExpansionWindow(max(whole.since, span["until"]), whole.until),
     )
     return [one for one in parts if one.since < one.until]
 
 
-async def _expand_on_demand(account: SeenAccount, window: Window) -> tuple[Sequence[FoundDate], str]:
+async def _expand_on_demand(account: SeenAccount, window: ExpansionWindow) -> tuple[Sequence[FoundDate], str]:
     """What recurs, and why not all of it is here."""
     rows = await account.store.rows("occurrences.recurring", account.sight, account.own, _MAX_RECURRING + 1)
     found, whole = await asyncio.to_thread(_expand_rows, account, rows[:_MAX_RECURRING], window)
@@ -215,7 +215,7 @@ async def _expand_on_demand(account: SeenAccount, window: Window) -> tuple[Seque
 
 
 def _expand_rows(
-    account: SeenAccount, rows: Iterable[Mapping[str, Any]], window: Window
+    account: SeenAccount, rows: Iterable[Mapping[str, Any]], window: ExpansionWindow
 ) -> tuple[Sequence[FoundDate], bool]:
     found: list[FoundDate] = []
     until = monotonic() + _ON_DEMAND_S

@@ -21,14 +21,14 @@ from switchboard.core.text.storable import storable_text
 from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.calendar.busy import busyness_of, is_unaccepted, own_answer
 from switchboard.modules.calendar.events import CalendarEvent, CalendarObject, read_object
-from switchboard.modules.calendar.expansion import Expansion, Occurrence, Window, expand_object
+from switchboard.modules.calendar.expansion import Expansion, ExpansionWindow, Occurrence, expand_object
 from switchboard.modules.calendar.zones import UTC_ZONE, EventZone, zone_named
 from switchboard.ports.module_store import ModuleStore
 
 BEFORE: Final = timedelta(days=30)
 AFTER: Final = timedelta(days=400)
 WINDOW_EVERY_S: Final = 86_400.0
-_ALWAYS: Final = Window(datetime(1700, 1, 1, tzinfo=UTC), datetime(8900, 1, 1, tzinfo=UTC))
+_ALWAYS: Final = ExpansionWindow(datetime(1700, 1, 1, tzinfo=UTC), datetime(8900, 1, 1, tzinfo=UTC))
 _BATCH: Final = 50
 _Row = tuple[object, ...]
 
@@ -55,11 +55,11 @@ class CalendarKeeper:
         if around.get("since") is None:
             await store.run("occurrences.set_span", window.since, window.until, "", owner_of(self._account))
         else:  # while the window is being moved, an object has the dates of both
-            window = Window(min(window.since, around["since"]), max(window.until, around["until"]))
+            window = ExpansionWindow(min(window.since, around["since"]), max(window.until, around["until"]))
         return await self.keep(store, (collection, name), data, window, around.get("zone", ""))
 
     async def keep(
-        self, store: ModuleStore, place: tuple[str, str], data: bytes, window: Window, calendar_zone: str
+        self, store: ModuleStore, place: tuple[str, str], data: bytes, window: ExpansionWindow, calendar_zone: str
     ) -> str:
         """Write the rows of an object anew. Returns why some of it cannot be read."""
         zone = zone_of_calendar(self._account, calendar_zone)
@@ -92,16 +92,16 @@ def zone_of_calendar(account: DavAccount, calendar_zone: str) -> EventZone:
     return zone_named(calendar_zone) or zone_named(account.zone) or UTC_ZONE
 
 
-def window_at(now: datetime) -> Window:
+def window_at(now: datetime) -> ExpansionWindow:
     """The window of a day."""
     today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return Window(today - BEFORE, today + AFTER)
+    return ExpansionWindow(today - BEFORE, today + AFTER)
 
 
-def describe_object(data: bytes, zone: EventZone, window: Window, addresses: Collection[str]) -> KeptEvents:
+def describe_object(data: bytes, zone: EventZone, window: ExpansionWindow, addresses: Collection[str]) -> KeptEvents:
     """The rows of an object; its events are numbered in the order in which they stand."""
     found = read_object(data, zone)
-    expansion = expand_object(found, window if recurs(found) else _ALWAYS)
+    expansion = expand_object(found, window if does_recur(found) else _ALWAYS)
     places: dict[int, int] = {}
     events: list[_Row] = []
     for series in found.series:
@@ -118,7 +118,7 @@ def describe_object(data: bytes, zone: EventZone, window: Window, addresses: Col
     return KeptEvents(tuple(events), tuple(map(list, zip(*rows, strict=True))), problem_of(expansion))
 
 
-def recurs(found: CalendarObject) -> bool:
+def does_recur(found: CalendarObject) -> bool:
     """Whether anything in an object has dates by a rule."""
     return any(one.master is not None and one.master.recurs for one in found.series)
 
@@ -183,7 +183,9 @@ async def move_window(account: DavAccount, store: ModuleStore) -> None:
     await store.run("occurrences.set_span", window.since, window.until, rules, owner_of(account))
 
 
-async def _keep_again(keeper: CalendarKeeper, store: ModuleStore, window: Window, *, all_of_them: bool) -> None:
+async def _keep_again(
+    keeper: CalendarKeeper, store: ModuleStore, window: ExpansionWindow, *, all_of_them: bool
+) -> None:
     after = ("", "")
     while True:
         async with store.transaction() as one:

@@ -38,12 +38,12 @@ _NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
 }
 
 
-class Unreadable(ValueError):
+class UnreadableEvent(ValueError):
     """Why an object, or what recurs in it, cannot be read."""
 
 
 class Budget:
-    """What is left of the steps that one object may cost. Raises Unreadable when nothing is."""
+    """What is left of the steps that one object may cost. Raises UnreadableEvent when nothing is."""
 
     def __init__(self, steps: int = MAX_STEPS) -> None:
         self.left = steps
@@ -52,7 +52,7 @@ class Budget:
         """Count steps before they are made."""
         self.left -= steps
         if self.left < 0:
-            raise Unreadable("it takes too long to work out when it recurs")
+            raise UnreadableEvent("it takes too long to work out when it recurs")
 
 
 class RuleEnd(Struct, frozen=True):
@@ -63,7 +63,7 @@ class RuleEnd(Struct, frozen=True):
     is_utc: bool = False
 
 
-class Rule(Struct, frozen=True):
+class RecurrenceRule(Struct, frozen=True):
     """An RRULE, with the numbers of its parts. A weekday is its ordinal, 0 if it has none, and 0 (Monday) to 6."""
 
     frequency: Frequency
@@ -82,21 +82,23 @@ class Rule(Struct, frozen=True):
     week_start: int = 0
 
 
-def read_rule(text: str) -> Rule:
-    """The value of an RRULE. Raises Unreadable, with what is wrong."""
+def read_rule(text: str) -> RecurrenceRule:
+    """The value of an RRULE. Raises UnreadableEvent, with what is wrong."""
     parts: dict[str, str] = {}
     for part in filter(None, text.strip().rstrip(";").split(";")):
         name, equals, value = part.upper().partition("=")
         if not equals or (name := name.strip()) in parts:
-            raise Unreadable(f"the recurrence rule has a part {part[:40]!r}, which is no NAME=VALUE, or stands twice")
+            raise UnreadableEvent(
+                f"the recurrence rule has a part {part[:40]!r}, which is no NAME=VALUE, or stands twice"
+            )
         parts[name] = value.strip()
     if parts.get("RSCALE", "GREGORIAN") != "GREGORIAN" or parts.get("SKIP", "OMIT") != "OMIT":
-        raise Unreadable("it recurs by RSCALE or SKIP, which is not supported")
+        raise UnreadableEvent("it recurs by RSCALE or SKIP, which is not supported")
     numbers = {name: _numbers_in(parts, name) for name in _NUMBERS}
-    return Rule(
+    return RecurrenceRule(
         _frequency_of(parts),
-        _positive(parts, "INTERVAL") or 1,
-        _positive(parts, "COUNT"),
+        _number_in(parts, "INTERVAL") or 1,
+        _number_in(parts, "COUNT"),
         _until_of(parts),
         frozenset(numbers["BYMONTH"]),
         frozenset(numbers["BYWEEKNO"]),
@@ -114,17 +116,17 @@ def read_rule(text: str) -> Rule:
 def _frequency_of(parts: Mapping[str, str]) -> Frequency:
     said = parts.get("FREQ", "")
     if said in _FREQUENT:
-        raise Unreadable(f"it recurs {said.lower()}, which is not supported")
+        raise UnreadableEvent(f"it recurs {said.lower()}, which is not supported")
     if said not in get_args(Frequency):
-        raise Unreadable(f"the recurrence rule has FREQ={said[:20]!r}")
+        raise UnreadableEvent(f"the recurrence rule has FREQ={said[:20]!r}")
     return cast("Frequency", said)
 
 
-def _positive(parts: Mapping[str, str], name: str) -> int | None:
+def _number_in(parts: Mapping[str, str], name: str) -> int | None:
     if name not in parts:
         return None
     if not re.fullmatch(r"\d{1,9}", parts[name]) or int(parts[name]) == 0:
-        raise Unreadable(f"the recurrence rule has {name}={parts[name][:20]}: write a number from 1")
+        raise UnreadableEvent(f"the recurrence rule has {name}={parts[name][:20]}: write a number from 1")
     return int(parts[name])
 
 
@@ -134,12 +136,12 @@ def _until_of(parts: Mapping[str, str]) -> RuleEnd | None:
     wrong = f"the recurrence rule has UNTIL={parts['UNTIL'][:40]}, which is no time"
     match = _UNTIL.fullmatch(parts["UNTIL"])
     if match is None:
-        raise Unreadable(wrong)
+        raise UnreadableEvent(wrong)
     numbers = [int(one or 0) for one in match.groups()[:6]]
     try:
         wall = wall_from(numbers)
     except ValueError:
-        raise Unreadable(wrong) from None
+        raise UnreadableEvent(wrong) from None
     return RuleEnd(wall, match[4] is None, bool(match[7]))
 
 
@@ -155,7 +157,7 @@ def _numbers_in(parts: Mapping[str, str], name: str) -> tuple[int, ...]:
     for one in filter(None, parts.get(name, "").split(",")):
         number = int(one) if re.fullmatch(r"\s*[+-]?\d{1,3}\s*", one) else most + 1
         if not least <= number <= most or (number == 0 and least < 0):
-            raise Unreadable(f"the recurrence rule has {name}={one[:20]}")
+            raise UnreadableEvent(f"the recurrence rule has {name}={one[:20]}")
         found.add(number)
     return tuple(sorted(found))
 
@@ -165,7 +167,7 @@ def _weekdays_of(parts: Mapping[str, str]) -> frozenset[tuple[int, int]]:
     for one in filter(None, parts.get("BYDAY", "").split(",")):
         match = _BYDAY.fullmatch(one.strip())
         if match is None or not -53 <= int(match[1] or 1) <= 53 or match[1] in ("0", "+0", "-0"):
-            raise Unreadable(f"the recurrence rule has BYDAY={one[:20]}")
+            raise UnreadableEvent(f"the recurrence rule has BYDAY={one[:20]}")
         found.add((int(match[1] or 0), _WEEKDAYS.index(match[2])))
     return frozenset(found)
 
@@ -173,15 +175,17 @@ def _weekdays_of(parts: Mapping[str, str]) -> frozenset[tuple[int, int]]:
 def _week_start_of(parts: Mapping[str, str]) -> int:
     said = parts.get("WKST", "MO")
     if said not in _WEEKDAYS:
-        raise Unreadable(f"the recurrence rule has WKST={said[:20]}")
+        raise UnreadableEvent(f"the recurrence rule has WKST={said[:20]}")
     return _WEEKDAYS.index(said)
 
 
-def expand_rule(rule: Rule, start: datetime, since: datetime, until: datetime, budget: Budget) -> Iterator[datetime]:
+def expand_rule(
+    rule: RecurrenceRule, start: datetime, since: datetime, until: datetime, budget: Budget
+) -> Iterator[datetime]:
     """The wall times of a rule from `start`, which is always the first, to `until`; those long before `since` are left
     out if nothing depends on them. UNTIL is the caller's, who knows the zone: `until` is the earlier of both.
 
-    Raises Unreadable when the budget is spent.
+    Raises UnreadableEvent when the budget is spent.
     """
     number = 1
     if start < until:
@@ -196,13 +200,15 @@ def expand_rule(rule: Rule, start: datetime, since: datetime, until: datetime, b
         yield wall
 
 
-def _walls_of(rule: Rule, start: datetime, since: datetime, until: datetime, budget: Budget) -> Iterator[datetime]:
+def _walls_of(
+    rule: RecurrenceRule, start: datetime, since: datetime, until: datetime, budget: Budget
+) -> Iterator[datetime]:
     if rule.frequency == "HOURLY":
         yield from _walls_of_hours(rule, start, since, until, budget)
         return
     times = _times_of(rule, start, budget)
     matches = _day_filter(rule, start)
-    for days in _periods(rule, start.date(), since.date(), until.date()):
+    for days in _days_by_period(rule, start.date(), since.date(), until.date()):
         budget.spend(len(days))
         found = [day for day in days if matches(day)]
         budget.spend(len(found) * (len(times) - 1) if found else 0)
@@ -211,7 +217,7 @@ def _walls_of(rule: Rule, start: datetime, since: datetime, until: datetime, bud
 
 
 def _walls_of_hours(
-    rule: Rule, start: datetime, since: datetime, until: datetime, budget: Budget
+    rule: RecurrenceRule, start: datetime, since: datetime, until: datetime, budget: Budget
 ) -> Iterator[datetime]:
     matches = _day_filter(rule, start)
     step = timedelta(hours=rule.interval)
@@ -227,7 +233,7 @@ def _walls_of_hours(
         hour += step
 
 
-def _times_of(rule: Rule, start: datetime, budget: Budget) -> list[time]:
+def _times_of(rule: RecurrenceRule, start: datetime, budget: Budget) -> list[time]:
     hours, minutes = rule.hours or (start.hour,), rule.minutes or (start.minute,)
     seconds = [one for one in rule.seconds or (start.second,) if one < 60]
     budget.spend(len(hours) * len(minutes) * len(seconds))
@@ -241,7 +247,7 @@ def _by_position(walls: Sequence[datetime], positions: Sequence[int]) -> Sequenc
     return [walls[index] for index in sorted(within) if 0 <= index < len(walls)]
 
 
-def _periods(rule: Rule, first: date, since: date, until: date) -> Iterator[Sequence[date]]:
+def _days_by_period(rule: RecurrenceRule, first: date, since: date, until: date) -> Iterator[Sequence[date]]:
     """The days of each year, month, week or day of the rule, from that of `first`; those that end before `since` are
     passed over. The last one may reach behind `until`."""
     if rule.frequency in ("DAILY", "WEEKLY"):
@@ -281,7 +287,7 @@ def _days_of(months: Sequence[int]) -> list[date]:
     ]
 
 
-def _day_filter(rule: Rule, start: datetime) -> Callable[[date], bool]:
+def _day_filter(rule: RecurrenceRule, start: datetime) -> Callable[[date], bool]:
     """Whether a day is one of the rule's. What the rule leaves open is taken from its start."""
     rule_days = _with_days_of_start(rule, start)
     checks: list[Callable[[date], bool]] = []
@@ -298,7 +304,7 @@ def _day_filter(rule: Rule, start: datetime) -> Callable[[date], bool]:
     return lambda day: all(check(day) for check in checks)
 
 
-def _with_days_of_start(rule: Rule, start: datetime) -> Rule:
+def _with_days_of_start(rule: RecurrenceRule, start: datetime) -> RecurrenceRule:
     if rule.frequency in ("DAILY", "HOURLY") or rule.weekdays or rule.year_days or rule.month_days:
         return rule
     if rule.frequency == "WEEKLY" or rule.weeks:
@@ -311,7 +317,7 @@ def _is_at(place: int, length: int, wanted: frozenset[int]) -> bool:
     return place in wanted or place - length - 1 in wanted
 
 
-def _weekday_filter(rule: Rule) -> Callable[[date], bool]:
+def _weekday_filter(rule: RecurrenceRule) -> Callable[[date], bool]:
     """With ordinals, which count within the month or the year; elsewhere they mean nothing."""
     if rule.frequency == "MONTHLY" or (rule.frequency == "YEARLY" and rule.months and not rule.weeks):
         return lambda day: _is_nth(day.day, monthrange(day.year, day.month)[1], day.weekday(), rule.weekdays)

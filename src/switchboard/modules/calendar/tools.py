@@ -63,12 +63,12 @@ async def calendar_query(  # noqa: PLR0913 - one parameter per argument of the t
         caller = await calendar.held.seen_by(scope)
         found = await _dates_of(caller.accounts, asked, text, attendee)
     except (ValueError, CalendarRefusal) as error:
-        return _refused(error)
+        return _refusal_of(error)
     events = show_events(found, asked)
     shown: JsonObject = {"range": show_range(asked), "events": events[:_LISTED]}
     if len(events) > _LISTED:
         shown["more"] = f"{len(events) - _LISTED} more; ask for fewer days"
-    return {**shown, **_freshness(found, asked)}
+    return {**shown, **_freshness_of(found, asked)}
 
 
 async def calendar_free_busy(  # noqa: PLR0913 - one parameter per argument of the tool
@@ -88,9 +88,9 @@ async def calendar_free_busy(  # noqa: PLR0913 - one parameter per argument of t
         accounts = _accounts_of(caller, who.strip())
         found = await _dates_of(accounts, asked)
     except (ValueError, CalendarRefusal) as error:
-        return _refused(error)
+        return _refusal_of(error)
     shown: JsonObject = {"range": show_range(asked), **_busy_object(found, asked)}
-    return {**shown, **(_freshness(found, asked) if found else {})}
+    return {**shown, **(_freshness_of(found, asked) if found else {})}
 
 
 async def calendar_list(calendar: OpenCalendar, scope: ToolScope) -> JsonObject | ToolOutcome:
@@ -98,7 +98,7 @@ async def calendar_list(calendar: OpenCalendar, scope: ToolScope) -> JsonObject 
     try:
         caller = await calendar.held.seen_by(scope)
     except CalendarRefusal as error:
-        return _refused(error)
+        return _refusal_of(error)
     found = [one for account in caller.accounts for one in await _calendars_of(account)]
     return {"calendars": [*found]}
 
@@ -119,16 +119,16 @@ async def calendar_find_slots(  # noqa: PLR0913 - one parameter per argument of 
         caller = await calendar.held.seen_by(scope)
         found = await _dates_of(_accounts_of(caller, ""), asked)
     except (ValueError, CalendarRefusal) as error:
-        return _refused(error)
+        return _refusal_of(error)
     if not found:
-        return _refused(CalendarRefusal("no calendar of your own is here, so what is free is unknown"))
+        return _refusal_of(CalendarRefusal("no calendar of your own is here, so what is free is unknown"))
     blocks = [block for one in found for block in blocks_of(one.dates, asked.zone)]
     slots = find_slots(_hours_of(asked, found[0].freshness.now), blocks, timedelta(minutes=minutes), _SLOTS)
     local = [(begin.astimezone(asked.zone), end.astimezone(asked.zone)) for begin, end in slots]
     return {
         "range": show_range(asked),
         "free": [{"weekday": f"{begin:%A}", **span_object(begin, end), "zone": asked.zone.key} for begin, end in local],
-        **_freshness(found, asked),
+        **_freshness_of(found, asked),
     }
 
 
@@ -143,17 +143,17 @@ async def calendar_read_invitation(
     zone = find_asked_zone(scope.zone)
     try:
         if bool(event.strip()) == bool(file.strip()):
-            return _refused(CalendarRefusal("name either an event or a file"))
+            return _refusal_of(CalendarRefusal("name either an event or a file"))
         now = await calendar.read_clock()
         if file.strip():
             return await read_file(scope.results, file.strip(), zone, now)
         caller = await calendar.held.seen_by(scope)
         return await read_event(caller.accounts, event.strip(), zone, now)
     except CalendarRefusal as error:
-        return _refused(error)
+        return _refusal_of(error)
 
 
-def _refused(error: Exception) -> ToolOutcome:
+def _refusal_of(error: Exception) -> ToolOutcome:
     sentence = str(error).rstrip(".")
     return ToolOutcome(f"{sentence[:1].upper()}{sentence[1:]}.", ok=False)
 
@@ -229,5 +229,5 @@ async def _calendars_of(account: SeenAccount) -> Sequence[JsonObject]:
     ]
 
 
-def _freshness(found: Sequence[AccountDates], asked: AskedRange) -> JsonObject:
+def _freshness_of(found: Sequence[AccountDates], asked: AskedRange) -> JsonObject:
     return show_freshness([(one.freshness, one.missing) for one in found], asked.zone)

@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from msgspec import Struct
 
 from switchboard.core.text.content_lines import Component, ContentLine
-from switchboard.modules.calendar.rules import Budget, Unreadable, expand_rule, read_rule, wall_from
+from switchboard.modules.calendar.rules import Budget, UnreadableEvent, expand_rule, read_rule, wall_from
 from switchboard.modules.calendar.windows_zones import WINDOWS_ZONES
 
 _COMPARED: Final = (datetime(2015, 1, 1, tzinfo=UTC), datetime(2035, 1, 1, tzinfo=UTC))
@@ -143,12 +143,12 @@ def _same_clocks(written: WrittenZone, hints: tuple[str, ...]) -> EventZone | No
     for name in dict.fromkeys([*hints, *WINDOWS_ZONES.values()]):
         found = zone_named(name)
         since, until = _HINTED if name in hints else _COMPARED
-        if found is not None and _fits(written, found.rules, since, until):
+        if found is not None and _has_offsets_of(written, found.rules, since, until):
             return found
     return None
 
 
-def _fits(written: WrittenZone, rules: tzinfo, since: datetime, until: datetime) -> bool:
+def _has_offsets_of(written: WrittenZone, rules: tzinfo, since: datetime, until: datetime) -> bool:
     """Whether both have the same offset in every week of those years, and around each change of the written one."""
     samples = _samples_of(written)
     return all(at.astimezone(rules).utcoffset() == offset for at, offset in samples if since <= at < until)
@@ -169,7 +169,7 @@ def _written_zone(name: str, lines: tuple[ContentLine, ...]) -> WrittenZone | No
     """The clocks of a VTIMEZONE; None, if there is none that can be read."""
     try:
         return _read_clocks(name, tuple((line.name, line.value.strip()) for line in lines)) if lines else None
-    except (Unreadable, ValueError, OverflowError):
+    except (UnreadableEvent, ValueError, OverflowError):
         return None
 
 
@@ -182,7 +182,7 @@ def _read_clocks(name: str, lines: tuple[tuple[str, str], ...]) -> WrittenZone |
         for wall in _onsets_of(observance, before, budget):
             onsets[(wall - before).replace(tzinfo=UTC)] = (before, after)
             if len(onsets) > _MOST_CHANGES:
-                raise Unreadable("the time zone has too many changes")
+                raise UnreadableEvent("the time zone has too many changes")
     if not onsets:
         return None
     ordered = sorted(onsets.items())

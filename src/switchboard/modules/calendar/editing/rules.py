@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from switchboard.domain.errors import InvalidInput
 from switchboard.modules.calendar.editing.times import WrittenTime, ZoneOf, read_time, time_at
-from switchboard.modules.calendar.rules import Budget, Unreadable, expand_rule, read_rule
+from switchboard.modules.calendar.rules import Budget, UnreadableEvent, expand_rule, read_rule
 
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 WEEKDAYS: Final[tuple[Weekday, ...]] = (
@@ -151,7 +151,7 @@ def parse_rule(value: str) -> RruleParts:
         raise InvalidInput(_NO_RULE, field="RRULE")
     try:
         read_rule(value)
-    except Unreadable as error:
+    except UnreadableEvent as error:
         raise InvalidInput(f"{error}: change it in the program that made it", field="RRULE") from error
     return rule
 
@@ -162,7 +162,7 @@ def walls_of(rule: RruleParts, start: WrittenTime, zone_of: ZoneOf) -> Iterator[
     ruled = read_rule(str(rule.with_parts(UNTIL=None)))
     try:
         yield from expand_rule(ruled, start.wall, start.wall, last + _SECOND, Budget())
-    except Unreadable as error:
+    except UnreadableEvent as error:
         raise InvalidInput(f"the dates of this series cannot be told: {error}", field="RRULE") from error
 
 
