@@ -76,10 +76,10 @@ class House:
         assert not outcome.ok, outcome.text
         return outcome.text
 
-    async def prepared(self, tool: str, **arguments: Any) -> PreparedCall:
+    async def prepared(self, tool: str, key: UUID | None = None, **arguments: Any) -> PreparedCall:
         prepare = tool_named(tool).prepare
         assert prepare is not None
-        found = await prepare(self.module, arguments, scope())
+        found = await prepare(self.module, arguments, scope(key))
         assert isinstance(found, PreparedCall), found
         return found
 
@@ -203,20 +203,23 @@ async def _prepare_anything(house: House, tool: str, arguments: dict[str, Any]) 
     return await prepare(house.module, arguments, scope())
 
 
+def cut_writing(asked: Asked, answered: Answered) -> Answered | None:
+    """The connection ends after the server has written, and nobody can look."""
+    return None if asked.method in ("PUT", "GET") else answered
+
+
 async def test_a_contact_is_made_once_whatever_becomes_of_the_answer(house: House) -> None:
     await house.sync()
     new = {"name": "Cem; Öz", "email": "cem@example.org", "phone": "030 123456", "note": "a\nb", "book": "ann"}
     key = uuid4()
 
-    def cut(asked: Asked, answered: Answered) -> Answered | None:
-        return None if asked.method in ("PUT", "GET") else answered
-
-    house.proxy.after = cut
+    house.proxy.after = cut_writing
     lost = await house.call("create", key, **new)
     assert "not certain" in lost.text
     house.proxy.behave()
     made = await house.told("create", key, **new)
     assert await house.told("create", key, **new) == made
+    assert (await house.prepared("create", key, **new)).begun
     assert len(house.proxy.server.names()) == 3
     assert (made["created"]["name"], made["created"]["note"]) == ("Cem; Öz", "a\nb")
     assert made["created"]["from"]["last_written_by"].startswith("Switchboard, ")
@@ -246,6 +249,19 @@ async def test_a_change_keeps_what_it_does_not_change_and_loses_no_race(house: H
     assert "invisible" in await house.refused("update", **{**change, "field": "note", "new": "a\u202eb"})
     house.proxy.server.delete("ben.vcf")
     assert "does not have it any more" in await house.refused("update", **{**change, "field": "note", "new": "x"})
+
+
+async def test_a_change_whose_answer_was_lost_is_no_change_by_others(house: House) -> None:
+    await house.sync("home")
+    [ben] = (await house.told("resolve", who="ben@work.example"))["people"]
+    change = {"contact": ben["id"], "field": "note", "new": "likes tea"}
+    assert (await house.prepared("update", **change)).risk == "high"
+    house.proxy.after = cut_writing
+    assert "not certain" in (await house.call("update", **change)).text
+    house.proxy.behave()
+    assert (await house.told("update", **change))["contact"]["note"] == "likes tea"
+    again = await house.prepared("update", **change)
+    assert (again.risk, again.begun) == ("low", True)
 
 
 async def test_what_others_see_needs_an_approval(house: House) -> None:

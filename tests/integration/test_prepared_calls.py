@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 import pytest
 
@@ -33,6 +34,9 @@ class Mail:
     addresses: dict[str, str] = field(default_factory=lambda: dict(ADDRESSES))
     told: list[str] = field(default_factory=list)
     prepared: int = 0
+    begun: bool = False
+    keys: set[UUID] = field(default_factory=set)
+    """Those with which it was prepared and called."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -41,6 +45,9 @@ class Mail:
     async def prepare(self, arguments: JsonMapping, scope: ToolScope) -> PreparedCall | ToolOutcome:
         assert not scope.approved
         self.prepared += 1
+        self.keys.add(scope.key)
+        if self.begun:
+            return PreparedCall("idempotent", "low", begun=True)
         address = self.addresses.get(str(arguments["to"]))
         if address is None:
             return ToolOutcome("there is nobody of that name", ok=False)
@@ -48,7 +55,8 @@ class Mail:
             return PreparedCall("idempotent", "low", "", f"to {address}", address)
         return PreparedCall("effectful", "high", "it reaches another person", f"to {address}", address)
 
-    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:  # noqa: ARG002
+    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        self.keys.add(scope.key)
         self.told.append(self.addresses[str(arguments["to"])])
         return ToolOutcome(f"told {self.told[-1]}")
 
@@ -113,6 +121,19 @@ async def test_what_is_approved_is_what_was_looked_up(opened: Opened, changed: b
         await finish(engine, replace(TURN, attempt=2), record)
     assert mail.told == ([] if changed else ["Ben <ben@example.org>"])
     assert mail.prepared == 2
+
+
+@pytest.mark.parametrize("opened", ENGINES)
+async def test_what_was_approved_and_begun_is_finished_whatever_it_has_changed(opened: Opened, tmp_path: Path) -> None:
+    mail, record = Mail(), Record()
+    async with opened(tmp_path, mail, "ben") as engine:
+        with pytest.raises(Parked):
+            await engine.run(TURN, MemoryJournal(record))
+        [(event, asked)] = record.asks.items()
+        record.ended[event] = Decided({"decision": "approved", "by": "ann", "text": "", "digest": asked.digest})
+        mail.addresses["ben"], mail.begun = "Ben <ben@elsewhere.example>", True
+        await finish(engine, replace(TURN, attempt=2), record)
+    assert (mail.told, len(mail.keys)) == (["Ben <ben@elsewhere.example>"], 1)
 
 
 @pytest.mark.parametrize("opened", ENGINES)

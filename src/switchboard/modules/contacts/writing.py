@@ -30,7 +30,7 @@ from switchboard.ports.tools import PreparedCall, ToolScope
 from switchboard.transport.dav.client import DavClient, open_dav
 from switchboard.transport.dav.kinds import CARDDAV, DavError
 from switchboard.transport.dav.reading import DavObject, read_object
-from switchboard.transport.dav.writing import create_object, replace_object
+from switchboard.transport.dav.writing import create_object, has_all_lines, replace_object
 
 _NAMESPACE: Final = UUID("5b6d3a52-0c1b-4b5e-9a55-6d1f5f2f7c11")
 _SHARED: Final = "others share this address book"
@@ -43,7 +43,7 @@ async def create_for(
     name = _name_among(fields)
     seen = await look_around(contacts, scope)
     into, account = _choose_book(seen, book)
-    uid = str(uuid5(_NAMESPACE, str(scope.key)))
+    uid = _uid_for(scope)
     store = contacts.store_of(into.account)
     known = await find_uid(store, seen.books[into.account], uid)
     if known is not None:  # this call was made before, and its outcome was lost
@@ -53,12 +53,20 @@ async def create_for(
     return {"created": whole_contact(await _keep_new_state(store, into, written, "", account.region), scope.zone)}
 
 
+def _uid_for(scope: ToolScope) -> str:
+    """Of the contact that a call makes."""
+    return str(uuid5(_NAMESPACE, str(scope.key)))
+
+
 async def prepare_create(
     contacts: ContactAccounts, scope: ToolScope, fields: Sequence[CardChange], book: str
 ) -> PreparedCall:
     """What `create_for` would do. Raises ContactsRefusal."""
     _name_among(fields)
-    into, account = _choose_book(await look_around(contacts, scope), book)
+    seen = await look_around(contacts, scope)
+    into, account = _choose_book(seen, book)
+    if await find_uid(contacts.store_of(into.account), seen.books[into.account], _uid_for(scope)):
+        return PreparedCall("idempotent", "low", begun=True)
     told = ", ".join(f"{change.field} {change.new}" for change in fields)
     shown = f"New contact in {into.account}/{into.label}: {told}"
     return _plan_write(account, shown, (into.account, into.path))
@@ -79,12 +87,13 @@ async def update_for(contacts: ContactAccounts, scope: ToolScope, contact: str, 
         except DavError as error:
             if error.state != "changed":
                 raise
-            theirs = await read_object(client, kept.book.url, kept.found.name)
-            await keep_written(store, kept.book, theirs, kept.found.etag, account.region)
-            raise ContactsRefusal(
-                f"Nothing was written: somebody else has changed {name_of(kept)} meanwhile. "
-                "Look at the contact again with contacts_get, and change that."
-            ) from error
+            written = await read_object(client, kept.book.url, kept.found.name)
+            if not has_all_lines(written.data, data):  # else this call was made before, and its outcome was lost
+                await keep_written(store, kept.book, written, kept.found.etag, account.region)
+                raise ContactsRefusal(
+                    f"Nothing was written: somebody else has changed {name_of(kept)} meanwhile. "
+                    "Look at the contact again with contacts_get, and change that."
+                ) from error
     now = await _keep_new_state(store, kept.book, written, kept.found.etag, account.region)
     return {"contact": whole_contact(now, scope.zone)}
 
@@ -93,7 +102,8 @@ async def prepare_update(contacts: ContactAccounts, scope: ToolScope, contact: s
     """What `update_for` would do. Raises ContactsRefusal."""
     seen = await look_around(contacts, scope)
     kept = await find_card(contacts, seen, contact)
-    _changed_data(kept, change)
+    if _changed_data(kept, change) == kept.found.data:
+        return PreparedCall("idempotent", "low", begun=True)  # nothing is left to be done
     shown = f"{name_of(kept)} ({kept.contact_id}): {_described_change(change)}"
     return _plan_write(seen.accounts[kept.book.account], shown, (str(kept.contact_id), kept.found.etag))
 
