@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis icaljs pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report shapes surface bare container
+.PHONY: help demo test acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis cyrus-imapd icaljs pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report shapes surface bare container
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -146,6 +146,10 @@ clis: ## install the real command lines of models that tests drive (npm; 1.2 GB)
 	@cd tests/clis && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error \
 		--fetch-retries=2 --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=5000
 	@cd tests/clis/node_modules && node @anthropic-ai/claude-code/install.cjs && node opencode-ai/postinstall.mjs
+
+cyrus-imapd: ## the imapd of Cyrus, for tests; its package excludes that of Dovecot, so only the program is taken
+	@place=$$(mktemp -d) && cd $$place && apt-get download -qq cyrus-imapd 2>/dev/null && dpkg -x cyrus-imapd_*.deb . \
+		&& install usr/lib/cyrus/bin/imapd /usr/lib/cyrus/bin/imapd && rm -rf $$place
 
 icaljs: ## install ical.js, beside which tests expand recurring events (npm; 1.4 MB)
 	@cd tests/icaljs && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error \

@@ -20,11 +20,12 @@ from switchboard.store.database import Database
 from tests.calendar_house import DAY, CalendarHouse, account_at, open_house, scope_of
 from tests.dav_servers import PASSWORD, Answered, Asked, DavProxy, dav_proxy, radicale
 from tests.forked import Forked, Forks
+from tests.width import wide
 
 pytestmark = pytest.mark.timeout(600)
 
-TIMES: Final = 200
-KILLS: Final = 20
+TIMES: Final = wide(200, 20)
+KILLS: Final = wide(20, 4)
 TEN: Final = DAY + timedelta(hours=10)
 
 

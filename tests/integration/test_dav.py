@@ -9,7 +9,7 @@ from functools import partial
 import httpx2
 import pytest
 
-from switchboard.transport.dav.client import DavClient, open_dav
+from switchboard.transport.dav.client import DavClient, DavRequest, open_dav
 from switchboard.transport.dav.discovery import find_collections, offers_scheduling
 from switchboard.transport.dav.kinds import CALDAV, DavError, DavLogin, DavState
 from switchboard.transport.dav.multistatus import multistatus_of
@@ -339,3 +339,10 @@ def test_what_is_no_multistatus_is_refused(body: bytes) -> None:
     with pytest.raises(DavError) as error:
         multistatus_of(body)
     assert error.value.state == "unreadable"
+
+
+async def test_what_a_mirror_remembers_of_another_site_gets_no_password() -> None:
+    async with open_dav(DavLogin("https://dav.example.org", "ann", PASSWORD), CALDAV) as client:
+        with pytest.raises(DavError) as error:
+            await client.send(DavRequest("REPORT", httpx2.URL("https://dav.example.com/calendars/ann/")))
+        assert error.value.state == "elsewhere"

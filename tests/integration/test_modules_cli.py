@@ -80,6 +80,8 @@ async def test_modules_are_listed_with_who_has_them_and_what_is_wrong(terminal: 
     found = await terminal.listed()
     assert {name: one["state"] for name, one in found.items()} == {
         "broken": "unused",
+        "calendar": "unused",
+        "contacts": "unused",
         "diary": "in use",
         "gone": "unusable",
         "quitting": "unusable",

@@ -50,6 +50,6 @@ def describe_times(start: WrittenTime, end: WrittenTime) -> str:
 
 
 def clip_text(text: str, most: int = _MOST) -> str:
-    """A text of somebody, bounded and without what cannot be seen."""
-    plain = visible(text).strip()
+    """A text of somebody as one line, bounded and without what cannot be seen: it cannot look like a line of ours."""
+    plain = " ".join(visible(text).split())
     return plain if len(plain) <= most else f"{plain[: most - 1]}…"

@@ -58,7 +58,9 @@ async def read_event(accounts: Iterable[SeenAccount], event_id: str, zone: ZoneI
             if rows:
                 row = rows[0]
                 found = read_object(row["data"], zone_of_calendar(account.account, row["calendar_zone"]))
-                return show_invitation(_pick_series(found, wanted, date), zone, now)
+                told = _pick_series(found if account.own else _without_private(found), wanted, date)
+                if told.series:
+                    return show_invitation(told, zone, now)
     raise CalendarRefusal(f"no event has the id {event_id[:100]!r}; ids are in the results of calendar_query")
 
 
@@ -66,6 +68,17 @@ async def _objects_of(account: SeenAccount, uid: str) -> Sequence[Any]:
     if not uid:
         return ()
     return await account.store.rows("occurrences.of_uid", account.sight, account.own, uid)
+
+
+def _without_private(found: CalendarObject) -> CalendarObject:
+    """What others than the person of the account are told: a date of a public series may be private."""
+    told = []
+    for one in found.series:
+        master = one.master if one.master is not None and one.master.secrecy == "PUBLIC" else None
+        overrides = tuple(each for each in one.overrides if each.secrecy == "PUBLIC")
+        if master is not None or overrides:
+            told.append(EventSeries(one.uid, master, overrides))
+    return CalendarObject(tuple(told), found.problems, found.method)
 
 
 def _pick_series(found: CalendarObject, uid: str, recurrence: str) -> CalendarObject:

@@ -174,8 +174,14 @@ async def find_event(where: WritingIn, event: str) -> FoundEvent | None:
     uid, slash, recurrence = event.strip().rpartition("/")
     for one, date_ in ((event.strip(), ""), (uid, recurrence)) if slash else ((event.strip(), ""),):
         if (found := await _find_uid(where, one)) is not None:
-            return _read_event(where, *found, date_)
+            event_found = _read_event(where, *found, date_)
+            return event_found if where.account.own or not _has_private(event_found) else None
     return None
+
+
+def _has_private(found: FoundEvent) -> bool:
+    """Whether any date of it is for the person of the account alone."""
+    return any(part.text("CLASS").strip().upper() not in ("", "PUBLIC") for part in found.source.parts)
 
 
 async def _find_uid(where: WritingIn, uid: str) -> tuple[DavCollection, DavObject] | None:
@@ -337,7 +343,9 @@ def _require_future(where: WritingIn, start: WrittenTime, zone_of: ZoneOf) -> No
 
 
 def _approval_text(head: str, lines: Sequence[str], place: str, notes: str) -> str:
-    return "\n".join([head, *lines, *([f"Place: {place}"] if place else []), *([notes] if notes else [])])
+    """What others or a model wrote stays within its line, so that it cannot pass for one of ours."""
+    told = [head, *lines, *([f"Place: {place}"] if place else [])]
+    return "\n".join([*(" ".join(one.split()) for one in told), *(f"| {line}" for line in notes.splitlines())])
 
 
 # Changes --------------------------------------------------------------------------------------------------------------

@@ -50,7 +50,8 @@ _SINGLE: Final[dict[FieldName, str]] = {
     "birthday": "BDAY",
     "note": "NOTE",
 }
-_REPEATED: Final[dict[FieldName, str]] = {"email": "EMAIL", "phone": "TEL", "address": "ADR"}
+REPEATED: Final[dict[FieldName, str]] = {"email": "EMAIL", "phone": "TEL", "address": "ADR"}
+"""Fields of which a card may have several."""
 _PARTS_OF_NAME: Final[dict[FieldName, int]] = {"family": 0, "given": 1}
 _NO_LABEL: Final = frozenset({"INTERNET", "PREF", "VOICE", "QUOTED-PRINTABLE", "BASE64"})
 _APPLE_LABEL: Final = re.compile(r"_\$!<(.*)>!\$_")
@@ -217,7 +218,7 @@ def _change_field(data: bytes, change: CardChange) -> bytes:
         return _change_part(data, lines, card, change)
     index = _line_to_change(lines, card, change)
     if index is None:
-        name = (_SINGLE | _REPEATED)[change.field]
+        name = (_SINGLE | REPEATED)[change.field]
         line = f"{name}{_charset_for(lines, card, change.new)}:{_written_value(change.field, change.new)}"
         return change_lines(data, [LineChange(card.last, card.last, (line,))] if change.new else [])
     if not change.new:

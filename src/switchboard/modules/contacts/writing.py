@@ -21,7 +21,7 @@ from switchboard.modules.accounts.logins import read_login
 from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.contacts.books import AccountBook, KeptCard, find_uid, keep_written, read_cards
 from switchboard.modules.contacts.callers import ContactAccounts, ContactsRefusal
-from switchboard.modules.contacts.cards import Card, CardChange, card_of, change_card
+from switchboard.modules.contacts.cards import REPEATED, Card, CardChange, card_of, change_card
 from switchboard.modules.contacts.failures import describe_failure
 from switchboard.modules.contacts.looking import Seen, find_card, look_around
 from switchboard.modules.contacts.present import name_of, whole_contact
@@ -154,7 +154,7 @@ def _changed_data(kept: KeptCard, change: CardChange) -> bytes:
 def _is_made(card: Card, change: CardChange) -> bool:
     """Whether one of several values is as it would be afterwards, as when a call is repeated."""
     values = {way.value for way in card.ways if way.kind == change.field}
-    if change.field not in ("email", "phone", "address"):
+    if change.field not in REPEATED:
         return False
     return (not change.new or change.new in values) and (not change.old or change.old not in values)
 

@@ -109,7 +109,11 @@ class DavClient:
         return answer.url, multistatus_of(answer.body)
 
     async def send(self, request: DavRequest) -> DavAnswer:
-        """Carry out a request. Raises DavError."""
+        """Carry out a request. Raises DavError: `elsewhere` for what is not on the site of the account.
+
+        Addresses come from mirrors, too, and an account may have moved since.
+        """
+        next_of(self.start, str(request.url), self.start)
         async with self._turn:
             for _ in range(_MOST_REDIRECTS):
                 response, body = await self._exchange_once(request)
