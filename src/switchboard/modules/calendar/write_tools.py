@@ -216,7 +216,7 @@ async def prepare_deletion(
 async def calendar_respond(
     calendar: WritesCalendars, event: EventId, answer: InvitationAnswer, call: ToolScope, *, scope: Which = None
 ) -> JsonObject | ToolOutcome:
-    """InvitationAnswer an invitation."""
+    """Answer an invitation."""
     return await _carry_out_wish(calendar, call, lambda: _wanted_answer(event, answer, scope))
 
 

@@ -175,7 +175,7 @@ def _name_among(fields: Sequence[CardChange]) -> str:
 
 
 def _card_with(uid: str, name: str, fields: Sequence[CardChange]) -> bytes:
-    given, _, family = name.rpartition(" ")
+    given, _, family = name.rpartition(" ") if " " in name else (name, "", "")
     named = f"N:{escape_text(family)};{escape_text(given)};;;"
     lines = ("BEGIN:VCARD", "VERSION:3.0", f"UID:{uid}", f"FN:{escape_text(name)}", named, "END:VCARD")
     others = [change for change in fields if change.field != "name"]
