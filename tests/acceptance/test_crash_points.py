@@ -40,7 +40,9 @@ RARE_POINTS: Final = tuple(
     for one in get_args(Point)
     if one.startswith(("backup_", "restore_", "notice_", "migration_", "trial_", "rollback_"))
 )
-ELSEWHERE: Final = ROUTE_POINTS + WAIT_POINTS + COMPACTION_POINTS + CONNECTOR_POINTS + RARE_POINTS
+ERASURE_POINTS: Final = ("erasure_begun", "files_ordered", "erased_batch", "erased_kind", "erased_on_disk")
+"""Passed by `test_erasing_killed.py`."""
+ELSEWHERE: Final = ROUTE_POINTS + WAIT_POINTS + COMPACTION_POINTS + CONNECTOR_POINTS + RARE_POINTS + ERASURE_POINTS
 
 
 @dataclass(frozen=True, slots=True)
