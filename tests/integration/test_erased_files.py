@@ -12,6 +12,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 import pytest
+import structlog
 
 from switchboard.app.ops.erased_files import carry_out_orders
 from switchboard.core.envelope.read import read_envelope
@@ -204,12 +205,19 @@ async def test_what_cannot_be_removed_is_told_until_it_is_done(server: Opened, t
     for _ in range(40):
         loop.mkdir()
         loop /= "x"
+    later = disk / f".results/echo/{private('5488')}/inbox/{ANNS[:16]}-letter.pdf"
+    later.parent.mkdir(parents=True)
+    later.write_text("of another order")
     await erase(server)
     loop.parent.joinpath("new.txt").write_text("said later, deep among older ones")
-    await work_on(server, disk)
+    with structlog.testing.capture_logs() as logged:
+        await work_on(server, disk)
+        await work_on(server, disk)
+    assert (len(logged), later.exists()) == (1, False)
     [pending] = (await erase(server, dry_run=True))["pending"]
     assert "too deep" in pending["problem"]
     await server.lab.database.run("update erased_files set ordered_at = ordered_at - interval '2 hours'")
+    await server.lab.database.run("update workspace_disk set erased_until = erased_until - interval '2 hours'")
     [told] = await check_erased_files(server.lab.database)
     assert ("still on a disk" in told.detail, told.remedy) == (True, pending["problem"])
     loop.parent.joinpath("new.txt").unlink()

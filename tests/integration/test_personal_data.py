@@ -362,3 +362,20 @@ async def test_an_export_never_has_much_in_memory(server: Opened) -> None:
     finally:
         tracemalloc.stop()
     assert (size > 50_000_000, peak < 10_000_000) == (True, True), (size, peak)
+
+
+async def test_an_export_goes_on_past_what_went_or_another_release_wrote(server: Opened) -> None:
+    people = PersonalDataService(server.switchboard.runtime)
+    items = await people.export(Principal("operator", "test"), "ann")
+    messages = [one async for one in items if one.get("kind") == "message"]
+    strange, gone = messages[0]["request_id"], messages[-1]["request_id"]
+    sql = "update message_inbox set envelope = jsonb_set(envelope::jsonb, '{payload}', '7') where request_id = $1"
+    await server.lab.database.run(sql, UUID(strange))
+    items = await people.export(Principal("operator", "test"), "ann")
+    seen = list[Any]()
+    async for item in items:
+        if item.get("kind") == "message":
+            if not seen:
+                await server.lab.database.run("delete from message_inbox where request_id = $1", UUID(gone))
+            seen.append(item["request_id"])
+    assert (strange in seen, gone in seen) == (True, False)

@@ -11,12 +11,14 @@ import asyncio
 import os
 import socket
 from collections.abc import Collection
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
 
 import structlog
+from msgspec import Struct
 
 from switchboard.app.ops.engines import WORKSPACES
 from switchboard.app.ops.results import erase_results
@@ -37,6 +39,7 @@ _DISK: Final = ".disk"
 """The file with the id of the disk, which no workspace can be called."""
 _AT_ONCE: Final = 500
 _BEGINNING: Final = UUID(int=0)
+_NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def file_tasks(database: Database, data_dir: Path, keep_days: int) -> tuple[MaintenanceTask, ...]:
@@ -50,27 +53,39 @@ def file_tasks(database: Database, data_dir: Path, keep_days: int) -> tuple[Main
     )
 
 
+class _Removal(Struct, frozen=True):
+    """What became of orders: how many were carried out, and what stands in the way of the first that was not."""
+
+    done: int
+    problem: str | None = None
+    up_to: datetime | None = None
+    """All orders until then are carried out."""
+
+
 async def carry_out_orders(database: Database, workspaces: Path, keep_days: int) -> int:
     """Carry out what was ordered and is not done on this disk; returns how many orders.
 
+    One that cannot be carried out does not hold up the others. It is tried again each time, and those after it, too.
     Results of tools that no history has any more go, too.
     """
     if not await asyncio.to_thread(workspaces.is_dir):
         return 0
     disk = await asyncio.to_thread(_find_disk, workspaces)
     await erased_files.show_disk(database, disk, socket.gethostname())
-    done = 0
-    while orders := await erased_files.ordered(database, disk, _AT_ONCE):
+    done, problem, after = 0, None, _NEVER
+    while orders := await erased_files.ordered(database, disk, after, _AT_ONCE):
         while await erase_results(database, workspaces / DIRECTORY, keep_days):
             pass
         awaited = await history.awaited_digests(database, _BEGINNING)
-        if problem := await in_thread(partial(_remove_files, workspaces, orders, awaited)):
-            log.warning("files of an erased person cannot be removed", directory=str(workspaces), reason=problem)
-            await erased_files.note_failure(database, disk, problem)
-            break
+        removal = await in_thread(partial(_remove_files, workspaces, orders, awaited))
         point("erased_on_disk")
-        await erased_files.carried_out(database, disk, orders[-1].ordered_at)
-        done += len(orders)
+        if problem is None and removal.up_to is not None:
+            await erased_files.carried_out(database, disk, removal.up_to)
+        problem = problem or removal.problem
+        done += removal.done
+        after = orders[-1].ordered_at
+    if await erased_files.note_problem(database, disk, problem) and problem is not None:
+        log.warning("files of an erased person cannot be removed", directory=str(workspaces), reason=problem)
     return done
 
 
@@ -100,20 +115,31 @@ def _read_disk(file: Path) -> UUID | None:
         return None
 
 
-def _remove_files(workspaces: Path, orders: Collection[FileOrder], awaited: Collection[str], stop: StopSignal) -> str:
-    """Remove them; returns what stands in the way, or nothing."""
+def _remove_files(
+    workspaces: Path, orders: Collection[FileOrder], awaited: Collection[str], stop: StopSignal
+) -> _Removal:
+    done, problem, up_to = 0, None, None
     for order in orders:
-        before = order.ordered_at.timestamp()
-        for place in sorted(workspaces.glob(order.pattern)):
-            if _is_awaited(place.relative_to(workspaces).parts, awaited):
-                continue
-            try:
-                remove_older(place.parent, place.name, before, stop)
-            except FileNotFoundError:
-                continue  # another worker on this machine was faster
-            except (ToolRefusal, OSError) as error:
-                return meaning(error) if isinstance(error, OSError) else str(error)
-    return ""
+        found = _remove_ordered(workspaces, order, awaited, stop)
+        problem = problem or found
+        done += found is None
+        up_to = order.ordered_at if problem is None else up_to
+    return _Removal(done, problem, up_to)
+
+
+def _remove_ordered(workspaces: Path, order: FileOrder, awaited: Collection[str], stop: StopSignal) -> str | None:
+    """Remove all that can be; returns what stands in the way of the first place where it cannot."""
+    problem, before = None, order.ordered_at.timestamp()
+    for place in sorted(workspaces.glob(order.pattern)):
+        if _is_awaited(place.relative_to(workspaces).parts, awaited):
+            continue
+        try:
+            remove_older(place.parent, place.name, before, stop)
+        except FileNotFoundError:
+            continue  # another worker on this machine was faster
+        except (ToolRefusal, OSError) as error:
+            problem = problem or (meaning(error) if isinstance(error, OSError) else str(error))
+    return problem
 
 
 def _is_awaited(parts: tuple[str, ...], awaited: Collection[str]) -> bool:

@@ -34,9 +34,9 @@ async def show_disk(database: Database, disk: UUID, host: str) -> None:
     await database.run(query("erased_files.show_disk"), disk, host)
 
 
-async def ordered(database: Database, disk: UUID, limit: int) -> list[FileOrder]:
-    """What is still to be done on a disk, oldest first."""
-    return rows_as(FileOrder, await database.rows(query("erased_files.ordered"), disk, limit))
+async def ordered(database: Database, disk: UUID, after: datetime, limit: int) -> list[FileOrder]:
+    """What is still to be done on a disk and was ordered after that time, oldest first. No two have the same time."""
+    return rows_as(FileOrder, await database.rows(query("erased_files.ordered"), disk, after, limit))
 
 
 async def carried_out(database: Database, disk: UUID, until: datetime) -> None:
@@ -44,9 +44,9 @@ async def carried_out(database: Database, disk: UUID, until: datetime) -> None:
     await database.run(query("erased_files.carried_out"), disk, until)
 
 
-async def note_failure(database: Database, disk: UUID, problem: str) -> None:
-    """Record why it cannot be done."""
-    await database.run(query("erased_files.failed"), disk, storable_or_none(problem))
+async def note_problem(database: Database, disk: UUID, problem: str | None) -> bool:
+    """Record why something cannot be done, or that all is; returns whether that is new."""
+    return bool(await database.rows(query("erased_files.note_problem"), disk, storable_or_none(problem)))
 
 
 async def list_pending(database: Database, age: timedelta = timedelta()) -> list[PendingDisk]:

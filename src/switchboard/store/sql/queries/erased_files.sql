@@ -12,14 +12,15 @@ on conflict (disk) do update set host = excluded.host, seen_at = clock_timestamp
 
 -- name: ordered
 select e.pattern, e.ordered_at from erased_files e
-where e.ordered_at > coalesce((select d.erased_until from workspace_disk d where d.disk = $1), '-infinity')
-order by e.ordered_at limit $2;
+where e.ordered_at > greatest($2, (select d.erased_until from workspace_disk d where d.disk = $1))
+order by e.ordered_at limit $3;
 
 -- name: carried_out
-update workspace_disk set erased_until = greatest(erased_until, $2), problem = null where disk = $1;
+update workspace_disk set erased_until = greatest(erased_until, $2) where disk = $1;
 
--- name: failed
-update workspace_disk set problem = $2 where disk = $1;
+-- name: note_problem
+-- Returns a row if it is another one than before.
+update workspace_disk set problem = $2 where disk = $1 and problem is distinct from $2 returning disk;
 
 -- name: pending
 -- Disks where what was ordered is not done yet. One that no worker has shown for a month is gone; if it comes back, it is done.
