@@ -86,7 +86,10 @@ MAIL, PHONE, HANDLE = "email ben@example.org", "phone +491701234567", "handle be
 @pytest.mark.parametrize(
     ("first", "second", "one"),
     [
-        ({"uid": "1"}, {"uid": "1", "name": "Benjamin M."}, True),
+        ({"uid": "1"}, {"uid": "1", "name": "Miller, Ben"}, True),
+        ({"uid": "1", "keys": {MAIL}}, {"uid": "1", "name": "Ben M.", "keys": {MAIL, PHONE}}, True),
+        ({"uid": "1", "keys": {MAIL}}, {"uid": "1", "name": "Ben M.", "keys": {PHONE}}, False),
+        ({"uid": "1", "keys": {HANDLE}}, {"uid": "1", "name": "Ben M.", "keys": {HANDLE}}, False),
         ({"keys": {MAIL}}, {"keys": {MAIL, PHONE}}, True),
         ({"keys": {PHONE}}, {"keys": {PHONE}, "name": "Miller, Ben"}, True),
         ({"keys": {PHONE}}, {"keys": {PHONE}, "name": "Ben Smith"}, False),

@@ -19,9 +19,10 @@ class ContactResolver(Protocol):
     """Says who is meant by a name, half a name, a handle, or the id of a contact."""
 
     async def resolve(self, scope: ToolScope, who: str) -> JsonObject:
-        """`certain`, and `people`, the likeliest first: each with `id`, `name` and perhaps `emails`.
+        """`certain`, and `people`, the likeliest first: each with `id`, `name` and perhaps `emails` and `also`.
 
-        An entry of `emails` is an address, or an object with the address as its `value`. Raises LookupError with a
-        sentence, if this caller sees no contacts.
+        An entry of `emails` is an address, or an object with the address as its `value`. `also` has the person's other
+        cards, with an `id` and perhaps `emails` of their own. Raises LookupError with a sentence, if this caller sees
+        no contacts.
         """
         ...

@@ -74,6 +74,8 @@ def _guest_from(named: str, person: Mapping[str, Any]) -> Guest:
 
 
 def _addresses_of(person: Mapping[str, Any]) -> list[str]:
-    entries: Sequence[str | JsonObject] = person.get("emails", ())
+    """Those of all their cards, each once."""
+    cards: Iterable[Mapping[str, Any]] = (person, *person.get("also", ()))
+    entries: Iterable[str | JsonObject] = (entry for card in cards for entry in card.get("emails", ()))
     values = [one if isinstance(one, str) else str(one.get("value", "")) for one in entries]
-    return [one for one in values if _ADDRESS.fullmatch(one)]
+    return [*{one.lower(): one for one in reversed(values) if _ADDRESS.fullmatch(one)}.values()][::-1]

@@ -126,10 +126,14 @@ def _join_cards(people: list[list[ContactMatch]], same: Sequence[list[ContactMat
 
 
 def _marks_of(match: ContactMatch) -> tuple[_Mark, ...]:
-    """Cards that share one of these are of one person: a UID, or an address or number with the same name."""
+    """Cards that share one of these are of one person: two of a UID, the same name, and an address or number.
+
+    A UID alone says nothing: whoever may write into a book can give a card that of another one.
+    """
     name = tuple(sorted(match.words.full))
-    shared = [(key, name) for key in match.keys if name and key.startswith(("email ", "phone "))]
-    return (*([("uid", match.uid)] if match.uid else []), *shared)
+    ways = [key for key in match.keys if key.startswith(("email ", "phone "))]
+    of_uid = [("uid", match.uid, same) for same in ([name] if name else []) + ways] if match.uid else []
+    return (*of_uid, *((key, name) for key in ways if name))
 
 
 def rank_matches(found: Iterable[ContactMatch]) -> tuple[ContactMatch, ...]:
