@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
 import pytest
 
 from switchboard.modules.contacts.mirror import CONTACTS_SQL, CardKeeper
-from switchboard.modules.contacts.resolve import Resolved, find_matches, resolve_matches
+from switchboard.modules.contacts.resolve import MOST_FOUND, Resolved, find_matches, resolve_matches
 from switchboard.modules.mirror.kept import collections_in, keep_objects, write_object
 from switchboard.ports.module import ModuleManifest
 from switchboard.ports.module_store import ModuleStore
@@ -17,11 +19,14 @@ from tests.dav_servers import card
 
 CONTACTS = ModuleManifest("contacts", (), "nowhere:open", sql=CONTACTS_SQL)
 BOOK = "/ann/friends"
+LONG = "\u3300" * 500
+"""One word, of 2,500 signs once it is without accents: more than an index takes."""
 PEOPLE = {
     "Ben Müller": ("TEL;TYPE=cell:0170 1234567", "EMAIL:ben@work.example", "NICKNAME:Benny", "ORG:Acme Ltd"),
     "Ben Smith": ("EMAIL:smith@home.example", "IMPP:telegram:ben_s"),
     "Benedicta Jones": ("TEL:+1 212 555 0123",),
     "100% _odd_": ("NOTE:x",),
+    LONG: ("NOTE:x",),
 }
 
 
@@ -34,7 +39,7 @@ async def stores(database: Database) -> tuple[ModuleStore, ModuleStore]:
         described = ("http://127.0.0.1:1/ann/friends/", "Friends", True, "", "")
         await opened(account).run("collections.find", BOOK, *described)
     for name, lines in PEOPLE.items():
-        written = DavObject(f"{name}.vcf", '"1"', card(name, *lines))
+        written = DavObject(f"{name[:20]}.vcf", '"1"', card(name, *lines))
         await write_object(opened("ann"), BOOK, written, "", CardKeeper("DE"))
     return opened("ann"), opened("eve")
 
@@ -64,6 +69,7 @@ def names(resolved: Resolved) -> list[str]:
         ("%", [], False),
         ("", [], False),
         ("odd", ["100% _odd_"], True),
+        (LONG, [LONG], True),
     ],
 )
 async def test_who_is_meant(
@@ -90,3 +96,26 @@ async def test_a_changed_card_is_found_by_what_it_has_now(stores: tuple[ModuleSt
     [later] = await collections_in(ann)
     await keep_objects(ann, later, DavContents((bad,)), {}, CardKeeper())
     assert (await resolve_contact(ann, "ben muller", "DE")).people == (), "what cannot be read is not told"
+
+
+async def test_whoever_is_called_just_so_is_among_many_with_longer_names(database: Database) -> None:
+    assert await migrate_modules(database, [CONTACTS]) == {}
+    store = (await open_stores(database, CONTACTS))("ann")
+    await store.run("collections.find", BOOK, "http://127.0.0.1:1/ann/friends/", "Friends", True, "", "")
+    cards = {f"{number}.vcf": card(f"Ben {number}") for number in range(MOST_FOUND + 1)}
+    for name, data in {**cards, "last.vcf": card("Ben"), "group.vcf": card("Ben", "KIND:group")}.items():
+        await write_object(store, BOOK, DavObject(name, '"1"', data), "", CardKeeper())
+    found = await find_matches(store, "ann", "ben")
+    assert (found[0].name, found[0].why, len(found)) == ("last.vcf", "is called so", MOST_FOUND)
+    assert resolve_matches(found).certain is not None
+
+
+@pytest.mark.usefixtures("stores")
+async def test_what_was_kept_before_is_found_by_whole_names(database: Database) -> None:
+    async with database.transaction() as one:
+        await one.run("set local search_path = switchboard_contacts")
+        before = await one.rows("select name, word from word order by name, word")
+        await one.run("delete from word where word like '=%'")
+        migration = files("switchboard.modules.contacts.sql") / "migrations/0004_whole_names.sql"
+        await one.run(migration.read_text(encoding="utf-8"))
+        assert await one.rows("select name, word from word order by name, word") == before

@@ -147,19 +147,20 @@ async def dates_in(account: SeenAccount, asked: AskedRange, text: str = "", atte
     """The dates of a range, in order; those outside the table's span are expanded. Raises CalendarRefusal for many."""
     whole = ExpansionWindow(*_ends_of(asked))
     patterns = [f"%{_escape_like(word)}%" for word in text.lower().split()]
-    within = account.store.rows(
-        "occurrences.within",
-        account.sight,
-        account.own,
-        whole.since,
-        whole.until,
-        *asked.walls,
-        patterns,
-        f"%{_escape_like(attendee.strip().lower())}%" if attendee.strip() else "",
-        asked.zone.key,
-        MAX_DATES + 1,
-    )
-    rows, [state] = await asyncio.gather(within, account.store.rows("occurrences.state"))
+    async with account.store.transaction() as one:
+        rows = await one.rows(
+            "occurrences.within",
+            account.sight,
+            account.own,
+            whole.since,
+            whole.until,
+            *asked.walls,
+            patterns,
+            f"%{_escape_like(attendee.strip().lower())}%" if attendee.strip() else "",
+            asked.zone.key,
+            MAX_DATES + 1,
+        )
+        [state] = await one.rows("occurrences.state")
     found = {(one.same, one.calendar, one.wall_start): one for one in (_date_of(row) for row in rows)}
     missing = ""
     for part in _outside_span(state, whole):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import md5
 from typing import Final
 
 import phonenumbers
@@ -20,6 +21,8 @@ from switchboard.modules.contacts.cards import Card, WayKind
 _LONGEST: Final = 500
 """Characters of a key; an index has a limit."""
 _MOST_WORDS: Final = 40
+_LONGEST_WORD: Final = 100
+"""Some signs are many, once they are without accents."""
 _GROUP: Final = "=group"
 _WORD: Final = re.compile(r"[^\W_]+")
 _EXTRA_LETTERS: Final = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "æ": "ae", "œ": "oe"})
@@ -30,7 +33,7 @@ def words_of(text: str) -> tuple[str, ...]:
     """The words of a name: in lower case, without accents, each once, at most 40."""
     folded = unicodedata.normalize("NFKD", text[:_LONGEST].casefold().translate(_EXTRA_LETTERS))
     plain = "".join(sign for sign in folded if not unicodedata.combining(sign))
-    return tuple(dict.fromkeys(_WORD.findall(plain)))[:_MOST_WORDS]
+    return tuple(dict.fromkeys(word[:_LONGEST_WORD] for word in _WORD.findall(plain)))[:_MOST_WORDS]
 
 
 def key_of(kind: WayKind, value: str, region: str) -> str:
@@ -126,9 +129,19 @@ def card_words(kept: str) -> CardWords:
     )
 
 
-def words_pattern(words: Iterable[str]) -> str:
-    """What `LIKE` finds in the words of cards that have exactly these as a name."""
-    return f"%\n{_line_of(words)}\n%"
+def index_words(kept: str) -> tuple[str, ...]:
+    """By what a card with these words (`search_words`) is looked up: each word, and the digest of each name."""
+    group, *lines = kept.split("\n")
+    if group:
+        return ()
+    names = [tuple(name.split()) for line in lines for name in line.split("\t")]
+    digests = (name_digest(name) for name in names if name)
+    return tuple(dict.fromkeys((*(word for name in names for word in name), *digests)))
+
+
+def name_digest(words: Iterable[str]) -> str:
+    """Of a whole name, in whatever order its words are; no word looks like it."""
+    return f"={md5(' '.join(sorted(words)).encode(), usedforsecurity=False).hexdigest()}"
 
 
 def _line_of(words: Iterable[str]) -> str:

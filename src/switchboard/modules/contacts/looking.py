@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -20,12 +20,14 @@ from switchboard.modules.contacts.names import read_id
 from switchboard.modules.contacts.present import listed_contact, whole_contact
 from switchboard.modules.contacts.resolve import (
     MOST_FOUND,
+    CardKey,
     ContactMatch,
     MatchedPerson,
     Resolved,
     find_matches,
     resolve_matches,
 )
+from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.tools import ToolScope
 
 _SHOWN: Final = 10
@@ -39,6 +41,14 @@ class Seen(Struct, frozen=True):
     books: Mapping[str, tuple[AccountBook, ...]]
 
 
+class _Found(Struct, frozen=True):
+    """What a call sees, the cards in it that may be meant, and the likeliest of them as they are kept."""
+
+    seen: Seen
+    matches: tuple[ContactMatch, ...]
+    cards: Mapping[CardKey, KeptCard]
+
+
 async def look_around(contacts: ContactAccounts, scope: ToolScope) -> Seen:
     """Raises ContactsRefusal for a caller who sees nothing."""
     accounts = await contacts.seen_by(scope)
@@ -47,30 +57,30 @@ async def look_around(contacts: ContactAccounts, scope: ToolScope) -> Seen:
 
 async def resolve_for(contacts: ContactAccounts, scope: ToolScope, who: str) -> JsonObject:
     """Who may be meant, ranked; by the id of a contact, that one. Raises ContactsRefusal."""
-    seen, found = await _find_all(contacts, scope, who)
-    if not found and read_id(storable_text(who)) is not None:
-        kept = await find_card(contacts, seen, who)
-        return {"certain": True, "people": [listed_contact(kept)], "accounts": tell_freshness(seen, scope)}
-    resolved = resolve_matches(found)
+    found = await _find_all(contacts, scope, who, _SHOWN)
+    if not found.matches and read_id(storable_text(who)) is not None:
+        kept = await find_card(contacts, found.seen, who)
+        return {"certain": True, "people": [listed_contact(kept)], "accounts": tell_freshness(found.seen, scope)}
+    resolved = resolve_matches(found.matches)
     # All who may be meant as well are shown, however many they are, or it is said how many more there are.
     people = resolved.people[: max(_SHOWN // 2, min(len(resolved.likely), _SHOWN))]
     return {
         "certain": resolved.certain is not None,
         **_advice_on(resolved),
-        "people": await _tell_people(contacts, seen, people),
+        "people": await _tell_people(contacts, found, people),
         **({"more": len(resolved.people) - len(people)} if len(resolved.people) > len(people) else {}),
-        "accounts": tell_freshness(seen, scope),
+        "accounts": tell_freshness(found.seen, scope),
     }
 
 
 async def search_for(contacts: ContactAccounts, scope: ToolScope, text: str, limit: int) -> JsonObject:
     """Cards with these words. Raises ContactsRefusal."""
-    seen, found = await _find_all(contacts, scope, text)
-    people = resolve_matches(found).people
+    found = await _find_all(contacts, scope, text, limit)
+    people = resolve_matches(found.matches).people
     return {
-        "found": f"{len(people)} or more" if len(found) >= MOST_FOUND else len(people),
-        "people": await _tell_people(contacts, seen, people[:limit], why=False),
-        "accounts": tell_freshness(seen, scope),
+        "found": f"{len(people)} or more" if len(found.matches) >= MOST_FOUND else len(people),
+        "people": await _tell_people(contacts, found, people[:limit], why=False),
+        "accounts": tell_freshness(found.seen, scope),
     }
 
 
@@ -99,17 +109,31 @@ def tell_freshness(seen: Seen, scope: ToolScope) -> JsonObject:
     return {name: freshness_of(books, scope.zone) for name, books in seen.books.items()}
 
 
-async def _find_all(contacts: ContactAccounts, scope: ToolScope, text: str) -> tuple[Seen, tuple[ContactMatch, ...]]:
-    """What the caller sees, and the cards in it that may be meant: a transaction for each account."""
-    found: list[ContactMatch] = []
+async def _find_all(contacts: ContactAccounts, scope: ToolScope, text: str, told: int) -> _Found:
+    """What the caller sees, and the cards in it that may be meant: a transaction for each account.
+
+    The `told` likeliest of each are read in it, as these are nearly always those that are told.
+    """
+    matches: list[ContactMatch] = []
     books: dict[str, tuple[AccountBook, ...]] = {}
+    cards: dict[CardKey, KeptCard] = {}
     text = storable_text(text)
     accounts = await contacts.seen_by(scope)
     for name, account in accounts.items():
         async with contacts.store_of(name).transaction() as one:
             books[name] = await read_books(one, name)
-            found += await find_matches(one, name, text, account.region)
-    return Seen(accounts, books), tuple(found)
+            found = await find_matches(one, name, text, account.region)
+            cards |= await _read_matched(one, books[name], found[:told])
+        matches += found
+    return _Found(Seen(accounts, books), tuple(matches), cards)
+
+
+async def _read_matched(
+    store: ModuleStore, books: Sequence[AccountBook], matched: Sequence[ContactMatch]
+) -> Mapping[CardKey, KeptCard]:
+    """Those of these cards of an account that are still there."""
+    cards = await read_cards(store, books, [(one.collection, one.name) for one in matched]) if matched else ()
+    return {(one.book.account, one.book.path, one.found.name): one for one in cards}
 
 
 def _advice_on(resolved: Resolved) -> JsonObject:
@@ -121,22 +145,19 @@ def _advice_on(resolved: Resolved) -> JsonObject:
 
 
 async def _tell_people(
-    contacts: ContactAccounts, seen: Seen, people: Iterable[MatchedPerson], *, why: bool = True
+    contacts: ContactAccounts, found: _Found, people: Iterable[MatchedPerson], *, why: bool = True
 ) -> list[JsonObject]:
-    """Only the cards that are told are read."""
-    wanted = [card for person in people for card in person.cards[:_SHOWN]]
-    kept: dict[tuple[str, str, str], KeptCard] = {}
-    for name, books in seen.books.items():
-        mine = [(card.collection, card.name) for card in wanted if card.account == name]
-        cards = await read_cards(contacts.store_of(name), books, mine) if mine else ()
-        kept |= {(name, one.book.path, one.found.name): one for one in cards}
+    """Only cards that are told are read."""
+    missing = [card for person in people for card in person.cards[:_SHOWN] if card.key not in found.cards]
+    kept = dict(found.cards)
+    for name, books in found.seen.books.items():
+        mine = [card for card in missing if card.account == name]
+        kept |= await _read_matched(contacts.store_of(name), books, mine)
     return [told for person in people if (told := _tell_person(person, kept, why=why))]
 
 
-def _tell_person(
-    person: MatchedPerson, kept: Mapping[tuple[str, str, str], KeptCard], *, why: bool
-) -> JsonObject | None:
-    cards = [kept[key] for one in person.cards if (key := (one.account, one.collection, one.name)) in kept]
+def _tell_person(person: MatchedPerson, kept: Mapping[CardKey, KeptCard], *, why: bool) -> JsonObject | None:
+    cards = [kept[one.key] for one in person.cards[:_SHOWN] if one.key in kept]
     if not cards:  # gone meanwhile
         return None
     told = listed_contact(cards[0])

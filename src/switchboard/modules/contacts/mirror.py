@@ -9,7 +9,7 @@ from typing import Final
 
 from switchboard.domain.errors import InvalidInput
 from switchboard.modules.contacts.cards import Card, card_of
-from switchboard.modules.contacts.keys import key_of, search_words
+from switchboard.modules.contacts.keys import index_words, key_of, search_words
 from switchboard.modules.mirror.kept import SHARED_SQL
 from switchboard.ports.module_store import ModuleStore
 
@@ -31,7 +31,8 @@ class CardKeeper:
             card = card_of(data)
         except InvalidInput as error:
             return error.message
-        await store.run("people.find_card", collection, name, card.name.replace("\0", ""), search_words(card))
+        words = search_words(card)
+        await store.run("people.find_card", collection, name, card.name.replace("\0", ""), words, index_words(words))
         await self._keep_ways(store, collection, name, card)
         return ""
 

@@ -11,28 +11,27 @@ from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from switchboard.modules.contacts.keys import CardWords, card_words, keys_sought, words_of, words_pattern
+from switchboard.modules.contacts.keys import CardWords, card_words, keys_sought, name_digest, words_of
 from switchboard.ports.module_store import ModuleStore
 
 AS_LIKELY: Final = 0.9
 """Whoever has this part of the best score may be meant as well."""
 MOST_FOUND: Final = 100
 """Cards of an account that are ranked."""
-_COMPARED: Final = 50
-"""The best of an account, of which it is found out whether two are one person."""
 _LAST: Final = "\U0010ffff"
 """After every word that begins in the same way."""
 _KEY_SAYS: Final = {"email": "has this e-mail address", "phone": "has this number", "handle": "has this handle"}
 
+CardKey: TypeAlias = tuple[str, str, str]
+"""An account, the path of a book, and the name of a card in it."""
 _Mark: TypeAlias = tuple[object, ...]
 
 
 class ContactMatch(Struct, frozen=True):
     """A card of somebody who may be meant: `name` of a `collection`, a score of at most 1, and `why`.
 
-    `keys` are its ways, as far as they were compared with those of others.
+    `keys` are those of its ways.
     """
 
     account: str
@@ -44,6 +43,11 @@ class ContactMatch(Struct, frozen=True):
     score: float
     why: str
     keys: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> CardKey:
+        """Which card it is."""
+        return self.account, self.collection, self.name
 
 
 class MatchedPerson(Struct, frozen=True):
@@ -75,29 +79,15 @@ class Resolved(Struct, frozen=True):
 async def find_matches(store: ModuleStore, account: str, text: str, region: str = "") -> tuple[ContactMatch, ...]:
     """Look in the books of an account, the likeliest first. `region`: the country of numbers without its code."""
     keys, words = keys_sought(text, region), words_of(text)
-    patterns = [f"% {word}%" for word in words]
-    most_special = max(words, key=len, default="")
-    between = (most_special, f"{most_special}{_LAST}" if most_special else "")
-    rows = await store.rows("people.candidates", keys, patterns, words_pattern(words), MOST_FOUND, *between)
+    rows = await store.rows("people.candidates", keys, words, _LAST, name_digest(words), MOST_FOUND)
     found = []
     for row in rows:
         own = card_words(row["words"])
         score, why = score_of_keys(row["keys"]) or score_of_words(own, words)
-        found.append(ContactMatch(account, row["collection"], row["name"], row["uid"], row["shown"], own, score, why))
-    return await _with_keys(store, rank_matches(found))
-
-
-async def _with_keys(store: ModuleStore, ranked: tuple[ContactMatch, ...]) -> tuple[ContactMatch, ...]:
-    """The same, with the keys of the best."""
-    best = ranked[:_COMPARED]
-    rows = (
-        await store.rows("people.keys_of", [one.collection for one in best], [one.name for one in best]) if best else ()
-    )
-    keys = {(row["collection"], row["name"]): frozenset(row["keys"]) for row in rows}
-    return (
-        *(replace(one, keys=keys.get((one.collection, one.name), frozenset())) for one in best),
-        *ranked[_COMPARED:],
-    )
+        ways = frozenset(row["ways"])
+        match = ContactMatch(account, row["collection"], row["name"], row["uid"], row["shown"], own, score, why, ways)
+        found.append(match)
+    return rank_matches(found)
 
 
 def resolve_matches(found: Iterable[ContactMatch]) -> Resolved:

@@ -20,7 +20,7 @@ from switchboard.domain.errors import ConfigurationError, Conflict, Unavailable
 from switchboard.ports.chores import ChoreLease
 from switchboard.ports.module import ModuleManifest
 from switchboard.ports.module_store import ModuleStore
-from switchboard.store.database import Database, Row, query
+from switchboard.store.database import Database, Row
 from switchboard.store.modules.chores import require_lease
 from switchboard.store.modules.rooms import bounds_of, can_enter, queries_of, room_statements
 from switchboard.store.modules.statements import refusal_of_query
@@ -52,6 +52,8 @@ class _Room(Struct, frozen=True):
 
 
 _USUAL_LIMITS: Final = StoreLimits()
+_LIMITS_TRANSACTIONS: Final = 17
+"""The first version of PostgreSQL that limits transactions as a whole."""
 
 
 async def open_stores(
@@ -61,12 +63,10 @@ async def open_stores(
 
     Raises ConfigurationError for a query that a module may not run, and Unavailable.
     """
-    limited = f"set local statement_timeout = '{limits.statement_s}s'; "
-    limited += f"set local idle_in_transaction_session_timeout = '{limits.transaction_s}s'; "
-    limited += query("modules.limit_transaction").replace("$1", f"'{limits.transaction_s}s'")
     if not manifest.sql:
-        return ModuleStores(database, _Room(manifest.name, limited, "", {}, True, False, limits))
+        return ModuleStores(database, _Room(manifest.name, "", "", {}, True, False, limits))
     async with database.connection() as connection:
+        limited = _limiting_statements(limits, connection.get_server_version().major)
         bounds = await bounds_of(connection, manifest)
         queries = queries_of(manifest)
         for name, sql in queries.items():
@@ -78,6 +78,14 @@ async def open_stores(
     # The driver knows statements by their text: two modules may have the same for tables of the same name.
     marked = {name: f"-- {manifest.name}\n{sql}" for name, sql in queries.items()}
     return ModuleStores(database, _Room(manifest.name, limited, enter, marked, caged, True, limits))
+
+
+def _limiting_statements(limits: StoreLimits, server: int) -> str:
+    """With which a transaction begins, on a server of this version."""
+    settings = {"statement_timeout": limits.statement_s, "idle_in_transaction_session_timeout": limits.transaction_s}
+    if server >= _LIMITS_TRANSACTIONS:  # between the parts of a statement that is being prepared, no other limit counts
+        settings["transaction_timeout"] = limits.transaction_s
+    return "; ".join(f"set local {name} = '{seconds}s'" for name, seconds in settings.items())
 
 
 class ModuleStores:
@@ -124,10 +132,12 @@ class ModuleStores:
             try:
                 async with connection.transaction():
                     # Limits first: a process that is stopped then keeps no lock that it gets afterwards.
-                    await connection.execute(self._room.limited)
-                    if lease is not None:
+                    if lease is None:
+                        await connection.execute(f"{self._room.limited}; {self._room.enter}")
+                    else:
+                        await connection.execute(self._room.limited)
                         await require_lease(connection, lease)
-                    await connection.execute(self._room.enter)
+                        await connection.execute(self._room.enter)
                     yield connection
             except asyncpg.QueryCanceledError as error:
                 raise Unavailable(f"a query of the module {self._room.module} took too long: {error}") from error

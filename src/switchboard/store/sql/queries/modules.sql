@@ -32,10 +32,6 @@ select coalesce(max(number), 0) from switchboard.migration where component = $1;
 -- name: note_migration
 insert into switchboard.migration (component, number, name) values ($1, $2, $3);
 
--- name: limit_transaction
--- Where PostgreSQL has this limit. Between the parts of a statement that is being prepared, no other one counts.
-select set_config(name, $1, true) from pg_settings where name = 'transaction_timeout';
-
 -- name: is_kept
 -- Whether there are tables in the schema $1 of a module.
 select exists (select from switchboard.migration where component = $1);

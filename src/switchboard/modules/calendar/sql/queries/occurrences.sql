@@ -66,6 +66,17 @@ from collection c where c.account = $1 order by c.name, c.collection;
 -- name: within
 -- From $4 until $5, and for what has no zone from $6 until $7, the walls of whoever asks. What is seen only as busy
 -- leaves the database without a word of it, and is not found by words: $8 are patterns of text, $9 of an attendee.
+-- The dates come first, and then the event of each: a plan for any range would begin with every event of the account.
+with dates as materialized (
+    select o.* from occurrence o
+    where o.account = $1
+      and (o.starts >= $4::timestamptz - interval '2 days' and o.starts < $5 and (o.ends > $4 or o.starts >= $4)
+           or o.ends - o.starts > interval '2 days' and o.starts < $5 and o.ends > $4
+           or o.starts is null and o.wall_start >= $6::timestamp - interval '2 days' and o.wall_start < $7
+              and (o.wall_end > $6 or o.wall_start >= $6)
+           or o.starts is null and o.wall_end - o.wall_start > interval '2 days' and o.wall_start < $7
+              and o.wall_end > $6)
+)
 select md5(concat_ws('/', e.uid, o.recurrence)) as same, c.writable,
        case when e.busy <> 'day' then e.busy when {{quiet}} then 'free' else 'busy' end as busy,
        o.starts, o.ends, o.wall_start, o.wall_end, o.all_day,
@@ -80,16 +91,13 @@ select md5(concat_ws('/', e.uid, o.recurrence)) as same, c.writable,
        case when {{text_told}} then e.attendees else '{}' end as attendees,
        case when {{text_told}} then e.answers else '{}' end as answers,
        case when {{told}} then e.status else '' end as status, case when {{told}} then e.answer else '' end as answer
-from occurrence o
-join event e using (account, collection, name, place)
+from dates o
+cross join lateral (
+    select x.* from event x
+    where x.account = o.account and x.collection = o.collection and x.name = o.name and x.place = o.place limit 1
+) as e
 join collection c on c.account = o.account and c.collection = o.collection
-where o.account = $1
-  and (o.starts >= $4::timestamptz - interval '2 days' and o.starts < $5 and (o.ends > $4 or o.starts >= $4)
-       or o.ends - o.starts > interval '2 days' and o.starts < $5 and o.ends > $4
-       or o.starts is null and o.wall_start >= $6::timestamp - interval '2 days' and o.wall_start < $7
-          and (o.wall_end > $6 or o.wall_start >= $6)
-       or o.starts is null and o.wall_end - o.wall_start > interval '2 days' and o.wall_start < $7 and o.wall_end > $6)
-  and (cardinality($8::text[]) = 0 or ({{text_told}} and e.sought like all ($8::text[])))
+where (cardinality($8::text[]) = 0 or ({{text_told}} and e.sought like all ($8::text[])))
   and ($9 = '' or ({{text_told}} and array_to_string(e.attendees, ' ') like $9))
 order by coalesce(o.starts, o.wall_start at time zone $10), o.collection, o.name, o.place
 limit $11;

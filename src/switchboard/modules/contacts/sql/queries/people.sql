@@ -1,31 +1,35 @@
 -- name: candidates
--- Cards with one of the keys $2, or with a word from $6 to below $7, and with words that begin with all of $3 (patterns).
--- Those whose name is like $4 come before the others.
+-- Cards with one of the keys $2, or with words that begin with all of $3; $4 is after whatever begins so. Those with a
+-- key come first, then those that are called just as the digest $5 says, then those with these words. Cards are read
+-- one by one, and only those that are told: a plan for any words would read all of the table.
 with keyed as (
     select w.collection, w.name, array_agg(distinct w.key) as keys from way w
-    where w.account = $1 and w.key = any($2::text[]) group by w.collection, w.name
-), found as (
-    select k.collection, k.name from keyed k
-    union
-    select x.collection, x.name from word x where x.account = $1 and x.word >= $6 and x.word < $7
+    where w.account = $1 and w.key = any ($2::text[]) group by w.collection, w.name
+), named as (
+    select x.collection, x.name, count(distinct s.n) filter (where x.word = s.word) as whole
+    from unnest($3::text[]) with ordinality as s (word, n)
+    join word x on x.account = $1 and x.word >= s.word and x.word < s.word || $4
+    group by x.collection, x.name having count(distinct s.n) = cardinality($3)
 ), best as (
-    select c.collection, c.name, c.shown, c.words, coalesce(k.keys, '{}') as keys
-    from found f
-    join card c on c.account = $1 and c.collection = f.collection and c.name = f.name
-    left join keyed k on k.collection = f.collection and k.name = f.name
-    where left(c.words, 1) <> '=' and (k.keys is not null or c.words like all($3::text[]))
-    order by k.keys is null, c.words not like $4, c.shown, c.collection, c.name
-    limit $5
+    select collection, name, coalesce(k.keys, '{}') as keys
+    from named n
+    full join keyed k using (collection, name)
+    left join (select x.collection, x.name from word x where x.account = $1 and x.word = $5) as called
+        using (collection, name)
+    order by k.keys is null, called.name is null, n.whole desc nulls last, collection, name
+    limit $6
 )
-select b.collection, b.name, o.uid, b.shown, b.words, b.keys
-from best b join object o on o.account = $1 and o.collection = b.collection and o.name = b.name;
-
--- name: keys_of
--- The ways of the cards $3 in the collections $2.
-select w.collection, w.name, array_agg(w.key) as keys
-from unnest($2::text[], $3::text[]) as x (collection, name)
-join way w on w.account = $1 and w.collection = x.collection and w.name = x.name
-group by w.collection, w.name;
+select b.collection, b.name, o.uid, c.shown, c.words, b.keys,
+       array(select w.key from way w where w.account = $1 and w.collection = b.collection and w.name = b.name) as ways
+from best b
+cross join lateral (
+    select x.shown, x.words from card x
+    where x.account = $1 and x.collection = b.collection and x.name = b.name limit 1
+) as c
+cross join lateral (
+    select x.uid from object x where x.account = $1 and x.collection = b.collection and x.name = b.name limit 1
+) as o
+where left(c.words, 1) <> '=';
 
 -- name: cards_of
 -- The cards $3 in the collections $2.
@@ -39,8 +43,7 @@ delete from card where account = $1 and collection = $2 and name = $3;
 
 -- name: find_card
 with kept as (insert into card (account, collection, name, shown, words) values ($1, $2, $3, $4, $5))
-insert into word (account, collection, name, word)
-select distinct $1, $2, $3, x.word from regexp_split_to_table($5, '\s+') as x (word) where x.word <> '';
+insert into word (account, collection, name, word) select $1, $2, $3, x.word from unnest($6::text[]) as x (word);
 
 -- name: find_ways
 insert into way (account, collection, name, place, kind, value, key, label, preferred)
