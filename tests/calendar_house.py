@@ -16,6 +16,7 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 import icalendar
+from msgspec.structs import replace
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.message import Conversation
@@ -49,7 +50,7 @@ class EverybodySeen:
 
 
 def scope_of(person: str = "ann", *, key: UUID | None = None, zone: str = "Europe/Berlin") -> ToolScope:
-    """That of a call in a private conversation; without a key it is a new one."""
+    """That of a call in a private conversation, which nobody has approved; without a key it is a new one."""
     reader = Reader(SystemId("System1/clerk"), Conversation("c"), person, private=True)
     return ToolScope(Path(), frozenset(), frozenset(), key or uuid4(), uuid4(), reader=reader, zone=zone)
 
@@ -77,6 +78,17 @@ class CalendarHouse:
         prepare = _tool_named(tool).prepare
         assert prepare is not None
         return await prepare(self.opened, arguments, by or scope_of())
+
+    async def approve(self, tool: str, by: ToolScope | None = None, **arguments: Any) -> ToolScope:
+        """The scope of a call that a person has approved as it would be now."""
+        scope = by or scope_of()
+        prepared = await self.prepare(tool, scope, **arguments)
+        assert isinstance(prepared, PreparedCall), prepared
+        return replace(scope, approved=True, prepared=prepared)
+
+    async def approved(self, tool: str, **arguments: Any) -> JsonObject:
+        """What a call says that is approved, and then made."""
+        return await self.done(tool, await self.approve(tool, **arguments), **arguments)
 
     async def done(self, tool: str, by: ToolScope | None = None, **arguments: Any) -> JsonObject:
         """What a call that succeeds says."""

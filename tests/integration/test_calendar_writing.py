@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -140,7 +141,7 @@ async def test_dates_of_a_series_are_changed(house: CalendarHouse) -> None:
     assert [b"Band" in data for data in found] == [False, True]
     assert b"UNTIL=" in found[0]
     assert b"COUNT=2" in found[1]
-    await house.done("delete", event=said["new_id"], scope="all")
+    await house.approved("delete", event=said["new_id"], scope="all")
     assert len(house.server.objects()) == 1
 
 
@@ -153,7 +154,7 @@ async def test_what_others_organise_is_answered_and_not_changed(house: CalendarH
     prepared = await sending.prepare("respond", event="m", answer="accepted")
     assert isinstance(prepared, PreparedCall)
     assert prepared.risk == "high"
-    await sending.done("respond", event="m", answer="accepted")
+    await sending.approved("respond", event="m", answer="accepted")
     [data] = house.server.objects().values()
     assert b"PARTSTAT=ACCEPTED" in data
 
@@ -173,7 +174,7 @@ async def test_the_right_ben_is_asked_for(house: CalendarHouse) -> None:
     assert isinstance(prepared, PreparedCall)
     assert (prepared.risk, prepared.why) == ("high", "others are told of it")
     assert prepared.shown.endswith("The server mails: Ben Ruiz <ben@ruiz.example>, Noor <noor@home.example>")
-    await sending.done("create", **lunch(attendees=["home/b/2", "noor"]))
+    await sending.approved("create", **lunch(attendees=["home/b/2", "noor"]))
     [data] = house.server.objects().values()
     assert b"ORGANIZER:mailto:ann@home.example" in data
     assert b"ben@ruiz.example" in data.replace(b"\r\n ", b"")
@@ -240,6 +241,49 @@ async def test_a_change_by_somebody_else_changes_what_is_approved(house: Calenda
     assert isinstance(same, PreparedCall)
     assert isinstance(other, PreparedCall)
     assert first.digest == same.digest != other.digest
+
+
+BEN: Final = "ATTENDEE:mailto:ben@work.example"
+OURS: Final = ("ORGANIZER:mailto:ann@home.example", BEN)
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile", "why"),
+    [
+        ((), OURS, "it needs an approval (others are told of it)"),
+        (OURS, (*OURS, "ATTENDEE:mailto:eve@work.example"), "now it would be: The server mails:"),
+        (OURS, (*OURS, "DESCRIPTION:more"), "has changed since it was approved. Call it again"),
+    ],
+)
+async def test_only_what_was_approved_is_carried_out(
+    house: CalendarHouse, before: tuple[str, ...], meanwhile: tuple[str, ...], why: str
+) -> None:
+    """Somebody changes the event after the approval, or after it was found that none is needed."""
+    sending = of_account(house, sends="server")
+    house.put("m", "Meeting", TEN, *before)
+    given = {"event": "m", "title": "Board"}
+    scope = await sending.approve("update", **given) if before else scope_of()
+    house.put("m", "Meeting", TEN, *meanwhile)
+    theirs = house.server.objects()
+    outcome = await sending.call("update", scope, **given)
+    assert not outcome.ok
+    assert why in outcome.text
+    assert house.server.objects() == theirs
+    await sending.approved("update", **given)
+    assert house.events() == [("Board", f"{ISO} 10:00")]
+
+
+async def test_of_two_approvals_of_one_event_the_second_is_asked_again(house: CalendarHouse) -> None:
+    sending = of_account(house, sends="server")
+    house.put("m", "Meeting", TEN, *OURS)
+    given: list[dict[str, Any]] = [{"event": "m", "title": "Board"}, {"event": "m", "place": "Roof"}]
+    scopes = [await sending.approve("update", **each) for each in given]
+    outcomes = await asyncio.gather(
+        *(sending.call("update", scope, **each) for scope, each in zip(scopes, given, strict=True))
+    )
+    assert sorted(one.ok for one in outcomes) == [False, True]
+    [data] = house.server.objects().values()
+    assert (b"Board" in data, b"Roof" in data) in [(True, False), (False, True)]
 
 
 async def test_a_lost_race_is_told_with_what_is_there(house: CalendarHouse, started: DavProxy) -> None:

@@ -64,7 +64,17 @@ class House:
             await sync_contacts(name, self.module.held.accounts[name], self.module.held.store_of(name))
 
     async def call(self, tool: str, key: UUID | None = None, **arguments: Any) -> ToolOutcome:
-        return await TOOLS[f"contacts_{tool}"].run(self.module, arguments, scope(key))
+        return await self.call_as(scope(key), tool, **arguments)
+
+    async def call_as(self, by: ToolScope, tool: str, **arguments: Any) -> ToolOutcome:
+        return await TOOLS[f"contacts_{tool}"].run(self.module, arguments, by)
+
+    async def approve(self, tool: str, **arguments: Any) -> ToolScope:
+        """The scope of a call that a person has approved as it would be now."""
+        key = uuid4()
+        prepared = await self.prepared(tool, key, **arguments)
+        assert prepared.risk == "high"
+        return replace(scope(key), approved=True, prepared=prepared)
 
     async def told(self, tool: str, key: UUID | None = None, **arguments: Any) -> dict[str, Any]:
         outcome = await self.call(tool, key, **arguments)
@@ -255,11 +265,12 @@ async def test_a_change_whose_answer_was_lost_is_no_change_by_others(house: Hous
     await house.sync("home")
     [ben] = (await house.told("resolve", who="ben@work.example"))["people"]
     change = {"contact": ben["id"], "field": "note", "new": "likes tea"}
-    assert (await house.prepared("update", **change)).risk == "high"
+    approved = await house.approve("update", **change)
     house.proxy.after = cut_writing
-    assert "not certain" in (await house.call("update", **change)).text
+    assert "not certain" in (await house.call_as(approved, "update", **change)).text
     house.proxy.behave()
-    assert (await house.told("update", **change))["contact"]["note"] == "likes tea"
+    told = await house.call_as(approved, "update", **change)
+    assert json.loads(told.text)["contact"]["note"] == "likes tea"
     again = await house.prepared("update", **change)
     assert (again.risk, again.begun) == ("low", True)
 
@@ -272,6 +283,22 @@ async def test_what_others_see_needs_an_approval(house: House) -> None:
         contact = ben["id"].replace("ann/", f"{book}/", 1)
         prepared = await house.prepared("update", contact=contact, field="note", new="x")
         assert (prepared.risk, bool(prepared.why)) == (risk, risk == "high")
+
+
+async def test_only_what_was_approved_is_written(house: House) -> None:
+    await house.sync("home")
+    [ben] = (await house.told("resolve", who="ben@work.example"))["people"]
+    change = {"contact": ben["id"], "field": "note", "new": "likes tea"}
+    approved = await house.approve("update", **change)
+    house.proxy.server.put("ben.vcf", BEN.replace(b"ORG:Acme", b"ORG:Other"))
+    await house.sync("home")
+    there = house.proxy.server.objects()
+    assert "has changed since it was approved" in (await house.call_as(approved, "update", **change)).text
+    for tool, given in (("update", change), ("create", {"name": "Cem", "book": "home"})):
+        assert "it needs an approval (others share this address book)" in await house.refused(tool, **given)
+    assert house.proxy.server.objects() == there
+    for tool, given in (("update", change), ("create", {"name": "Cem", "book": "home"})):
+        assert (await house.call_as(await house.approve(tool, **given), tool, **given)).ok
 
 
 async def test_an_old_mirror_is_told(house: House) -> None:

@@ -37,6 +37,8 @@ class Mail:
     begun: bool = False
     keys: set[UUID] = field(default_factory=set)
     """Those with which it was prepared and called."""
+    handed: list[tuple[bool, str]] = field(default_factory=list)
+    """Of each call: whether it was approved, and the digest of that."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -58,6 +60,7 @@ class Mail:
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
         self.keys.add(scope.key)
         self.told.append(self.addresses[str(arguments["to"])])
+        self.handed.append((scope.approved, scope.prepared.digest if scope.prepared else ""))
         return ToolOutcome(f"told {self.told[-1]}")
 
 
@@ -120,6 +123,7 @@ async def test_what_is_approved_is_what_was_looked_up(opened: Opened, changed: b
             mail.addresses["ben"] = "Ben <ben@elsewhere.example>"
         await finish(engine, replace(TURN, attempt=2), record)
     assert mail.told == ([] if changed else ["Ben <ben@example.org>"])
+    assert mail.handed == [(True, one) for one in mail.told]
     assert mail.prepared == 2
 
 
@@ -143,6 +147,7 @@ async def test_without_risk_nobody_is_asked(opened: Opened, to: str, told: list[
     async with opened(tmp_path, mail, to) as engine:
         await finish(engine, TURN, record)
     assert (mail.told, record.asks) == (told, {})
+    assert mail.handed == [(False, one) for one in told]
 
 
 @pytest.mark.parametrize("opened", ENGINES)

@@ -106,6 +106,8 @@ class ToolScope(Struct, frozen=True):
     """Where long results are kept for the readers of this turn only; None: nowhere."""
     approved: bool = False
     """Whether a person has approved this call with exactly these arguments."""
+    prepared: PreparedCall | None = None
+    """What the call was to do when it was prepared, which is what was approved; None: it was not prepared."""
     keep: Keep | None = None
     """Stores a file for the answer of this turn; None: the answer cannot have files."""
     conversation: str = ""
@@ -132,6 +134,22 @@ class ToolScope(Struct, frozen=True):
     own_text: bool = True
     """Whether the text of the message is the person's; if not, because a model has written what is due, the turn makes
     and changes no tasks."""
+
+    def objection_to(self, found: PreparedCall) -> str:
+        """Why a call must not do what it would do by now; empty: it may.
+
+        A tool that waits, such as for a lock, asks this at the last moment before it acts. What was approved is done
+        exactly so; what nobody has approved is done if nobody has to.
+        """
+        if not self.approved:
+            return f"by now it needs an approval ({found.approval})" if found.approval else ""
+        before = self.prepared or PreparedCall(found.effect, found.risk)
+        if found.digest == before.digest:
+            return ""
+        known = before.shown.splitlines()
+        news = [line for line in found.shown.splitlines() if line not in known]
+        told = f"; now it would be: {'; '.join(news)}" if news else ""
+        return f"what it is about has changed since it was approved{told}"
 
 
 class ToolOutcome(Struct, frozen=True):
@@ -170,6 +188,11 @@ class PreparedCall(Struct, frozen=True):
     shown: str = ""
     digest: str = ""
     begun: bool = False
+
+    @property
+    def approval(self) -> str:
+        """Why a person must approve the call, whatever its tool; empty: nobody has to."""
+        return self.why or ("a call of high risk" if self.risk == "high" else "")
 
 
 class Tool(Protocol):

@@ -150,7 +150,8 @@ class Carrier(Struct, frozen=True):
             if (why := await self.people.reason_not_called(tool, call_of(step), decided)) is not None:
                 raise StepFailed({"why": why})
             began = monotonic()
-            outcome = await self._call_with_retries(tool, step, CallTerms(key, decided is not None, wary))
+            terms = CallTerms(key, decided is not None, wary, None if prepared is None else prepared.prepared)
+            outcome = await self._call_with_retries(tool, step, terms)
             if not outcome.ok:
                 raise StepFailed({"why": _short(outcome.why or outcome.text), "seconds": monotonic() - began})
             return record_of(outcome, began, wary=wary)

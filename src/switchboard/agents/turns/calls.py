@@ -26,7 +26,7 @@ from switchboard.domain.envelope import Passage
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.engine import Approvals, Facts, Journal, Turn
 from switchboard.ports.models import Models
-from switchboard.ports.tools import Keep, Tool, ToolOutcome, ToolScope
+from switchboard.ports.tools import Keep, PreparedCall, Tool, ToolOutcome, ToolScope
 from switchboard.tools.calls import CallLimits, call_tool
 
 MOST_FOUND: Final = 10
@@ -56,11 +56,15 @@ class Around(Struct, frozen=True):
 
 
 class CallTerms(Struct, frozen=True):
-    """Of one call: its idempotency key, whether a person has approved it, and whether others' words were read."""
+    """Of one call: its idempotency key, whether a person has approved it, and whether others' words were read.
+
+    `prepared`: what it was to do when it was prepared; None: it was not.
+    """
 
     key: UUID
     approved: bool
     wary: bool
+    prepared: PreparedCall | None = None
 
 
 class ToolCaller:
@@ -89,9 +93,9 @@ class ToolCaller:
         present = self.around.tools.get(tool.name)
         if present is None or self._scope is None:
             return ToolOutcome(f"{tool.name} is no longer there", ok=False)
-        key, approved = terms.key, terms.approved
+        key, approved, prepared = terms.key, terms.approved, terms.prepared
         urls = self._scope.urls | {*self._found}
-        scope = replace(self._scope, urls=urls, key=key, approved=approved, tainted=terms.wary)
+        scope = replace(self._scope, urls=urls, key=key, approved=approved, prepared=prepared, tainted=terms.wary)
         limits = self._limits if tool.effect == "idempotent" else self._limits_of_effects
         return await call_tool(present, arguments, scope, limits)
 

@@ -419,7 +419,9 @@ class Talk:
         began = monotonic()
         self._telling.call(tool.name, call.made.arguments)
         approved, wary = call.path in self._decisions, self._people.wary(self._read())
-        outcome = await self._caller.call(tool, call.made.arguments, CallTerms(key, approved, wary))
+        plan = self._people.plan_of(call)
+        terms = CallTerms(key, approved, wary, None if plan is None else plan.prepared)
+        outcome = await self._caller.call(tool, call.made.arguments, terms)
         self._telling.end_call(tool.name, ok=outcome.ok)
         return record_of(outcome, began, wary=wary)
 

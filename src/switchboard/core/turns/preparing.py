@@ -27,7 +27,6 @@ MOST_SHOWN: Final = 20_000
 """Characters of what is shown: nobody approves more."""
 _MOST_WHY: Final = 200
 _EFFECTS: Final[tuple[Effect, ...]] = ("idempotent", "queryable", "effectful")
-_HIGH: Final = "a call of high risk"
 _TOO_MUCH: Final = "it was not called: what it would do is more than a person can be shown; do it in several calls"
 
 
@@ -44,9 +43,7 @@ class CallPlan(Struct, frozen=True):
     @property
     def approval(self) -> str:
         """Why a person must approve the call, whatever its tool; empty: nobody has to."""
-        if self.prepared is None:
-            return ""
-        return self.prepared.why or (_HIGH if self.prepared.risk == "high" else "")
+        return "" if self.prepared is None else self.prepared.approval
 
     @property
     def digest(self) -> str:

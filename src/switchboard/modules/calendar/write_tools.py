@@ -370,6 +370,10 @@ async def _carry_out_in(account: SeenAccount, call: ToolScope, wish: _Wanted) ->
         proposal = await wish.propose(_writing_in(account, client, call))
         if proposal is None:
             raise _NotHere
+        if objection := call.objection_to(proposal.prepared):
+            raise CalendarRefusal(
+                f"nothing was written: {objection}. Call it again, so that it is asked about as it is"
+            )
         return proposal.plan
 
     try:

@@ -48,6 +48,7 @@ async def create_for(
     known = await find_uid(store, seen.books[into.account], uid)
     if known is not None:  # this call was made before, and its outcome was lost
         return {"created": whole_contact(known, scope.zone)}
+    _require_permission(scope, _plan_creation(into, account, fields))
     async with _open_client(into.account, account) as client:
         written = await _create_once(client, into, DavObject(f"{uid}.vcf", "", _card_with(uid, name, fields)), uid)
     return {"created": whole_contact(await _keep_new_state(store, into, written, "", account.region), scope.zone)}
@@ -67,6 +68,10 @@ async def prepare_create(
     into, account = _choose_book(seen, book)
     if await find_uid(contacts.store_of(into.account), seen.books[into.account], _uid_for(scope)):
         return PreparedCall("idempotent", "low", begun=True)
+    return _plan_creation(into, account, fields)
+
+
+def _plan_creation(into: AccountBook, account: DavAccount, fields: Sequence[CardChange]) -> PreparedCall:
     told = ", ".join(f"{change.field} {change.new}" for change in fields)
     shown = f"New contact in {into.account}/{into.label}: {told}"
     return _plan_write(account, shown, (into.account, into.path))
@@ -81,6 +86,7 @@ async def update_for(contacts: ContactAccounts, scope: ToolScope, contact: str, 
         return {"contact": whole_contact(kept, scope.zone)}
     account = seen.accounts[kept.book.account]
     store = contacts.store_of(kept.book.account)
+    _require_permission(scope, _plan_change(kept, account, change))  # the write is one of exactly this state
     async with _open_client(kept.book.account, account) as client:
         try:
             written = await replace_object(client, kept.book.url, kept.found, data)
@@ -104,8 +110,18 @@ async def prepare_update(contacts: ContactAccounts, scope: ToolScope, contact: s
     kept = await find_card(contacts, seen, contact)
     if _changed_data(kept, change) == kept.found.data:
         return PreparedCall("idempotent", "low", begun=True)  # nothing is left to be done
+    return _plan_change(kept, seen.accounts[kept.book.account], change)
+
+
+def _plan_change(kept: KeptCard, account: DavAccount, change: CardChange) -> PreparedCall:
     shown = f"{name_of(kept)} ({kept.contact_id}): {_described_change(change)}"
-    return _plan_write(seen.accounts[kept.book.account], shown, (str(kept.contact_id), kept.found.etag))
+    return _plan_write(account, shown, (str(kept.contact_id), kept.found.etag))
+
+
+def _require_permission(scope: ToolScope, found: PreparedCall) -> None:
+    """Raises ContactsRefusal if something else was approved."""
+    if objection := scope.objection_to(found):
+        raise ContactsRefusal(f"Nothing was written: {objection}. Call it again, so that it is asked about as it is.")
 
 
 def _plan_write(account: DavAccount, shown: str, about: Iterable[str]) -> PreparedCall:
