@@ -48,6 +48,10 @@ OUTLOOK: Final = (
 )
 ENDLESS: Final = CUSTOM.replace("TZOFFSETTO:+0117|", "TZOFFSETTO:+0117|RRULE:FREQ=SECONDLY|")
 
+NEVER_CHANGED: Final = CUSTOM.replace("Customized Time Zone", "Z0").replace(
+    "END:STANDARD", "RRULE:FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30|END:STANDARD"
+)
+
 
 def recurring(rule: str, start: str = "20270301T090000Z") -> bytes:
     return calendar(f"UID:u|DTSTART:{start}|RRULE:{rule}")
@@ -312,7 +316,34 @@ CORPUS: Final = (
     ),
     UglyObject("5 MB of text", calendar(f"{ONCE}|DESCRIPTION:{'x' * 5_000_000}"), problem="more than 1,000,000 bytes"),
     UglyObject("900 KB of text", calendar(f"{ONCE}|DESCRIPTION:{'x' * 900_000}"), AT_NINE),
-    UglyObject("900 KB of folds", calendar(f"{ONCE}|DESCRIPTION:" + "\r\n x" * 220_000), AT_NINE),
+    UglyObject("many folds", calendar(f"{ONCE}|DESCRIPTION:" + "\r\n x" * 49_000), AT_NINE),
+    UglyObject(
+        "too many folds", calendar(f"{ONCE}|DESCRIPTION:" + "\r\n x" * 220_000), problem="more than 50,000 lines"
+    ),
+    UglyObject("480,000 empty lines", calendar(ONCE) + b"\r\n" * 480_000, problem="more than 50,000 lines"),
+    UglyObject("200,000 short lines", calendar(ONCE) + b"A:\r" * 200_000, problem="more than 50,000 lines"),
+    UglyObject(
+        "4,000 time zones and 1,900 events",
+        calendar(
+            *(f"UID:{n}|DTSTART;TZID=Z{n}:20270301T090000" for n in range(1900)),
+            before="|".join(CUSTOM.replace("Customized Time Zone", f"Z{n}") for n in range(4000)),
+        ),
+        problem="more than 200 time zones",
+    ),
+    UglyObject(
+        "a time zone whose clocks never change, but take long",
+        calendar(f"{ONCE}|X:y".replace("DTSTART", "DTSTART;TZID=Z0"), before=NEVER_CHANGED),
+        AT_NINE,
+    ),
+    UglyObject(
+        "events in a hundred of them",
+        calendar(
+            *(f"UID:{n}|DTSTART;TZID=Z{n}:20270301T090000" for n in range(100)),
+            before="|".join(NEVER_CHANGED.replace("TZID:Z0", f"TZID:Z{n}") for n in range(100)),
+        ),
+        AT_NINE * 2,
+        "3: it takes too long",
+    ),
     UglyObject("900 KB of commas", calendar(f"{ONCE}|EXDATE:" + "," * 900_000), AT_NINE),
     UglyObject("900 KB of escapes", calendar(f"{ONCE}|DESCRIPTION:" + "\\n" * 450_000), AT_NINE),
     UglyObject(
@@ -321,5 +352,5 @@ CORPUS: Final = (
         problem="more than 2,000 events",
     ),
     UglyObject("100,000 parameters", calendar(f"{ONCE}|X-A{';B=c' * 100_000}:x"), AT_NINE),
-    UglyObject("components in components", b"BEGIN:VCALENDAR\r\n" * 30_000 + b"END:VCALENDAR\r\n" * 30_000),
+    UglyObject("components in components", b"BEGIN:VCALENDAR\r\n" * 20_000 + b"END:VCALENDAR\r\n" * 20_000),
 )

@@ -11,11 +11,13 @@ from typing import Any, Final
 import pytest
 
 from switchboard.domain.json_values import JsonObject
+from switchboard.modules.calendar.conflicts import find_conflicts, suggest_times
 from switchboard.modules.calendar.manifest import MANIFEST
 from switchboard.ports.tools import PreparedCall, ToolScope
 from switchboard.store.database import Database
 from tests.calendar_house import DAY, CalendarHouse, account_at, open_house, scope_of
 from tests.dav_servers import PASSWORD, Answered, Asked, DavProxy, dav_proxy, radicale
+from tests.unit.calendar.test_bounded import called_here
 
 ISO: Final = f"{DAY:%Y-%m-%d}"
 TEN: Final = DAY + timedelta(hours=10)
@@ -84,7 +86,9 @@ async def test_what_somebody_has_deleted_is_not_written_again(house: CalendarHou
 
 async def test_a_taken_time_is_told_with_three_others(house: CalendarHouse) -> None:
     house.put("m", "Meeting", DAY + timedelta(hours=12))
-    said = await house.refused("create", **lunch())
+    with called_here(find_conflicts, suggest_times) as here:
+        said = await house.refused("create", **lunch())
+    assert here == []
     assert f"“Meeting”, {DAY:%A} {ISO} 12:00-13:00 Europe/Berlin" in said
     assert said.count("Europe/Berlin") == 4
     assert "Free are" not in await house.refused("create", **lunch(conflicts="fail"))

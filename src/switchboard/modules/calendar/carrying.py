@@ -7,6 +7,7 @@ The server is asked whether a time is free before the write, and again after it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -160,7 +161,7 @@ async def find_conflicts_now(call: WriteCall, client: DavClient, plan: WritePlan
         return ()
     since, until = plan.times[0].start - _DAY, max(one.end for one in plan.times) + _DAY
     objects = await _read_between(call, client, WantedTime(since, until))
-    return find_conflicts(objects, plan.times, plan.uids, call.within)
+    return await asyncio.to_thread(find_conflicts, objects, plan.times, plan.uids, call.within)
 
 
 async def _read_between(call: WriteCall, client: DavClient, time: WantedTime) -> tuple[bytes, ...]:
@@ -189,7 +190,7 @@ async def refusal_of(call: WriteCall, client: DavClient, plan: WritePlan, found:
         return sentence
     wanted = plan.times[0]
     objects = await _read_between(call, client, WantedTime(wanted.start - _DAY, wanted.start + 8 * _DAY))
-    free = suggest_times(objects, wanted, plan.uids, call.within)
+    free = await asyncio.to_thread(suggest_times, objects, wanted, plan.uids, call.within)
     others = ", ".join(describe_span(one, call.zone) for one in free) or "none within a week"
     return f"{sentence}. Free are: {others}. Ask which one, or repeat it with conflicts=allow if both are meant"
 

@@ -1,8 +1,8 @@
 """Whether a time is free, by what the server has at this moment, and which other times are. Pure.
 
-`carrying.py` asks before a write, and once more after it. In: objects of the calendars, and `WantedTime`s; out:
-`TimeConflict`s. What nobody has confirmed, and whole days that say nothing of it, are told but hinder nothing. Next:
-`busy.py`.
+`carrying.py` asks before a write, and once more after it, in a thread: objects may be large. In: objects of the
+calendars, and `WantedTime`s; out: `TimeConflict`s. What nobody has confirmed, and whole days that say nothing of it,
+are told but hinder nothing. Next: `busy.py`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,21 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
+from switchboard.domain.errors import InvalidInput
 from switchboard.modules.calendar.busy import BusyBlock, busyness_of, find_slots
-from switchboard.modules.calendar.events import read_object
+from switchboard.modules.calendar.events import count_lines, read_object
 from switchboard.modules.calendar.expansion import ExpansionWindow, Occurrence, expand_object
+from switchboard.modules.calendar.rules import MAX_STEPS, Budget, UnreadableEvent
 from switchboard.modules.calendar.zones import EventZone
 
 MOST_TIMES: Final = 20
 """Dates of a series that are looked at."""
 AHEAD: Final = timedelta(days=100)
 SUGGESTED_WITHIN: Final = timedelta(days=7)
+MOST_LOOKED_AT: Final = 20 * MAX_STEPS
+"""Steps that all objects of a question may cost together: some two seconds."""
+_LINE: Final = 3
+"""Steps that a line costs, whatever is in it."""
 _DAY: Final = timedelta(days=1)
 _FROM, _UNTIL = 8, 20
 """Hours of the day in which times are suggested, unless the wanted one is outside of them."""
@@ -63,9 +69,13 @@ def new_times(before: bytes | None, after: bytes, since: datetime, within: Looki
 
 
 def _times_in(data: bytes, window: ExpansionWindow, within: LookingCalendar) -> Iterator[WantedTime]:
-    for one in expand_object(read_object(data, within.zone), window).occurrences:
+    for one in _dates_in(data, window, within, Budget()):
         if not one.start.all_day:
             yield _time_of(one, within)
+
+
+def _dates_in(data: bytes, window: ExpansionWindow, within: LookingCalendar, budget: Budget) -> tuple[Occurrence, ...]:
+    return expand_object(read_object(data, within.zone, budget), window, budget).occurrences
 
 
 def _time_of(one: Occurrence, within: LookingCalendar) -> WantedTime:
@@ -78,7 +88,10 @@ def _time_of(one: Occurrence, within: LookingCalendar) -> WantedTime:
 def find_conflicts(
     objects: Iterable[bytes], wanted: Sequence[WantedTime], own: Collection[str], within: LookingCalendar
 ) -> tuple[TimeConflict, ...]:
-    """What overlaps a wanted time, but for events with the UIDs `own`. Ends that touch are no conflict."""
+    """What overlaps a wanted time, but for events with the UIDs `own`. Ends that touch are no conflict.
+
+    Raises InvalidInput if there is so much that not all of it can be looked at.
+    """
     if not wanted:
         return ()
     window = ExpansionWindow(min(one.start for one in wanted) - _DAY, max(one.end for one in wanted) + _DAY)
@@ -95,9 +108,17 @@ def _overlaps_time(one: TimeConflict, time: WantedTime) -> bool:
 
 
 def busy_times(objects: Iterable[bytes], window: ExpansionWindow, within: LookingCalendar) -> Iterator[TimeConflict]:
-    """All times at which somebody is busy."""
+    """All times at which somebody is busy. Raises InvalidInput, as `find_conflicts`."""
+    whole = Budget(MOST_LOOKED_AT)
     for data in objects:
-        for one in expand_object(read_object(data, within.zone), window).occurrences:
+        try:
+            whole.spend(_LINE * count_lines(data))
+        except UnreadableEvent:
+            raise InvalidInput(
+                "there is too much in these calendars at that time to tell whether it is free; look at them, and "
+                "repeat it with conflicts=allow if it is meant"
+            ) from None
+        for one in _dates_in(data, window, within, Budget(MAX_STEPS, whole)):
             kind = busyness_of(one.event, within.addresses)
             if kind != "free":
                 time = _time_of(one, within)
@@ -109,7 +130,7 @@ def busy_times(objects: Iterable[bytes], window: ExpansionWindow, within: Lookin
 def suggest_times(
     objects: Iterable[bytes], wanted: WantedTime, own: Collection[str], within: LookingCalendar
 ) -> tuple[WantedTime, ...]:
-    """Three free times of the same length, the next ones by day."""
+    """Three free times of the same length, the next ones by day. Raises InvalidInput, as `find_conflicts`."""
     window = ExpansionWindow(wanted.start - _DAY, wanted.start + SUGGESTED_WITHIN + _DAY)
     blocks = [BusyBlock(one.start, one.end) for one in busy_times(objects, window, within) if one.uid not in own]
     length = wanted.end - wanted.start

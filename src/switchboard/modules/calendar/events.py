@@ -18,11 +18,13 @@ from msgspec.structs import replace
 
 from switchboard.core.text.content_lines import ContentLine, components_of, content_lines, text_of
 from switchboard.core.text.visible import visible
-from switchboard.modules.calendar.rules import RecurrenceRule, UnreadableEvent, read_rule, wall_from
+from switchboard.modules.calendar.rules import Budget, RecurrenceRule, UnreadableEvent, read_rule, wall_from
 from switchboard.modules.calendar.zones import UTC_ZONE, EventZone, ZonesOfObject, find_event_zone, zones_of
 
 MAX_OBJECT: Final = 1_000_000
 """Bytes of an object."""
+MAX_LINES: Final = 50_000
+"""Of an object, each part of a folded one counted: to read so many takes 200 ms."""
 MAX_EVENTS: Final = 2_000
 """Masters and overrides in one."""
 MAX_TEXT: Final = 500
@@ -123,17 +125,27 @@ class CalendarObject(Struct, frozen=True):
     method: str = ""
 
 
-def read_object(data: bytes, calendar_zone: EventZone = UTC_ZONE) -> CalendarObject:
-    """The events of an object; never fails. Tasks and journals are none, and no problem either."""
+def read_object(data: bytes, calendar_zone: EventZone = UTC_ZONE, budget: Budget | None = None) -> CalendarObject:
+    """The events of an object; never fails. Tasks and journals are none, and no problem either.
+
+    Whoever expands it, too, gives both the same `budget`, of which the zones that it describes cost some.
+    """
     if len(data) > MAX_OBJECT:
         return CalendarObject(problems={"": f"it has more than {MAX_OBJECT:,} bytes"})
+    if count_lines(data) > MAX_LINES:
+        return CalendarObject(problems={"": f"it has more than {MAX_LINES:,} lines"})
     try:
-        return _read_lines(content_lines(data.removeprefix(_BYTE_ORDER_MARK)), calendar_zone)
+        return _read_lines(content_lines(data.removeprefix(_BYTE_ORDER_MARK)), calendar_zone, budget or Budget())
     except UnreadableEvent as error:
         return CalendarObject(problems={"": str(error)})
 
 
-def _read_lines(lines: tuple[ContentLine, ...], calendar_zone: EventZone) -> CalendarObject:
+def count_lines(data: bytes) -> int:
+    """The ends of lines in an object, whatever they are."""
+    return data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n")
+
+
+def _read_lines(lines: tuple[ContentLine, ...], calendar_zone: EventZone, budget: Budget) -> CalendarObject:
     outermost = components_of(lines)
     calendars = [one for one in outermost if one.name == "VCALENDAR"]
     if not calendars:
@@ -145,7 +157,7 @@ def _read_lines(lines: tuple[ContentLine, ...], calendar_zone: EventZone) -> Cal
     if len(events) > MAX_EVENTS:
         raise UnreadableEvent(f"it has more than {MAX_EVENTS:,} events")
     method = next((lines[at].value.strip().upper() for at in calendars[0].own() if lines[at].name == "METHOD"), "")
-    zones = zones_of(lines, inner, calendar_zone)
+    zones = zones_of(lines, inner, calendar_zone, budget)
     read: dict[str, list[CalendarEvent]] = {}
     problems: dict[str, str] = {}
     for component in events:

@@ -1,8 +1,8 @@
 """When the events of an object take place within a window: each date by itself, bounded, and never an exception. Pure.
 
 Called by `occurrences.py` when an object is kept or the window moves, and for ranges outside it. In: a
-`CalendarObject`; out: an `Expansion`. All series of an object share one `Budget`; what would cost more, or has more
-than 2,000 dates in the window, is named with the reason, as is everything else that cannot be read.
+`CalendarObject`; out: an `Expansion`. All series of an object share one `Budget`, as its time zones do; what would cost
+more, or has more than 2,000 dates in the window, is named with the reason, as is everything else that cannot be read.
 """
 
 from __future__ import annotations

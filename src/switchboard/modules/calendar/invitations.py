@@ -7,7 +7,7 @@ instruction, and nothing is accepted by reading it. Next: `events.py`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from switchboard.modules.calendar.events import MAX_OBJECT, CalendarEvent, Calen
 from switchboard.modules.calendar.expansion import ExpansionWindow, Occurrence, expand_object, recurrence_id
 from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
 from switchboard.modules.calendar.occurrences import zone_of_calendar
+from switchboard.modules.calendar.rules import Budget
 from switchboard.modules.calendar.zones import EventZone
 from switchboard.tools.workspace import ToolRefusal, opened_file, read_at
 
@@ -35,10 +36,15 @@ async def read_file(results: Path | None, name: str, zone: ZoneInfo, now: dateti
         data = await asyncio.to_thread(_data_of, results, name)
     except (OSError, ToolRefusal, ValueError) as error:
         raise CalendarRefusal(f"{name[:100]!r} is no file of this conversation that can be read") from error
-    found = read_object(data, EventZone(zone.key, zone))
+    return await asyncio.to_thread(_show_file, data, zone, now)
+
+
+def _show_file(data: bytes, zone: ZoneInfo, now: datetime) -> JsonObject:
+    budget = Budget()
+    found = read_object(data, EventZone(zone.key, zone), budget)
     if not found.series and found.problems:
         raise CalendarRefusal(f"the file is no invitation that can be read: {'; '.join(found.problems.values())[:300]}")
-    return show_invitation(found, zone, now)
+    return show_invitation(found, zone, now, budget)
 
 
 def _data_of(results: Path, name: str) -> bytes:
@@ -56,12 +62,20 @@ async def read_event(accounts: Iterable[SeenAccount], event_id: str, zone: ZoneI
         for wanted, date in ((event_id, ""), (uid, recurrence)):
             rows = await _objects_of(account, wanted)
             if rows:
-                row = rows[0]
-                found = read_object(row["data"], zone_of_calendar(account.account, row["calendar_zone"]))
-                told = _pick_series(found if account.own else _without_private(found), wanted, date)
-                if told.series:
-                    return show_invitation(told, zone, now)
+                shown = await asyncio.to_thread(_show_event, account, rows[0], (wanted, date), (zone, now))
+                if shown is not None:
+                    return shown
     raise CalendarRefusal(f"no event has the id {event_id[:100]!r}; ids are in the results of calendar_query")
+
+
+def _show_event(
+    account: SeenAccount, row: Mapping[str, Any], named: tuple[str, str], asked: tuple[ZoneInfo, datetime]
+) -> JsonObject | None:
+    """None: nothing of it is told to whoever asks."""
+    budget = Budget()
+    found = read_object(row["data"], zone_of_calendar(account.account, row["calendar_zone"]), budget)
+    told = _pick_series(found if account.own else _without_private(found), *named)
+    return show_invitation(told, *asked, budget) if told.series else None
 
 
 async def _objects_of(account: SeenAccount, uid: str) -> Sequence[Any]:
@@ -93,10 +107,10 @@ def _pick_series(found: CalendarObject, uid: str, recurrence: str) -> CalendarOb
     return CalendarObject(tuple(named or series), found.problems, found.method)
 
 
-def show_invitation(found: CalendarObject, zone: ZoneInfo, now: datetime) -> JsonObject:
+def show_invitation(found: CalendarObject, zone: ZoneInfo, now: datetime, budget: Budget) -> JsonObject:
     """What an object says, for somebody in a zone."""
     window = ExpansionWindow(now - timedelta(days=366), now + timedelta(days=732))
-    dates = expand_object(found, window).occurrences
+    dates = expand_object(found, window, budget).occurrences
     events = [one.master or one.overrides[0] for one in found.series if one.master or one.overrides]
     shown: JsonObject = {"events": [_event_object(one, dates, zone, now) for one in events[:_MOST_EVENTS]]}
     if found.method:

@@ -24,6 +24,7 @@ from switchboard.modules.calendar.days import AskedRange
 from switchboard.modules.calendar.events import read_object
 from switchboard.modules.calendar.expansion import ExpansionWindow, Occurrence, expand_object
 from switchboard.modules.calendar.occurrences import addresses_of, zone_of_calendar
+from switchboard.modules.calendar.rules import Budget
 from switchboard.modules.calendar.syncing import SYNC_EVERY_S
 from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.people_seen import PeopleSeen, SeenPerson
@@ -223,8 +224,9 @@ def _expand_rows(
     for row in rows:
         if monotonic() > until or len(found) > MAX_DATES:
             return found, False
-        read = read_object(row["data"], zone_of_calendar(account.account, row["calendar_zone"]))
-        found += [_found_from(account, row, one) for one in expand_object(read, window).occurrences]
+        budget = Budget()
+        read = read_object(row["data"], zone_of_calendar(account.account, row["calendar_zone"]), budget)
+        found += [_found_from(account, row, one) for one in expand_object(read, window, budget).occurrences]
     return found, True
 
 

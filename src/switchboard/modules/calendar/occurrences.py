@@ -22,6 +22,7 @@ from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.calendar.busy import busyness_of, is_unaccepted, own_answer
 from switchboard.modules.calendar.events import CalendarEvent, CalendarObject, read_object
 from switchboard.modules.calendar.expansion import Expansion, ExpansionWindow, Occurrence, expand_object
+from switchboard.modules.calendar.rules import Budget
 from switchboard.modules.calendar.zones import UTC_ZONE, EventZone, zone_named
 from switchboard.ports.module_store import ModuleStore
 
@@ -100,8 +101,9 @@ def window_at(now: datetime) -> ExpansionWindow:
 
 def describe_object(data: bytes, zone: EventZone, window: ExpansionWindow, addresses: Collection[str]) -> KeptEvents:
     """The rows of an object; its events are numbered in the order in which they stand."""
-    found = read_object(data, zone)
-    expansion = expand_object(found, window if does_recur(found) else _ALWAYS)
+    budget = Budget()
+    found = read_object(data, zone, budget)
+    expansion = expand_object(found, window if does_recur(found) else _ALWAYS, budget)
     places: dict[int, int] = {}
     events: list[_Row] = []
     for series in found.series:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 MAX_STEPS: Final = 60_000
-"""What the expansion of one object may cost: about 100 ms, and never 250."""
+"""What the zones and dates of one object may cost: about 100 ms, and never 250."""
 
 Frequency = Literal["YEARLY", "MONTHLY", "WEEKLY", "DAILY", "HOURLY"]
 _FREQUENT: Final = ("MINUTELY", "SECONDLY")
@@ -43,16 +43,22 @@ class UnreadableEvent(ValueError):
 
 
 class Budget:
-    """What is left of the steps that one object may cost. Raises UnreadableEvent when nothing is."""
+    """What is left of the steps that one object may cost, `within` what a call may cost that reads several.
 
-    def __init__(self, steps: int = MAX_STEPS) -> None:
+    Raises UnreadableEvent when nothing is.
+    """
+
+    def __init__(self, steps: int = MAX_STEPS, within: Budget | None = None) -> None:
         self.left = steps
+        self._within = within
 
     def spend(self, steps: int = 1) -> None:
         """Count steps before they are made."""
+        if self._within is not None:
+            self._within.spend(steps)
         self.left -= steps
         if self.left < 0:
-            raise UnreadableEvent("it takes too long to work out when it recurs")
+            raise UnreadableEvent("it takes too long to find out when it is")
 
 
 class RuleEnd(Struct, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import pairwise
@@ -25,10 +25,15 @@ from switchboard.modules.calendar.windows_zones import WINDOWS_ZONES
 _COMPARED: Final = (datetime(2015, 1, 1, tzinfo=UTC), datetime(2035, 1, 1, tzinfo=UTC))
 """The years in which an IANA zone must have the same clocks."""
 _HINTED: Final = (datetime(2024, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
-_WRITTEN_UNTIL: Final = datetime(2100, 1, 1)  # noqa: DTZ001  wall times have no zone
+_WRITTEN_SINCE: Final = datetime(1970, 1, 1)  # noqa: DTZ001  wall times have no zone
+"""Outlook writes today's rules from 1601 on."""
+_WRITTEN_UNTIL: Final = datetime(2100, 1, 1)  # noqa: DTZ001
 _OFFSET: Final = re.compile(r"([+-])(\d\d):?(\d\d):?(\d\d)?")
 _WALL: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)(\d\d))?Z?")
+_MOST_ZONES: Final = 200
 _MOST_CHANGES: Final = 2_000
+_STEPS: Final = 20_000
+"""What the clocks of one VTIMEZONE may cost; two rules from 1970 until 2100 cost 8,000."""
 _SECOND: Final = timedelta(seconds=1)
 
 
@@ -79,21 +84,30 @@ class WrittenZone(tzinfo):
 
 
 class ZonesOfObject(Struct, frozen=True):
-    """What an object says of zones, and what its calendar does: `written` are its VTIMEZONEs by their TZID."""
+    """What an object says of zones, and what its calendar does: `written` are its VTIMEZONEs by their TZID.
+
+    `known` are those that have been found, by TZID; to find another one costs steps of the `budget`.
+    """
 
     written: Mapping[str, tuple[ContentLine, ...]]
     calendar: EventZone
+    budget: Budget
+    known: dict[str, EventZone] = {}
 
 
-def zones_of(lines: tuple[ContentLine, ...], components: Iterable[Component], calendar: EventZone) -> ZonesOfObject:
-    """The zones that stand in an object."""
+def zones_of(
+    lines: tuple[ContentLine, ...], components: Iterable[Component], calendar: EventZone, budget: Budget | None = None
+) -> ZonesOfObject:
+    """The zones that stand in an object. Raises UnreadableEvent for more than 200."""
+    found = [one for one in components if one.name == "VTIMEZONE"]
+    if len(found) > _MOST_ZONES:
+        raise UnreadableEvent(f"it has more than {_MOST_ZONES} time zones")
     written = {}
-    for one in components:
-        if one.name == "VTIMEZONE":
-            inside = lines[one.first : one.last + 1]
-            tzid = next((line.value.strip() for line in inside if line.name == "TZID"), "")
-            written[tzid] = inside
-    return ZonesOfObject(written, calendar)
+    for one in found:
+        inside = lines[one.first : one.last + 1]
+        tzid = next((line.value.strip() for line in inside if line.name == "TZID"), "")
+        written[tzid] = inside
+    return ZonesOfObject(written, calendar, budget or Budget())
 
 
 def zone_named(name: str) -> EventZone | None:
@@ -105,30 +119,35 @@ def zone_named(name: str) -> EventZone | None:
 
 
 def find_event_zone(tzid: str, zones: ZonesOfObject) -> EventZone:
-    """The zone that a TZID means; never fails."""
+    """The zone that a TZID means. Raises UnreadableEvent if the zones of the object cost more than its budget."""
+    if tzid not in zones.known:
+        zones.known[tzid] = _find_zone(tzid, zones)
+    return zones.known[tzid]
+
+
+def _find_zone(tzid: str, zones: ZonesOfObject) -> EventZone:
     name = tzid.strip().strip('"')
     if name.upper() in ("UTC", "Z", "GMT", "ETC/UTC"):
         return UTC_ZONE
     if found := zone_named(name):
         return found
-    written = _written_zone(name, zones.written.get(name) or zones.written.get(tzid) or ())
-    if written is not None and (found := _same_clocks(written, _hints_of(name, zones))):
-        return found
-    windows = WINDOWS_ZONES.get(name)
-    if found := zone_named(windows or "") or _named_at_end(name):
-        return found
-    if written is not None:
-        return EventZone(name, written)
-    return EventZone(zones.calendar.name, zones.calendar.rules, guessed=True)
+    lines = zones.written.get(name) or zones.written.get(tzid) or ()
+    zones.budget.spend()
+    clocks = tuple((line.name, line.value.strip()) for line in lines)
+    written = _read_zone(name, clocks, _hints_of(name, lines, zones.calendar)) if clocks else _NO_ZONE
+    zones.budget.spend(written.steps)
+    found = written.same or zone_named(WINDOWS_ZONES.get(name, "")) or _named_at_end(name)
+    if found is None and written.clocks is not None:
+        found = EventZone(name, written.clocks)
+    return found or EventZone(zones.calendar.name, zones.calendar.rules, guessed=True)
 
 
-def _hints_of(name: str, zones: ZonesOfObject) -> tuple[str, ...]:
+def _hints_of(name: str, lines: Iterable[ContentLine], calendar: EventZone) -> tuple[str, ...]:
     """Zones to be tried first, so that among equal ones the one is named that is meant."""
-    lines = zones.written.get(name, ())
     location = next((line.value.strip() for line in lines if line.name == "X-LIC-LOCATION"), "")
     ending = _named_at_end(name)
     cities = [one for one in WINDOWS_ZONES.values() if one.rpartition("/")[2].replace("_", " ") in name]
-    return (location, ending.name if ending else "", WINDOWS_ZONES.get(name, ""), *cities, zones.calendar.name)
+    return (location, ending.name if ending else "", WINDOWS_ZONES.get(name, ""), *cities, calendar.name)
 
 
 def _named_at_end(name: str) -> EventZone | None:
@@ -138,23 +157,55 @@ def _named_at_end(name: str) -> EventZone | None:
     return next(filter(None, map(zone_named, endings)), None)
 
 
-def _same_clocks(written: WrittenZone, hints: tuple[str, ...]) -> EventZone | None:
-    """One that is hinted at needs to have them in these years alone: many write no rules of the past."""
+class _ReadZone(Struct, frozen=True):
+    """A VTIMEZONE: its `clocks`, if they can be read, the IANA zone with the same ones, and what that has cost."""
+
+    clocks: WrittenZone | None
+    same: EventZone | None
+    steps: int
+
+
+_NO_ZONE: Final = _ReadZone(None, None, 0)
+
+
+@lru_cache(maxsize=256)
+def _read_zone(name: str, lines: tuple[tuple[str, str], ...], hints: tuple[str, ...]) -> _ReadZone:
+    """It costs an object the same whether it was read before or not: else what is read would depend on what was."""
+    budget = Budget(_STEPS)
+    try:
+        clocks = _read_clocks(name, lines, budget)
+    except (UnreadableEvent, ValueError, OverflowError):
+        return _ReadZone(None, None, _STEPS - budget.left)
+    if clocks is None:
+        return _ReadZone(None, None, _STEPS - budget.left)
+    same, compared = _same_clocks(clocks, hints)
+    return _ReadZone(clocks, same, _STEPS - budget.left + compared)
+
+
+def _same_clocks(written: WrittenZone, hints: tuple[str, ...]) -> tuple[EventZone | None, int]:
+    """And how many offsets were compared.
+
+    One that is hinted at needs to have them in these years alone: many write no rules of the past.
+    """
+    every, compared = _samples_of(written), 0
+    near = [one for one in every if _HINTED[0] <= one[0] < _HINTED[1]]
     for name in dict.fromkeys([*hints, *WINDOWS_ZONES.values()]):
-        found = zone_named(name)
-        since, until = _HINTED if name in hints else _COMPARED
-        if found is not None and _has_offsets_of(written, found.rules, since, until):
-            return found
-    return None
+        if (found := zone_named(name)) is None:
+            continue
+        wanted = near if name in hints else every
+        equal = _count_equal(wanted, found.rules)
+        compared += equal + 1
+        if equal == len(wanted):
+            return found, compared
+    return None, compared
 
 
-def _has_offsets_of(written: WrittenZone, rules: tzinfo, since: datetime, until: datetime) -> bool:
-    """Whether both have the same offset in every week of those years, and around each change of the written one."""
-    samples = _samples_of(written)
-    return all(at.astimezone(rules).utcoffset() == offset for at, offset in samples if since <= at < until)
+def _count_equal(samples: Sequence[tuple[datetime, timedelta]], rules: tzinfo) -> int:
+    """How many of these offsets a zone has, until the first that it does not have."""
+    differs = (at for at, (time, offset) in enumerate(samples) if time.astimezone(rules).utcoffset() != offset)
+    return next(differs, len(samples))
 
 
-@lru_cache(maxsize=64)
 def _samples_of(written: WrittenZone) -> tuple[tuple[datetime, timedelta], ...]:
     first, last = _COMPARED
     coarse = [first + timedelta(days=7 * week) for week in range((last - first).days // 7)]
@@ -165,17 +216,8 @@ def _samples_of(written: WrittenZone) -> tuple[tuple[datetime, timedelta], ...]:
     return tuple((at, at.astimezone(written).utcoffset() or timedelta()) for at in ordered)
 
 
-def _written_zone(name: str, lines: tuple[ContentLine, ...]) -> WrittenZone | None:
-    """The clocks of a VTIMEZONE; None, if there is none that can be read."""
-    try:
-        return _read_clocks(name, tuple((line.name, line.value.strip()) for line in lines)) if lines else None
-    except (UnreadableEvent, ValueError, OverflowError):
-        return None
-
-
-@lru_cache(maxsize=256)
-def _read_clocks(name: str, lines: tuple[tuple[str, str], ...]) -> WrittenZone | None:
-    budget = Budget()
+def _read_clocks(name: str, lines: tuple[tuple[str, str], ...], budget: Budget) -> WrittenZone | None:
+    """The clocks of a VTIMEZONE; None, if it has none. Raises UnreadableEvent, ValueError and OverflowError."""
     onsets: dict[datetime, tuple[timedelta, timedelta]] = {}
     for observance in _observances_of(lines):
         before, after = _offset_of(observance["TZOFFSETFROM"]), _offset_of(observance["TZOFFSETTO"])
@@ -206,14 +248,13 @@ def _observances_of(lines: tuple[tuple[str, str], ...]) -> Iterator[dict[str, st
 
 def _onsets_of(observance: Mapping[str, str], before: timedelta, budget: Budget) -> Iterator[datetime]:
     start = _wall_of(observance["DTSTART"])
-    if "RRULE" not in observance:
-        yield start
-    else:
+    yield start
+    if "RRULE" in observance:
         rule = read_rule(observance["RRULE"])
         until = _WRITTEN_UNTIL
         if rule.until is not None:
             until = rule.until.wall + (before if rule.until.is_utc else timedelta()) + _SECOND
-        yield from expand_rule(rule, start, start, min(until, _WRITTEN_UNTIL), budget)
+        yield from expand_rule(rule, start, max(start, _WRITTEN_SINCE), min(until, _WRITTEN_UNTIL), budget)
     for one in filter(None, observance.get("RDATE", "").split(",")):
         budget.spend()
         yield _wall_of(one)

@@ -106,7 +106,7 @@ class DavClient:
         answer = await self.send(request)
         if answer.status != 207:
             raise DavError("unreadable", f"{answer.url.host} answered {answer.status} where 207 is due: no DAV server?")
-        return answer.url, multistatus_of(answer.body)
+        return answer.url, await asyncio.to_thread(multistatus_of, answer.body)  # of a large collection: seconds
 
     async def send(self, request: DavRequest) -> DavAnswer:
         """Carry out a request. Raises DavError: `elsewhere` for what is not on the site of the account.

@@ -8,6 +8,7 @@ An answer that does not say that it is whole is not `complete`, and nothing foll
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -88,7 +89,7 @@ async def _changes_since(client: DavClient, collection: httpx2.URL, token: str) 
     gone: set[str] = set()
     for _ in range(_MOST_PAGES):
         said = await client.report(collection, sync_body(client.kind, token), 0)
-        page = _listing_in(collection, said)
+        page = await asyncio.to_thread(_listing_in, collection, said)
         etags = {name: etag for name, etag in etags.items() if name not in page.gone} | dict(page.etags)
         gone = (gone - set(page.etags)) | page.gone
         if page.complete and said.cursor:
@@ -112,7 +113,7 @@ async def list_everything(client: DavClient, collection: str, known: str = "") -
     if known and token == known:
         return DavListing({}, cursor=token)
     _, said = await client.properties(url, (_ETAG, _TYPE), 1)
-    listing = _listing_in(url, said)
+    listing = await asyncio.to_thread(_listing_in, url, said)
     whole = listing.complete and any(_is_collection(one) for one in said.responses)
     return DavListing(listing.etags, cursor=token if whole else "", whole=whole, complete=whole)
 

@@ -6,6 +6,7 @@ no answer comes, the server is asked what it has.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 
@@ -37,7 +38,7 @@ async def create_object(client: DavClient, collection: str, new: DavObject) -> D
         found = await _look_again(client, collection, new.name, error)
         if found is None:
             raise DavError("later" if error.state == "unknown" else "changed", str(error)) from error
-        if has_all_lines(found.data, new.data):
+        if await asyncio.to_thread(has_all_lines, found.data, new.data):
             return found
         raise DavError("changed", f"the server has something else under the name {new.name!r}") from error
 
@@ -55,7 +56,7 @@ async def replace_object(client: DavClient, collection: str, old: DavObject, dat
         if error.state != "unknown":
             raise
         found = await _look_again(client, collection, old.name, error)
-        if found is not None and has_all_lines(found.data, data):
+        if found is not None and await asyncio.to_thread(has_all_lines, found.data, data):
             return found
         same = found is not None and found.etag == old.etag
         raise DavError("later" if same else "changed", str(error)) from error
