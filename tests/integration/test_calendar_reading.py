@@ -125,7 +125,7 @@ async def test_the_window_moves(calendars: Calendars) -> None:
     [before] = await store.rows("occurrences.span")
     assert before["rules"]
     old = before["since"] - timedelta(days=100), before["until"] - timedelta(days=100)
-    await store.run("occurrences.set_span", *old, before["rules"], "person:ann")
+    await store.run("occurrences.set_span", *old, before["rules"])
     last = f"{before['until'] - timedelta(days=3):%Y-%m-%d}"
     told = await calendars.titles(ANN, day="this week", to=last)
     await move_window(ACCOUNTS["ann"], store)

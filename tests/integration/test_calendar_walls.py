@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec import convert
 
 from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.ops.modules import make_trial_modules
@@ -24,10 +25,11 @@ from switchboard.core.routing.decide import decide
 from switchboard.core.routing.facts import facts
 from switchboard.core.uuid7 import uuid7_time
 from switchboard.domain.message import RequestId
-from switchboard.modules.accounts.settings import DavAccount, PasswordPlace
+from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.calendar.manifest import MANIFEST
 from switchboard.modules.calendar.occurrences import CalendarKeeper
 from switchboard.modules.mirror.kept import write_object
+from switchboard.modules.mirror.origins import claim_mirror
 from switchboard.ports.chores import ChoreKey
 from switchboard.ports.people import PersonalScope
 from switchboard.ports.tools import Toolset
@@ -90,6 +92,7 @@ async def fill_calendars(database: Database) -> ModuleStores:
     for account, word in WORDS.items():
         path = f"/{account}/{word}"
         described = (f"https://dav.example{path}/", f"Of {word}", True, "", "")
+        await claim_mirror(stores(account), account_of(account), CalendarKeeper(account_of(account)))
         await stores(account).run("collections.find", path, *described)
         await stores(account).run("collections.finish", path, "cursor", True, True)
         recurs = (f"DTSTART:{DAY.replace('-', '')}T090000Z", "DURATION:PT1H", "RRULE:FREQ=DAILY", f"LOCATION:{word}")
@@ -99,10 +102,12 @@ async def fill_calendars(database: Database) -> ModuleStores:
     return stores
 
 
+def account_of(name: str) -> DavAccount:
+    return convert(ACCOUNTS[name], DavAccount)
+
+
 async def keep(stores: ModuleStores, account: str, uid: str, *lines: str) -> None:
-    owner = ACCOUNTS[account]
-    place = ("https://dav.example", "u", PasswordPlace(env="NO_SUCH_VARIABLE"))
-    keeper = CalendarKeeper(DavAccount(*place, person=owner.get("person", ""), group=owner.get("group", "")))
+    keeper = CalendarKeeper(account_of(account))
     written = DavObject(f"{uid}.ics", '"1"', event(f"UID:{uid}", *lines))
     await write_object(stores(account), f"/{account}/{WORDS[account]}", written, "", keeper)
 

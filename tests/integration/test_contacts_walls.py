@@ -75,7 +75,7 @@ async def fill_books(database: Database) -> ModuleStores:
     stores = await open_stores(database, MANIFEST)
     for account, word in BOOKS.items():
         store, path = stores(account), f"/{account}/friends"
-        await store.run("people.own", OWNERS[account])
+        await store.run("origins.note", LOGIN["url"], LOGIN["user"], OWNERS[account])
         await store.run("collections.find", path, f"https://dav.example{path}/", "Friends", True, "", "")
         written = card(f"Keeper {word}", f"NOTE:{word}", f"EMAIL:{word}@example.org", uid=word)
         await write_object(store, path, DavObject(f"{account}.vcf", '"1"', written), "", CardKeeper())

@@ -67,6 +67,9 @@ on conflict (account, collection, name) do update set bytes = excluded.bytes;
 -- name: drop
 delete from seen where account = $1 and collection = $2 and name = $3;
 
+-- name: drop_all
+delete from seen where account = $1;
+
 -- name: all
 select name, bytes from seen where account = $1;
 """,
@@ -82,6 +85,9 @@ class SeenKeeper:
 
     async def on_gone(self, store: ModuleStore, collection: str, name: str) -> None:
         await store.run("seen.drop", collection, name)
+
+    async def on_erased(self, store: ModuleStore) -> None:
+        await store.run("seen.drop_all")
 
 
 class Mirrored(Struct, frozen=True):

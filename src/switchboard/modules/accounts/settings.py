@@ -55,6 +55,11 @@ class DavAccount(Struct, frozen=True):
     sends: Literal["server", "nobody", "mail"] = "nobody"
     """Who sends the invitations to a meeting."""
 
+    @property
+    def owner(self) -> str:
+        """Whose it is: `person:ann` or `group:family`."""
+        return f"person:{self.person}" if self.person else f"group:{self.group}"
+
     def check(self) -> None:
         """Raises ValueError."""
         if bool(self.person) == bool(self.group):

@@ -26,6 +26,7 @@ from switchboard.modules.calendar.expansion import ExpansionWindow, Occurrence, 
 from switchboard.modules.calendar.occurrences import addresses_of, zone_of_calendar
 from switchboard.modules.calendar.rules import Budget
 from switchboard.modules.calendar.syncing import SYNC_EVERY_S
+from switchboard.modules.mirror.origins import NOT_READ_YET, own_mirrors_of
 from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.people_seen import PeopleSeen, SeenPerson
 from switchboard.ports.tools import ToolScope
@@ -76,9 +77,12 @@ class CalendarAccounts(Struct, frozen=True):
         sights = accounts_seen(seen, self.accounts, busy=True)
         if not sights:
             raise CalendarRefusal(why_nothing(seen, self.accounts))
+        theirs = await own_mirrors_of({name: self.accounts[name] for name in sights}, self.store_of)
+        if not theirs:
+            raise CalendarRefusal(NOT_READ_YET)
         found = [
-            SeenAccount(name, self.accounts[name], self.store_of(name), sight, self._is_own(seen, name))
-            for name, sight in sights.items()
+            SeenAccount(name, account, self.store_of(name), sights[name], self._is_own(seen, name))
+            for name, account in theirs.items()
         ]
         return CallerSight(seen, tuple(found))
 

@@ -54,7 +54,7 @@ class CalendarKeeper:
         around = rows[0] if rows else {}
         window = window_at(around.get("now") or datetime.now(UTC))
         if around.get("since") is None:
-            await store.run("occurrences.set_span", window.since, window.until, "", owner_of(self._account))
+            await store.run("occurrences.set_span", window.since, window.until, "")
         else:  # while the window is being moved, an object has the dates of both
             window = ExpansionWindow(min(window.since, around["since"]), max(window.until, around["until"]))
         return await self.keep(store, (collection, name), data, window, around.get("zone", ""))
@@ -76,10 +76,10 @@ class CalendarKeeper:
         """Nothing of it takes place any more."""
         await store.run("occurrences.forget", collection, name)
 
-
-def owner_of(account: DavAccount) -> str:
-    """Whose it is, as `people` writes it."""
-    return f"person:{account.person}" if account.person else f"group:{account.group}"
+    async def on_erased(self, store: ModuleStore) -> None:
+        """What was written for somebody else is not undone by whoever has the name now."""
+        await store.run("writes.erase")
+        await store.run("occurrences.forget_span")
 
 
 def addresses_of(account: DavAccount) -> frozenset[str]:
@@ -180,9 +180,9 @@ async def move_window(account: DavAccount, store: ModuleStore) -> None:
         return
     until = row["until"] or window.until
     shrunk = (max(window.since, row["since"] or window.since), min(until, window.until))
-    await store.run("occurrences.set_span", *shrunk, row["rules"], owner_of(account))
+    await store.run("occurrences.set_span", *shrunk, row["rules"])
     await _keep_again(CalendarKeeper(account), store, window, all_of_them=row["rules"] != rules)
-    await store.run("occurrences.set_span", window.since, window.until, rules, owner_of(account))
+    await store.run("occurrences.set_span", window.since, window.until, rules)
 
 
 async def _keep_again(

@@ -12,6 +12,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.modules.accounts.logins import read_login
 from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.calendar.occurrences import CalendarKeeper
+from switchboard.modules.mirror.origins import claim_mirror
 from switchboard.modules.mirror.sync import sync_account
 from switchboard.ports.module_store import ModuleStore
 from switchboard.transport.dav.client import open_dav
@@ -22,9 +23,10 @@ SYNC_EVERY_S: Final = 300.0
 
 async def sync_calendars(name: str, account: DavAccount, store: ModuleStore) -> None:
     """One run. Raises ConfigurationError without a password, and Unavailable with what is wrong with the server."""
-    login = read_login(name, account)
+    login, keeper = read_login(name, account), CalendarKeeper(account)
+    await claim_mirror(store, account, keeper)
     try:
         async with open_dav(login, CALDAV) as client:
-            await sync_account(store, client, CalendarKeeper(account))
+            await sync_account(store, client, keeper)
     except DavError as error:
         raise Unavailable(f"the account {name!r}: {error}") from error

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.accounts.walls import accounts_seen, why_nothing
+from switchboard.modules.mirror.origins import NOT_READ_YET, own_mirrors_of
 from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.people_seen import PeopleSeen
 from switchboard.ports.tools import ToolScope
@@ -34,4 +35,7 @@ class ContactAccounts(Struct, frozen=True):
         sights = accounts_seen(seen, self.accounts)
         if not sights:
             raise ContactsRefusal(why_nothing(seen, self.accounts))
-        return {name: self.accounts[name] for name in sights}
+        theirs = await own_mirrors_of({name: self.accounts[name] for name in sights}, self.store_of)
+        if not theirs:
+            raise ContactsRefusal(NOT_READ_YET)
+        return theirs

@@ -40,6 +40,9 @@ class CardKeeper:
         """It is not found any more."""
         await store.run("people.forget_card", collection, name)
 
+    async def on_erased(self, store: ModuleStore) -> None:
+        """All that is kept refers to cards."""
+
     async def _keep_ways(self, store: ModuleStore, collection: str, name: str, card: Card) -> None:
         ways = card.ways[:_MOST_WAYS]
         columns = (

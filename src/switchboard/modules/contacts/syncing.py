@@ -11,6 +11,7 @@ from switchboard.modules.accounts.logins import read_login
 from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.contacts.failures import describe_failure
 from switchboard.modules.contacts.mirror import CardKeeper
+from switchboard.modules.mirror.origins import claim_mirror
 from switchboard.modules.mirror.sync import sync_account
 from switchboard.ports.module_store import ModuleStore
 from switchboard.transport.dav.client import open_dav
@@ -19,10 +20,10 @@ from switchboard.transport.dav.kinds import CARDDAV, DavError
 
 async def sync_contacts(name: str, account: DavAccount, store: ModuleStore) -> None:
     """One run. Raises ConfigurationError without a password, and Unavailable with what is wrong with the server."""
-    login = read_login(name, account)
-    await store.run("people.own", f"person:{account.person}" if account.person else f"group:{account.group}")
+    login, keeper = read_login(name, account), CardKeeper(account.region)
+    await claim_mirror(store, account, keeper)
     try:
         async with open_dav(login, CARDDAV) as client:
-            await sync_account(store, client, CardKeeper(account.region))
+            await sync_account(store, client, keeper)
     except DavError as error:
         raise Unavailable(f"the account {name!r}: {describe_failure(error)}") from error

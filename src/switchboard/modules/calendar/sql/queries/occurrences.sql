@@ -4,8 +4,11 @@ select c.zone, s.since, s.until, now() as now
 from collection c left join span s on s.account = c.account where c.account = $1 and c.collection = $2;
 
 -- name: set_span
-insert into span (account, since, until, rules, owner) values ($1, $2, $3, $4, $5)
-on conflict (account) do update set owner = excluded.owner, since = excluded.since, until = excluded.until, rules = excluded.rules;
+insert into span (account, since, until, rules) values ($1, $2, $3, $4)
+on conflict (account) do update set since = excluded.since, until = excluded.until, rules = excluded.rules;
+
+-- name: forget_span
+delete from span where account = $1;
 
 -- name: span
 select now() as now, s.since, s.until, coalesce(s.rules, '') as rules
@@ -124,17 +127,17 @@ order by o.collection, o.name, e.place limit 1;
 -- name: of_person
 -- What is kept for a person: the objects of their own accounts, and of what was written there or by them.
 select o.account, c.name as calendar, o.name, encode(o.data, 'escape') as event
-from span s join object o using (account) join collection c using (account, collection)
-where s.account = $1 and s.owner = any ($2::text[])
+from origin g join object o using (account) join collection c using (account, collection)
+where g.account = $1 and g.owner = any ($2::text[])
 union all
 select w.account, w.collection, w.name, encode(coalesce(w.after, w.before), 'escape')
-from write w left join span s using (account)
-where w.account = $1 and (w.made_by = any ($2::text[]) or s.owner = any ($2::text[]))
+from write w left join origin g using (account)
+where w.account = $1 and (w.made_by = any ($2::text[]) or g.owner = any ($2::text[]))
 order by calendar, name;
 
 -- name: erase_of_person
 -- The objects are counted; with the collections goes from where the next sync would ask.
 with gone as (
-    delete from collection c using span s where c.account = $1 and s.account = c.account and s.owner = any ($2::text[])
+    delete from collection c using origin g where c.account = $1 and g.account = c.account and g.owner = any ($2::text[])
 )
-delete from object o using span s where o.account = $1 and s.account = o.account and s.owner = any ($2::text[]);
+delete from object o using origin g where o.account = $1 and g.account = o.account and g.owner = any ($2::text[]);

@@ -34,4 +34,7 @@ delete from write where account = $1 and made_at < now() - interval '30 days';
 -- What they have written, and whatever was written into their own accounts.
 delete from write w where w.account = $1
   and (w.made_by = any ($2::text[]) or exists (
-      select from span s where s.account = w.account and s.owner = any ($2::text[])));
+      select from origin g where g.account = w.account and g.owner = any ($2::text[])));
+
+-- name: erase
+delete from write where account = $1;

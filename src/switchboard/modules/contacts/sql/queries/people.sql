@@ -51,20 +51,15 @@ select $1, $2, $3, w.place, w.kind, w.value, w.key, w.label, w.preferred
 from unnest($4::integer[], $5::text[], $6::text[], $7::text[], $8::text[], $9::boolean[])
      as w (place, kind, value, key, label, preferred);
 
--- name: own
--- Whose account it is: `person:ann` or `group:family`.
-insert into owner (account, owner) values ($1, $2)
-on conflict (account) do update set owner = excluded.owner where owner.owner <> excluded.owner;
-
 -- name: of_person
 -- What is kept for a person: their own accounts.
 select x.account, b.name as book, x.name, encode(x.data, 'escape') as card
-from owner o join object x using (account) join collection b using (account, collection)
+from origin o join object x using (account) join collection b using (account, collection)
 where o.account = $1 and o.owner = any($2::text[]) order by x.collection, x.name;
 
 -- name: erase_of_person
 -- The objects are counted; with the collections goes from where the next sync would ask.
 with gone as (
-    delete from collection b using owner o where b.account = $1 and o.account = b.account and o.owner = any($2::text[])
+    delete from collection b using origin o where b.account = $1 and o.account = b.account and o.owner = any($2::text[])
 )
-delete from object x using owner o where x.account = $1 and o.account = x.account and o.owner = any($2::text[]);
+delete from object x using origin o where x.account = $1 and o.account = x.account and o.owner = any($2::text[]);

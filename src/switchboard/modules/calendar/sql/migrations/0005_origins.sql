@@ -1,0 +1,3 @@
+-- Whose an account is stands in `origin`.
+
+alter table span drop column owner;

@@ -1,0 +1,9 @@
+-- name: find
+select url, login, owner from origin where account = $1;
+
+-- name: note
+insert into origin (account, url, login, owner) values ($1, $2, $3, $4)
+on conflict (account) do update set url = excluded.url, login = excluded.login, owner = excluded.owner;
+
+-- name: erase
+delete from collection where account = $1;
