@@ -36,6 +36,8 @@ Point = Literal[
     "before_summary",
     "before_compaction",
     "after_compaction",
+    "connector_pushed",
+    "connector_kept",
     "connector_received",
     "connector_queued",
     "connector_uploaded",

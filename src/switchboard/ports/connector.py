@@ -29,6 +29,8 @@ PRESS: Final = "press"
 """The field of a press's `event.reply_address` with the platform's id of the press; `message` is what was pressed."""
 SEND_S: Final = 30.0
 """The maximum time for sending a part without files."""
+DEAF_S: Final = 1800.0
+"""A socket without any event for so long is resumed or replaced, even if it answers pings: perhaps it is deaf."""
 _SLOWEST: Final = 65_536
 """The minimum speed of a connection in bytes per second."""
 OnUncertain = Literal["ask", "resend_marked", "drop"]
@@ -326,7 +328,10 @@ class Posted(Struct, frozen=True):
 
 
 class PostedEvents(Protocol):
-    """What the platform has posted for an account and is not settled yet. Waits while the server is unavailable."""
+    """What the server keeps for an account and is not settled yet: what the platform has posted to it, or pushed to us.
+
+    All but `keep` wait while the server is unavailable.
+    """
 
     async def posted(self, after: int, wait_s: float) -> Sequence[tuple[int, bytes]]:
         """Numbers and bodies of the events after number `after`, in order; waits up to `wait_s` for the first."""
@@ -334,10 +339,22 @@ class PostedEvents(Protocol):
     async def settle_posted(self, upto: int) -> None:
         """The events up to that number are never returned again."""
 
+    async def keep(self, raw: bytes, mark: str) -> None:
+        """Have an event kept that the platform pushed to us, so that `posted` returns it.
+
+        Only then is the platform answered, which would otherwise forget it, or push it again. One whose `mark` is that
+        of an event not settled yet is kept already. `mark`: the platform's id of the event, at most 512 characters.
+        Raises OSError if it cannot be kept now: then the platform gets no answer.
+        """
+
 
 @runtime_checkable
 class TakesPosted(Protocol):
-    """A session of a platform that posts events to the server, now or formerly."""
+    """A session of a platform that posts events to the server, now or formerly, or pushes them over a socket.
+
+    A socket that must be answered within seconds cannot wait until an event is settled: others may come before it, and
+    their files take time. So `receive_posted` hands each to `keep`, answers it, and yields what `posted` returns.
+    """
 
     def receive_posted(self, cursor: str | None, posted: PostedEvents) -> AsyncIterator[Batch]:
         """Called instead of `Session.receive`. Posted events come first; `confirm` settles them."""

@@ -1,7 +1,7 @@
-"""Events that platforms post for a connector: stored at once, and handed to it in order.
+"""Events that platforms post for a connector, or push to it: stored at once, and handed to it in order.
 
-`hooks.py` puts them here, and HTTP hands them out to the connector of their account. Next:
-`store/connectors/posted.py`.
+`hooks.py` puts them here, HTTP those that a connector was pushed; HTTP hands them out to the connector of their
+account. Next: `store/connectors/posted.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,15 @@ class PostedService:
 
     async def put(self, account: AccountId, raw: bytes) -> None:
         """Store a verified event. Raises Overloaded if too many wait."""
-        kept = await store.put(self._database, account.channel, account.endpoint, raw, most=MOST_WAITING)
+        await self._store_event(account, raw, None)
+
+    async def keep(self, caller: Principal, account: AccountId, raw: bytes, mark: str) -> None:
+        """Store an event that the connector was pushed, unless one with the same mark waits. Raises Overloaded."""
+        await self._access.check_endpoint(caller, OUTBOX, account.channel, account.endpoint)
+        await self._store_event(account, raw, mark)
+
+    async def _store_event(self, account: AccountId, raw: bytes, mark: str | None) -> None:
+        kept = await store.put(self._database, account.channel, account.endpoint, raw, most=MOST_WAITING, mark=mark)
         if kept is None:
             raise Overloaded(f"{MOST_WAITING} events wait for the connector of this account", retry_after=_AGAIN_S)
         self._notifier.notify(posted_topic(account.channel, account.endpoint))

@@ -116,7 +116,7 @@ def decode_event(raw: str) -> bytes:
     except ValueError as error:
         raise InvalidInput(f"raw must be base64: {error}", code="invalid_value", field="raw") from None
     if len(event) > MAX_RAW:
-        raise TooLarge(f"an event in quarantine may have {MAX_RAW} bytes, this one has {len(event)}")
+        raise TooLarge(f"an event may have {MAX_RAW} bytes, this one has {len(event)}")
     return event
 
 

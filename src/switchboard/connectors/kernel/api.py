@@ -47,6 +47,8 @@ _FAULT: Final = 500
 _GONE: Final = 404
 _NO_ROOM: Final = "blob_quota"
 _UPLOAD_S: Final = 60.0
+_KEEP_S: Final = 10.0
+"""By then the platform has given up waiting for its answer, and pushes the event again."""
 _LONGEST_ID: Final = 512
 _encoder: Final = msgspec.json.Encoder()
 
@@ -125,6 +127,11 @@ class Api:
         wanted = {**self.place.body(), "after": after, "wait_s": wait_s}
         got = await self._ask("POST", "/v1/connectors/posted/next", wanted, timeout=wait_s + 30)
         return [(int(event["posted_id"]), base64.b64decode(event["raw"])) for event in got["events"]]
+
+    async def keep_posted(self, raw: bytes, mark: str) -> None:
+        """Have an event kept that the platform pushed to us. Raises Unreachable."""
+        kept = {**self.place.body(), "mark": mark, "raw": base64.b64encode(raw).decode("ascii")}
+        await self._ask("POST", "/v1/connectors/posted", kept, timeout=_KEEP_S)
 
     async def settle_posted(self, upto: int) -> None:
         """Mark posted events up to this number as no longer needed. Raises Unreachable, Overtaken."""

@@ -12,6 +12,7 @@ from fastapi import Depends, Request, Response
 from switchboard.app.access import Principal
 from switchboard.app.connectors.accounts import AccountId, AccountLease
 from switchboard.app.connectors.drafts import DraftService
+from switchboard.app.connectors.quarantine import decode_event
 from switchboard.app.messages.blobs import OUTBOX
 from switchboard.server.contracts.base import Number, Word
 from switchboard.server.contracts.connectors import (
@@ -27,6 +28,7 @@ from switchboard.server.contracts.connectors import (
     WrittenTexts,
 )
 from switchboard.server.contracts.operations import Released
+from switchboard.server.contracts.pushed import PushedBody, PushedKept
 from switchboard.server.fastpath import first
 from switchboard.server.fastpath.first import ACCOUNT_SERVICE, POSTED_SERVICE
 from switchboard.server.http.parameters import router_of
@@ -76,6 +78,17 @@ async def read_written(caller: Connector, parts: Parts, body: AccountBody) -> Re
 async def next_posted_events(request: Request, caller: Connector, parts: Parts, body: PostedNext) -> Response:
     """Those after the number `after` that are not settled, oldest first; waits up to `wait_s` seconds for the first."""
     return await first.posted(parts, caller, body, request.receive)
+
+
+@router.post("/posted", **operation("keep_pushed_event", "Keep an event that a platform pushed", PushedKept, 429))
+async def keep_pushed(caller: Connector, parts: Parts, body: PushedBody) -> Response:
+    """For platforms that push over a socket and must be answered soon: answer the platform after this response.
+
+    The event is returned by `next_posted_events` like one that was posted. 429 `overloaded` if 10,000 events wait.
+    """
+    account = AccountId(body.channel, body.endpoint)
+    await parts.of(POSTED_SERVICE).keep(caller, account, decode_event(body.raw), body.mark)
+    return answer({"status": "kept"})
 
 
 @router.delete(

@@ -20,6 +20,7 @@ from structlog.contextvars import bind_contextvars
 
 from switchboard.app.access import Access, AnyRole, Principal
 from switchboard.app.connectors.quarantine import MAX_RAW, QUARANTINE
+from switchboard.app.messages.blobs import OUTBOX
 from switchboard.app.messages.intake import INGEST
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import TooLarge, Unauthenticated
@@ -40,6 +41,7 @@ _OPERATORS: Final[frozenset[AnyRole]] = frozenset({"operator"})
 _LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
     "/v1/ingest/batch": INGEST.roles,
     "/v1/quarantine": QUARANTINE.roles,
+    "/v1/connectors/posted": OUTBOX.roles,
     "/mcp": INGEST.roles,
     "/v1/rules/import": _OPERATORS,
     "/v1/rules/test": _OPERATORS,

@@ -1,4 +1,4 @@
-"""Events posted by platforms, kept until the connector of their account has turned them into messages.
+"""Events posted or pushed by platforms, kept until the connector of their account has turned them into messages.
 
 Called by `app/connectors/posted.py`. Next: `store/connectors/accounts.py`, whose lease identifies that connector.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from hashlib import sha256
 
 from msgspec import Struct
 
@@ -16,18 +17,23 @@ from switchboard.store.messages.inbox import pack_raw, unpack_raw
 
 
 class PostedEvent(Struct, frozen=True):
-    """An event as it was posted. A later one of the same account has a higher number."""
+    """An event as it was posted or pushed. A later one of the same account has a higher number."""
 
     posted_id: int
     raw: bytes
 
 
-async def put(database: Database, channel: str, endpoint: str, raw: bytes, *, most: int) -> int | None:
-    """Keep an event; returns its number. None: `most` events of the account are waiting, and nothing was kept."""
-    packed = pack_raw(raw)
+async def put(
+    database: Database, channel: str, endpoint: str, raw: bytes, *, most: int, mark: str | None = None
+) -> int | None:
+    """Keep an event; returns its number, or that of the waiting one with the same `mark`.
+
+    None: `most` events of the account are waiting, and nothing was kept.
+    """
+    packed, known = pack_raw(raw), None if mark is None else sha256(mark.encode()).digest()
     async with database.transaction() as one:
         await one.run(query("posted.lock"), channel, endpoint)
-        number: int | None = await one.value(query("posted.put"), channel, endpoint, packed, len(raw), most)
+        number: int | None = await one.value(query("posted.put"), channel, endpoint, packed, len(raw), most, known)
     return number
 
 

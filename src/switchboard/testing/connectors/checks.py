@@ -1,12 +1,12 @@
 """All laws, and which of them can be checked with a driver. Next: `arriving.py`, `files.py`, `leaving.py`,
-`sent_files.py`, `serving.py`."""
+`pushing.py`, `sent_files.py`, `serving.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
-from switchboard.testing.connectors import arriving, files, leaving, sent_files, serving
+from switchboard.testing.connectors import arriving, files, leaving, pushing, sent_files, serving
 
 ConnectorCheck = Callable[[Any], Coroutine[Any, Any, None]]
 """A law; it takes a `Driver`, or the kind of driver that its signature names."""
@@ -41,6 +41,10 @@ MORE_CHECKS: Final[tuple[tuple[ConnectorCheck, tuple[str, ...]], ...]] = (
     (files.check_a_file_for_which_there_is_no_room_keeps_no_message_back, ("brings",)),
     (files.check_a_file_that_cannot_be_had_keeps_no_message_back, ("brings", "loses_files")),
     (sent_files.check_a_kill_in_a_reply_with_files_loses_and_doubles_none, ("received",)),
+    *((law, ("acknowledged", "pushes_again", "drops_socket")) for law in pushing.LAWS),
+    (pushing.check_a_deaf_socket_is_replaced, ("goes_deaf",)),
+    (pushing.check_a_gap_loses_and_doubles_nothing, ("cuts", "window_s")),
+    (pushing.check_no_more_sign_ins_than_the_platform_allows, ("leaves_sign_ins", "overdrawn", "drops_socket")),
     (leaving.check_patience_is_shown_and_costs_nothing, ("puts_off",)),
     (serving.check_an_outage_of_the_platform_loses_nothing, ("away",)),
     (serving.check_an_idle_account_asks_for_nothing, ("asked",)),

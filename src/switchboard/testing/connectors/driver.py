@@ -63,6 +63,50 @@ class LeavingDriver(Driver, Protocol):
         """Within this block nobody answers; people cannot write either."""
 
 
+class PushDriver(Driver, Protocol):
+    """The other side of a platform that pushes events over a socket, and repeats those that are not answered."""
+
+    def acknowledged(self) -> int:
+        """The number of events that the account has answered; each counts once."""
+
+    def pushes_again(self) -> None:
+        """Push the last event once more, over the present socket, as if its answer had got lost."""
+
+    def drops_socket(self) -> None:
+        """Cut the present socket, if there is one; another can be opened at once."""
+
+
+class DeafDriver(Driver, Protocol):
+    """The other side of a platform whose sockets can stay open without delivering anything."""
+
+    def goes_deaf(self) -> None:
+        """Deliver nothing more over the present socket, which stays open and answers pings; others deliver."""
+
+
+class GapDriver(Driver, Protocol):
+    """The other side of a platform that remembers for a while what it could not deliver."""
+
+    @property
+    def window_s(self) -> float:
+        """For how many seconds; later, what was missed must be fetched in another way."""
+
+    def cuts(self, seconds: float) -> None:
+        """Cut the connection, and let none be opened for so long. People can write meanwhile."""
+
+
+class SignInDriver(Driver, Protocol):
+    """The other side of a platform that permits only so many sign-ins a day."""
+
+    def drops_socket(self) -> None:
+        """Cut the present socket, if there is one; another needs a sign-in."""
+
+    def leaves_sign_ins(self, left: int) -> None:
+        """So many more sign-ins are permitted from now on."""
+
+    def overdrawn(self) -> bool:
+        """Whether the last of them was used."""
+
+
 class BusyDriver(Driver, Protocol):
     """The other side of a platform that can ask clients to wait."""
 

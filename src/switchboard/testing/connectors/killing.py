@@ -27,6 +27,12 @@ RECEIVING_DEATHS: Final = (
     Death("connector_confirmed"),
     *around("/connectors/lease", "/ingest/batch", "/connectors/cursor"),
 )
+PUSHING_DEATHS: Final = (
+    Death("connector_pushed"),
+    Death("connector_kept"),
+    *around("/connectors/posted", "/posted/next"),
+)
+"""For platforms that push: before an event is kept, and before it is answered."""
 SENDING_DEATHS: Final = (
     Death("connector_fetched"),
     *(Death(f"connector_{at}", part) for at in ("intended", "sent", "recorded") for part in range(1, 6)),

@@ -252,10 +252,12 @@ class ScriptedPlatform:
         self.asks()
         if self.refusal or account.secrets != _TOLD:
             raise SignInRefused(self.refusal or "the token is not the one of this account")
-        return _Session(self)
+        return ScriptedSession(self)
 
 
-class _Session:
+class ScriptedSession:
+    """The account, signed in."""
+
     identity = Identity("scripted:1")
 
     def __init__(self, platform: ScriptedPlatform) -> None:

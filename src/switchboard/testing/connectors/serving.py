@@ -48,6 +48,9 @@ async def check_an_outage_of_the_switchboard_loses_nothing(driver: Driver) -> No
     async def back() -> None:
         switchboard.unavailable, switchboard.closed = False, set()
         await until(lambda: len(switchboard.accepted) == len(said), "all are accepted", more_s=_OUTAGE_S)
+        await until(
+            lambda: not switchboard.posted.events, "none of them is kept as pushed any longer", more_s=_OUTAGE_S
+        )
 
     async with connector(driver.configured, switchboard) as running:
         await until(lambda: _NEXT in switchboard.requests, "the account is open")

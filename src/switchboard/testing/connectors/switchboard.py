@@ -47,6 +47,33 @@ class _Outgoing:
     until: float = 0.0
 
 
+@dataclass(slots=True)
+class PostedRecord:
+    """The events that the platform has posted, or pushed to a connector, and that are not settled."""
+
+    events: list[JsonObject] = field(default_factory=list)
+    _marks: dict[str, int] = field(default_factory=dict)
+    _last: int = 0
+
+    def keep(self, raw: str, mark: str | None = None) -> None:
+        """Keep an event, given in base64, unless one with its mark waits."""
+        if mark in self._marks:
+            return
+        self._last += 1
+        self.events.append({"posted_id": self._last, "raw": raw})
+        if mark is not None:
+            self._marks[mark] = self._last
+
+    def after(self, number: int) -> list[JsonObject]:
+        """Those with higher numbers."""
+        return [one for one in self.events if one["posted_id"] > number]
+
+    def settle(self, upto: int) -> None:
+        """Those up to this number are settled."""
+        self.events = self.after(upto)
+        self._marks = {mark: number for mark, number in self._marks.items() if number > upto}
+
+
 class ScriptedSwitchboard:
     """A switchboard as a connector sees it. `ttl_s` applies to leases of accounts, which expire by `clock`."""
 
@@ -89,8 +116,7 @@ class ScriptedSwitchboard:
         """The reported reasons why no replies are sent to a conversation."""
         self.receipts: list[str] = []
         """The reported outcomes of all replies."""
-        self.posted: list[tuple[int, str]] = []
-        """Events that the platform has posted: number and bytes in base64."""
+        self.posted = PostedRecord()
         self.requests: list[str] = []
         self.told: list[bytes] = []
         """The bodies of the requests."""
@@ -108,7 +134,7 @@ class ScriptedSwitchboard:
         self._keys: dict[str, str] = {}
         self._outbox: dict[str, _Outgoing] = {}
         self._holder, self._lease_ends = "", 0.0
-        self._lease = self._posts = 0
+        self._lease = 0
         self._changed = asyncio.Event()
 
     def client(self, dead: asyncio.Event | None = None) -> httpx2.AsyncClient:
@@ -152,8 +178,7 @@ class ScriptedSwitchboard:
 
     def post(self, raw: bytes) -> None:
         """The platform posts an event to the server."""
-        self._posts += 1
-        self.posted.append((self._posts, base64.b64encode(raw).decode("ascii")))
+        self.posted.keep(base64.b64encode(raw).decode("ascii"))
         self._changed.set()
 
     def resend(self, outbox_id: str) -> None:
@@ -258,6 +283,8 @@ class ScriptedSwitchboard:
                 answer = 200, {"texts": [self._written_message(name, *what) for name, what in self.writing.items()]}
             case "POST", "moves":
                 answer = self._answer_move(body)
+            case "POST", "posted":
+                answer = self._answer_pushed(body)
             case "DELETE", "posted":
                 answer = self._answer_settle(asked)
             case "POST", "heartbeat":
@@ -342,20 +369,22 @@ class ScriptedSwitchboard:
         return 200, {"status": "saved"}
 
     async def _next_posted(self, body: Mapping[str, Any]) -> Answer:
-        def after() -> list[JsonObject]:
-            return [{"posted_id": number, "raw": raw} for number, raw in self.posted if number > body["after"]]
-
         with suppress(TimeoutError):
             async with asyncio.timeout(body["wait_s"]):
-                while not after():
+                while not self.posted.after(body["after"]):
                     self._changed.clear()
                     await self._changed.wait()
-        return 200, {"events": after()}
+        return 200, {"events": self.posted.after(body["after"])}
+
+    def _answer_pushed(self, body: JsonObject) -> Answer:
+        self.posted.keep(body["raw"], body["mark"])
+        self._changed.set()
+        return 200, {"status": "kept"}
 
     def _answer_settle(self, asked: Mapping[str, str]) -> Answer:
         if asked["lease"] != str(self._lease):
             return 409, _error_body("lease_lost")
-        self.posted = [one for one in self.posted if one[0] > int(asked["upto"])]
+        self.posted.settle(int(asked["upto"]))
         return 200, {"status": "settled"}
 
     def _ingest_envelope(self, envelope: JsonObject) -> JsonObject:

@@ -3,11 +3,18 @@
 select pg_advisory_xact_lock(hashtextextended('posted ' || $1::text || '/' || $2::text, 0));
 
 -- name: put
--- Nothing if $5 events wait already. After `lock`, in a statement of its own, which sees what was put before.
-insert into posted_event (channel, endpoint, raw, size_bytes)
-select $1, $2, $3, $4
-where (select count(*) from (select from posted_event where channel = $1 and endpoint = $2 limit $5) waiting) < $5
-returning posted_id;
+-- Nothing if $5 events wait already; the number of the one with the mark $6 if that is among them. After `lock`, in a statement of
+-- its own, which sees what was put before.
+with known as (
+    select posted_id from posted_event where channel = $1 and endpoint = $2 and mark = $6
+), put as (
+    insert into posted_event (channel, endpoint, raw, size_bytes, mark)
+    select $1, $2, $3, $4, $6
+    where not exists (select from known)
+      and (select count(*) from (select from posted_event where channel = $1 and endpoint = $2 limit $5) waiting) < $5
+    returning posted_id
+)
+select posted_id from known union all select posted_id from put;
 
 -- name: next
 -- Oldest first: at most $4 events, and $5 bytes unless the first has more.
