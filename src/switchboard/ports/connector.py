@@ -369,6 +369,12 @@ class Hook(Struct, frozen=True):
     """Why it is not from the platform, without revealing a secret; None: it is. The body is byte for byte as sent."""
     read: Callable[[Account, Posted, datetime], Inbound | Unreadable] | None
     """The event, once verified. None: the server keeps the request as it came, for the session (`TakesPosted`)."""
+    challenge: Callable[[Account, Mapping[str, str], datetime], str | None] | None = None
+    """The answer to a GET with these parameters, by which the platform learns that the URL is ours: at most 1 KB of
+    plain text. None: it does not come from the platform, and is refused with 403."""
+    reply: Callable[[Account, Posted], bytes | None] | None = None
+    """The JSON with which a verified request that is no event is answered, such as a handshake; it is not kept. None:
+    it is an event."""
 
 
 class Manifest(Struct, frozen=True, kw_only=True):

@@ -28,13 +28,15 @@ from switchboard.app.messages.intake import Accepted, Intake, Terms
 from switchboard.connectors.kernel.intake import Handling, LeftOut, prepare_envelope
 from switchboard.core.posted import Network, client_of, decompress_body, is_packed, read_record, record_of_request
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.errors import InvalidInput, Overloaded, TooLarge, Unauthenticated
+from switchboard.domain.errors import Forbidden, InvalidInput, NotFound, Overloaded, TooLarge, Unauthenticated
 from switchboard.ports.connector import Inbound, Posted, Unreadable
 
 log = structlog.get_logger(__name__)
 
 ANSWER_S: Final = 2.0
 """Seconds in which a webhook is answered once its body is here."""
+MAX_CHALLENGE: Final = 1024
+"""Bytes of the answer to a GET."""
 _BODY_S: Final = 30.0
 _MOST_AT_ONCE: Final = 64
 _AGAIN_S: Final = 5.0
@@ -69,6 +71,12 @@ class HookResult(Struct, frozen=True):
     quarantine_id: UUID | None = None
 
 
+class HookReply(Struct, frozen=True):
+    """The JSON that the package of the account answers with; nothing was stored."""
+
+    body: bytes
+
+
 class HookService:
     """Receives webhooks for accounts; a message may have `message_bytes`.
 
@@ -97,7 +105,7 @@ class HookService:
 
     async def receive(
         self, name: str, headers: Mapping[str, str], body: Callable[[], Awaitable[bytes]], peer: str
-    ) -> HookResult:
+    ) -> HookResult | HookReply:
         """Answer within `ANSWER_S` of the last byte; if it is stored later, a repetition is a duplicate.
 
         Raises NotFound, NotVerified, InvalidInput, TooLarge, HookBusy, Unavailable.
@@ -110,9 +118,25 @@ class HookService:
             raise HookBusy("the body did not arrive in time", retry_after=_AGAIN_S) from None
         end = asyncio.get_running_loop().time() + ANSWER_S
         plain = await self._verify_body(account, posted, peer, end)
+        reply = account.hook.reply
+        if reply is not None and (wanted := reply(account.configured.account, plain)) is not None:
+            return HookReply(wanted)
         if account.hook.read is None:
             return await self._in_time(self._keep(account, plain), end)
         return await self._in_time(self._settle(account, plain, account.configured.handling), end)
+
+    async def answer_challenge(
+        self, name: str, parameters: Mapping[str, str], headers: Mapping[str, str], peer: str
+    ) -> str:
+        """The answer to a platform that asks whether the URL is ours. Raises NotFound, Unavailable, Forbidden."""
+        account = self._accounts.find(name)
+        if account.hook.challenge is None:
+            raise NotFound(f"the account {name} answers no GET; webhooks are posted")
+        said = account.hook.challenge(account.configured.account, parameters, datetime.now(UTC))
+        if said is None or len(said.encode()) > MAX_CHALLENGE:
+            self._log_refusal(account, headers, peer, "a GET that is not from the platform")
+            raise Forbidden("this request cannot be verified")
+        return said
 
     async def replay(self, caller: Principal, quarantine_id: UUID) -> None:
         """Submit a quarantined webhook again, and discard it; if it fails again, it stays with the new reason.
@@ -144,11 +168,14 @@ class HookService:
             else _unpack_and_verify(account, posted)
         )
         if why is not None:
-            client = client_of(peer, posted.headers.get("x-forwarded-for", ""), self._trusted)
-            if (untold := self._refusals.turn(asyncio.get_running_loop().time())) is not None:
-                log.warning("a webhook was refused", account=account.name, client=client, why=why, untold=untold)
+            self._log_refusal(account, posted.headers, peer, why)
             raise NotVerified(f"this webhook cannot be verified: {why}")
         return plain
+
+    def _log_refusal(self, account: HookAccount, headers: Mapping[str, str], peer: str, why: str) -> None:
+        client = client_of(peer, headers.get("x-forwarded-for", ""), self._trusted)
+        if (untold := self._refusals.turn(asyncio.get_running_loop().time())) is not None:
+            log.warning("a webhook was refused", account=account.name, client=client, why=why, untold=untold)
 
     async def _verify_in_thread(self, account: HookAccount, posted: Posted, end: float) -> tuple[Posted, str | None]:
         """As `_unpack_and_verify`, a few at a time. Raises HookBusy."""

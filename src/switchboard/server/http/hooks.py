@@ -1,4 +1,4 @@
-"""`POST /hooks/{account}`: where other programs post their events.
+"""`/hooks/{account}`: where other programs post their events, and platforms ask whether the URL is ours.
 
 The gate requires no token here; the account defines how a webhook is verified. In: bytes; out: 200 once the event is
 stored. Next: `app/connectors/hooks.py`.
@@ -10,9 +10,10 @@ from functools import partial
 from typing import Annotated, Final
 
 from fastapi import Path, Request, Response
+from fastapi.responses import PlainTextResponse
 
 from switchboard.app.connectors.hook_accounts import HookAccounts
-from switchboard.app.connectors.hooks import HookService
+from switchboard.app.connectors.hooks import HookReply, HookService
 from switchboard.app.connectors.quarantine import QuarantineService
 from switchboard.server.contracts.messages import HookAnswer
 from switchboard.server.fastpath.direct import whole_body
@@ -41,11 +42,33 @@ Name = Annotated[str, Path(max_length=64, description="The name of the account, 
     ),
 )
 async def post(request: Request, account: Name, parts: Parts) -> Response:
-    """Any JSON, signed as the account wants it. Post it again after any other answer: an event is stored once."""
-    peer = request.client.host if request.client else ""
-    return answer(
-        await parts.of(HOOK_SERVICE).receive(account, _headers_of(request), partial(whole_body, request), peer)
+    """Any JSON, signed as the account wants it. Post it again after any other answer: an event is stored once.
+
+    A handshake of the platform is answered with the JSON that it wants instead.
+    """
+    found = await parts.of(HOOK_SERVICE).receive(
+        account, _headers_of(request), partial(whole_body, request), _peer_of(request)
     )
+    return Response(found.body, media_type="application/json") if isinstance(found, HookReply) else answer(found)
+
+
+@router.get(
+    "/hooks/{account}",
+    response_class=PlainTextResponse,
+    **operation(
+        "answer_challenge", "Answer a platform's challenge", None, 404, description="What the platform wants to read."
+    ),
+)
+async def challenge(request: Request, account: Name, parts: Parts) -> Response:
+    """By which a platform learns that the URL is ours. 403 if the parameters are not those of the platform."""
+    said = await parts.of(HOOK_SERVICE).answer_challenge(
+        account, dict(request.query_params), _headers_of(request), _peer_of(request)
+    )
+    return PlainTextResponse(said, headers={"x-content-type-options": "nosniff"})
+
+
+def _peer_of(request: Request) -> str:
+    return request.client.host if request.client else ""
 
 
 def _headers_of(request: Request) -> dict[str, str]:

@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from switchboard.core.text.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 from switchboard.server.fastpath.described import DescribedRoute
+from switchboard.server.paths import HOOKS
 
 
 def router_of(tag: str, *, prefix: str = "", needing: Callable[..., object] | None = None) -> APIRouter:
@@ -30,8 +31,8 @@ def router_of(tag: str, *, prefix: str = "", needing: Callable[..., object] | No
 
 
 async def only_known_parameters(request: Request) -> None:
-    """`require_known` with the parameters of the request's route."""
-    if request.scope["query_string"]:
+    """`require_known` with the parameters of the request's route; those of a challenge are the platform's."""
+    if request.scope["query_string"] and not (request.method == "GET" and request.scope["path"].startswith(HOOKS)):
         require_known(request, _known_parameters(request.scope["route"]))
 
 
