@@ -196,6 +196,14 @@ class Hasty(Around):
         return Refused("busy") if isinstance(outcome, Later) and not self.platform.absent else outcome
 
 
+class Confines(Around):
+    """Takes a limit of the account for one of the conversation."""
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        outcome = await self.session.send(part, key)
+        return replace(outcome, account=False) if isinstance(outcome, Later) else outcome
+
+
 class Chatters(Around):
     """Asks for something all the time."""
 
@@ -447,6 +455,7 @@ SPLIT = "a_text_that_was_split_is_one_message"
 SPLIT_KILL = "a_kill_while_pieces_of_a_text_arrive_loses_and_doubles_nothing"
 DELETE = "a_deletion_is_no_second_message"
 PATIENCE = "patience_is_shown_and_costs_nothing"
+QUOTA = "a_limit_of_the_account_pauses_all_of_it"
 AWAY = "an_outage_of_the_platform_loses_nothing"
 IDLE = "an_idle_account_asks_for_nothing"
 
@@ -484,7 +493,8 @@ PLANTED: Final[Mapping[str, tuple[Callable[[], Planted], frozenset[str]]]] = {
         ("leaves pieces apart", lambda: Planted(defect=Scatters), SPLIT),
         ("hides edits", lambda: Planted(defect=HidesEdits), EDIT),
         ("deletes nothing in particular", lambda: Planted(defect=Undeletes), DELETE),
-        ("refuses for now", lambda: Planted(defect=Hasty), PATIENCE),
+        ("refuses for now", lambda: Planted(defect=Hasty), PATIENCE, QUOTA),
+        ("takes the account for a conversation", lambda: Planted(defect=Confines), QUOTA),
         ("gives up", lambda: Planted(defect=GivesUp), AWAY),
         ("chatters", lambda: Planted(defect=Chatters), IDLE),
     )

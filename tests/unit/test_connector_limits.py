@@ -40,8 +40,8 @@ def test_what_the_platform_asks_for_is_obeyed_there_and_account_wide() -> None:
     limiter = Limiter(CHAT)
     limiter.later("a", 40.0, 100.0)
     assert (limiter.wait("a", 110.0), limiter.wait("b", 110.0)) == (30.0, 0.0)
-    limiter.later("", 5.0, 110.0)
-    assert limiter.wait("b", 111.0) == 4.0
+    limiter.pause_account(5.0, 110.0)
+    assert (limiter.wait("b", 111.0), limiter.paused_s(111.0), limiter.paused_s(116.0)) == (4.0, 4.0, 0.0)
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=60))

@@ -226,10 +226,14 @@ class Sent(Struct, frozen=True):
 
 
 class Later(Struct, frozen=True):
-    """The platform has certainly not accepted it, but may do so after these seconds. It uses up no attempt."""
+    """The platform has certainly not accepted it, but may do so after these seconds. It uses up no attempt.
+
+    `account`: until then it accepts nothing of the whole account, and is asked for nothing.
+    """
 
     seconds: float
     reason: str = ""
+    account: bool = False
 
 
 class Refused(Struct, frozen=True):

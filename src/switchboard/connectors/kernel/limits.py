@@ -27,15 +27,22 @@ class Limiter:
 
     capabilities: Capabilities
     _account: float = 0.0
+    _paused: float = 0.0
+    """Until when the platform takes nothing of the whole account."""
     _conversations: dict[str, float] = field(default_factory=dict)
     _windows: dict[str, deque[float]] = field(default_factory=dict)
 
     def wait(self, conversation: str, now: float, *, group: bool = False) -> float:
         """Seconds until a part may be sent there; 0: now."""
         due = max(
-            self._account, self._conversations.get(conversation, 0.0), self._time_of_free_slot(conversation, group)
+            *(self._account, self._paused, self._conversations.get(conversation, 0.0)),
+            self._time_of_free_slot(conversation, group),
         )
         return max(due - now, 0.0)
+
+    def paused_s(self, now: float) -> float:
+        """Seconds until the account may send anything; also for what had its turn before the pause began."""
+        return max(self._paused - now, 0.0)
 
     def sent(self, conversation: str, now: float, *, group: bool = False) -> None:
         """Register that a part is being sent now."""
@@ -47,10 +54,12 @@ class Limiter:
         self._forget(now)
 
     def later(self, conversation: str, seconds: float, now: float) -> None:
-        """Register a pause that the platform asked for; the conversation "" is the whole account."""
-        if not conversation:
-            self._account = max(self._account, now + seconds)
+        """Register a pause that the platform asked for."""
         self._conversations[conversation] = max(self._conversations.get(conversation, 0.0), now + seconds)
+
+    def pause_account(self, seconds: float, now: float) -> None:
+        """Register a pause that the platform asked for, of the whole account."""
+        self._paused = max(self._paused, now + seconds)
 
     def _time_of_free_slot(self, conversation: str, group: bool) -> float:
         limit = self.capabilities.per_group

@@ -315,6 +315,8 @@ class ReplySender:
         self._require_time(held, pause, reason)
         self._limiter.sent(conversation, now + pause, group=group)
         await self._wait(held, pause, reason)
+        while (pause := self._limiter.paused_s(self.clock())) > 0:  # since we took the slot
+            await self._wait(held, pause, "a limit of the whole account")
 
     def _require_time(self, held: HeldReply, seconds: float, reason: str) -> None:
         """Give a reply back, instead of renewing its lease, if none of it is on its way."""
@@ -336,7 +338,10 @@ class ReplySender:
                 await held.intend(held.intended)
 
     async def _put_off(self, held: HeldReply, index: int, later: Later) -> None:
-        self._limiter.later(held.reply.conversation, later.seconds, self.clock())
+        if later.account:
+            self._limiter.pause_account(later.seconds, self.clock())
+        else:
+            self._limiter.later(held.reply.conversation, later.seconds, self.clock())
         self.health.counters["later"] += 1
         held.put_off_s += later.seconds
         # A reply given back counts as certainly not sent, which is not true of an uncertain part.

@@ -46,6 +46,7 @@ MORE_CHECKS: Final[tuple[tuple[ConnectorCheck, tuple[str, ...]], ...]] = (
     (pushing.check_a_gap_loses_and_doubles_nothing, ("cuts", "window_s")),
     (pushing.check_no_more_sign_ins_than_the_platform_allows, ("leaves_sign_ins", "overdrawn", "drops_socket")),
     (leaving.check_patience_is_shown_and_costs_nothing, ("puts_off",)),
+    (leaving.check_a_limit_of_the_account_pauses_all_of_it, ("limits_account", "hasty")),
     (serving.check_an_outage_of_the_platform_loses_nothing, ("away",)),
     (serving.check_an_idle_account_asks_for_nothing, ("asked",)),
 )

@@ -114,6 +114,16 @@ class BusyDriver(Driver, Protocol):
         """Refuse this many of the next parts, which must be sent after these seconds."""
 
 
+class QuotaDriver(Driver, Protocol):
+    """The other side of a platform with a limit of the whole account."""
+
+    def limits_account(self, seconds: float) -> None:
+        """Refuse the next part, and all others for so many seconds after it, because of a limit of the account."""
+
+    def hasty(self) -> int:
+        """How many parts came later than a second after the first refusal, and before its time was over."""
+
+
 class CountingDriver(Driver, Protocol):
     """The other side of a platform whose requests can be counted."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from switchboard.testing.connectors.driver import BusyDriver, Driver
+from switchboard.testing.connectors.clock import passes
+from switchboard.testing.connectors.driver import BusyDriver, Driver, QuotaDriver
 from switchboard.testing.connectors.expecting import MUCH, ODD_TEXTS, answered, none_lost_or_doubled, same
 from switchboard.testing.connectors.killing import SENDING_DEATHS, five_parts, killed_while_sending
 from switchboard.testing.connectors.running import connected, until
@@ -12,6 +13,8 @@ from switchboard.testing.connectors.running import connected, until
 _PATIENCE_S: Final = 40.0
 _WORD: Final = "word "
 _MOST_PARTS: Final = 300
+_CONVERSATIONS: Final = 5
+_APART_S: Final = 3.0
 
 
 async def check_a_kill_in_a_reply_of_five_parts_repeats_none_unmarked(driver: Driver) -> None:
@@ -58,3 +61,25 @@ async def check_patience_is_shown_and_costs_nothing(driver: BusyDriver) -> None:
     same([one.text for one in await driver.shown()], text.split("\n\n"))
     used = [one for one in switchboard.receipts if one != "later"]
     assert used == ["sent"], f"a pause was an attempt: {used}"
+
+
+async def check_a_limit_of_the_account_pauses_all_of_it(driver: QuotaDriver) -> None:
+    """One of many answers meets a limit of the account: nothing is sent until that is over, and then everything once.
+
+    Those that had their turn before wait, too.
+    """
+    threads = [f"t{number}" for number in range(_CONVERSATIONS)]
+    for thread in threads:
+        await driver.says(thread, f"hello from {thread}")
+    async with connected(driver.configured) as switchboard:
+        await until(lambda: len(switchboard.accepted) == len(threads), "all messages are accepted")
+        driver.limits_account(_PATIENCE_S)
+        answers = list[str]()
+        for accepted in switchboard.accepted:
+            answers.append(switchboard.reply(accepted, f"an answer to {len(answers)}"))
+            await passes(_APART_S)
+        await until(lambda: all(map(switchboard.outcome, answers)), "all have an outcome", more_s=3 * _PATIENCE_S)
+    assert driver.hasty() == 0, f"{driver.hasty()} parts were sent while the account might send none"
+    same(sorted(one.text for one in await driver.shown()), sorted(f"an answer to {n}" for n in range(len(threads))))
+    used = [one for one in switchboard.receipts if one != "later"]
+    assert used == ["sent"] * len(threads), f"a pause of the account was an attempt: {used}"

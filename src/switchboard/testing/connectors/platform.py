@@ -92,6 +92,12 @@ class ScriptedPlatform:
     """How many of the next such questions get no answer."""
     sending: Callable[[], None] = lambda: None
     """Called at the beginning of each `send`."""
+    limit_s: float = 0.0
+    """If set, the limit of the account that the next part exceeds."""
+    limited_from: float = 0.0
+    limited_until: float = 0.0
+    early: int = 0
+    """How many parts disregarded that limit."""
     confirmed: int = 0
     opened: int = 0
     poll_s: float = 0.2
@@ -189,6 +195,23 @@ class ScriptedPlatform:
     def puts_off(self, times: int, seconds: float) -> None:
         """This many of the next parts must be sent later."""
         self.outcomes += [Later(seconds)] * times
+
+    def limits_account(self, seconds: float) -> None:
+        """The account may send nothing for so long after its next part."""
+        self.limit_s = seconds
+
+    def hasty(self) -> int:
+        """The number of parts that came all the same."""
+        return self.early
+
+    def limited(self) -> Later | None:
+        """The refusal of a part that the limit of the account does not permit."""
+        now = asyncio.get_running_loop().time()
+        if self.limit_s:
+            self.limited_from, self.limited_until, self.limit_s = now, now + self.limit_s, 0.0
+        left = self.limited_until - now
+        self.early += left > 0 and now - self.limited_from > 1.0
+        return Later(left, "too many messages of this account", account=True) if left > 0 else None
 
     def asked(self) -> int:
         """The number of requests, except those that wait for events."""
@@ -315,6 +338,8 @@ class ScriptedSession:
         if self._platform.absent:
             return Later(0.1, "the platform is away")
         self._platform.asks()
+        if (later := self._platform.limited()) is not None:
+            return later
         outcome = self._platform.outcomes.pop(0) if self._platform.outcomes else None
         if outcome is not None and not isinstance(outcome, Exception):
             return outcome
