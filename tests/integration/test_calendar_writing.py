@@ -265,7 +265,7 @@ async def test_only_what_was_approved_is_carried_out(
     """Somebody changes the event after the approval, or after it was found that none is needed."""
     sending = of_account(house, sends="server")
     house.put("m", "Meeting", TEN, *before)
-    given = {"event": "m", "title": "Board"}
+    given: dict[str, Any] = {"event": "m", "title": "Board"}
     scope = await sending.approve("update", **given) if before else scope_of()
     house.put("m", "Meeting", TEN, *meanwhile)
     theirs = house.server.objects()

@@ -59,7 +59,7 @@ async def post(request: Request, account: Name, parts: Parts) -> Response:
         "answer_challenge", "Answer a platform's challenge", None, 404, description="What the platform wants to read."
     ),
 )
-async def challenge(request: Request, account: Name, parts: Parts) -> Response:
+async def answer_challenge(request: Request, account: Name, parts: Parts) -> Response:
     """By which a platform learns that the URL is ours. 403 if the parameters are not those of the platform."""
     said = await parts.of(HOOK_SERVICE).answer_challenge(
         account, dict(request.query_params), _headers_of(request), _peer_of(request)

@@ -204,7 +204,7 @@ class ScriptedPlatform:
         """The number of parts that came all the same."""
         return self.early
 
-    def limited(self) -> Later | None:
+    def account_limit(self) -> Later | None:
         """The refusal of a part that the limit of the account does not permit."""
         now = asyncio.get_running_loop().time()
         if self.limit_s:
@@ -338,7 +338,7 @@ class ScriptedSession:
         if self._platform.absent:
             return Later(0.1, "the platform is away")
         self._platform.asks()
-        if (later := self._platform.limited()) is not None:
+        if (later := self._platform.account_limit()) is not None:
             return later
         outcome = self._platform.outcomes.pop(0) if self._platform.outcomes else None
         if outcome is not None and not isinstance(outcome, Exception):
