@@ -63,7 +63,7 @@ class Around:
     def __init__(self, platform: Planted, session: Session) -> None:
         self.platform, self.session, self.identity = platform, session, session.identity
         self.find, self.typing, self.draft = session.find, session.typing, session.draft
-        self.latest, self.confirm = session.latest, session.confirm
+        self.latest, self.confirm, self.capabilities = session.latest, session.confirm, session.capabilities
 
     def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
         return self.session.fetch(file)
@@ -202,6 +202,21 @@ class Confines(Around):
     async def send(self, part: Part, key: str) -> Outcome:
         outcome = await self.session.send(part, key)
         return replace(outcome, account=False) if isinstance(outcome, Later) else outcome
+
+
+class Counts(Around):
+    """Gives each attempt a key of its own."""
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        self.platform.attempts += 1
+        return await self.session.send(part, f"{key} {self.platform.attempts}")
+
+
+class Muffles(Around):
+    """Sends a file with its text, or a text without its file, as if it could have none."""
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        return await self.session.send(replace(part, text="") if part.files else part, key)
 
 
 class Chatters(Around):
@@ -405,6 +420,7 @@ class Planted(ScriptedPlatform):
     forgotten: set[bytes] = field(default_factory=set)
     said: dict[bytes, float] = field(default_factory=dict)
     awake: int = 0
+    attempts: int = 0
 
     async def says(self, thread: str, text: str) -> None:
         self.said[self.add(thread, text).raw] = asyncio.get_running_loop().time()
@@ -455,6 +471,8 @@ SPLIT = "a_text_that_was_split_is_one_message"
 SPLIT_KILL = "a_kill_while_pieces_of_a_text_arrive_loses_and_doubles_nothing"
 DELETE = "a_deletion_is_no_second_message"
 PATIENCE = "patience_is_shown_and_costs_nothing"
+KEYS = "a_part_keeps_a_key_of_its_own"
+CAPTION = "a_file_without_a_caption_comes_after_its_text"
 QUOTA = "a_limit_of_the_account_pauses_all_of_it"
 AWAY = "an_outage_of_the_platform_loses_nothing"
 IDLE = "an_idle_account_asks_for_nothing"
@@ -495,6 +513,8 @@ PLANTED: Final[Mapping[str, tuple[Callable[[], Planted], frozenset[str]]]] = {
         ("deletes nothing in particular", lambda: Planted(defect=Undeletes), DELETE),
         ("refuses for now", lambda: Planted(defect=Hasty), PATIENCE, QUOTA),
         ("takes the account for a conversation", lambda: Planted(defect=Confines), QUOTA),
+        ("gives each attempt a key", lambda: Planted(defect=Counts), KEYS),
+        ("sends files without texts", lambda: Planted(defect=Muffles), CAPTION),
         ("gives up", lambda: Planted(defect=GivesUp), AWAY),
         ("chatters", lambda: Planted(defect=Chatters), IDLE),
     )

@@ -510,7 +510,19 @@ async def test_an_sdk_that_tries_to_exit_ends_its_account_with_an_error(
     def leave(*_: object) -> None:
         raise SystemExit(3)
 
-    monkeypatch.setattr("switchboard.testing.connectors.platform._Session.receive", leave)
+    monkeypatch.setattr("switchboard.testing.connectors.platform.ScriptedSession.receive", leave)
     with pytest.raises(RuntimeError, match="wanted to end the process"):
         async with connector(ScriptedPlatform().configured, scripted()) as running:
             await running.task
+
+
+async def test_what_a_platform_says_at_sign_in_replaces_what_the_manifest_says() -> None:
+    """For texts and files that are sent, for files that are fetched, and for how long a silence may be."""
+    learned = replace(CAPABILITIES, text_limit=50, max_file_in=10, max_file_out=10, receive_window_s=77.0)
+    platform, switchboard = ScriptedPlatform(learned=learned), scripted()
+    await platform.brings("t", "hello", b"x" * 11)
+    outcome = await outcome_of_one(platform, switchboard, "word " * 15, ("a.txt", b"x" * 11))
+    [attachment] = switchboard.accepted[0]["payload"]["attachments"]
+    assert "at most 10 are taken" in attachment["unavailable"]
+    assert (outcome, [len(part.text) <= 50 for part in platform.posts]) == ("sent", [True] * 3)
+    assert [part.files for part in platform.posts] == [()] * 3

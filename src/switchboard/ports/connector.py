@@ -45,6 +45,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     text_unit: TextUnit = "code_points"
     caption_limit: int = 0
     """The same for a text that goes with a file; 0: the text becomes a part of its own."""
+    no_caption: tuple[str, ...] = ()
+    """Media types of files with which no text can go, such as `audio/*`."""
     markup: Markup = "plain"
     history: History = "none"
     """How missed messages can be fetched later: from a `cursor`, only within a `window` of time, or not at all."""
@@ -276,6 +278,8 @@ class Session(Protocol):
     """
 
     identity: Identity
+    capabilities: Capabilities | None = None
+    """What the platform said at sign-in that it can do, such as the largest file; None: as the manifest says."""
 
     def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
         """What arrives after the cursor, without end; a batch without events for a round trip that brought none.
@@ -293,7 +297,11 @@ class Session(Protocol):
         """The platform may forget everything up to the cursor; called once Switchboard has stored that."""
 
     async def send(self, part: Part, key: str) -> Outcome:
-        """Send one part. Raises nothing that an outcome can express; any other exception counts as uncertain."""
+        """Send one part. Raises nothing that an outcome can express; any other exception counts as uncertain.
+
+        `key` is that of no other part, and the same in every attempt of this one; `short_key` of the kernel shortens it
+        for platforms whose keys have few characters.
+        """
 
     async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002  a default
         """The part that may have been sent under this key; only for platforms that can be asked."""

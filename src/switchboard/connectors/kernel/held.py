@@ -7,6 +7,8 @@ renew the lease. Next: `api.py`.
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -133,6 +135,11 @@ class HeldReply:
         """The outcome of a part; not sent if a file could not be read, which the session cannot know."""
         unread, self.unread = self.unread, None
         return outcome if unread is None or isinstance(outcome, Sent) else unread
+
+
+def short_key(key: str, length: int) -> str:
+    """The key of a part in so many characters, of which 25 are as good as unique: lower-case letters and digits."""
+    return base64.b32encode(hashlib.sha256(key.encode()).digest()).decode("ascii").lower()[:length]
 
 
 def _refusals(outcomes: Sequence[Sent | Refused]) -> str:

@@ -6,6 +6,7 @@ Planning a reply again gives the same parts, because parts are recorded by their
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from typing import Final
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from switchboard.connectors.kernel.chunking import length, split
 from switchboard.connectors.kernel.rendering import Rendered, render
+from switchboard.core.files.blobs import bare_type
 from switchboard.core.files.reply_files import instead
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import ReplyChoice
@@ -43,7 +45,7 @@ def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: Re
     bundles, lines = _bundle_files(files, capabilities, to.platform)
     text = "\n\n".join(filter(None, (text.rstrip() if lines else text, "\n".join(lines))))
     with_text = bool(bundles) and (len(bundles) == 1 or capabilities.files_per_part > 1)
-    if with_text and text.strip() and _fits(text, capabilities):
+    if with_text and takes_text(bundles[0], capabilities) and text.strip() and _fits(text, capabilities):
         first = _render_text_part(text, capabilities, _room(capabilities.caption_limit), to.address)
         parts = [replace(first, files=bundles.pop(0))]
     else:
@@ -52,6 +54,13 @@ def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: Re
         parts[-1] = replace(parts[-1], choices=to.choices)
     parts += (Part(address=to.address, files=bundle) for bundle in bundles)
     return (replace(parts[0], reply_to=to.reply_to), *parts[1:]) if parts else ()
+
+
+def takes_text(files: Sequence[FileOut], capabilities: Capabilities) -> bool:
+    """Whether a text can go in one part with these files, if there are any."""
+    kinds = [bare_type(file.media_type) for file in files]
+    refused = any(fnmatchcase(kind, pattern) for kind in kinds for pattern in capabilities.no_caption)
+    return not files or (bool(capabilities.caption_limit) and not refused)
 
 
 def _bundle_files(

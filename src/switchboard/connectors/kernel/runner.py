@@ -33,7 +33,7 @@ from switchboard.connectors.kernel.sending import ReplySender, brake_keys
 from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.ports.connector import Busy, CursorRefused, Identity, Session, SignInRefused
+from switchboard.ports.connector import Busy, Capabilities, CursorRefused, Identity, Session, SignInRefused
 from switchboard.tasks import first_of, refuse_exit, unless, wait_at_most
 
 log = structlog.get_logger(__name__)
@@ -173,9 +173,9 @@ class Runner:
             self._api = Api(await self.connect(identity), place)
 
     async def _serve(self, session: Session, stop: asyncio.Event) -> None:
-        api = self._api
-        limit = self.configured.manifest.capabilities.brake
-        brake = Brake(*limit) if limit else None
+        api, capabilities = self._api, session.capabilities or self.configured.manifest.capabilities
+        self.health.window_s = capabilities.receive_window_s
+        brake = Brake(*capabilities.brake) if capabilities.brake else None
         lease = await self._acquire_lease(api, brake, stop) if api is not None else None
         if api is None or lease is None:
             return
@@ -183,12 +183,11 @@ class Runner:
             brake.count_earlier_replies(_earlier(lease.recent, self.clock()))
         cursor = await self._start_at(session, api, lease)
         handling = self._handling(lease)
-        limits = limits_of(self.configured.manifest.capabilities, handling)
+        limits = limits_of(capabilities, handling)
         files = Filer(session, api, limits, self.health, self.clock)
         intake = session, api, handling, files, self.health, dict(lease.moved)
         receiver, replayer = Receiver(*intake, self.clock), Replayer(*intake)
         replayer.note_replays(lease.replays)
-        capabilities = self.configured.manifest.capabilities
         typist = Typist(session, self.clock, capabilities.typing_s)
         drafter = Drafter(session, self.clock, api, capabilities)
         shown = _AtWork(typist, drafter)
@@ -196,7 +195,7 @@ class Runner:
         await first_of(
             refuse_exit(receiver.run, cursor),  # these call the SDK, each in a task of its own
             refuse_exit(replayer.run),
-            refuse_exit(self._sender(session, api, shown, brake).run),
+            refuse_exit(self._sender(session, api, capabilities, shown, brake).run),
             refuse_exit(typist.run),
             refuse_exit(drafter.run),
             self._keep_lease(api, receiver, replayer, shown),
@@ -205,9 +204,10 @@ class Runner:
             stop.wait(),
         )
 
-    def _sender(self, session: Session, api: Api, shown: _AtWork, brake: Brake | None) -> ReplySender:
-        capabilities, handling = self.configured.manifest.capabilities, self.configured.handling
-        on_uncertain = handling.on_uncertain or capabilities.on_uncertain
+    def _sender(
+        self, session: Session, api: Api, capabilities: Capabilities, shown: _AtWork, brake: Brake | None
+    ) -> ReplySender:
+        on_uncertain = self.configured.handling.on_uncertain or capabilities.on_uncertain
         more = brake, shown.note_reply, self.configured.manifest.platform
         return ReplySender(session, api, capabilities, on_uncertain, self.health, self.clock, *more)
 
@@ -289,7 +289,7 @@ class Runner:
 
     async def _watch(self) -> None:
         """Alive means receiving."""
-        most = _WINDOWS * self.configured.manifest.capabilities.receive_window_s
+        most = _WINDOWS * self.health.window_s
         self.health.heard = start = self.clock()
         while (silent := self.health.silent_s()) <= most:
             if self.health.heard > start:

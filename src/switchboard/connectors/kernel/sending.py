@@ -28,6 +28,7 @@ from switchboard.connectors.kernel.parts import (
     mark_as_resent,
     plain,
     plan,
+    takes_text,
     unanswering,
     without_files,
 )
@@ -401,7 +402,7 @@ class ReplySender:
         self.health.counters["uncertain"] += 1
         log.warning("part may have been sent", outbox_id=held.reply.outbox_id, part=index + 1, why=reason)
         match self.on_uncertain:
-            case "resend_marked" if not again and (not part.files or self.capabilities.caption_limit):
+            case "resend_marked" if not again and takes_text(part.files, self.capabilities):
                 self.health.counters["repeats"] += 1
                 return await self._attempt(held, index, mark_as_resent(part, self.capabilities), again=True)
             case "drop":

@@ -15,6 +15,7 @@ from switchboard.testing.connectors.checks import CHECKS, MORE_CHECKS, Connector
 from switchboard.testing.connectors.clock import in_its_time, in_no_time, passes
 from switchboard.testing.connectors.driver import (
     BusyDriver,
+    CaptionDriver,
     CountingDriver,
     DeafDriver,
     DeletingDriver,
@@ -22,6 +23,7 @@ from switchboard.testing.connectors.driver import (
     EditingDriver,
     FileDriver,
     GapDriver,
+    KeyDriver,
     LeavingDriver,
     LosingDriver,
     PushDriver,
@@ -54,6 +56,7 @@ __all__ = [
     "RECEIVING_DEATHS",
     "SENDING_DEATHS",
     "BusyDriver",
+    "CaptionDriver",
     "ConnectorCheck",
     "CountingDriver",
     "DeafDriver",
@@ -62,6 +65,7 @@ __all__ = [
     "EditingDriver",
     "FileDriver",
     "GapDriver",
+    "KeyDriver",
     "Killed",
     "LeavingDriver",
     "LosingDriver",

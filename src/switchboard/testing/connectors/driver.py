@@ -56,6 +56,24 @@ class SentFileDriver(Driver, Protocol):
         """The messages sent by the account, oldest first."""
 
 
+class CaptionDriver(SentFileDriver, Protocol):
+    """The other side of a platform on which no text can go with files of some kinds."""
+
+    @property
+    def captionless(self) -> str:
+        """The name of such a file, whose extension tells its kind."""
+
+
+class KeyDriver(Driver, Protocol):
+    """The other side of a platform that is given a key with each part."""
+
+    def puts_off(self, times: int, seconds: float) -> None:
+        """Refuse this many of the next parts, which must be sent after these seconds."""
+
+    def given_keys(self) -> Sequence[str]:
+        """The keys of all parts that arrived, also of those that were refused, oldest first."""
+
+
 class LeavingDriver(Driver, Protocol):
     """The other side of a platform that can be unreachable."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from switchboard.testing.connectors.clock import passes
-from switchboard.testing.connectors.driver import BusyDriver, Driver, QuotaDriver
+from switchboard.testing.connectors.driver import BusyDriver, Driver, KeyDriver, QuotaDriver
 from switchboard.testing.connectors.expecting import MUCH, ODD_TEXTS, answered, none_lost_or_doubled, same
 from switchboard.testing.connectors.killing import SENDING_DEATHS, five_parts, killed_while_sending
 from switchboard.testing.connectors.running import connected, until
@@ -61,6 +61,20 @@ async def check_patience_is_shown_and_costs_nothing(driver: BusyDriver) -> None:
     same([one.text for one in await driver.shown()], text.split("\n\n"))
     used = [one for one in switchboard.receipts if one != "later"]
     assert used == ["sent"], f"a pause was an attempt: {used}"
+
+
+async def check_a_part_keeps_a_key_of_its_own(driver: KeyDriver) -> None:
+    """Three answers of the same words, the first of which is put off: each has one key, which no other one has."""
+    await driver.says("t", "tell me")
+    async with connected(driver.configured) as switchboard:
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        driver.puts_off(2, 1.0)
+        answers = [switchboard.reply(switchboard.accepted[0], "yes") for _ in range(3)]
+        await until(lambda: all(map(switchboard.outcome, answers)), "all have an outcome")
+    first, *others = dict.fromkeys(driver.given_keys())
+    assert list(driver.given_keys()) == [first] * 3 + others, f"keys changed between attempts: {driver.given_keys()}"
+    assert len(others) == 2, f"answers share a key: {driver.given_keys()}"
+    same([one.text for one in await driver.shown()], ["yes"] * 3)
 
 
 async def check_a_limit_of_the_account_pauses_all_of_it(driver: QuotaDriver) -> None:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from switchboard.connectors.kernel.accounts import Configured
+from switchboard.connectors.kernel.held import short_key
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.domain.envelope import Attachment, Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.json_values import JsonObject
@@ -46,6 +47,7 @@ from switchboard.testing.connectors.driver import Received, Shown
 CAPABILITIES: Final = Capabilities(
     text_limit=120,
     caption_limit=120,
+    no_caption=("audio/*",),
     history="cursor",
     max_file_in=1_000_000,
     max_file_out=1_000_000,
@@ -53,6 +55,8 @@ CAPABILITIES: Final = Capabilities(
 )
 HANDLING: Final = Handling(start="all")
 _PIECE: Final = 1000
+_KEY: Final = 25
+"""Characters of a key."""
 _TEXT: Final = 4096
 _TOLD: Final = {"token": "scripted-value"}
 
@@ -92,6 +96,11 @@ class ScriptedPlatform:
     """How many of the next such questions get no answer."""
     sending: Callable[[], None] = lambda: None
     """Called at the beginning of each `send`."""
+    learned: Capabilities | None = None
+    """What it tells a session of its capabilities."""
+    captionless: str = "voice.ogg"
+    given: list[str] = field(default_factory=list)
+    """The keys of all parts that arrived."""
     limit_s: float = 0.0
     """If set, the limit of the account that the next part exceeds."""
     limited_from: float = 0.0
@@ -196,6 +205,10 @@ class ScriptedPlatform:
         """This many of the next parts must be sent later."""
         self.outcomes += [Later(seconds)] * times
 
+    def given_keys(self) -> Sequence[str]:
+        """The keys of all parts that arrived, oldest first."""
+        return self.given
+
     def limits_account(self, seconds: float) -> None:
         """The account may send nothing for so long after its next part."""
         self.limit_s = seconds
@@ -285,6 +298,7 @@ class ScriptedSession:
 
     def __init__(self, platform: ScriptedPlatform) -> None:
         self._platform = platform
+        self.capabilities = platform.learned
 
     async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
         at = self._index_of(cursor)
@@ -338,6 +352,9 @@ class ScriptedSession:
         if self._platform.absent:
             return Later(0.1, "the platform is away")
         self._platform.asks()
+        self._platform.given.append(short_key(key, _KEY))
+        if part.text and any(one.media_type.startswith("audio/") for one in part.files):
+            return Refused("no text can go with a file of sound")
         if (later := self._platform.account_limit()) is not None:
             return later
         outcome = self._platform.outcomes.pop(0) if self._platform.outcomes else None

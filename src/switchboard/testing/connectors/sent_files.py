@@ -1,4 +1,7 @@
-"""The law of files sent with replies: each once and complete, or marked. Next: `checks.py`, all laws."""
+"""The laws of files sent with replies: each once and complete, or marked, and after its text if it can have none.
+
+Next: `checks.py`, all laws.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from functools import partial
 
 from switchboard.connectors.kernel.parts import REPEAT_NOTE, ReplyDestination, plan
 from switchboard.ports.connector import FileOut
-from switchboard.testing.connectors.driver import Named, Received, SentFileDriver
+from switchboard.testing.connectors.driver import CaptionDriver, Named, Received, SentFileDriver
 from switchboard.testing.connectors.killing import dies
 from switchboard.testing.connectors.running import Death, connected, connector, until
 
@@ -25,6 +28,21 @@ async def check_a_kill_in_a_reply_with_files_loses_and_doubles_none(driver: Sent
         async with connector(driver.configured, switchboard):
             await until(partial(switchboard.outcome, outbox_id), "the reply has an outcome")
         _check_whole((text, files), list(await driver.received())[before:], switchboard.outcome(outbox_id))
+
+
+async def check_a_file_without_a_caption_comes_after_its_text(driver: CaptionDriver) -> None:
+    """A short text and a file of a kind with which no text can go: two parts, in this order; with another file, one."""
+    await driver.says("t", "send me")
+    silent, other = (driver.captionless, b"\x01" * 500), ("a.txt", b"a file")
+    async with connected(driver.configured) as switchboard:
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        for file in (silent, other):
+            outbox_id = switchboard.reply(switchboard.accepted[0], "Here it is.", [file])
+            await until(partial(switchboard.outcome, outbox_id), "the reply has an outcome")
+            assert switchboard.outcome(outbox_id) == "sent", f"a reply with a file is {switchboard.outcome(outbox_id)}"
+    found = [(one.text, [name for name, _ in one.files]) for one in await driver.received()]
+    expected = [("Here it is.", []), ("", [silent[0]]), ("Here it is.", [other[0]])]
+    assert found == expected, f"expected {expected}, and found {found}"
 
 
 def _make_files(number: int) -> tuple[Named, Named]:

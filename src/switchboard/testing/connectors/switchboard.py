@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import mimetypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -498,7 +499,7 @@ def _refusal_code(envelope: JsonObject) -> str | None:
 
 def _describe_file(name: str, data: bytes) -> JsonObject:
     """A file of a reply as the API lists it."""
-    kind = "text/plain" if name.endswith(".txt") else "application/octet-stream"
+    kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
     return {"filename": name, "media_type": kind, "size_bytes": len(data), "sha256": sha256(data).hexdigest()}
 
 
