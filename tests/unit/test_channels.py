@@ -476,7 +476,6 @@ SAID: dict[str, tuple[Envelope, dict[str, str]]] = {
         native("slack", {"authorizations": [{"user_id": "U9"}], "event": {"type": "message"}}, text="hi <@U8>"),
         {"addressed": "no"},
     ),
-    "slack, app_mention": (native("slack", {"event": {"type": "app_mention"}}), {"addressed": "yes"}),
     "slack, in private": (native("slack", {"event": {"channel_type": "im"}}), {"addressed": "yes"}),
     "slack, a file": (
         native("slack", {"event": {"files": [{"mimetype": "text/csv"}]}}),

@@ -169,6 +169,8 @@ class Channel(Struct, frozen=True, kw_only=True):
     """Whether this event may come from another conversation as well: one is a duplicate only if the other was heard."""
     chat: Callable[[Envelope], str | None] = _nothing
     """The chat of a message that names no thread; None: the conversation is that of its sender."""
+    group: Callable[[Envelope], str | None] = _nothing
+    """The place that is approved as a whole, if many read the message: a thread is none. None: it is the chat."""
     title: Callable[[Envelope], str | None] = _nothing
     """What people call the group that a message was written in; None: that is not known."""
     correspondence: Callable[[Envelope], Correspondence | None] = _open
@@ -230,6 +232,11 @@ class Channel(Struct, frozen=True, kw_only=True):
     def tells_automatic(self) -> bool:
         """Whether the channel defines `automatic`, which needs the `payload.raw` of a message."""
         return self.automatic is not _nothing
+
+    def group_of(self, envelope: Envelope) -> str:
+        """The place of a message in a group; its sender, if no place is known."""
+        place = self.group(envelope) or self.chat(envelope) or envelope.event.external_thread_id
+        return place or envelope.sender.identity
 
     def named(self, name: str) -> Channel:
         """The same channel under another name, for another connector."""

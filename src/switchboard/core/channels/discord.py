@@ -1,12 +1,18 @@
-"""Discord. `payload.raw` is a message, or a frame of the gateway around one."""
+"""Discord. `payload.raw` is a message, or a frame of the gateway around one.
+
+The functions over `Raw` say what a message is; a connector fills in the envelope by them. Next: `connectors/`.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
+from switchboard.core.passages.showing import shortened_text
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import NUMBER, Channel, Found
+from switchboard.ports.channel import MAX_REPLIED, NUMBER, SEVERAL, Channel, Found, Replied
 from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private, kind_of, media_of
 from switchboard.ports.raw import Raw, at, child, first_word, integer, matching, number, raw_of
 
@@ -14,36 +20,113 @@ _SNOWFLAKE = re.compile(r"\d{1,20}", re.ASCII)
 _THREADS: Final = frozenset({10, 11, 12})
 """The types of channels that are threads; the parent of any other channel is a category."""
 _VOICE: Final = 1 << 13
+_ANSWERING: Final = frozenset({None, 19, 23})
+"""The types of messages that answer the one to which they refer; None: the connector does not say."""
+_DELETION: Final = "MESSAGE_DELETE"
 _EDITED_AT = re.compile(r"[\dTZ:.+-]{1,40}", re.ASCII)
 
 
-def _message(envelope: Envelope) -> Raw:
-    raw = raw_of(envelope)
+def message_of(raw: Raw) -> Raw:
+    """The message, out of the frame of the gateway around it."""
     return child(raw, "d") or raw
 
 
-def _event_id(envelope: Envelope) -> str | None:
-    message = _message(envelope)
+def event_key(raw: Raw) -> str | None:
+    """The id of the message; of an edit also its time, of a deletion that it is one."""
+    message = message_of(raw)
     snowflake, edited = message.get("id"), matching(_EDITED_AT, message.get("edited_timestamp"))
     found = matching(_SNOWFLAKE, snowflake) or number(snowflake)
-    return f"{found}:{edited}" if found and edited else found
+    what = "deleted" if raw.get("t") == _DELETION else edited
+    return f"{found}:{what}" if found and what else found
 
 
-def _chat(envelope: Envelope) -> str | None:
-    """The channel: each thread and each direct chat is one."""
-    return first_word(_message(envelope), ("channel_id",))
+def author_of(message: Raw) -> str | None:
+    """The id of who wrote the message, or pressed a button."""
+    return first_word(message, ("author", "id"), ("member", "user", "id"), ("user", "id"), ("user_id",))
 
 
-def _replied_to(envelope: Envelope) -> str | None:
-    return matching(_SNOWFLAKE, at(_message(envelope), "message_reference", "message_id"))
+def is_by_bot(message: Raw) -> bool:
+    """Whether a program wrote the message."""
+    return at(message, "author", "bot") is True or bool(message.get("webhook_id"))
+
+
+def conversation_of(message: Raw) -> str | None:
+    """The channel: each thread, each post in a forum and each direct chat is one."""
+    return first_word(message, ("channel_id",))
+
+
+def place_of(message: Raw) -> str | None:
+    """What is approved as a whole: the server; None of what is in none."""
+    return integer(message.get("guild_id"))
+
+
+def replied_to(message: Raw) -> str | None:
+    """The id of the message that it answers: a forward, a pin and a post from elsewhere refer to one, too."""
+    reference = child(message, "message_reference")
+    answers = message.get("type") in _ANSWERING and reference.get("type") in (None, 0)
+    return matching(_SNOWFLAKE, reference.get("message_id")) if answers else None
+
+
+def is_addressed(message: Raw, own: Callable[[object], bool], roles: Collection[str] = ()) -> bool:
+    """Whether a message of a server addresses us: by name, by our role, or as an answer to us, with or without a ping.
+
+    `own` says of an id or a name whether it is ours; `roles`: the ids of the roles that are ours alone, since people
+    choose the role of the same name.
+    """
+    named = (*_list_at(message, "mentions"), at(message, "referenced_message", "author"))
+    if any(own(at(one, "id")) or own(at(one, "username")) for one in named):
+        return True
+    return any(one in roles for one in _list_at(message, "mention_roles"))
+
+
+def _list_at(message: Raw, name: str) -> Sequence[object]:
+    found = message.get(name)
+    return found if isinstance(found, list) else ()
+
+
+def _message(envelope: Envelope) -> Raw:
+    return message_of(raw_of(envelope))
+
+
+def _replied_message(envelope: Envelope) -> Replied | None:
+    message = _message(envelope)
+    answered = child(message, "referenced_message")
+    if not answered or replied_to(message) is None:
+        return None
+    author = child(answered, "author")
+    return Replied(
+        text=_text_or_kind(answered),
+        author=first_word(author, ("global_name",), ("username",)),
+        sent_at=_time_of(answered.get("timestamp")),
+        refers_to=matching(_SNOWFLAKE, answered.get("id")),
+        ours=is_own(envelope, author.get("id")),
+    )
+
+
+def _text_or_kind(message: Raw) -> str:
+    """The text of a message, otherwise what it is, such as `(photo)`."""
+    text = message.get("content")
+    if isinstance(text, str) and text.strip():
+        return shortened_text(text.strip(), MAX_REPLIED)
+    kind = next(iter((_media(message) or "").split(SEVERAL)))
+    return f"({kind})" if kind else ""
+
+
+def _time_of(timestamp: object) -> datetime | None:
+    text = matching(_EDITED_AT, timestamp)
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _facts(envelope: Envelope) -> Found:
     message = _message(envelope)
-    user = first_word(message, ("author", "id"), ("member", "user", "id"), ("user", "id"), ("user_id",))
+    user = author_of(message)
     return {
-        "discord_guild_id": integer(message.get("guild_id")),
-        "discord_channel_id": integer(_chat(envelope)) or integer(envelope.event.external_thread_id),
+        "discord_guild_id": place_of(message),
+        "discord_channel_id": integer(conversation_of(message)) or integer(envelope.event.external_thread_id),
         "discord_parent_channel_id": _parent(message),
         "discord_user_id": integer(user) or integer(envelope.sender.identity),
         "media": _media(message),
@@ -62,11 +145,7 @@ def _direct(envelope: Envelope, message: Raw) -> bool:
 
 
 def _is_addressed_to_us(envelope: Envelope, message: Raw) -> bool:
-    mentions = message.get("mentions")
-    those = mentions if isinstance(mentions, list) else ()
-    return is_called(envelope) or any(
-        is_own(envelope, at(one, "id")) or is_own(envelope, at(one, "username")) for one in those
-    )
+    return is_called(envelope) or is_addressed(message, lambda name: is_own(envelope, name))
 
 
 def _media(message: Raw) -> str | None:
@@ -81,9 +160,11 @@ CHANNELS: Final = (
     Channel(
         name="discord",
         providers=frozenset({"discord"}),
-        event_id=_event_id,
-        chat=_chat,
-        replied_to=_replied_to,
+        event_id=lambda envelope: event_key(raw_of(envelope)),
+        chat=lambda envelope: conversation_of(_message(envelope)),
+        group=lambda envelope: place_of(_message(envelope)),
+        replied_to=lambda envelope: replied_to(_message(envelope)),
+        replied=_replied_message,
         facts=_facts,
         implies={
             "discord_channel_id": ("discord_guild_id", "discord_parent_channel_id"),

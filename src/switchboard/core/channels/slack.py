@@ -1,4 +1,8 @@
-"""Slack. `payload.raw` is an event as it is pushed, with or without its outer object, or an interaction."""
+"""Slack. `payload.raw` is an event as it is pushed, with or without its outer object, or an interaction.
+
+The functions over `Raw` say what an event is; a connector fills in the envelope by them. `message` and `app_mention`,
+which Slack pushes for the same mention in either order, say the same. Next: `connectors/`.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +11,110 @@ from typing import Final
 
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found
-from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private, kind_of, media_of, words_of_sender
+from switchboard.ports.chat import (
+    KEYS,
+    chat_facts,
+    is_called,
+    is_own,
+    is_private,
+    is_quoted_line,
+    kind_of,
+    media_of,
+    words_of_sender,
+)
 from switchboard.ports.raw import Raw, at, child, first_word, matching, raw_of, word
 
 _ID = re.compile(r"[A-Z0-9]{1,40}", re.ASCII)
 _MENTION = re.compile(r"<@([A-Z0-9]{1,40})[|>]")
 _TS = re.compile(r"\d{1,20}\.\d{1,10}", re.ASCII)
+_EDIT, _DELETION = "message_changed", "message_deleted"
 
 
-def _event(raw: Raw) -> Raw:
+def event_of(raw: Raw) -> Raw:
+    """The event itself, out of its outer object."""
     return child(raw, "event") or raw
 
 
+def message_of(event: Raw) -> Raw:
+    """The message that an event is about: of an edit the new one, of a deletion the one that was deleted."""
+    inner = {_EDIT: "message", _DELETION: "previous_message"}.get(str(event.get("subtype")))
+    return child(event, inner) if inner else event
+
+
+def event_key(raw: Raw) -> str | None:
+    """Team, channel and time of the message; of an edit or a deletion, also that."""
+    event = event_of(raw)
+    message, subtype = message_of(event), event.get("subtype")
+    team = matching(_ID, raw.get("team_id")) or matching(_ID, event.get("team")) or matching(_ID, message.get("team"))
+    channel = matching(_ID, event.get("channel"))
+    ts = matching(_TS, message.get("ts")) or matching(_TS, event.get("deleted_ts"))
+    if not (team and channel and ts):
+        return None
+    what = {_EDIT: matching(_TS, at(message, "edited", "ts")), _DELETION: "deleted"}.get(str(subtype))
+    return ":".join(filter(None, (team, channel, ts, what)))
+
+
+def author_of(event: Raw) -> str | None:
+    """The id of the person or the bot that wrote the message."""
+    return first_word(message_of(event), ("user",), ("bot_id",))
+
+
+def is_by_bot(event: Raw) -> bool:
+    """Whether a program wrote the message."""
+    message = message_of(event)
+    return bool(message.get("bot_id")) or message.get("subtype") == "bot_message"
+
+
+def place_of(event: Raw) -> str | None:
+    """The channel, which may be a direct message: what is approved as a whole."""
+    return matching(_ID, event.get("channel"))
+
+
+def thread_of(event: Raw) -> str | None:
+    """The time of the message with which the thread began; None of a message that begins one, or is in none."""
+    message = message_of(event)
+    thread = matching(_TS, message.get("thread_ts"))
+    return thread if thread != message.get("ts") else None
+
+
+def is_direct(event: Raw) -> bool:
+    """Whether only the sender and we read it."""
+    return event.get("channel_type") == "im"
+
+
+def conversation_of(event: Raw, *, addressed: bool, threads: bool = False) -> str | None:
+    """The conversation of a message: its thread, which a message that addresses us begins, or the channel.
+
+    A direct chat is one conversation unless `threads`.
+    """
+    place, message = place_of(event), message_of(event)
+    if place is None or (is_direct(event) and not threads):
+        return place
+    began = matching(_TS, message.get("ts")) if addressed or is_direct(event) else None
+    thread = thread_of(event) or began
+    return f"{place}:{thread}" if thread else place
+
+
+def mentioned_in(text: str) -> frozenset[str]:
+    """The ids of those who are mentioned in a text of Slack, without what is quoted in it."""
+    if "<@" not in text:
+        return frozenset()
+    return frozenset(one for line in text.splitlines() if not is_quoted_line(line) for one in _MENTION.findall(line))
+
+
 def _event_id(envelope: Envelope) -> str | None:
-    # (team, channel, ts) is the same in `message` and `app_mention`, which Slack pushes for the same message.
-    raw = raw_of(envelope)
-    event = _event(raw)
-    team = matching(_ID, raw.get("team_id")) or matching(_ID, event.get("team"))
-    channel, ts = matching(_ID, event.get("channel")), matching(_TS, event.get("ts"))
-    return f"{team}:{channel}:{ts}" if team and channel and ts else None
+    return event_key(raw_of(envelope))
 
 
 def _chat(envelope: Envelope) -> str | None:
-    """The channel, possibly of a direct message; a thread in it is a conversation of its own."""
-    channel, thread = _channel(envelope.payload.raw), _replied_to(envelope)
-    return f"{channel}:{thread}" if channel and thread else channel
+    event = event_of(raw_of(envelope))
+    return conversation_of(event, addressed=_is_addressed_to_us(envelope)) or _channel(envelope.payload.raw)
+
+
+def _group(envelope: Envelope) -> str | None:
+    """Without `payload.raw` it is in the name of the conversation."""
+    named = (envelope.event.external_thread_id or "").partition(":")[0]
+    return _channel(envelope.payload.raw) or matching(_ID, named)
 
 
 def _channel(raw: object) -> str | None:
@@ -41,37 +124,42 @@ def _channel(raw: object) -> str | None:
 
 
 def _replied_to(envelope: Envelope) -> str | None:
-    event = _event(raw_of(envelope))
-    thread = matching(_TS, event.get("thread_ts"))
-    return thread if thread != event.get("ts") else None
+    return thread_of(event_of(raw_of(envelope)))
 
 
 def _facts(envelope: Envelope) -> Found:
-    raw = envelope.payload.raw
-    user = first_word(raw, ("event", "user"), ("event", "message", "user"), ("user", "id"), ("user_id",))
+    raw, event = envelope.payload.raw, event_of(raw_of(envelope))
+    user = first_word(raw, ("event", "user"), ("event", "message", "user"), ("user", "id"), ("user_id",), ("user",))
     return {
-        "slack_team_id": first_word(raw, ("team_id",), ("team", "id"), ("event", "team")),
+        "slack_team_id": first_word(raw, ("team_id",), ("team", "id"), ("event", "team"), ("team",)),
         "slack_channel_id": _channel(raw),
         "slack_user_id": user or envelope.sender.identity,
-        "media": _media(_event(raw_of(envelope))),
+        "media": _media(message_of(event)),
         **chat_facts(envelope, direct=_direct(envelope), named=_is_addressed_to_us(envelope)),
     }
 
 
 def _direct(envelope: Envelope) -> bool:
-    return is_private(envelope) or _event(raw_of(envelope)).get("channel_type") == "im"
+    return is_private(envelope) or is_direct(event_of(raw_of(envelope)))
 
 
 def _is_addressed_to_us(envelope: Envelope) -> bool:
-    raw, text = raw_of(envelope), words_of_sender(envelope)
+    """Whether the text mentions us, as Slack gives it or as the connector does."""
+    raw = raw_of(envelope)
+    text = message_of(event_of(raw)).get("text")
     own = word(at(raw, "authorizations", 0, "user_id"))
-    mentioned = any(one == own or is_own(envelope, one) for one in _MENTION.findall(text)) if "<@" in text else False
-    return _event(raw).get("type") == "app_mention" or mentioned or is_called(envelope)
+    mentioned = mentioned_in(text if isinstance(text, str) and text else words_of_sender(envelope))
+    return any(one == own or is_own(envelope, one) for one in mentioned) or is_called(envelope)
 
 
-def _media(event: Raw) -> str | None:
-    files = event.get("files")
-    return media_of(kind_of(at(one, "mimetype")) or "document" for one in files) if isinstance(files, list) else None
+def _media(message: Raw) -> str | None:
+    files = message.get("files")
+    return media_of(_kind_of(one) for one in files) if isinstance(files, list) else None
+
+
+def _kind_of(file: object) -> str:
+    """Clips of speech say so beside their type."""
+    return "voice" if at(file, "subtype") == "slack_audio" else kind_of(at(file, "mimetype")) or "document"
 
 
 CHANNELS: Final = (
@@ -80,6 +168,7 @@ CHANNELS: Final = (
         providers=frozenset({"slack"}),
         event_id=_event_id,
         chat=_chat,
+        group=_group,
         replied_to=_replied_to,
         facts=_facts,
         implies={"slack_channel_id": ("slack_team_id",)},

@@ -1,6 +1,8 @@
 """WhatsApp, by the Cloud API or by a user's own client. `payload.raw` is one message in the form of either.
 
-A webhook of the Cloud API can hold several messages, so its connector must split them.
+A webhook of the Cloud API can hold several messages and statuses, so its connector must split them: each with the
+`metadata`, and with the one of the `contacts` that it is from. The functions over `Raw` say what such a message is.
+Next: `connectors/`.
 """
 
 from __future__ import annotations
@@ -18,11 +20,52 @@ _MEDIA: Final = {
     **{kind: kind for kind in ("audio", "document", "sticker", "video")},
 }
 _TOKEN = re.compile(r"[!-~]{1,512}")
+_WORD = re.compile(r"[a-z_]{1,40}", re.ASCII)
+_PHONE = re.compile(r"\d{5,20}", re.ASCII)
 
 
-def _event_id(envelope: Envelope) -> str | None:
-    raw = raw_of(envelope)
-    return matching(_TOKEN, raw.get("id")) or matching(_TOKEN, at(raw, "key", "id"))
+def value_of(raw: Raw) -> Raw:
+    """What the Cloud API says of one message: `metadata`, `contacts` and `messages` or `statuses`."""
+    return child(raw, "entry", 0, "changes", 0, "value") or raw
+
+
+def message_of(raw: Raw) -> Raw:
+    """The message itself."""
+    return child(value_of(raw), "messages", 0) or raw
+
+
+def event_key(raw: Raw) -> str | None:
+    """The id of a message; of a status also what it says."""
+    status = child(value_of(raw), "statuses", 0)
+    if status:
+        found, what = matching(_TOKEN, status.get("id")), matching(_WORD, status.get("status"))
+        return f"{found}:{what}" if found and what else None
+    return matching(_TOKEN, message_of(raw).get("id")) or matching(_TOKEN, at(raw, "key", "id"))
+
+
+def author_of(raw: Raw) -> str | None:
+    """Who wrote a message: the id of the user, for the parent business where there is one; without an id, the phone.
+
+    People can hide their phone number. An id is for one business, and changes with the number.
+    """
+    contact, message = child(value_of(raw), "contacts", 0), message_of(raw)
+    return first_word(contact, ("parent_user_id",), ("user_id",)) or first_word(message, ("from",)) or phone_of(raw)
+
+
+def phone_of(raw: Raw) -> str | None:
+    """The phone number of who wrote a message, in digits; None if it is hidden."""
+    found = first_word(message_of(raw), ("from",)) or first_word(value_of(raw), ("contacts", 0, "wa_id"))
+    return found if found and _PHONE.fullmatch(found) else None
+
+
+def number_id_of(raw: Raw) -> str | None:
+    """Which of the numbers of a business the message was sent to."""
+    return first_word(value_of(raw), ("metadata", "phone_number_id"))
+
+
+def replied_to(raw: Raw) -> str | None:
+    """The id of the message that it answers; a forward refers to none."""
+    return matching(_TOKEN, at(message_of(raw), "context", "id"))
 
 
 def _chat(envelope: Envelope) -> str | None:
@@ -30,21 +73,17 @@ def _chat(envelope: Envelope) -> str | None:
 
     All other chats of the Cloud API are private.
     """
-    return first_word(envelope.payload.raw, ("key", "remoteJid"), ("chat_id",), ("group_id",))
-
-
-def _replied_to(envelope: Envelope) -> str | None:
-    return matching(_TOKEN, at(envelope.payload.raw, "context", "id"))
+    raw = raw_of(envelope)
+    return first_word(raw, ("key", "remoteJid"), ("chat_id",)) or first_word(message_of(raw), ("group_id",))
 
 
 def _facts(envelope: Envelope) -> Found:
-    raw = envelope.payload.raw
-    change = at(raw, "entry", 0, "changes", 0, "value")
+    raw = raw_of(envelope)
     return {
         "whatsapp_chat_id": _chat(envelope) or envelope.event.external_thread_id,
-        "whatsapp_user_id": first_word(change, ("messages", 0, "from")) or envelope.sender.identity,
-        "whatsapp_phone_number_id": first_word(change, ("metadata", "phone_number_id")),
-        "media": _media(raw_of(envelope)),
+        "whatsapp_user_id": author_of(raw) or envelope.sender.identity,
+        "whatsapp_phone_number_id": number_id_of(raw),
+        "media": _media(message_of(raw)),
         **chat_facts(envelope, direct=_direct(envelope), named=_is_addressed_to_us(envelope)),
     }
 
@@ -52,7 +91,8 @@ def _facts(envelope: Envelope) -> Found:
 def _direct(envelope: Envelope) -> bool:
     """Only groups are known from `payload.raw`; all other chats are private."""
     chat = _chat(envelope)
-    return is_private(envelope) or (envelope.sender.chat_type is None and (chat is None or not chat.endswith("@g.us")))
+    group = "group_id" in message_of(raw_of(envelope)) or (chat is not None and chat.endswith("@g.us"))
+    return is_private(envelope) or (envelope.sender.chat_type is None and not group)
 
 
 def _is_addressed_to_us(envelope: Envelope) -> bool:
@@ -73,9 +113,9 @@ def _media(raw: Raw) -> str | None:
 _WHATSAPP: Final = Channel(
     name="whatsapp",
     providers=frozenset({"whatsapp"}),
-    event_id=_event_id,
+    event_id=lambda envelope: event_key(raw_of(envelope)),
     chat=_chat,
-    replied_to=_replied_to,
+    replied_to=lambda envelope: replied_to(raw_of(envelope)),
     facts=_facts,
     keys={**dict.fromkeys(("whatsapp_chat_id", "whatsapp_user_id", "whatsapp_phone_number_id"), "text"), **KEYS},
     history="realtime",

@@ -70,8 +70,7 @@ def contact_of(envelope: Envelope, channel: Channel) -> Contact:
     known = facts(envelope, channel)
     account, kind = (envelope.source.channel, envelope.source.endpoint_identity), known.get("chat_type")
     if kind in GROUPS:
-        group = channel.chat(envelope) or envelope.event.external_thread_id or envelope.sender.identity
-        return Contact(*account, "group", group)
+        return Contact(*account, "group", channel.group_of(envelope))
     person = handle_of(envelope, channel, known).identity
     if not channel.authentic(known):
         return Contact(*account, "unverified", person)
