@@ -26,6 +26,7 @@ from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Account, Manifest
 from switchboard.testing.bot_api import TOKEN, BotApi
+from switchboard.testing.bot_api.world import Chat
 from switchboard.testing.connectors import Received, Shown
 from tests.mail_servers import OWN, PASSWORD, Dovecot, Imap, Postfix
 from tests.waiting import eventually
@@ -51,6 +52,9 @@ class TelegramDriver:
     last: dict[str, JsonObject] = field(default_factory=dict)
     threads: list[str] = field(default_factory=list)
     longest: int = 4096
+    places: dict[str, Chat] = field(default_factory=dict)
+    topics: dict[tuple[int, int], str] = field(default_factory=dict)
+    """The names of topics, by the ids of their group and of themselves, which are numbered anew in each group."""
     heard: list[JsonObject] = field(default_factory=list)
     """The updates that there were before the platform started over."""
 
@@ -62,6 +66,20 @@ class TelegramDriver:
     async def says(self, thread: str, text: str) -> None:
         self.last[thread] = self.api.people.say(text, user=self._person(thread))
         self.heard += self.api.world.updates[-1:]
+
+    async def calls(self, place: str, thread: str, text: str) -> None:
+        """In a topic of a forum."""
+        people, bot = self.api.people, self.api.world.bot
+        if place not in self.places:
+            self.places[place] = people.group(-1000 - len(self.places), title=place)
+        group, chat = self.places[place], self.places[place].about["id"]
+        topic = next((topic for (there, topic), name in self.topics.items() if (there, name) == (chat, thread)), None)
+        if topic is None:
+            topic = people.topic(group, thread)
+            self.topics[chat, topic] = thread
+        name = f"@{bot['username']}"
+        mention = {"type": "mention", "offset": 0, "length": len(name)}
+        people.say(f"{name} {text}", group, user=self._person("somebody"), topic=topic, entities=[mention])
 
     async def splits(self, thread: str, text: str) -> None:
         for start in range(0, len(text), self.longest):
@@ -95,7 +113,14 @@ class TelegramDriver:
             self.api.world.updates.clear()
 
     async def shown(self) -> Sequence[Shown]:
-        return [Shown(self.threads[one["chat"]["id"] - 1000], _words(one)) for one in self.api.sent]
+        return [Shown(self._thread_of(one), _words(one)) for one in self.api.sent]
+
+    def _thread_of(self, message: JsonObject) -> str:
+        """A message outside its topic is in none."""
+        chat = message["chat"]["id"]
+        return (
+            self.threads[chat - 1000] if chat > 0 else self.topics.get((chat, message.get("message_thread_id", 0)), "")
+        )
 
     async def received(self) -> Sequence[Received]:
         return [Received(_words(one), self._files(one)) for one in self.api.sent]

@@ -403,6 +403,26 @@ class Groups(Changing):
         return changed(event, external_thread_id="one")
 
 
+class Uproots(Changing):
+    """Of what is said in a thread, only the thread is known."""
+
+    def change(self, event: Inbound) -> Inbound:
+        envelope = event.envelope
+        if event.direct or envelope.event.external_thread_id is None:
+            return event
+        bare = with_fields(envelope, payload=with_fields(envelope.payload, raw=None))
+        thread = envelope.event.external_thread_id.partition(":")[2]
+        return changed(replace(event, envelope=bare), external_thread_id=thread)
+
+
+class Strays(Around):
+    """Answers at the top of a place, in none of its threads."""
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        strays = part.address["thread"] in {"a", "b", "c"}
+        return await self.session.send(replace(part, address={"thread": ""}) if strays else part, key)
+
+
 class Blurts(Around):
     """Sends a text of nothing as something."""
 
@@ -470,6 +490,7 @@ EDIT = "an_edit_is_no_second_message"
 SPLIT = "a_text_that_was_split_is_one_message"
 SPLIT_KILL = "a_kill_while_pieces_of_a_text_arrive_loses_and_doubles_nothing"
 DELETE = "a_deletion_is_no_second_message"
+THREADS = "a_place_is_approved_once_and_each_thread_gets_its_answers"
 PATIENCE = "patience_is_shown_and_costs_nothing"
 KEYS = "a_part_keeps_a_key_of_its_own"
 CAPTION = "a_file_without_a_caption_comes_after_its_text"
@@ -485,7 +506,9 @@ PLANTED: Final[Mapping[str, tuple[Callable[[], Planted], frozenset[str]]]] = {
         ("renumbers", lambda: Planted(defect=Renumbers), AGAIN, RECEIVING, REFUSED, OUTAGE, OVER, FILE, SPLIT_KILL),
         ("forgets", lambda: Planted(defect=Forgets), RECEIVING, OUTAGE, FILE_KILL, SPLIT_KILL),
         ("cannot read its own events", lambda: Planted(defect=Illiterate), REFUSED),
-        ("makes one conversation of all", lambda: Planted(defect=Groups), ALONE),
+        ("makes one conversation of all", lambda: Planted(defect=Groups), ALONE, THREADS),
+        ("knows threads and no places", lambda: Planted(defect=Uproots), THREADS),
+        ("answers beside the thread", lambda: Planted(defect=Strays), THREADS),
         ("garbles", lambda: Planted(defect=Garbles), ODD),
         ("cuts", lambda: Planted(defect=Cuts), ODD),
         ("chokes", lambda: Planted(defect=Chokes), MUCH),

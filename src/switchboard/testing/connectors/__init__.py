@@ -35,6 +35,7 @@ from switchboard.testing.connectors.driver import (
     Shown,
     SignInDriver,
     SplittingDriver,
+    ThreadDriver,
 )
 from switchboard.testing.connectors.killing import (
     PUSHING_DEATHS,
@@ -81,6 +82,7 @@ __all__ = [
     "Shown",
     "SignInDriver",
     "SplittingDriver",
+    "ThreadDriver",
     "checks_for",
     "in_its_time",
     "in_no_time",

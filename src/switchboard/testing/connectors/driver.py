@@ -180,6 +180,16 @@ class SplittingDriver(Driver, Protocol):
         """A person writes a text of 10,000 characters without blanks, which arrives in pieces."""
 
 
+class ThreadDriver(Driver, Protocol):
+    """The other side of a platform on which many people read a place, and write in threads of it."""
+
+    async def calls(self, place: str, thread: str, text: str) -> None:
+        """A person addresses the account in this thread of this place, and begins it there if there is none.
+
+        No two threads have the same name; `shown` tells of them as of direct chats.
+        """
+
+
 class DeletingDriver(Driver, Protocol):
     """The other side of a platform that reports deletions."""
 

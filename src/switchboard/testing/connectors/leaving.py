@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.envelope.identity import conversation
+from switchboard.core.envelope.read import parse_envelope
+from switchboard.core.people.strangers import contact_of
+from switchboard.domain.json_values import JsonObject
 from switchboard.testing.connectors.clock import passes
-from switchboard.testing.connectors.driver import BusyDriver, Driver, KeyDriver, QuotaDriver
+from switchboard.testing.connectors.driver import BusyDriver, Driver, KeyDriver, QuotaDriver, ThreadDriver
 from switchboard.testing.connectors.expecting import MUCH, ODD_TEXTS, answered, none_lost_or_doubled, same
 from switchboard.testing.connectors.killing import SENDING_DEATHS, five_parts, killed_while_sending
 from switchboard.testing.connectors.running import connected, until
+from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 _PATIENCE_S: Final = 40.0
 _WORD: Final = "word "
@@ -46,6 +54,35 @@ async def check_a_text_of_nothing_disturbs_nobody(driver: Driver) -> None:
         for text in (" \n", "after it"):
             await answered(switchboard, switchboard.reply(switchboard.accepted[0], text))
     same([one.text for one in await driver.shown()], ["after it"])
+
+
+async def check_a_place_is_approved_once_and_each_thread_gets_its_answers(driver: ThreadDriver) -> None:
+    """Whoever lets a place in lets all its threads in, and no other place; each thread gets its own answers."""
+    called = (("p", "a"), ("p", "b"), ("p", "a"), ("q", "c"))
+    heard = list[JsonObject]()
+    async with connected(driver.configured) as switchboard:
+        for number, (place, thread) in enumerate(called, 1):
+            await driver.calls(place, thread, f"message {number}")
+            said = partial(_find_accepted, switchboard, f"message {number}")
+            await until(said, f"message {number} is accepted")
+            heard += said()
+            await answered(switchboard, switchboard.reply(heard[-1], f"to {thread}"))
+    same([f"{one.text} in {one.thread}" for one in await driver.shown()], [f"to {one} in {one}" for _, one in called])
+    read = [parse_envelope(one, now=datetime.now(UTC)) for one in heard]
+    threads = [conversation(one, CHANNELS[one.source.channel]) for one in read]
+    assert threads[0] == threads[2], f"one thread is several conversations: {threads[0]} and {threads[2]}"
+    assert len(set(threads)) == len({*called}), f"several threads are one conversation: {threads}"
+    assert not any(one.kept_as_history for one in read), "what is said to the account is not answered"
+    contacts = [contact_of(one, CHANNELS[one.source.channel]) for one in read]
+    assert {one.scope for one in contacts} == {"group"}, f"they do not count as written in a group: {contacts}"
+    ours, other = {one.identity for one in contacts[:3]}, contacts[3].identity
+    assert len(ours) == 1, f"each thread must be approved by itself: {sorted(ours)}"
+    assert other not in ours, f"two places are approved as one: {other}"
+
+
+def _find_accepted(switchboard: ScriptedSwitchboard, said: str) -> list[JsonObject]:
+    """The message with this text, which may also name the account."""
+    return [one for one in switchboard.accepted if said in one["payload"].get("normalized_text", "")]
 
 
 async def check_patience_is_shown_and_costs_nothing(driver: BusyDriver) -> None:

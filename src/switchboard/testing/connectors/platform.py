@@ -179,6 +179,18 @@ class ScriptedPlatform:
         """A program writes."""
         self.add(thread, text, by_bot=True)
 
+    async def calls(self, place: str, thread: str, text: str) -> None:
+        """A person addresses the account in a channel, as on Slack."""
+        event = self.add(thread, text, control={"addressed": True}, direct=False)
+        envelope = replace(
+            event.envelope,
+            source=Source(channel="slack", provider="slack", endpoint_identity="scripted:1"),
+            event=replace(event.envelope.event, external_thread_id=f"{place.upper()}:{thread}"),
+            sender=Sender(identity="U1", chat_type="group"),
+            payload=Payload(raw={"channel": place.upper(), "user": "U1", "text": text}, normalized_text=text),
+        )
+        self.events[-1] = replace(event, envelope=envelope)
+
     async def starts_over(self) -> None:
         """Invalidate all cursors, and change the order of the stored events."""
         self.generation += 1
