@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any, Final, cast
 
@@ -22,13 +23,14 @@ from switchboard.connectors.kernel.parts import (
 )
 from switchboard.connectors.kernel.rendering import render, rich_text
 from switchboard.core.files.reply_files import size_text
-from switchboard.ports.connector import Capabilities, FileOut, Markup
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import Capabilities, Dialect, FileOut, Markup
 from tests.unit.test_connector_chunking import TEXTS
 
 CHAT: Final = Capabilities(
     text_limit=4096, text_unit="utf16", caption_limit=1024, markup="entities", max_file_out=10**8
 )
-MARKUPS: Final = ("plain", "entities", "html", "markdown", "mrkdwn")
+MARKUPS: Final = ("plain", "entities", "html", "markdown", "whatsapp")
 
 
 async def nothing() -> AsyncIterator[bytes]:
@@ -78,10 +80,14 @@ def test_spans_lie_within_the_text_and_nest(source: str) -> None:
 
 @given(TEXTS, st.sampled_from(MARKUPS), st.integers(20, 200))
 def test_every_part_fits_and_none_is_empty(source: str, markup: str, limit: int) -> None:
-    chat = replace(CHAT, text_limit=limit, markup=cast("Markup", markup))
+    chat = replace(CHAT, text_limit=limit, markup=cast("Markup", markup), mentions=r"[a-z]")
     for part in plan(source, (), chat, to("1")):
         assert part.text.strip()
-        assert length(part.text, "utf16") <= limit
+        sent = [
+            part.text,
+            *(str(one) for name, one in (part.rendered or {}).items() if name in {"markdown", "whatsapp"}),
+        ]
+        assert max(length(one, "utf16") for one in sent) <= limit
         assert limit <= 100 or REPEAT_NOTE in mark_as_resent(part, chat).text
         assert length(mark_as_resent(part, chat).text, "utf16") <= limit
 
@@ -91,7 +97,127 @@ def test_html_shows_the_html_of_others_and_plain_text_where_a_link_leads() -> No
     assert made.text == "a (https://x.example) <script>"
     assert made.markup == {"html": '<p><a href="https://x.example">a</a> &lt;script&gt;</p>\n'}
     assert render("**a**", "plain").markup is None
-    assert render("**a**", "markdown").markup == {"markdown": "**a**"}
+
+
+MARKED: Final = [
+    ("**bold** and *thin* ~~no~~", "**bold** and *thin* ~~no~~", "*bold* and _thin_ ~no~"),
+    ("***both***", "***both***", "_*both*_"),
+    ("un**fra**me", "un**fra**me", "unframe"),
+    ("**two\nlines**", "**two**\n**lines**", "*two*\n*lines*"),
+    ("# Head\n\n### Sub\n\n#### Deep", "# Head\n\n### Sub\n\n**Deep**", "*Head*\n\n*Sub*\n\n*Deep*"),
+    ("[a](https://x.example/b_(c))", "[a](https://x.example/b_%28c%29)", "a (https://x.example/b_(c))"),
+    ("<https://x.example/a_b>", "https://x.example/a_b", "https://x.example/a_b"),
+    ("![a](https://x.example)", "[a](https://x.example)", "a (https://x.example)"),
+    ("`a*b` ``c`d``", "`a*b` `` c`d ``", "`a*b` c`d"),
+    ("```py\nx = 1\n\ny = 2\n```", "```py\nx = 1\n\ny = 2\n```", "```\nx = 1\n\ny = 2\n```"),
+    ("~~~\na ``` b\n~~~", "```\na ``\u200b` b\n```", "```\na ``\u200b` b\n```"),
+    ("|a|b|\n|-|-|\n|1|2|", "```\n|a|b|\n|-|-|\n|1|2|\n```", "```\n|a|b|\n|-|-|\n|1|2|\n```"),
+    ("- a\n  - b\n- c\n  ```\n  d\n  ```", "- a\n    - b\n- c\n```\nd\n```", "- a\n    - b\n- c\n```\nd\n```"),
+    ("3. a\n4. b", "3. a\n4. b", "3. a\n4. b"),
+    ("> said\n> *so*\n\nyes", "> said\n> *so*\n\nyes", "> said\n> _so_\n\nyes"),
+    ("> said\n# yes", "> said\n\n# yes", "> said\n\n*yes*"),
+    ("> ```\n> x\n> ```", "> ```\n> x\n> ```", "> ```\n> x\n> ```"),
+    ("a\n\n***\n\nb", "a\n\n———\n\nb", "a\n\n———\n\nb"),
+    (r"\*a\* snake_case 2 * 3 ||b|| \# c", r"\*a\* snake_case 2 * 3 \||b\|| # c", "*a* snake_case 2 * 3 ||b|| # c"),
+    ("<b>x</b> 1 < 2", r"\<b>x\</b> 1 < 2", "<b>x</b> 1 < 2"),
+]
+DISCORD: Final = Dialect(headings=3)
+
+
+@pytest.mark.parametrize(("source", "markdown", "whatsapp"), MARKED)
+def test_marks_of_dialects(source: str, markdown: str, whatsapp: str) -> None:
+    assert render(source, "markdown", DISCORD).markup == {"markdown": markdown}
+    assert render(source, "whatsapp").markup == {"whatsapp": whatsapp}
+    assert rich_text(markdown.replace("\u200b", "")).text.split() == rich_text(source).text.split(), "it says the same"
+
+
+WORDS_WITHOUT_MARKS: Final = re.compile(r"[^\W_]+")
+
+
+@given(TEXTS, st.sampled_from(["markdown", "whatsapp"]))
+def test_marks_change_no_word_of_the_plain_text(source: str, markup: str) -> None:
+    made = render(source, cast("Markup", markup), Dialect(code_language=False))
+    written = (made.markup or {markup: made.text})[markup]
+    assert WORDS_WITHOUT_MARKS.findall(written) == WORDS_WITHOUT_MARKS.findall(made.text)
+
+
+# Mentions
+
+SLACK_MENTIONS: Final = r"<(?=[@!])"
+DISCORD_MENTIONS: Final = r"@(?=everyone|here)|<(?=@)"
+PINGING: Final = {
+    SLACK_MENTIONS: re.compile(r"<(@[UW]\w+|!(channel|here|everyone|subteam))"),
+    DISCORD_MENTIONS: re.compile(r"@(everyone|here)|<@[!&]?\d+>"),
+}
+MENTIONS: Final = (
+    "<",
+    "@",
+    "<@U1>",
+    "<@!55>",
+    "<!channel>",
+    "every",
+    "one",
+    "@here",
+    "&lt;",
+    "&#64;",
+    "<@U1|x>",
+    "55>",
+)
+MARKS: Final = (
+    "\\",
+    "**",
+    "*",
+    "`",
+    "_",
+    "~~",
+    "> ",
+    "- ",
+    "# ",
+    "```\n",
+    "| a |",
+    "\n|-|\n",
+    "\n",
+    " ",
+    "[a](",
+    ")",
+    "![",
+    "]",
+)
+FRAGMENTS: Final = st.sampled_from((*MENTIONS, *MARKS, "](<@U1>)"))
+
+
+@given(st.lists(FRAGMENTS, max_size=30).map("".join), st.sampled_from(MARKUPS), st.sampled_from(sorted(PINGING)))
+def test_nothing_in_a_reply_pings_anybody(source: str, markup: str, mentions: str) -> None:
+    chat = replace(CHAT, markup=cast("Markup", markup), mentions=mentions)
+    file = replace(FILE, filename=source or "a", size_bytes=10**9)
+    parts = plan(source, (file,), chat, to())
+    parts += tuple(without_files(replace(one, files=(file,)), "no", chat) for one in parts)
+    for part in parts:
+        entities = (part.rendered or {}).get("entities", [])
+        urls = [one["url"] for one in entities if "url" in one]
+        marked = [(part.rendered or {}).get(name, "") for name in ("markdown", "whatsapp")]
+        for text in (part.text, *marked, *urls):
+            assert not PINGING[mentions].search(text), text
+            assert text.replace("\u200b", "").strip() or not text
+
+
+@pytest.mark.parametrize(
+    "source", ["Ask <@U1>, <!channel> and ann@x.example: 1 < 2", "@everyone `@here` **@every**one"]
+)
+def test_a_text_with_mentions_looks_the_same(source: str) -> None:
+    for mentions in PINGING:
+        made, usual = render(source, "entities", mentions=mentions), render(source, "entities")
+        assert made.text.replace("\u200b", "") == usual.text
+        for markup in (made, usual):
+            assert markup.markup is not None
+        shown = [_spoken(one.text, cast("JsonObject", one.markup)) for one in (made, usual)]
+        assert shown[0] == shown[1], "spans have moved with the words"
+
+
+def _spoken(text: str, markup: JsonObject) -> list[tuple[str, str]]:
+    """The kinds of spans, and the words in them."""
+    spans = ((one["type"], one["offset"], one["offset"] + one["length"]) for one in markup["entities"])
+    return [(kind, text[start:end].replace("\u200b", "")) for kind, start, end in spans]
 
 
 def test_an_image_is_a_link_so_that_nothing_is_fetched_unasked() -> None:

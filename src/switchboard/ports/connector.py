@@ -22,7 +22,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import ReplyChoice
 
 TextUnit = Literal["bytes", "code_points", "utf16"]
-Markup = Literal["plain", "entities", "html", "markdown", "mrkdwn"]
+Markup = Literal["plain", "entities", "html", "markdown", "whatsapp"]
 History = Literal["cursor", "window", "none"]
 Idempotency = Literal["key", "lookup", "none"]
 PRESS: Final = "press"
@@ -37,6 +37,38 @@ OnUncertain = Literal["ask", "resend_marked", "drop"]
 Why = Literal["markup", "target", "blocked", "gone", "other"]
 
 
+class Dialect(Struct, frozen=True, kw_only=True):
+    """With which marks a platform shows text; the defaults are those of CommonMark. Tables are shown as code."""
+
+    bold: str = "**"
+    italic: str = "*"
+    strikethrough: str = "~~"
+    headings: int = 6
+    """The deepest level of headings; those below are bold. 0: all are."""
+    bullet: str = "- "
+    links: bool = True
+    """Whether words can carry a link, as in `[words](url)`; otherwise it stands behind them."""
+    within_words: bool = True
+    """Whether a part of a word can be marked."""
+    code_language: bool = True
+    """Whether a block of code may begin with the name of its language."""
+    escapes: str = "\\`*_~[<#>|"
+    """What a backslash makes an ordinary character; empty: nothing does."""
+
+
+COMMONMARK: Final = Dialect()
+WHATSAPP: Final = Dialect(
+    bold="*",
+    italic="_",
+    strikethrough="~",
+    headings=0,
+    links=False,
+    within_words=False,
+    code_language=False,
+    escapes="",
+)
+
+
 class Capabilities(Struct, frozen=True, kw_only=True):
     """What a platform can do. Limits are exactly the platform's, without a margin."""
 
@@ -48,6 +80,11 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     no_caption: tuple[str, ...] = ()
     """Media types of files with which no text can go, such as `audio/*`."""
     markup: Markup = "plain"
+    dialect: Dialect = COMMONMARK
+    """That of the markup `markdown`."""
+    mentions: str = ""
+    """A pattern: what in a text would notify people, if a model wrote it. The kernel puts an invisible space behind its
+    first character. Not in `html`, in which mentions are links."""
     history: History = "none"
     """How missed messages can be fetched later: from a `cursor`, only within a `window` of time, or not at all."""
     idempotency: Idempotency = "none"
@@ -191,8 +228,8 @@ class Part(Struct, frozen=True, kw_only=True):
     rendered: JsonObject | None = None
     """The platform's markup for the text; None: it is plain.
 
-    {"entities": […]} refer to `text`, with offset and length in UTF-16 units; {"html": …} and {"markdown": …} say the
-    same as `text`, and are sent instead.
+    {"entities": […]} refer to `text`, with offset and length in UTF-16 units; {"html": …}, {"markdown": …} and
+    {"whatsapp": …} say the same as `text`, and are sent instead.
     """
     files: tuple[FileOut, ...] = ()
     """At most `files_per_part`, with the text as their caption."""

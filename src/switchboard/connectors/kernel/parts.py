@@ -5,7 +5,7 @@ Planning a reply again gives the same parts, because parts are recorded by their
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.connectors.kernel.chunking import length, split
-from switchboard.connectors.kernel.rendering import Rendered, render
+from switchboard.connectors.kernel.marking import defuse_mentions
+from switchboard.connectors.kernel.rendering import render
 from switchboard.core.files.blobs import bare_type
 from switchboard.core.files.reply_files import instead
 from switchboard.domain.json_values import JsonObject
@@ -22,6 +23,9 @@ from switchboard.ports.connector import Capabilities, FileOut, Part
 
 REPEAT_NOTE: Final = "(This may be a repeat.)"
 _NOTE: Final = f"\n\n{REPEAT_NOTE}"
+_MARKED: Final = ("markdown", "whatsapp")
+_MOST_GROWTH: Final = 8
+"""By which factor marks, and what makes mentions harmless, can lengthen a text at most."""
 _SMALL: Final = 100
 """Texts of platforms with such a limit are not shortened for a note, and so cannot have one."""
 
@@ -45,11 +49,9 @@ def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: Re
     bundles, lines = _bundle_files(files, capabilities, to.platform)
     text = "\n\n".join(filter(None, (text.rstrip() if lines else text, "\n".join(lines))))
     with_text = bool(bundles) and (len(bundles) == 1 or capabilities.files_per_part > 1)
-    if with_text and takes_text(bundles[0], capabilities) and text.strip() and _fits(text, capabilities):
-        first = _render_text_part(text, capabilities, _room(capabilities.caption_limit), to.address)
-        parts = [replace(first, files=bundles.pop(0))]
-    else:
-        parts = _texts(text, capabilities, to.address)
+    fits = with_text and takes_text(bundles[0], capabilities) and text.strip() and _fits(text, capabilities)
+    caption = _rendered_part(text, capabilities, _room(capabilities.caption_limit), to.address) if fits else None
+    parts = [replace(caption, files=bundles.pop(0))] if caption else _texts(text, capabilities, to.address)
     if parts and to.choices is not None and len(to.choices) <= capabilities.buttons:
         parts[-1] = replace(parts[-1], choices=to.choices)
     parts += (Part(address=to.address, files=bundle) for bundle in bundles)
@@ -88,6 +90,7 @@ def _has_room(bundle: Sequence[FileOut], file: FileOut, capabilities: Capabiliti
 def without_files(part: Part, why: str, capabilities: Capabilities) -> Part:
     """The same part as a text that names its files and says why they are missing."""
     lines = "\n".join(instead(file.filename, file.size_bytes, why) for file in part.files)
+    lines = defuse_mentions(lines, capabilities.mentions)
     left = capabilities.text_limit - length(part.text, capabilities.text_unit) - 2
     named = next(iter(split(lines, left, capabilities.text_unit)), None) if left > _SMALL else None
     text = "\n\n".join(filter(None, (part.text, named.text if named else "" if part.text else why)))
@@ -130,13 +133,27 @@ def _fits(text: str, capabilities: Capabilities) -> bool:
 
 
 def _texts(text: str, capabilities: Capabilities, address: JsonObject) -> list[Part]:
-    room = _room(capabilities.text_limit)
-    pieces = (piece.text for piece in split(text, room, capabilities.text_unit))
-    return [_render_text_part(piece, capabilities, room, address) for piece in pieces if piece.strip()]
+    return list(_fitting_parts(text, capabilities, _room(capabilities.text_limit), address))
 
 
-def _render_text_part(text: str, capabilities: Capabilities, room: int, address: JsonObject) -> Part:
-    made = render(text, capabilities.markup)
-    if length(made.text, capabilities.text_unit) > room:  # a few constructs grow when rendered
-        made = Rendered(text)
+def _fitting_parts(text: str, capabilities: Capabilities, room: int, address: JsonObject) -> Iterator[Part]:
+    """The text in parts. A piece that is too long with its marks is split again."""
+    most = _room(capabilities.text_limit)
+    for piece in split(text, room, capabilities.text_unit):
+        if not piece.text.strip():
+            continue
+        if part := _rendered_part(piece.text, capabilities, most, address):
+            yield part
+        elif room > max(most // _MOST_GROWTH, _MOST_GROWTH):
+            yield from _fitting_parts(piece.text, capabilities, room // 2, address)
+        else:
+            yield Part(address=address, text=defuse_mentions(piece.text, capabilities.mentions))
+
+
+def _rendered_part(text: str, capabilities: Capabilities, room: int, address: JsonObject) -> Part | None:
+    """None if it is too long, also with its marks; HTML does not count towards the limit of a text."""
+    made = render(text, capabilities.markup, capabilities.dialect, capabilities.mentions)
+    sent = (made.text, *(str(one) for name, one in (made.markup or {}).items() if name in _MARKED))
+    if max(length(one, capabilities.text_unit) for one in sent) > room:
+        return None
     return Part(address=address, text=made.text, rendered=made.markup)

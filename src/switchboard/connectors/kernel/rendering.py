@@ -1,7 +1,8 @@
 """Renders CommonMark as the markup of a platform. Pure; called by `parts.py`.
 
 A `Rich` text is plain text with spans; it becomes entities (offsets in UTF-16 units, as Telegram counts them) or plain
-text. HTML is the output of markdown-it, with HTML in the source escaped. Next: `parts.py`.
+text, or text with the marks of a dialect. HTML is the output of markdown-it, with HTML in the source escaped. Next:
+`marking.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from markdown_it.token import Token
 from msgspec import Struct
 
 from switchboard.connectors.kernel.chunking import length
+from switchboard.connectors.kernel.marking import Rich, TextSpan, defuse_mentions, defuse_spans, text_with_marks
 from switchboard.domain.json_values import JsonObject
-from switchboard.ports.connector import Markup
+from switchboard.ports.connector import COMMONMARK, WHATSAPP, Dialect, Markup
 
 _SPANS: Final = {
     "strong": "bold",
@@ -30,23 +32,9 @@ _SPANS: Final = {
 _LONGEST: Final = 200_000
 """Characters of a text that is parsed; a longer one takes too much time, and is no message for people."""
 _BULLET: Final = "• "
+_INDENT: Final = "    "
+"""Of lists within others, where marks make them: enough below a bullet as well as below a number."""
 _RULE: Final = "———"
-
-
-class TextSpan(Struct, frozen=True):
-    """A span of a text, in code points, and its kind; `argument`: the URL of a link, the language of a block."""
-
-    start: int
-    end: int
-    kind: str
-    argument: str = ""
-
-
-class Rich(Struct, frozen=True):
-    """Plain text, and the spans in it."""
-
-    text: str
-    spans: tuple[TextSpan, ...] = ()
 
 
 class Rendered(Struct, frozen=True):
@@ -56,32 +44,49 @@ class Rendered(Struct, frozen=True):
     markup: JsonObject | None = None
 
 
-def render(source: str, markup: Markup) -> Rendered:
-    """`entities` → {"entities": […]}, `html` → {"html": …}, `markdown` and `mrkdwn` → the source; `plain` → nothing.
+def render(source: str, markup: Markup, dialect: Dialect = COMMONMARK, mentions: str = "") -> Rendered:
+    """`entities` → {"entities": […]}, `html` → {"html": …}, `markdown`, `whatsapp` → {…: the text with marks}.
 
-    A text that the parser cannot process stays as written.
+    `dialect`: that of `markdown`; `mentions`: the pattern of what must notify nobody. A text that the parser cannot
+    process stays as written.
     """
-    if markup in {"markdown", "mrkdwn"}:
-        return Rendered(source, {"markdown": source})
+    rich = _read_source(source)
+    if rich is None:
+        return Rendered(defuse_mentions(source, mentions))
+    rich = defuse_spans(rich, mentions)
+    if markup == "entities":
+        return Rendered(rich.text, {"entities": entities(rich)})
+    return Rendered(defuse_mentions(_plain(rich), mentions), _markup_of(source, markup, dialect, mentions))
+
+
+def _read_source(source: str) -> Rich | None:
+    """None if it cannot be read, or says nothing then."""
     if len(source) > _LONGEST:
-        return Rendered(source)
+        return None
     try:
         rich = rich_text(source)
     except RecursionError:
-        return Rendered(source)
-    if not rich.text.strip():
-        return Rendered(source)
-    if markup == "entities":
-        return Rendered(rich.text, {"entities": entities(rich)})
-    return Rendered(_plain(rich), {"html": html(source)} if markup == "html" else None)
+        return None
+    return rich if rich.text.strip() else None
 
 
-def rich_text(source: str) -> Rich:
-    """The words of a CommonMark text, with their spans."""
-    writer = _Writer(source.split("\n"))
+def _markup_of(source: str, markup: Markup, dialect: Dialect, mentions: str) -> JsonObject | None:
+    if markup == "html":
+        return {"html": html(source)}
+    if markup == "plain":
+        return None
+    dialect = WHATSAPP if markup == "whatsapp" else dialect
+    rich = defuse_spans(rich_text(source, dialect.bullet, _INDENT), mentions)
+    return {markup: defuse_mentions(text_with_marks(rich, dialect), mentions)}
+
+
+def rich_text(source: str, bullet: str = _BULLET, indent: str = "  ") -> Rich:
+    """The words of a CommonMark text, with their spans. `indent` stands before each item of a list within another."""
+    writer = _Writer(source.split("\n"), bullet, indent)
     writer.blocks(_parser().parse(source))
     text = "".join(writer.parts).rstrip()
-    spans = (TextSpan(span.start, min(span.end, len(text)), span.kind, span.argument) for span in writer.spans)
+    # Of spans of the same words the outer one, which ends last, comes first.
+    spans = [TextSpan(span.start, min(span.end, len(text)), span.kind, span.argument) for span in writer.spans[::-1]]
     return Rich(text, tuple(sorted((s for s in spans if s.start < s.end), key=lambda s: (s.start, -s.end))))
 
 
@@ -136,6 +141,8 @@ class _Writer:
     """Walks the tokens of a text and writes its words."""
 
     lines: Sequence[str]
+    bullet: str
+    indent: str
     parts: list[str] = field(default_factory=list)
     length: int = 0
     spans: list[TextSpan] = field(default_factory=list)
@@ -168,7 +175,8 @@ class _Writer:
                 self.item(token)
             case "paragraph_open" | "heading_open" | "blockquote_open":
                 self.begin(token)
-                self.start({"heading_open": "bold", "blockquote_open": "blockquote"}.get(token.type, ""))
+                kind = {"heading_open": "bold", "blockquote_open": "blockquote"}.get(token.type, "")
+                self.start(kind, token.tag.removeprefix("h") if token.type == "heading_open" else "")
             case "paragraph_close" | "heading_close" | "blockquote_close":
                 self.stop()
             case _:
@@ -196,13 +204,13 @@ class _Writer:
         first = (token.map or [0])[0]
         gap = first > 0 and not self.lines[first - 1].strip(" \t>")
         self.write("\n\n" if gap else "\n")
-        self.write("  " * (len(self.lists) - 1 if token.type == "list_item_open" else len(self.lists)))
+        self.write(self.indent * (len(self.lists) - 1 if token.type == "list_item_open" else len(self.lists)))
         self.fresh = token.type == "blockquote_open"
 
     def item(self, token: Token) -> None:
         self.begin(token)
         number = self.lists[-1]
-        self.write(_BULLET if number is None else f"{number}. ")
+        self.write(self.bullet if number is None else f"{number}. ")
         if number is not None:
             self.lists[-1] = number + 1
         self.fresh = True
