@@ -17,8 +17,7 @@ import pytest
 
 from switchboard.connectors.kernel.parts import REPEAT_NOTE
 from switchboard.store.messages import outbox
-from switchboard.testing.bot_api import TOKEN, BotApi
-from switchboard.testing.bot_api.faults import Hang
+from switchboard.testing.bot_api import TOKEN, BotApi, Hang
 from tests.documents import HOME
 from tests.drivers import put as write
 from tests.drivers import replies_in as sent

@@ -1,7 +1,7 @@
 """A server on loopback for tests: an ASGI application served inside the test's own event loop.
 
-Called by `scripted_llm/server.py` and `bot_api/server.py`. It listens only on 127.0.0.1, can be closed and opened again
-at the same URL, and tells the application the connection of each request, so that it can break it on purpose.
+Called by `scripted_llm/server.py` and `platform_server.py`. It listens only on 127.0.0.1, can be closed and opened
+again at the same URL, and tells the application the connection of each request, so that it can break it on purpose.
 """
 
 from __future__ import annotations
@@ -28,10 +28,21 @@ class Connection(Protocol):
 
 
 class Loopback:
-    """Base class of servers for tests, which are context managers; `app` is the application they serve."""
+    """Base class of servers for tests, which are context managers; `app` is the application they serve.
 
-    def __init__(self, app: ASGIApp, *, port: int = 0) -> None:
-        self._config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
+    `sockets`: it also accepts web sockets, whose pings are answered, and which it never pings itself.
+    """
+
+    def __init__(self, app: ASGIApp, *, port: int = 0, sockets: bool = False) -> None:
+        self._config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="websockets-sansio" if sockets else "none",
+            ws_ping_interval=None,
+            ws_per_message_deflate=False,
+        )
         self._state = ServerState()
         self._port = port
         self._server: asyncio.Server | None = None

@@ -6,11 +6,12 @@ on purpose. It contacts nobody and needs no account. Begin with `server.py`.
 
 from __future__ import annotations
 
-from switchboard.testing.bot_api.checks import Params, Upload, utf16
-from switchboard.testing.bot_api.faults import ApiError, Cut, Fault, Hang, Page, Status
+from switchboard.testing.bot_api.checks import Params, utf16
+from switchboard.testing.bot_api.faults import ApiError, Fault, Status
 from switchboard.testing.bot_api.people import People
 from switchboard.testing.bot_api.server import TOKEN, BotApi, Call, Webhook
 from switchboard.testing.bot_api.world import ANN, BOT, Chat, World
+from switchboard.testing.platform_server import Cut, Hang, Page, Upload
 
 __all__ = [
     "ANN",

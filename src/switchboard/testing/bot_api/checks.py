@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.testing.bot_api.faults import ApiError
+from switchboard.testing.platform_server import Upload
 
 MAX_TEXT: Final = 4096
 MAX_CAPTION: Final = 1024
@@ -24,14 +25,6 @@ _MAX_ENTITIES: Final = 100
 _MAX_BUTTONS, _MAX_ROW, _MAX_DATA = 100, 8, 64
 _WEBHOOK_PORTS: Final = (80, 88, 443, 8443)
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{0,256}")
-
-
-class Upload(Struct, frozen=True):
-    """A file that a client sent with a request."""
-
-    filename: str
-    media_type: str
-    data: bytes
 
 
 class Params(Struct, frozen=True):

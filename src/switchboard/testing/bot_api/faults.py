@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct, field
 
 from switchboard.domain.json_values import JsonMapping
+from switchboard.testing.platform_server import Cut, Hang, Page
 
 
 class ApiError(Exception):
@@ -21,25 +22,6 @@ class Status(Struct, frozen=True):
     code: int
     description: str
     parameters: JsonMapping = field(default_factory=dict)
-
-
-class Page(Struct, frozen=True):
-    """A page instead of the API's answer, as proxies send it: `Page(502)`, or `Page(200)` that looks like a success."""
-
-    code: int
-    text: str = "<html><body>Bad Gateway</body></html>"
-
-
-class Hang(Struct, frozen=True):
-    """No answer until the client gives up; `taken`: Telegram has carried out the request."""
-
-    taken: bool = False
-
-
-class Cut(Struct, frozen=True):
-    """The connection is reset once the request has been read; `taken`: Telegram has carried out the request."""
-
-    taken: bool = True
 
 
 Fault = Status | Page | Hang | Cut

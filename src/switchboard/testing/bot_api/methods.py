@@ -13,9 +13,10 @@ from functools import partial
 from typing import Final
 
 from switchboard.domain.json_values import JsonObject
-from switchboard.testing.bot_api.checks import Params, Upload, check_caption, check_entities, check_keyboard, check_text
+from switchboard.testing.bot_api.checks import Params, check_caption, check_entities, check_keyboard, check_text
 from switchboard.testing.bot_api.faults import ApiError
 from switchboard.testing.bot_api.world import Chat, World
+from switchboard.testing.platform_server import Upload
 
 MAX_DOWNLOAD: Final = 20 * 1024 * 1024
 MAX_UPLOAD: Final = 50 * 1024 * 1024

@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx2
 from msgspec import Struct
-from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.tasks import cancel_tasks, unless, wait_at_most
-from switchboard.testing.bot_api.checks import Params, Upload, check_webhook
-from switchboard.testing.bot_api.faults import ApiError, Cut, Fault, Hang, Page, Status
+from switchboard.testing.bot_api.checks import Params, check_webhook
+from switchboard.testing.bot_api.faults import ApiError, Fault, Status
 from switchboard.testing.bot_api.methods import Limits, Methods
 from switchboard.testing.bot_api.people import People
 from switchboard.testing.bot_api.world import World
-from switchboard.testing.loopback import Connection, Loopback
+from switchboard.testing.platform_server import BrokenOff, Cut, Endpoint, Hang, Page, PlatformServer, Upload, wait_gone
 
 TOKEN: Final = "123456:TEST-TOKEN"  # noqa: S105  of nobody
 _MAX_POLL_S: Final = 50
@@ -60,11 +57,7 @@ class Webhook:
     connections: int = 40
 
 
-class _Cut(Exception):
-    """Break the connection instead of answering."""
-
-
-class BotApi(Loopback):
+class BotApi(PlatformServer[Fault]):
     """Telegram's side of a bot. `api.people` are those who write to it, `api.calls` are the bot's calls.
 
     `limits`: 429 as from Telegram, by `clock` (seconds since 1970). `tokens` are valid; remove one to revoke it. `more`
@@ -83,30 +76,24 @@ class BotApi(Loopback):
     ) -> None:
         methods = ["GET", "POST"]
         super().__init__(
-            Starlette(
-                routes=[
-                    Route("/bot{token}/{method}", _Endpoint(self), methods=methods),
-                    Route("/file/bot{token}/{path:path}", self._answer_download),
-                    *more,
-                ]
-            ),
+            Route("/bot{token}/{method}", Endpoint(self._answer_method), methods=methods),
+            Route("/file/bot{token}/{path:path}", self._answer_download),
+            *more,
             port=port,
         )
         self.world = World(clock)
         if bot is not None:
             self.world.bot = bot
         self.tokens = {token}
-        self.people = People(self.world, self._wake_polls)
+        self.people = People(self.world, self.wake_waiting)
         self.calls: list[Call] = []
         self.webhook: Webhook | None = None
         self.refused: tuple[int, str] | None = None
         """When the webhook last refused an update (seconds since 1970), and why, in Telegram's words."""
         self._methods = Methods(self.world, Limits(clock) if limits else None)
-        self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
         self._waiting = 0
         self._poller = 0
         self._pusher: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
 
     @property
     def sent(self) -> list[JsonObject]:
@@ -133,10 +120,6 @@ class BotApi(Loopback):
         """The calls of one method."""
         return [call for call in self.calls if call.method == method]
 
-    def spoil(self, method: str, *faults: Fault) -> None:
-        """Set faults for the next calls of a method, one each."""
-        self._faults[method.lower()].extend(faults)
-
     def forget(self) -> None:
         """Drop updates that were never fetched, as Telegram does after 24 hours."""
         self.world.updates.clear()
@@ -144,29 +127,18 @@ class BotApi(Loopback):
     def put(self, kind: str, payload: object) -> None:
         """Queue any update, however odd."""
         self.world.tell(kind, payload)
-        self._wake_polls()
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until the condition holds; checked after every action of people, every call, and every end of a poll."""
-        while not condition():
-            await self._news.wait()
-
-    def _wake_polls(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+        self.wake_waiting()
 
     async def _close(self) -> None:
         await self._stop_pushing()
         await super()._close()
 
-    async def handle(self, request: Request) -> Response:
-        """Answer one call."""
+    async def _answer_method(self, request: Request) -> Response:
         name = str(request.path_params["method"])
         if request.path_params["token"] not in self.tokens:
             return _error_response(ApiError(401, "Unauthorized"))
         params = await _read_params(request)
-        faults = self._faults[name.lower()]
-        fault = faults.popleft() if faults else None
+        fault = self.next_fault(name)
         match fault:
             case Status(code, description, parameters):
                 return self._answer_failure(name, params, ApiError(code, description, **parameters))
@@ -178,8 +150,8 @@ class BotApi(Loopback):
                 else:
                     self._note_call(Call(name, params))
                 if isinstance(fault, Hang):
-                    await _wait_gone(request)
-                raise _Cut
+                    await wait_gone(request)
+                raise BrokenOff
         return await self._answer_call(request, name, params)
 
     async def _answer_call(self, request: Request, name: str, params: Params) -> Response:
@@ -193,9 +165,9 @@ class BotApi(Loopback):
     async def _result_of(self, request: Request, name: str, params: Params) -> object:
         match name.lower():
             case "getupdates":
-                found = await unless(_wait_gone(request), self._poll_updates(params))
+                found = await unless(wait_gone(request), self._poll_updates(params))
                 if found is None:
-                    raise _Cut
+                    raise BrokenOff
                 return found
             case "setwebhook" | "deletewebhook":
                 url = params.word("url") if name.lower() == "setwebhook" else None
@@ -210,7 +182,7 @@ class BotApi(Loopback):
 
     def _note_call(self, call: Call) -> None:
         self.calls.append(call)
-        self._wake_polls()
+        self.wake_waiting()
 
     async def _poll_updates(self, params: Params) -> list[JsonObject]:
         """Long polling; a new poll ends an earlier one."""
@@ -221,18 +193,18 @@ class BotApi(Loopback):
         mine, end = self._poller, clock() + min(params.number("timeout"), _MAX_POLL_S)
         self._allow_updates(params)
         self._waiting += 1
-        self._wake_polls()
+        self.wake_waiting()
         try:
             while not (found := self.world.pending(params.number("offset"), params.number("limit"))):
                 if (left := end - clock()) <= 0:
                     break
-                await wait_at_most(left, self._news)
+                await wait_at_most(left, self.news)
                 if mine != self._poller:
                     raise ApiError(409, _OTHER_POLLER)
             return found
         finally:
             self._waiting -= 1
-            self._wake_polls()
+            self.wake_waiting()
 
     def _allow_updates(self, params: Params) -> None:
         allowed = params.tree("allowed_updates")
@@ -262,10 +234,10 @@ class BotApi(Loopback):
                 update = self.world.updates[0]
                 if (why := await _why_not_taken(client, webhook.url, update, headers)) is None:
                     self.world.confirmed([update["update_id"]])
-                    self._wake_polls()
+                    self.wake_waiting()
                     continue
                 self.refused = (int(self.world.clock()), why)
-                self._wake_polls()
+                self.wake_waiting()
                 await asyncio.sleep(_PUSH_AGAIN_S)
 
     def _webhook_info(self) -> JsonObject:
@@ -289,23 +261,6 @@ class BotApi(Loopback):
         if request.path_params["token"] not in self.tokens:
             return _error_response(ApiError(401, "Unauthorized"))
         return _error_response(ApiError(404, "Not Found")) if found is None else Response(found)
-
-
-class _Endpoint:
-    """An ASGI application, since only such a one can break its connection."""
-
-    def __init__(self, api: BotApi) -> None:
-        self._api = api
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        try:
-            response = await self._api.handle(request)
-        except (_Cut, ClientDisconnect):
-            connection: Connection = scope["state"]["connection"][0]
-            connection.transport.abort()
-            return
-        await response(scope, receive, send)
 
 
 async def _why_not_taken(client: httpx2.AsyncClient, url: str, update: JsonObject, headers: JsonMapping) -> str | None:
@@ -334,11 +289,6 @@ async def _read_params(request: Request) -> Params:
             else:
                 given[name] = value
     return Params(given, uploads)
-
-
-async def _wait_gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _error_response(error: ApiError) -> Response:
