@@ -23,6 +23,7 @@ from tests.trios import Given, a_trio, plan, tool
 from tests.turning import OWNER, NoApprovals, a_model_engine
 
 TURN: Final = a_turn({"owners": OWNER, "after_foreign": "never"}, "tell Ben")
+STRANGERS: Final = a_turn({"owners": ["*:somebody"], "after_foreign": "never", "grants": {"others": []}}, "tell Ben")
 SCHEMA: Final = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
 ADDRESSES: Final = {"ben": "Ben <ben@example.org>", "me": "Ann <ann@example.org>"}
 
@@ -128,7 +129,11 @@ async def test_what_is_approved_is_what_was_looked_up(opened: Opened, changed: b
 
 
 @pytest.mark.parametrize("opened", ENGINES)
-async def test_what_was_approved_and_begun_is_finished_whatever_it_has_changed(opened: Opened, tmp_path: Path) -> None:
+@pytest.mark.parametrize("granted", [True, False])
+async def test_what_was_approved_and_begun_is_finished_whatever_it_has_changed(
+    opened: Opened, granted: bool, tmp_path: Path
+) -> None:
+    """Unless the person may not use the tool any more."""
     mail, record = Mail(), Record()
     async with opened(tmp_path, mail, "ben") as engine:
         with pytest.raises(Parked):
@@ -136,8 +141,9 @@ async def test_what_was_approved_and_begun_is_finished_whatever_it_has_changed(o
         [(event, asked)] = record.asks.items()
         record.ended[event] = Decided({"decision": "approved", "by": "ann", "text": "", "digest": asked.digest})
         mail.addresses["ben"], mail.begun = "Ben <ben@elsewhere.example>", True
-        await finish(engine, replace(TURN, attempt=2), record)
-    assert (mail.told, len(mail.keys)) == (["Ben <ben@elsewhere.example>"], 1)
+        now = TURN if granted else replace(TURN, member=STRANGERS.member)
+        await finish(engine, replace(now, attempt=2), record)
+    assert (mail.told, len(mail.keys)) == (["Ben <ben@elsewhere.example>"] if granted else [], 1)
 
 
 @pytest.mark.parametrize("opened", ENGINES)

@@ -178,7 +178,7 @@ class People(Struct, frozen=True):
             if plan.refusal:
                 return plan.refusal
             if plan.begun:  # what was approved is there in part, or all of it: the call finds out, and finishes it
-                return None
+                return await self._reason_not_finished(tool, decided)
         if decided is None:
             needs = plan is not None and plan.approval and not tool.approval
             return f"{tool.name} was not called: by now it needs an approval. Call it again." if needs else None
@@ -187,6 +187,15 @@ class People(Struct, frozen=True):
         if tool.name not in await self.granted():
             return f"{tool.name} was not called: it was approved, but this person may not use it any more."
         return None
+
+    async def _reason_not_finished(self, tool: FrozenTool, decided: Decided | None) -> str | None:
+        """Why a call that an earlier attempt has begun is not finished; None if it is."""
+        if decided is None or tool.name in await self.granted():
+            return None
+        return (
+            f"{tool.name} was begun and interrupted, and is not finished: this person may not use it any more. "
+            "A part of it may have been done."
+        )
 
     async def _nobody(self, n: str, count: int) -> str | None:
         """Why nobody can be asked; None if people are. Recorded in the journal."""
