@@ -276,7 +276,33 @@ async def invite_by_mail(house: House) -> None:
         await eventually(is_answered, within=60)
         assert house.invited == [(BEN, "REQUEST")] * 2
         assert len(house.cyrus.of_events().names()) == 2
+        answer = "".join(text_of(message_from_bytes(house.postbox.mails[-1])).split())
+        [change] = re.findall(r'"change":"([0-9a-f]{12})"', answer)
+        await asyncio.to_thread(undo_at_the_terminal, house, change)
+        assert house.invited == [(BEN, "REQUEST"), (BEN, "REQUEST"), (BEN, "CANCEL")]
+        assert len(house.cyrus.of_events().names()) == 1
         await asyncio.to_thread(stack.close)
+
+
+def undo_at_the_terminal(house: House, change: str) -> None:
+    """As docs/calendar-writing.md says; approved, as Ben is told."""
+
+    def run(*arguments: str) -> Mapping[str, Any]:
+        done = switchboard(house.settings, *arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        said: Mapping[str, Any] = json.loads(done.stdout)
+        return said
+
+    call = ("modules", "call", "hers", "calendar_undo", json.dumps({"change": change}), "--as", "ann", "--key", "undo")
+    asked = run(*call)
+    assert asked["state"] == "pending", asked
+    shown = json.dumps(run("approvals", "show", asked["approval_id"]))
+    assert "An hour with Ann" in shown
+    assert f"The server mails: {BEN}" in shown
+    run("approvals", "approve", asked["approval_id"])
+    ended = run(*call)
+    assert ended["state"] == "done", ended
+    assert json.loads(ended["text"])["undone"] == change
 
 
 def text_of(mail: Message) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
@@ -16,6 +17,8 @@ from uuid import uuid4
 
 import pytest
 
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.tools import PreparedCall
 from switchboard.store.database import Database
 from tests.calendar_house import DAY, CalendarHouse, account_at, open_house, scope_of
 from tests.dav_servers import PASSWORD, Answered, Asked, DavProxy, dav_proxy, radicale
@@ -133,6 +136,126 @@ async def test_another_program_and_a_turn_never_book_one_time(house: CalendarHou
         taken_back += moment > made.index("PUT")
         house.server.delete(f"t{number}.ics")
     assert taken_back
+
+
+SPLIT: Final = {"event": f"s/{DAY + timedelta(days=7):%Y%m%d}T100000", "scope": "following", "title": "Band"}
+
+
+def fail_from(proxy: DavProxy, number: int, *methods: str) -> None:
+    """The server carries out none of these requests, from the one with that number on."""
+    seen: list[str] = []
+
+    def fail(asked: Asked) -> Answered | None:
+        seen.extend([asked.method] if asked.method in methods else [])
+        return Answered(503) if asked.method in methods and len(seen) > number else None
+
+    proxy.before = fail
+
+
+def titles(house: CalendarHouse) -> list[str]:
+    return [title for title, _ in house.events()]
+
+
+async def test_a_series_is_split_as_a_whole_or_not_at_all(house: CalendarHouse, started: DavProxy) -> None:
+    """The second write fails, as the server does not take it, or as somebody else has changed the series."""
+    house.put("s", "Choir", TEN, "RRULE:FREQ=WEEKLY;COUNT=5")
+    before = house.server.objects()
+    fail_from(started, 1, "PUT")
+    said = await house.call("update", await house.approve("update", **SPLIT), **SPLIT)
+    assert "Nothing was written, as the server cannot be reached now" in said.text
+    assert house.server.objects() == before
+
+    def change_series(asked: Asked) -> Answered | None:
+        if asked.method == "PUT" and asked.path.endswith("/s.ics"):
+            house.put("s", "Theirs", TEN, "RRULE:FREQ=WEEKLY;COUNT=5")
+        return None
+
+    started.before = change_series
+    said = await house.call("update", await house.approve("update", **SPLIT), **SPLIT)
+    assert "Nothing was written, as somebody else has changed this event meanwhile" in said.text
+    assert titles(house) == ["Theirs"]
+
+
+@pytest.mark.parametrize("then", ["undo", "again"])
+async def test_half_a_split_series_is_told_and_can_be_undone(
+    house: CalendarHouse, started: DavProxy, then: str
+) -> None:
+    """The server takes the first write, and neither the second one nor that the first is taken back."""
+    house.put("s", "Choir", TEN, "RRULE:FREQ=WEEKLY;COUNT=5")
+    before = house.server.objects()
+    scope = await house.approve("update", **SPLIT)
+    fail_from(started, 1, "PUT", "DELETE")
+    said = await house.call("update", scope, **SPLIT)
+    assert "could not be taken back" in said.text
+    assert f"there is now “Band”, {DAY + timedelta(days=7):%A}" in said.text
+    assert titles(house) == ["Band", "Choir"]
+    started.behave()
+    if then == "undo":
+        [change] = re.findall(r"change ([0-9a-f]{12})", said.text)
+        await house.approved("undo", change=change)
+        assert "is undone already" in await house.refused("undo", change=change)
+    else:
+        assert (await house.prepare("update", scope, **SPLIT)) == PreparedCall("idempotent", "low", begun=True)
+        assert "this was tried before" in (await house.call("update", scope, **SPLIT)).text
+    assert house.server.objects() == before
+
+
+async def test_a_write_of_which_nobody_knows_can_be_undone(house: CalendarHouse, started: DavProxy) -> None:
+    """Its answer is lost, and nobody can look."""
+    house.put("s", "Choir", TEN, "RRULE:FREQ=WEEKLY;COUNT=5")
+    before = house.server.objects()
+    puts: list[str] = []
+
+    def cut(asked: Asked, answered: Answered) -> Answered | None:
+        puts.extend([asked.path] if asked.method == "PUT" else [])
+        return None if len(puts) > 1 else answered
+
+    started.after = cut
+    said = await house.call("update", await house.approve("update", **SPLIT), **SPLIT)
+    assert "not certain" in said.text
+    assert titles(house) == ["Band", "Choir"]
+    started.behave()
+    [change] = re.findall(r"change ([0-9a-f]{12})", said.text)
+    await house.approved("undo", change=change)
+    assert house.server.objects().keys() == before.keys()
+    assert b"COUNT=5" in next(iter(house.server.objects().values()))
+
+
+async def test_what_cannot_be_taken_back_is_told(house: CalendarHouse, started: DavProxy) -> None:
+    """Another program books the time after our first look, and the server does not delete ours."""
+    made = await requests_of(house, started, "create", title="x", start=f"{DAY:%Y-%m-%d} 10:00")
+    house.server.empty()
+    before_request(started, made.index("PUT"), partial(house.put, "t", "Theirs", TEN))
+    count = started.before
+    started.before = lambda asked: Answered(503) if asked.method == "DELETE" else count(asked)
+    said = await house.call("create", title="Ours", start=f"{DAY:%Y-%m-%d} 10:00")
+    assert "could not be taken back" in said.text
+    assert "there is now “Ours”" in said.text
+    assert "there is something else then: “Theirs”" in said.text
+    started.behave()
+    [change] = re.findall(r"change ([0-9a-f]{12})", said.text)
+    await house.approved("undo", change=change)
+    assert titles(house) == ["Theirs"]
+
+
+async def test_of_two_attempts_of_a_step_the_later_one_writes(house: CalendarHouse, started: DavProxy) -> None:
+    """The first one is held up where it sends its event, as in a worker that was taken for dead."""
+    scope, given = scope_of(), {"title": "Ours", "start": f"{DAY:%Y-%m-%d} 10:00"}
+    later: list[JsonObject] = []
+    loop = asyncio.get_running_loop()
+
+    def take_over(asked: Asked) -> Answered | None:
+        if asked.method != "PUT":
+            return None
+        started.behave()
+        later.append(asyncio.run_coroutine_threadsafe(house.done("create", scope, **given), loop).result(60))
+        return None
+
+    started.before = take_over
+    first = await house.call("create", scope, **given)
+    assert "something else writes into these calendars by now" in first.text
+    assert (await house.done("create", scope, **given)) == later[0]
+    assert titles(house) == ["Ours"]
 
 
 @pytest.mark.parametrize("point", ["before the request", "after the request"])

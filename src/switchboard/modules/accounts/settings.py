@@ -52,8 +52,8 @@ class DavAccount(Struct, frozen=True):
     """The time zone of the calendar, by its IANA name; empty: that of the installation."""
     addresses: tuple[str, ...] = ()
     """The e-mail addresses by which the person is invited to meetings, besides `user` if that is one."""
-    sends: Literal["server", "nobody", "mail"] = "nobody"
-    """Who sends the invitations to a meeting."""
+    sends: Literal["server", "nobody"] = "nobody"
+    """Who sends the invitations to a meeting: the server, or nobody, so that none are made."""
 
     @property
     def owner(self) -> str:

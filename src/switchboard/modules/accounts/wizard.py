@@ -142,7 +142,7 @@ def _ask_of_calendar(desk: LoginDesk, survey: AccountSurvey) -> JsonObject:
 
 def _describe_sending(survey: AccountSurvey) -> str:
     says = "says that it sends invitations" if survey.scheduling else "sends no invitations"
-    return f"The server {says}. Who sends them: server or nobody (mail comes with a later release)"
+    return f"The server {says}. Who sends them: server or nobody"
 
 
 async def _offer_other(desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: _Owned) -> None:

@@ -2,7 +2,7 @@
 
 `write_tools.py` calls it. In: an account, the key of the step, and how to make a plan; out: JSON for the model. All is
 noted before it is sent (`writes.py`); a step that is repeated sends the same bytes, or tells what has become of them.
-The server is asked whether a time is free before the write, and again after it. Next: `transport/dav/writing.py`.
+The server is asked whether a time is free before the write, and again after it. Next: `sending.py`.
 """
 
 from __future__ import annotations
@@ -24,32 +24,21 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.accounts.logins import read_login
 from switchboard.modules.calendar.conflicts import (
-    LookingCalendar,
     TimeConflict,
     WantedTime,
     find_conflicts,
     suggest_times,
 )
-from switchboard.modules.calendar.describing import describe_object
+from switchboard.modules.calendar.describing import LookingCalendar
 from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
-from switchboard.modules.calendar.occurrences import CalendarKeeper
-from switchboard.modules.calendar.writes import (
-    NewWrite,
-    NotedWrite,
-    finish_write,
-    lease_account,
-    note_writes,
-    renew_lease,
-    writes_of_step,
-)
-from switchboard.modules.mirror.kept import collections_in, forget_object, write_object
+from switchboard.modules.calendar.sending import Attempt, describe_error, give_up, send_step
+from switchboard.modules.calendar.writes import NewWrite, NotedWrite, lease_account, writes_of_step
+from switchboard.modules.mirror.kept import collections_in
 from switchboard.transport.dav.client import DavClient, open_dav
 from switchboard.transport.dav.discovery import DavCollection, find_collections
 from switchboard.transport.dav.kinds import CALDAV, DavError
 from switchboard.transport.dav.places import path_of, start_of
 from switchboard.transport.dav.ranges import objects_between
-from switchboard.transport.dav.reading import DavObject, read_object
-from switchboard.transport.dav.writing import create_object, delete_object, has_all_lines, replace_object
 
 Conflicts = Literal["suggest", "fail", "allow"]
 
@@ -102,23 +91,6 @@ async def open_account(account: SeenAccount) -> AsyncIterator[DavClient]:
         raise CalendarRefusal(describe_error(error)) from error
 
 
-def describe_error(error: DavError) -> str:
-    """Why something was not written, in a sentence that says what would be right."""
-    match error.state:
-        case "unknown":
-            return f"it is not certain whether it was written ({error}); look at the calendar before you try again"
-        case "later":
-            return f"nothing was written, as the server cannot be reached now ({error}); try again later"
-        case "login" | "login_page":
-            return f"nothing was written: the server does not accept the log-in ({error}); an operator must look at it"
-        case "forbidden":
-            return f"nothing was written: the server does not allow it ({error})"
-        case "quota":
-            return f"nothing was written: there is no space left on the server ({error})"
-        case _:
-            return f"nothing was written: {error}"
-
-
 async def calendars_of(account: SeenAccount, client: DavClient) -> tuple[DavCollection, ...]:
     """All calendars of an account: by the mirror, or by the server if nothing was mirrored yet. Raises DavError."""
     if mirrored := [one for one in await collections_in(account.store) if not one.missing]:
@@ -134,17 +106,17 @@ def mirrored_path(calendar: DavCollection) -> str:
 async def carry_out(call: WriteCall, make_plan: MakePlan) -> JsonObject:
     """Do what the step is about, or tell what it has done before. Raises CalendarRefusal."""
     store = call.account.store
-    async with lease_account(store, call.step), open_account(call.account) as client:
+    async with lease_account(store, call.step) as lease, open_account(call.account) as client:
+        attempt = Attempt(call.account, client, lease, call.within)
         if noted := await writes_of_step(store, call.step):
-            return await _finish_step(call, client, noted)
+            await send_step(attempt, noted, again=True)
+            return _answer_of(noted)
         plan = await make_plan(client)
         told = await _require_free(call, client, plan)
         said = msgspec.json.encode({**plan.said, **told}).decode()
-        noted = await note_writes(store, call.step, plan.writes, said, call.made_by)
-        for write in noted:
-            await _send_write(call, client, write)
-        await _look_again(call, client, plan)
-        return _answer_of(noted)
+        noted = await lease.note_writes(plan.writes, said, call.made_by)
+        await send_step(attempt, noted, again=False)
+        return {**_answer_of(noted), **await _look_again(call, attempt, plan)}
 
 
 def _answer_of(noted: Sequence[NotedWrite]) -> JsonObject:
@@ -184,8 +156,7 @@ async def _require_free(call: WriteCall, client: DavClient, plan: WritePlan) -> 
 
 async def refusal_of(call: WriteCall, client: DavClient, plan: WritePlan, found: Sequence[TimeConflict]) -> str:
     """What is in the way, and by default three times that are free."""
-    told = "; ".join(_told_conflict(one, call.zone) for one in found[:_TOLD] if one.certain)
-    sentence = f"nothing was written, as there is something else then: {told}"
+    sentence = _refusal_without_times(call, found)
     if call.conflicts == "fail":
         return sentence
     wanted = plan.times[0]
@@ -193,6 +164,12 @@ async def refusal_of(call: WriteCall, client: DavClient, plan: WritePlan, found:
     free = await asyncio.to_thread(suggest_times, objects, wanted, plan.uids, call.within)
     others = ", ".join(describe_span(one, call.zone) for one in free) or "none within a week"
     return f"{sentence}. Free are: {others}. Ask which one, or repeat it with conflicts=allow if both are meant"
+
+
+def _refusal_without_times(call: WriteCall, found: Sequence[TimeConflict]) -> str:
+    certain = [one for one in found if one.certain]
+    told = "; ".join(_told_conflict(one, call.zone) for one in certain[:_TOLD])
+    return f"nothing was written, as there is something else then: {told}"
 
 
 def describe_span(time: WantedTime, zone: ZoneInfo) -> str:
@@ -203,136 +180,29 @@ def describe_span(time: WantedTime, zone: ZoneInfo) -> str:
 
 
 def _told_conflict(one: TimeConflict, zone: ZoneInfo) -> str:
-    return f"“{one.title[:100]}”, {describe_span(WantedTime(one.start, one.end), zone)}"
+    return f"{one.told}, {describe_span(WantedTime(one.start, one.end), zone)}"
 
 
-async def _look_again(call: WriteCall, client: DavClient, plan: WritePlan) -> None:
+async def _look_again(call: WriteCall, attempt: Attempt, plan: WritePlan) -> JsonObject:
     """Whether another program has taken the time meanwhile; then ours is taken back, unless others were told of it."""
     if call.conflicts == "allow" or not plan.times:
-        return
-    found = await find_conflicts_now(call, client, plan)
-    if not any(one.certain for one in found):
-        return
+        return {}
+    try:
+        found = [one for one in await find_conflicts_now(call, attempt.client, plan) if one.certain]
+    except DavError as error:
+        return {"not_looked_up": f"whether somebody else has booked the time at that moment ({error})"}
+    if not found:
+        return {}
     if plan.others:
         raise CalendarRefusal(
             f"it was written, and its attendees were told, but at that moment somebody else has booked the time: "
             f"{_told_conflict(found[0], call.zone)}. Tell the person"
         )
-    for write in reversed(await writes_of_step(call.account.store, call.step)):
-        await take_back(call.account, client, write)
-    raise CalendarRefusal(await refusal_of(call, client, plan, found))
-
-
-# One write ------------------------------------------------------------------------------------------------------------
-
-
-async def _send_write(call: WriteCall, client: DavClient, write: NotedWrite) -> None:
-    """Send it, and put it into the mirror. Raises CalendarRefusal with what is there, if somebody was faster."""
-    store = call.account.store
-    await renew_lease(store, call.step)
     try:
-        etag = await _write_object(call.account, client, write, (write.before, write.etag), write.after)
-    except DavError as error:
-        if error.state != "unknown":
-            await finish_write(store, write, "failed")
-        if error.state in ("changed", "missing"):
-            raise CalendarRefusal(await _lost_race(call.account, client, write)) from error
-        raise
-    await finish_write(store, write, "done", etag)
-
-
-async def _write_object(
-    account: SeenAccount,
-    client: DavClient,
-    write: NewWrite,
-    old: tuple[bytes | None, str],
-    new: bytes | None,
-) -> str:
-    """Put `new` in place of `old`, which has an ETag, on the server and in the mirror. Returns the new ETag."""
-    before, etag = old
-    keeper = CalendarKeeper(account.account)
-    if new is None:
-        await delete_object(client, write.url, DavObject(write.name, etag, before or b""))
-        await forget_object(account.store, write.collection, write.name, keeper)
-        return ""
-    if before is None:
-        written = await create_object(client, write.url, DavObject(write.name, "", new))
-    else:
-        written = await replace_object(client, write.url, DavObject(write.name, etag, before), new)
-    if await _is_mirrored(account, write.collection):
-        await write_object(account.store, write.collection, written, etag, keeper)
-    return written.etag
-
-
-async def _is_mirrored(account: SeenAccount, collection: str) -> bool:
-    return any(one.collection == collection for one in await collections_in(account.store))
-
-
-async def _lost_race(account: SeenAccount, client: DavClient, write: NotedWrite) -> str:
-    """What is there now, which is put into the mirror."""
-    try:
-        there = await read_object(client, write.url, write.name)
-    except DavError as error:
-        if error.state != "missing":
-            raise
-        await forget_object(account.store, write.collection, write.name, CalendarKeeper(account.account))
-        return "nothing was written, as somebody has deleted this event meanwhile; ask whether to create it again"
-    if await _is_mirrored(account, write.collection):
-        await write_object(account.store, write.collection, there, write.etag, CalendarKeeper(account.account))
-    return (
-        "nothing was written, as somebody else has changed this event meanwhile. "
-        f"There is now: {describe_object(there.data)}. Look at it, and repeat what is still wanted"
-    )
-
-
-async def take_back(account: SeenAccount, client: DavClient, write: NotedWrite) -> None:
-    """Undo a write, if nobody has changed the object since. Raises DavError."""
-    await _write_object(account, client, write, (write.after, write.now_etag), write.before)
-    await finish_write(account.store, write, "undone")
-
-
-# A step that is repeated ----------------------------------------------------------------------------------------------
-
-
-async def _finish_step(call: WriteCall, client: DavClient, noted: Sequence[NotedWrite]) -> JsonObject:
-    """What was begun is finished; what was done is told again. Raises CalendarRefusal."""
-    for write in noted:
-        match write.state:
-            case "started":
-                await _send_again(call, client, write)
-            case "failed" | "undone":
-                raise CalendarRefusal("this was tried before, and nothing was written; look at the calendar")
-            case "done":
-                await _require_there(client, write)
-    return _answer_of(noted)
-
-
-async def _send_again(call: WriteCall, client: DavClient, write: NotedWrite) -> None:
-    """Send the same bytes, unless the server has them."""
-    there = await _find_object(client, write)
-    if there is not None and write.after is not None and has_all_lines(there.data, write.after):
-        if await _is_mirrored(call.account, write.collection):
-            keeper = CalendarKeeper(call.account.account)
-            await write_object(call.account.store, write.collection, there, write.etag, keeper)
-        await finish_write(call.account.store, write, "done", there.etag)
-        return
-    await _send_write(call, client, write)
-
-
-async def _require_there(client: DavClient, write: NotedWrite) -> None:
-    if write.after is not None and await _find_object(client, write) is None:
-        raise CalendarRefusal(
-            "this was written before, and somebody has deleted it since; it is not written again: ask the person"
-        )
-
-
-async def _find_object(client: DavClient, write: NewWrite) -> DavObject | None:
-    try:
-        return await read_object(client, write.url, write.name)
-    except DavError as error:
-        if error.state == "missing":
-            return None
-        raise
+        refusal = await refusal_of(call, attempt.client, plan, found)
+    except DavError:
+        refusal = _refusal_without_times(call, found)
+    raise await give_up(attempt, refusal)
 
 
 def uids_in(objects: Collection[bytes | None]) -> frozenset[str]:

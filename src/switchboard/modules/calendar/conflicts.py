@@ -15,11 +15,11 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 
 from switchboard.domain.errors import InvalidInput
-from switchboard.modules.calendar.busy import BusyBlock, busyness_of, find_slots
-from switchboard.modules.calendar.events import count_lines, read_object
+from switchboard.modules.calendar.busy import BusyBlock, busyness_of, find_slots, is_unaccepted
+from switchboard.modules.calendar.describing import PRIVATE, LookingCalendar, clip_text, invitation_of
+from switchboard.modules.calendar.events import CalendarEvent, count_lines, read_object
 from switchboard.modules.calendar.expansion import ExpansionWindow, Occurrence, expand_object
 from switchboard.modules.calendar.rules import MAX_STEPS, Budget, UnreadableEvent
-from switchboard.modules.calendar.zones import EventZone
 
 MOST_TIMES: Final = 20
 """Dates of a series that are looked at."""
@@ -42,22 +42,13 @@ class WantedTime(Struct, frozen=True, order=True):
 
 
 class TimeConflict(Struct, frozen=True, order=True):
-    """What else is at that time. `certain`: it hinders; if not, it is only told."""
+    """What else is at that time. `told`: what it is, in words. `certain`: it hinders; if not, it is only told."""
 
     start: datetime
     end: datetime
-    title: str
+    told: str
     uid: str
     certain: bool
-
-
-class LookingCalendar(Struct, frozen=True):
-    """How objects are read: the calendar's zone, the zone of the person, and the person's addresses."""
-
-    zone: EventZone
-    floating: ZoneInfo
-    addresses: Collection[str]
-    shows_private: bool = True
 
 
 def new_times(before: bytes | None, after: bytes, since: datetime, within: LookingCalendar) -> tuple[WantedTime, ...]:
@@ -122,9 +113,16 @@ def busy_times(objects: Iterable[bytes], window: ExpansionWindow, within: Lookin
             kind = busyness_of(one.event, within.addresses)
             if kind != "free":
                 time = _time_of(one, within)
-                secret = one.event.secrecy != "PUBLIC" and not within.shows_private
-                title = "(private)" if secret else one.event.title
-                yield TimeConflict(time.start, time.end, title, one.event.uid, kind == "busy")
+                yield TimeConflict(time.start, time.end, _told_event(one.event, within), one.event.uid, kind == "busy")
+
+
+def _told_event(event: CalendarEvent, within: LookingCalendar) -> str:
+    """Its title; unless it is private, or an invitation, whose text nobody has accepted yet."""
+    if event.secrecy != "PUBLIC" and not within.shows_private:
+        return PRIVATE
+    if is_unaccepted(event, within.addresses):
+        return invitation_of(event.organizer)
+    return f"“{clip_text(event.title, 100)}”"
 
 
 def suggest_times(

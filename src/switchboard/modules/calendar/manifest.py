@@ -12,18 +12,7 @@ from switchboard.modules.calendar.tools import (
     calendar_query,
     calendar_read_invitation,
 )
-from switchboard.modules.calendar.write_tools import (
-    calendar_create,
-    calendar_delete,
-    calendar_respond,
-    calendar_undo,
-    calendar_update,
-    prepare_answer,
-    prepare_change,
-    prepare_creation,
-    prepare_deletion,
-    prepare_undo,
-)
+from switchboard.modules.calendar.write_tools import WRITING_TOOLS
 from switchboard.ports.contact_resolver import CONTACTS
 from switchboard.ports.module import ModuleManifest, PersonalQueries, typed_tool
 from switchboard.ports.people_seen import PEOPLE
@@ -36,13 +25,7 @@ MANIFEST: Final = ModuleManifest(
         typed_tool(calendar_list, effect="idempotent", reach="inside", core=False),
         typed_tool(calendar_find_slots, effect="idempotent", reach="inside", core=False),
         typed_tool(calendar_read_invitation, effect="idempotent", reach="inside", core=False),
-        typed_tool(calendar_create, prepare=prepare_creation, effect="idempotent", ordered=True),
-        typed_tool(calendar_update, prepare=prepare_change, effect="idempotent", risk="medium", ordered=True),
-        typed_tool(calendar_delete, prepare=prepare_deletion, effect="idempotent", risk="medium", ordered=True),
-        typed_tool(
-            calendar_respond, prepare=prepare_answer, effect="idempotent", risk="high", ordered=True, core=False
-        ),
-        typed_tool(calendar_undo, prepare=prepare_undo, effect="idempotent", risk="medium", ordered=True, core=False),
+        *WRITING_TOOLS,
     ),
     opens="switchboard.modules.calendar.opened:open_calendar",
     settings=CalendarSettings,

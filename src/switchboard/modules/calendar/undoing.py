@@ -6,29 +6,48 @@ can be undone, too. Next: `writes.py`.
 
 from __future__ import annotations
 
+from typing import Final
+
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.calendar.describing import describe_object
 from switchboard.modules.calendar.editing.fields import Guest
 from switchboard.modules.calendar.editing.series import read_source
 from switchboard.modules.calendar.looking import CalendarRefusal
-from switchboard.modules.calendar.write_plans import ProposedWrite, ToldPeople, WritingIn, propose_writes
-from switchboard.modules.calendar.writes import NewWrite, NotedWrite, find_write, writes_of_step
+from switchboard.modules.calendar.write_plans import (
+    NotInAccount,
+    ProposedWrite,
+    ToldPeople,
+    WritingIn,
+    has_private,
+    looking_of,
+    propose_writes,
+)
+from switchboard.modules.calendar.writes import NewWrite, NotedWrite, find_write, is_as_written, writes_of_step
 from switchboard.transport.dav.kinds import DavError
 from switchboard.transport.dav.reading import DavObject, read_object
-from switchboard.transport.dav.writing import has_all_lines
+
+_NO_CHANGE: Final = "nothing was written: there is no such change of the last 30 days"
+_NOT_DONE: Final = "nothing was written: this change was not carried out, or is undone already"
+_CHANGED: Final = "nothing was written: somebody has changed the event since; change it as it is wanted now"
 
 
-async def propose_undo(where: WritingIn, change: str) -> ProposedWrite | None:
-    """All writes of the step, the last first; None: this account has no such change. Raises CalendarRefusal."""
+async def propose_undo(where: WritingIn, change: str) -> ProposedWrite:
+    """What the step has written, the last first. Raises CalendarRefusal, NotInAccount if there is no such change."""
     found = await find_write(where.account.store, change)
     if found is None:
-        return None
+        raise NotInAccount(_NO_CHANGE)
     step = await writes_of_step(where.account.store, found.step)
-    if any(one.state != "done" for one in step):
-        raise CalendarRefusal("nothing was written: this change was not completed, or is undone already")
-    writes = tuple([await _reverse_write(where, one) for one in reversed(step)])
+    if not where.account.own and any(has_private(data) for one in step for data in (one.before, one.after)):
+        raise NotInAccount(_NO_CHANGE)
+    reversed_ = [await _reverse_write(where, one) for one in reversed(step)]
+    writes = tuple(one for one in reversed_ if one is not None)
+    if not writes:
+        raise CalendarRefusal(_NOT_DONE)
+    within = looking_of(where.account, where.zone)
     told = [
-        f"back to {describe_object(one.after)}" if one.after else f"delete {describe_object(one.before or b'')}"
+        f"back to {describe_object(one.after, within)}"
+        if one.after
+        else f"delete {describe_object(one.before or b'', within)}"
         for one in writes
     ]
     said: JsonObject = {"undone": found.short_id, "now": told}
@@ -36,18 +55,25 @@ async def propose_undo(where: WritingIn, change: str) -> ProposedWrite | None:
     return propose_writes(where, writes, said, shown, ToldPeople(_guests_of(writes), "medium"))
 
 
-async def _reverse_write(where: WritingIn, write: NotedWrite) -> NewWrite:
+async def _reverse_write(where: WritingIn, write: NotedWrite) -> NewWrite | None:
+    """None: nothing is left of it. Raises CalendarRefusal if somebody else has changed the object since."""
+    if write.state in ("failed", "undone"):
+        return None
     there = await _read_there(where, write)
-    changed = CalendarRefusal(
-        "nothing was written: somebody has changed the event since; change it as it is wanted now"
-    )
+    if write.state != "done" and _is_there(there, write.before):  # it was not carried out, or is taken back
+        return None
+    if not _is_there(there, write.after) and (there is None or there.etag != write.now_etag):
+        raise CalendarRefusal(_CHANGED)
     if there is None:
-        if write.after is not None:
-            raise changed
         return NewWrite(write.collection, write.url, write.name, None, "", write.before)
-    if write.after is None or (there.etag != write.now_etag and not has_all_lines(there.data, write.after)):
-        raise changed
     return NewWrite(write.collection, write.url, write.name, there.data, there.etag, write.before)
+
+
+def _is_there(there: DavObject | None, data: bytes | None) -> bool:
+    """Whether the server has this, without anything that somebody has added to it."""
+    if there is None or data is None:
+        return there is None and data is None
+    return is_as_written(there.data, data)
 
 
 async def _read_there(where: WritingIn, write: NotedWrite) -> DavObject | None:
@@ -57,12 +83,6 @@ async def _read_there(where: WritingIn, write: NotedWrite) -> DavObject | None:
         if error.state == "missing":
             return None
         raise
-
-
-def _describe_undoing(write: NewWrite) -> str:
-    if write.after is None:
-        return f"delete {describe_object(write.before or b'')}"
-    return f"back to {describe_object(write.after)}"
 
 
 def _guests_of(writes: tuple[NewWrite, ...]) -> tuple[Guest, ...]:

@@ -21,8 +21,15 @@ from msgspec.structs import replace
 from switchboard.core.text.visible import visible
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.calendar.carrying import WritePlan, calendars_of, mirrored_path, uids_in
-from switchboard.modules.calendar.conflicts import LookingCalendar, new_times
-from switchboard.modules.calendar.describing import clip_text, describe_part, describe_times
+from switchboard.modules.calendar.conflicts import new_times
+from switchboard.modules.calendar.describing import (
+    LookingCalendar,
+    clip_text,
+    describe_for,
+    describe_part,
+    describe_times,
+    is_private,
+)
 from switchboard.modules.calendar.editing.building import NewEvent, build_event
 from switchboard.modules.calendar.editing.fields import EditContext, EventEdit, Guest, PartStat
 from switchboard.modules.calendar.editing.rules import Repeats, rule_of
@@ -64,6 +71,18 @@ Scope = Literal["this", "following", "all"]
 _HTML: Final = re.compile(r"<\s*[/!]?[A-Za-z][^>]*>")
 _MANY: Final = 5
 _STAMPS: Final = re.compile(rb"(?m)^(?:DTSTAMP|CREATED|LAST-MODIFIED)[:;][^\r\n]*\r?\n")
+
+
+class NotInAccount(CalendarRefusal):
+    """An account has not what is meant, or cannot write it; another may. `why` is empty if nothing is said of it.
+
+    `there`: the calendars that could be meant.
+    """
+
+    def __init__(self, why: str = "", there: Sequence[str] = ()) -> None:
+        super().__init__(why)
+        self.why = why
+        self.there = tuple(there)
 
 
 class ProposedWrite(Struct, frozen=True):
@@ -154,34 +173,36 @@ class FoundEvent(Struct, frozen=True):
 
 
 async def choose_calendar(where: WritingIn, named: str) -> DavCollection:
-    """The calendar with this name, or the first that can be written to. Raises CalendarRefusal."""
+    """The calendar with this name, or the first that can be written to. Raises NotInAccount and CalendarRefusal."""
     every = await calendars_of(where.account, where.client)
     wanted = named.strip().removeprefix(f"{where.account.name}/").casefold()
     found = [one for one in every if not wanted or wanted in (one.name.casefold(), where.account.name)]
     writable = [one for one in found if one.writable is not False]
     if not writable:
-        names = ", ".join(one.name for one in every if one.writable is not False) or "all are read-only"
-        raise CalendarRefusal(
-            f"nothing was written: there is no calendar {named[:100]!r} to write to; there is: {names}"
-        )
+        there = [f"{where.account.name}/{one.name}" for one in every if one.writable is not False]
+        raise NotInAccount(f"nothing was written: there is no calendar {named[:100]!r} to write to", there)
     if wanted and wanted != where.account.name and len(writable) > 1:
         raise CalendarRefusal(f"nothing was written: several calendars are called {named[:100]!r}")
     return writable[0]
 
 
-async def find_event(where: WritingIn, event: str) -> FoundEvent | None:
-    """The event with an id as `calendar_query` tells it, as the server has it now. Raises CalendarRefusal."""
+async def find_event(where: WritingIn, event: str) -> FoundEvent:
+    """The event with an id as `calendar_query` tells it, as the server has it now. Raises CalendarRefusal.
+
+    Raises NotInAccount if it is not there, or private and not the caller's own.
+    """
     uid, slash, recurrence = event.strip().rpartition("/")
     for one, date_ in ((event.strip(), ""), (uid, recurrence)) if slash else ((event.strip(), ""),):
         if (found := await _find_uid(where, one)) is not None:
             event_found = _read_event(where, *found, date_)
-            return event_found if where.account.own or not _has_private(event_found) else None
-    return None
+            if where.account.own or not has_private(event_found.there.data):
+                return event_found
+    raise NotInAccount
 
 
-def _has_private(found: FoundEvent) -> bool:
-    """Whether any date of it is for the person of the account alone."""
-    return any(part.text("CLASS").strip().upper() not in ("", "PUBLIC") for part in found.source.parts)
+def has_private(data: bytes | None) -> bool:
+    """Whether any date of an object is for the person of its calendar alone."""
+    return data is not None and any(is_private(part) for part in read_source(data).parts)
 
 
 async def _find_uid(where: WritingIn, uid: str) -> tuple[DavCollection, DavObject] | None:
@@ -198,7 +219,7 @@ async def _find_uid(where: WritingIn, uid: str) -> tuple[DavCollection, DavObjec
         names = ", ".join(one.name for one, _ in writable)
         raise CalendarRefusal(f"nothing was written: this event stands in several calendars ({names}); change it there")
     if found and not writable:
-        raise CalendarRefusal(f"nothing was written: the calendar {found[0][0].name!r} is read-only")
+        raise NotInAccount(f"nothing was written: the calendar {found[0][0].name!r} is read-only")
     return writable[0] if writable else None
 
 
@@ -312,14 +333,11 @@ def looking_of(account: SeenAccount, zone: ZoneInfo) -> LookingCalendar:
 
 
 def _require_sender(where: WritingIn) -> None:
-    match where.account.account.sends:
-        case "server":
-            return
-        case "mail":
-            why = "invitations by mail cannot be sent yet"
-        case _:
-            why = "nobody sends invitations for this account, so that nobody would be told"
-    raise CalendarRefusal(f"nothing was written: {why}. Make it without attendees, and have the person tell them")
+    if where.account.account.sends != "server":
+        raise CalendarRefusal(
+            "nothing was written: nobody sends invitations for this account, so that nobody would be told. "
+            "Make it without attendees, and have the person tell them"
+        )
 
 
 def _check_texts(*texts: str | None) -> None:
@@ -416,7 +434,8 @@ async def propose_answer(where: WritingIn, found: FoundEvent, answer: PartStat, 
     if data == found.there.data:
         raise CalendarRefusal("nothing was written: that is the answer already")
     write = NewWrite(*_place_of(found), found.there.data, found.there.etag, data)
-    said: JsonObject = {"answered": answer.lower(), "event": describe_part(found.part)}
+    told = describe_for(found.part, looking_of(where.account, where.zone))
+    said: JsonObject = {"answered": answer.lower(), "event": told}
     shown = f"Answer {answer.lower()} to {describe_part(found.part)}"
     proposal = propose_writes(where, (write,), said, shown, ToldPeople((Guest(organizer),), "high"))
     return replace(proposal, plan=replace(proposal.plan, times=()))

@@ -1,19 +1,21 @@
 """The tools that write calendars: create, change, delete, answer, undo. Each is prepared: what it would do is found out
 before anybody is asked, and once more when it is done.
 
-The kernel calls them with the opened module. In: arguments of a model; out: what it is told, with weekday, time and
-zone. Next: `write_plans.py` for what a call means, `carrying.py` for how it is done.
+The kernel calls them with the opened module. In: arguments of a model, of which each function makes a `CalendarWrite`;
+out: what the model is told, with weekday, time and zone. Next: `write_plans.py` for what a call means, `carrying.py`
+for how it is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from typing import Annotated, Final, Literal, Protocol
+from functools import partial, wraps
+from typing import Annotated, Final, Literal, Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
@@ -22,7 +24,6 @@ from switchboard.modules.calendar.carrying import (
     WriteCall,
     WritePlan,
     carry_out,
-    describe_error,
     find_conflicts_now,
     open_account,
     refusal_of,
@@ -33,12 +34,14 @@ from switchboard.modules.calendar.editing.rules import read_repeats
 from switchboard.modules.calendar.editing.times import WrittenTime
 from switchboard.modules.calendar.guests import resolve_guests
 from switchboard.modules.calendar.looking import CalendarAccounts, CalendarRefusal, SeenAccount
+from switchboard.modules.calendar.sending import describe_error
 from switchboard.modules.calendar.undoing import propose_undo
 from switchboard.modules.calendar.wall_times import read_end, read_start, require_weekday, settle_start
 from switchboard.modules.calendar.write_plans import (
     ChangeWish,
     EventWish,
     FoundEvent,
+    NotInAccount,
     ProposedWrite,
     Scope,
     WritingIn,
@@ -51,7 +54,8 @@ from switchboard.modules.calendar.write_plans import (
 )
 from switchboard.modules.calendar.writes import writes_of_step
 from switchboard.ports.contact_resolver import ContactResolver
-from switchboard.ports.tools import PreparedCall, ToolOutcome, ToolScope
+from switchboard.ports.module import ModuleTool, typed_tool
+from switchboard.ports.tools import PreparedCall, Risk, ToolOutcome, ToolScope
 from switchboard.transport.dav.client import DavClient
 from switchboard.transport.dav.kinds import DavError
 
@@ -67,6 +71,8 @@ People = Annotated[list[Annotated[str, Meta(max_length=254)]], "Addresses, names
 Recurs = Annotated[str, "Such as: 2 weeks on mon, wed until 2027-01-31; month 10 times", Meta(max_length=100)]
 EventId = Annotated[str, "Its id, as in calendar_query", Meta(min_length=1, max_length=600)]
 Which = Annotated[Scope | None, "Needed if it recurs"]
+
+_T = TypeVar("_T")
 
 _ANSWERS: Final[dict[InvitationAnswer, PartStat]] = {
     "accepted": "ACCEPTED",
@@ -85,8 +91,8 @@ class WritesCalendars(Protocol):
     def contacts(self) -> ContactResolver | None: ...
 
 
-Propose = Callable[[WritingIn], Awaitable[ProposedWrite | None]]
-"""None: the account has no such event."""
+Propose = Callable[[WritingIn], Awaitable[ProposedWrite]]
+"""Raises NotInAccount if it is not there, so that the next account is asked."""
 
 
 class _Wanted(Struct, frozen=True):
@@ -96,6 +102,31 @@ class _Wanted(Struct, frozen=True):
     calendar: str = ""
     conflicts: Conflicts = "suggest"
     note: str = ""
+
+
+class CalendarWrite(Struct, frozen=True):
+    """A call that is prepared, or carried out; `want` reads its arguments, and looks up whom they name."""
+
+    calendar: WritesCalendars
+    call: ToolScope
+    want: Callable[[], Awaitable[_Wanted]]
+
+
+_Tool = Callable[..., Awaitable[CalendarWrite]]
+
+
+def writing_tool(tool: _Tool, *, risk: Risk = "low", core: bool = True) -> ModuleTool:
+    """A tool that is carried out, and prepared, as the `CalendarWrite` says that a function makes of its arguments."""
+
+    @wraps(tool)
+    async def carry_out_call(*args: object, **given: object) -> JsonObject | ToolOutcome:
+        return await _carry_out_write(await tool(*args, **given))
+
+    @wraps(tool)
+    async def prepare_call(*args: object, **given: object) -> PreparedCall | ToolOutcome:
+        return await _prepare_write(await tool(*args, **given))
+
+    return typed_tool(carry_out_call, prepare=prepare_call, effect="idempotent", risk=risk, ordered=True, core=core)
 
 
 # The tools ------------------------------------------------------------------------------------------------------------
@@ -116,33 +147,11 @@ async def calendar_create(  # noqa: PLR0913 - one parameter per argument of the 
     repeats: Recurs = "",
     conflicts: Conflicts = "suggest",
     into: Annotated[str, "A calendar, if not the first", Meta(max_length=200)] = "",
-) -> JsonObject | ToolOutcome:
+) -> CalendarWrite:
     """Put an event into the calendar."""
     times = (start, end, weekday, zone)
     texts, rest = (title, place, notes), (attendees, repeats, into, conflicts)
-    return await _carry_out_wish(calendar, call, partial(_wanted_event, calendar, call, times, texts, rest))
-
-
-async def prepare_creation(  # noqa: PLR0913 - one parameter per argument of the tool
-    calendar: WritesCalendars,
-    title: Title,
-    start: Start,
-    call: ToolScope,
-    *,
-    end: End = "",
-    weekday: Day = "",
-    zone: Zone = "",
-    place: Place = "",
-    notes: Notes = "",
-    attendees: People = [],  # noqa: B006 - it is not changed
-    repeats: Recurs = "",
-    conflicts: Conflicts = "suggest",
-    into: str = "",
-) -> PreparedCall | ToolOutcome:
-    """What `calendar_create` would do."""
-    times = (start, end, weekday, zone)
-    texts, rest = (title, place, notes), (attendees, repeats, into, conflicts)
-    return await _prepare_wish(calendar, call, partial(_wanted_event, calendar, call, times, texts, rest))
+    return CalendarWrite(calendar, call, partial(_wanted_event, calendar, call, times, texts, rest))
 
 
 async def calendar_update(  # noqa: PLR0913 - one parameter per argument of the tool
@@ -161,84 +170,43 @@ async def calendar_update(  # noqa: PLR0913 - one parameter per argument of the 
     invite: People = [],  # noqa: B006 - it is not changed
     uninvite: People = [],  # noqa: B006 - it is not changed
     conflicts: Conflicts = "suggest",
-) -> JsonObject | ToolOutcome:
+) -> CalendarWrite:
     """Change an event; what is not given stays."""
     times = (start, end, weekday, zone)
     texts, rest = (title, place, notes), (invite, uninvite, conflicts)
-    return await _carry_out_wish(
-        calendar,
-        call,
-        partial(_wanted_change, calendar, call, (event, scope), times, texts, rest),
-    )
-
-
-async def prepare_change(  # noqa: PLR0913 - one parameter per argument of the tool
-    calendar: WritesCalendars,
-    event: EventId,
-    call: ToolScope,
-    *,
-    scope: Which = None,
-    title: Title | None = None,
-    start: Start = "",
-    end: End = "",
-    weekday: Day = "",
-    zone: Zone = "",
-    place: Place | None = None,
-    notes: Notes | None = None,
-    invite: People = [],  # noqa: B006 - it is not changed
-    uninvite: People = [],  # noqa: B006 - it is not changed
-    conflicts: Conflicts = "suggest",
-) -> PreparedCall | ToolOutcome:
-    """What `calendar_update` would do."""
-    times = (start, end, weekday, zone)
-    texts, rest = (title, place, notes), (invite, uninvite, conflicts)
-    return await _prepare_wish(
-        calendar,
-        call,
-        partial(_wanted_change, calendar, call, (event, scope), times, texts, rest),
-    )
+    return CalendarWrite(calendar, call, partial(_wanted_change, calendar, call, (event, scope), times, texts, rest))
 
 
 async def calendar_delete(
     calendar: WritesCalendars, event: EventId, call: ToolScope, *, scope: Which = None
-) -> JsonObject | ToolOutcome:
+) -> CalendarWrite:
     """Delete an event."""
-    return await _carry_out_wish(calendar, call, lambda: _wanted_deletion(event, scope))
-
-
-async def prepare_deletion(
-    calendar: WritesCalendars, event: EventId, call: ToolScope, *, scope: Which = None
-) -> PreparedCall | ToolOutcome:
-    """What `calendar_delete` would do."""
-    return await _prepare_wish(calendar, call, lambda: _wanted_deletion(event, scope))
+    return CalendarWrite(calendar, call, partial(_wanted_deletion, event, scope))
 
 
 async def calendar_respond(
     calendar: WritesCalendars, event: EventId, answer: InvitationAnswer, call: ToolScope, *, scope: Which = None
-) -> JsonObject | ToolOutcome:
+) -> CalendarWrite:
     """Answer an invitation."""
-    return await _carry_out_wish(calendar, call, lambda: _wanted_answer(event, answer, scope))
-
-
-async def prepare_answer(
-    calendar: WritesCalendars, event: EventId, answer: InvitationAnswer, call: ToolScope, *, scope: Which = None
-) -> PreparedCall | ToolOutcome:
-    """What `calendar_respond` would do."""
-    return await _prepare_wish(calendar, call, lambda: _wanted_answer(event, answer, scope))
+    return CalendarWrite(calendar, call, partial(_wanted_answer, event, answer, scope))
 
 
 async def calendar_undo(
     calendar: WritesCalendars,
     change: Annotated[str, "The id of the change, as told when it was made", Meta(min_length=8, max_length=40)],
     call: ToolScope,
-) -> JsonObject | ToolOutcome:
+) -> CalendarWrite:
     """Undo a change of the last 30 days, if nobody has changed the event since."""
-    return await _carry_out_wish(calendar, call, lambda: _wanted_undo(change))
+    return CalendarWrite(calendar, call, partial(_wanted_undo, change))
 
 
-async def prepare_undo(calendar: WritesCalendars, change: str, call: ToolScope) -> PreparedCall | ToolOutcome:
-    """What `calendar_undo` would do."""
-    return await _prepare_wish(calendar, call, lambda: _wanted_undo(change))
+WRITING_TOOLS: Final = (
+    writing_tool(calendar_create),
+    writing_tool(calendar_update, risk="medium"),
+    writing_tool(calendar_delete, risk="medium"),
+    writing_tool(calendar_respond, risk="high", core=False),
+    writing_tool(calendar_undo, risk="medium", core=False),
+)
 
 
 # What a call wants ----------------------------------------------------------------------------------------------------
@@ -282,9 +250,8 @@ async def _wanted_change(
     end = (lambda begins: read_end(times[1], begins, zone)) if times[1].strip() else None
     wish = ChangeWish(EventEdit(*texts, start, None, guests, leaving), end)
 
-    async def propose(where: WritingIn) -> ProposedWrite | None:
-        found = await find_event(where, named[0])
-        return None if found is None else await propose_change(where, found, wish, named[1])
+    async def propose(where: WritingIn) -> ProposedWrite:
+        return await propose_change(where, await find_event(where, named[0]), wish, named[1])
 
     return _Wanted(propose, conflicts=conflicts, note=note)
 
@@ -305,9 +272,8 @@ async def _wanted_answer(event: str, answer: InvitationAnswer, scope: Scope | No
 
 
 def _of_event(event: str, propose: Callable[[WritingIn, FoundEvent], Awaitable[ProposedWrite]]) -> _Wanted:
-    async def propose_found(where: WritingIn) -> ProposedWrite | None:
-        found = await find_event(where, event)
-        return None if found is None else await propose(where, found)
+    async def propose_found(where: WritingIn) -> ProposedWrite:
+        return await propose(where, await find_event(where, event))
 
     return _Wanted(propose_found, conflicts="allow")
 
@@ -318,92 +284,105 @@ async def _wanted_undo(change: str) -> _Wanted:
 
 # How it is found out, and done ----------------------------------------------------------------------------------------
 
-_NO_EVENT: Final = "nothing was written: there is no such event; look for its id with calendar_query"
 
-
-async def _prepare_wish(
-    calendar: WritesCalendars, call: ToolScope, wanted: Callable[[], Awaitable[_Wanted]]
-) -> PreparedCall | ToolOutcome:
+async def _prepare_write(wanted: CalendarWrite) -> PreparedCall | ToolOutcome:
     """Changes nothing. A conflict is told at once, rather than after somebody has approved."""
     try:
-        wish = await wanted()
-        for account in await _accounts_of(calendar, call, wish.calendar):
-            if (found := await _prepare_in(account, call, wish)) is not None:
-                return found
+        accounts = await _accounts_of(wanted)
+        if await _find_begun(accounts, wanted.call) is not None:
+            return PreparedCall("idempotent", "low", begun=True)
+        wish = await wanted.want()
+        return await _first_of(_accounts_named(accounts, wish), partial(_prepare_in, wanted.call, wish))
     except (CalendarRefusal, InvalidInput, ValueError, DavError) as error:
         return _refusal_of(error)
-    return _refusal_of(CalendarRefusal(_NO_EVENT))
 
 
-async def _prepare_in(account: SeenAccount, call: ToolScope, wish: _Wanted) -> PreparedCall | None:
-    """None: this account has no such event."""
-    if await writes_of_step(account.store, call.key):
-        return PreparedCall("idempotent", "low", begun=True)
+async def _prepare_in(call: ToolScope, wish: _Wanted, account: SeenAccount) -> PreparedCall:
     async with open_account(account) as client:
         proposal = await wish.propose(_writing_in(account, client, call))
-        if proposal is None:
-            return None
-        write = _write_call(account, call, wish)
+        write = _write_call(account, call, wish.conflicts)
         found = () if wish.conflicts == "allow" else await find_conflicts_now(write, client, proposal.plan)
         if any(one.certain for one in found):
             raise CalendarRefusal(await refusal_of(write, client, proposal.plan, found))
         return proposal.prepared
 
 
-async def _carry_out_wish(
-    calendar: WritesCalendars, call: ToolScope, wanted: Callable[[], Awaitable[_Wanted]]
-) -> JsonObject | ToolOutcome:
+async def _carry_out_write(wanted: CalendarWrite) -> JsonObject | ToolOutcome:
+    """What was begun is finished, whatever its arguments would mean by now."""
     try:
-        wish = await wanted()
-        for account in await _accounts_of(calendar, call, wish.calendar):
-            if (said := await _carry_out_in(account, call, wish)) is not None:
-                return {**said, "note": wish.note} if wish.note else said
+        accounts = await _accounts_of(wanted)
+        if (begun := await _find_begun(accounts, wanted.call)) is not None:
+            return await carry_out(_write_call(begun, wanted.call), _plan_nothing)
+        wish = await wanted.want()
+        return await _first_of(_accounts_named(accounts, wish), partial(_carry_out_in, wanted.call, wish))
     except (CalendarRefusal, InvalidInput, ValueError, DavError) as error:
         return _refusal_of(error)
-    return _refusal_of(CalendarRefusal(_NO_EVENT))
 
 
-async def _carry_out_in(account: SeenAccount, call: ToolScope, wish: _Wanted) -> JsonObject | None:
-    """None: this account has no such event."""
+async def _plan_nothing(_: DavClient) -> WritePlan:
+    raise CalendarRefusal(_NO_EVENT)
 
+
+async def _carry_out_in(call: ToolScope, wish: _Wanted, account: SeenAccount) -> JsonObject:
     async def make_plan(client: DavClient) -> WritePlan:
         proposal = await wish.propose(_writing_in(account, client, call))
-        if proposal is None:
-            raise _NotHere
         if objection := call.objection_to(proposal.prepared):
             raise CalendarRefusal(
                 f"nothing was written: {objection}. Call it again, so that it is asked about as it is"
             )
-        return proposal.plan
+        said = {**proposal.plan.said, "note": wish.note} if wish.note else proposal.plan.said
+        return replace(proposal.plan, said=said)
 
-    try:
-        return await carry_out(_write_call(account, call, wish), make_plan)
-    except _NotHere:
-        return None
+    return await carry_out(_write_call(account, call, wish.conflicts), make_plan)
 
 
-class _NotHere(Exception):
-    """The account has no such event."""
+async def _find_begun(accounts: Sequence[SeenAccount], call: ToolScope) -> SeenAccount | None:
+    """The account in which an earlier attempt of the call has begun to write."""
+    for account in accounts:
+        if await writes_of_step(account.store, call.key):
+            return account
+    return None
+
+
+async def _first_of(accounts: Sequence[SeenAccount], act: Callable[[SeenAccount], Awaitable[_T]]) -> _T:
+    """What comes of the first account that has what is meant. Raises CalendarRefusal with what there is instead."""
+    lacking: list[NotInAccount] = []
+    for account in accounts:
+        try:
+            return await act(account)
+        except NotInAccount as error:
+            lacking.append(error)
+    told = next((one.why for one in lacking if one.why), _NO_EVENT)
+    names = [name for one in lacking for name in one.there]
+    raise CalendarRefusal(f"{told}; there is: {', '.join(names)}" if names else told)
+
+
+_NO_EVENT: Final = "nothing was written: there is no such event; look for its id with calendar_query"
 
 
 def _writing_in(account: SeenAccount, client: DavClient, call: ToolScope) -> WritingIn:
     return WritingIn(account, client, find_asked_zone(call.zone), datetime.now(UTC))
 
 
-def _write_call(account: SeenAccount, call: ToolScope, wish: _Wanted) -> WriteCall:
+def _write_call(account: SeenAccount, call: ToolScope, conflicts: Conflicts = "suggest") -> WriteCall:
     made_by = call.reader.person if call.reader is not None else ""
     within = looking_of(account, find_asked_zone(call.zone))
-    return WriteCall(account, call.key, made_by, within, wish.conflicts)
+    return WriteCall(account, call.key, made_by, within, conflicts)
 
 
-async def _accounts_of(calendar: WritesCalendars, call: ToolScope, named: str) -> tuple[SeenAccount, ...]:
-    """Those into which the call may write, its person's own first; of a name, the one that it begins with."""
-    caller = await calendar.held.seen_by(call)
+async def _accounts_of(wanted: CalendarWrite) -> tuple[SeenAccount, ...]:
+    """Those into which the call may write, its person's own first."""
+    caller = await wanted.calendar.held.seen_by(wanted.call)
     found = tuple(one for one in caller.accounts if one.sight == "all")
     if not found:
         raise CalendarRefusal("nothing was written: no calendar that is seen here is yours or your household's")
-    chosen = named.strip().partition("/")[0]
-    return tuple(one for one in found if one.name == chosen) or found
+    return found
+
+
+def _accounts_named(accounts: tuple[SeenAccount, ...], wish: _Wanted) -> tuple[SeenAccount, ...]:
+    """The one with whose name that of the calendar begins, if there is one."""
+    chosen = wish.calendar.strip().partition("/")[0]
+    return tuple(one for one in accounts if one.name == chosen) or accounts
 
 
 def _refusal_of(error: Exception) -> ToolOutcome:

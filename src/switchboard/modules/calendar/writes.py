@@ -6,23 +6,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Final, Literal
-from uuid import UUID, uuid5
+from uuid import UUID, uuid4, uuid5
 
 from msgspec import Struct, convert
 
+from switchboard.core.text.content_lines import ContentLine, content_lines
 from switchboard.modules.calendar.looking import CalendarRefusal
 from switchboard.ports.module_store import ModuleStore
+from switchboard.transport.dav.writing import count_lines
 
 LEASE: Final = timedelta(seconds=60)
 FORGET_EVERY_S: Final = 86_400.0
 _PATIENCE_S: Final = 15.0
 _AGAIN_S: Final = 0.05
 
-WriteState = Literal["started", "done", "failed", "undone"]
+_TAKEN_OVER: Final = (
+    "it took too long, and something else writes into these calendars by now; whether this was written is not certain: "
+    "look at the calendar before you try again"
+)
+
+_OF_SERVERS: Final = frozenset({"CREATED", "DTSTAMP", "LAST-MODIFIED", "PRODID"})
+
+WriteState = Literal["started", "done", "failed", "undoing", "undone"]
+"""`undoing`: it was carried out, and is being taken back."""
 
 
 class NewWrite(Struct, frozen=True):
@@ -52,46 +62,70 @@ class NotedWrite(NewWrite, frozen=True):
         return self.write_id.hex[:12]
 
 
+def is_as_written(found: bytes, written: bytes) -> bool:
+    """Whether an object has the lines that were written and no others, but for stamps and zones, which servers add."""
+    return count_lines(_own_lines(found)) == count_lines(_own_lines(written))
+
+
+def _own_lines(data: bytes) -> Iterator[ContentLine]:
+    zone = False
+    for line in content_lines(data):
+        zone = zone or (line.name == "BEGIN" and line.value.upper() == "VTIMEZONE")
+        if not zone and line.name not in _OF_SERVERS:
+            yield line
+        zone = zone and not (line.name == "END" and line.value.upper() == "VTIMEZONE")
+
+
+class WriteLease(Struct, frozen=True):
+    """That of one attempt of a step. All it does raises CalendarRefusal once another attempt has the lease."""
+
+    store: ModuleStore
+    step: UUID
+    holder: UUID
+
+    async def renew(self) -> None:
+        """Before each write."""
+        if not await self.store.rows("writes.renew", self.holder, LEASE):
+            raise CalendarRefusal(_TAKEN_OVER)
+
+    async def note_writes(self, writes: Sequence[NewWrite], said: str, made_by: str) -> tuple[NotedWrite, ...]:
+        """All writes of the step, before the first is sent; those that it has noted before are as they were."""
+        async with self.store.transaction() as one:
+            if not await one.rows("writes.renew", self.holder, LEASE):
+                raise CalendarRefusal(_TAKEN_OVER)
+            for place, write in enumerate(writes):
+                columns = (write.collection, write.url, write.name, write.before, write.etag, write.after)
+                write_id = uuid5(self.step, str(place))
+                await one.run("writes.note", write_id, self.step, place, *columns, said, made_by)
+        return await writes_of_step(self.store, self.step)
+
+    async def finish_write(self, write: NotedWrite, state: WriteState, etag: str = "") -> None:
+        """What became of it."""
+        if not await self.store.rows("writes.finish", write.write_id, state, etag or write.now_etag, self.holder):
+            raise CalendarRefusal(_TAKEN_OVER)
+
+
 @asynccontextmanager
-async def lease_account(store: ModuleStore, holder: UUID) -> AsyncIterator[None]:
-    """Nobody else of us writes into the calendars of the account meanwhile. Raises CalendarRefusal after 15 s."""
+async def lease_account(store: ModuleStore, step: UUID) -> AsyncIterator[WriteLease]:
+    """Nobody else of us writes into the calendars of the account meanwhile: no other step, and no earlier attempt of
+    this one. Raises CalendarRefusal after 15 s.
+    """
+    lease = WriteLease(store, step, uuid4())
     loop = asyncio.get_running_loop()
     until = loop.time() + _PATIENCE_S
-    while not await store.rows("writes.lease", holder, LEASE):
+    while not await store.rows("writes.lease", lease.holder, step, LEASE):
         if loop.time() > until:
             raise CalendarRefusal("something else is being written into these calendars; try again in a minute")
         await asyncio.sleep(_AGAIN_S)
     try:
-        yield
+        yield lease
     finally:
-        await store.run("writes.release", holder)
-
-
-async def renew_lease(store: ModuleStore, holder: UUID) -> None:
-    """Before each write. Raises CalendarRefusal if it was so slow that another has the lease."""
-    if not await store.rows("writes.lease", holder, LEASE):
-        raise CalendarRefusal("it took too long, and something else is being written; nothing more was; try again")
-
-
-async def note_writes(
-    store: ModuleStore, step: UUID, writes: Sequence[NewWrite], said: str, made_by: str
-) -> tuple[NotedWrite, ...]:
-    """All writes of a step, before the first is sent; those that the step has noted before are as they were."""
-    async with store.transaction() as one:
-        for place, write in enumerate(writes):
-            columns = (write.collection, write.url, write.name, write.before, write.etag, write.after)
-            await one.run("writes.note", uuid5(step, str(place)), step, place, *columns, said, made_by)
-    return await writes_of_step(store, step)
+        await store.run("writes.release", lease.holder)
 
 
 async def writes_of_step(store: ModuleStore, step: UUID) -> tuple[NotedWrite, ...]:
     """What a step has noted, in order."""
     return tuple(convert(dict(row), NotedWrite) for row in await store.rows("writes.of_step", step))
-
-
-async def finish_write(store: ModuleStore, write: NotedWrite, state: WriteState, etag: str = "") -> None:
-    """What became of it."""
-    await store.run("writes.finish", write.write_id, state, etag or write.now_etag)
 
 
 async def find_write(store: ModuleStore, named: str) -> NotedWrite | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import httpx2
 
@@ -114,14 +114,14 @@ def has_all_lines(found: bytes, written: bytes) -> bool:
 
     They also note beside each guest what became of the invitation (RFC 6638, 7.3).
     """
-    return not _counted_lines(written) - _counted_lines(found)
+    return not count_lines(content_lines(written)) - count_lines(content_lines(found))
 
 
-def _counted_lines(data: bytes) -> Counter[tuple[object, ...]]:
+def count_lines(lines: Iterable[ContentLine]) -> Counter[tuple[object, ...]]:
     """How often each line is there, however it is folded and escaped, with its parameters in any order."""
     return Counter(
         (line.group.upper(), line.name, tuple(sorted(_sent_parameters(line))), unescape_text(line.value).strip())
-        for line in content_lines(data)
+        for line in lines
         if line.name
     )
 

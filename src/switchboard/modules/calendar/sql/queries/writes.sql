@@ -2,11 +2,15 @@
 w.write_id, w.step, w.collection, w.url, w.name, w.before, w.etag, w.after, w.now_etag, w.state, w.said, w.made_at
 
 -- name: lease
--- No row: somebody else has it.
-insert into lease as l (account, holder, until) values ($1, $2, now() + $3::interval)
-on conflict (account) do update set holder = excluded.holder, until = excluded.until
-where l.holder = $2 or l.until < now()
+-- No row: another step has it.
+insert into lease as l (account, holder, step, until) values ($1, $2, $3, now() + $4::interval)
+on conflict (account) do update set holder = excluded.holder, step = excluded.step, until = excluded.until
+where l.step = $3 or l.until < now()
 returning until;
+
+-- name: renew
+-- No row: another attempt has it by now.
+update lease set until = now() + $3::interval where account = $1 and holder = $2 returning until;
 
 -- name: release
 delete from lease where account = $1 and holder = $2;
@@ -20,7 +24,11 @@ on conflict do nothing;
 select {{fields}} from write w where w.account = $1 and w.step = $2 order by w.place;
 
 -- name: finish
-update write set state = $3, now_etag = $4 where account = $1 and write_id = $2;
+-- No row: another attempt has the lease, and says what became of the write.
+with held as (select l.account from lease l where l.account = $1 and l.holder = $5 for share)
+update write w set state = $3, now_etag = $4 from held
+where w.account = held.account and w.write_id = $2
+returning w.write_id;
 
 -- name: find
 -- Those whose id begins so.

@@ -1,0 +1,235 @@
+"""Send the writes of a step, all or none: each once, and if one of them fails, those before it are taken back.
+
+`carrying.py` calls it with what the step has noted (`writes.py`). In: an `Attempt`; what goes wrong is a
+CalendarRefusal, which says what there is now. Whoever repeats a step sends the same bytes, or finds what has become of
+them, or goes on taking back. Next: `transport/dav/writing.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from switchboard.modules.calendar.describing import LookingCalendar, describe_object
+from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
+from switchboard.modules.calendar.occurrences import CalendarKeeper
+from switchboard.modules.calendar.writes import NewWrite, NotedWrite, WriteLease, is_as_written, writes_of_step
+from switchboard.modules.mirror.kept import collections_in, forget_object, write_object
+from switchboard.transport.dav.client import DavClient
+from switchboard.transport.dav.kinds import DavError
+from switchboard.transport.dav.reading import DavObject, read_object
+from switchboard.transport.dav.writing import create_object, delete_object, has_all_lines, replace_object
+
+_NOTHING: Final = "nothing was written"
+
+
+class Attempt(Struct, frozen=True):
+    """One attempt of a step, which has the lease of its account. `within`: how objects are read."""
+
+    account: SeenAccount
+    client: DavClient
+    lease: WriteLease
+    within: LookingCalendar
+
+    async def writes(self) -> tuple[NotedWrite, ...]:
+        """What the step has noted, as it is now."""
+        return await writes_of_step(self.account.store, self.lease.step)
+
+
+def describe_error(error: DavError) -> str:
+    """Why something was not written, in a sentence that says what would be right."""
+    match error.state:
+        case "unknown":
+            return f"it is not certain whether it was written ({error}); look at the calendar before you try again"
+        case "later":
+            return f"{_NOTHING}, as the server cannot be reached now ({error}); try again later"
+        case "login" | "login_page":
+            return f"{_NOTHING}: the server does not accept the log-in ({error}); an operator must look at it"
+        case "forbidden":
+            return f"{_NOTHING}: the server does not allow it ({error})"
+        case "quota":
+            return f"{_NOTHING}: there is no space left on the server ({error})"
+        case _:
+            return f"{_NOTHING}: {error}"
+
+
+async def send_step(attempt: Attempt, noted: Sequence[NotedWrite], *, again: bool) -> None:
+    """What was begun is finished, or taken back if an earlier attempt had to. `again`: there was an earlier attempt.
+
+    Raises CalendarRefusal.
+    """
+    if any(one.state in ("failed", "undoing", "undone") for one in noted):
+        raise await give_up(attempt, f"{_NOTHING}: this was tried before; look at the calendar")
+    for write in noted:
+        try:
+            await (_send_again if again else _send_write)(attempt, write)
+        except (CalendarRefusal, DavError) as error:
+            raise await _give_up_after(attempt, error) from error
+    for write in noted:
+        if write.state == "done":  # by an earlier attempt
+            await _require_there(attempt, write)
+
+
+async def _give_up_after(attempt: Attempt, error: CalendarRefusal | DavError) -> CalendarRefusal:
+    """Nothing is taken back while nobody knows whether the last write was carried out: better twice than not at all."""
+    if isinstance(error, CalendarRefusal):
+        return await give_up(attempt, str(error))
+    if error.state != "unknown":
+        return await give_up(attempt, describe_error(error))
+    noted = await attempt.writes()
+    done = [one for one in noted if one.state == "done"]
+    told = f"; {await _told_state(attempt, done)}" if done else ""
+    return CalendarRefusal(f"{describe_error(error)}{told}. {_how_undone(noted)}")
+
+
+async def give_up(attempt: Attempt, why: str) -> CalendarRefusal:
+    """Take back what the step has written, the last first. Returns why nothing is written, or what is there instead."""
+    left: list[NotedWrite] = []
+    failures: list[str] = []
+    for write in reversed(await attempt.writes()):
+        if write.state == "started":
+            await attempt.lease.finish_write(write, "failed")
+        elif write.state in ("done", "undoing"):
+            try:
+                await _take_back(attempt, write)
+            except DavError as error:
+                left.append(write)
+                failures.append(str(error))
+    if not left:
+        return CalendarRefusal(why)
+    reason = why.removeprefix(_NOTHING).lstrip(",: ").removeprefix("as ")
+    return CalendarRefusal(
+        f"it could not be done as a whole, and what was written could not be taken back ({failures[0]}): "
+        f"{await _told_state(attempt, left)}. {_how_undone(left)}. The reason: {reason}"
+    )
+
+
+def _how_undone(noted: Sequence[NotedWrite]) -> str:
+    return f"What was written of it is undone by calendar_undo with the change {noted[-1].short_id}"
+
+
+async def _told_state(attempt: Attempt, writes: Sequence[NotedWrite]) -> str:
+    """What the server has of them now."""
+    told: list[str] = []
+    for write in writes:
+        try:
+            there = await _find_object(attempt.client, write)
+        except DavError:
+            meant = describe_object(write.after or write.before or b"", attempt.within)
+            told.append(f"what there is now of {meant} cannot be looked up")
+            continue
+        if there is not None:
+            told.append(f"there is now {describe_object(there.data, attempt.within)}")
+        else:
+            told.append(f"{describe_object(write.before or b'', attempt.within)} is deleted")
+    return "; ".join(told)
+
+
+# One write ------------------------------------------------------------------------------------------------------------
+
+
+async def _send_again(attempt: Attempt, write: NotedWrite) -> None:
+    """Send the same bytes, unless the server has them."""
+    if write.state == "done":
+        return
+    try:
+        there = await _find_object(attempt.client, write)
+    except DavError as error:  # an earlier attempt may have sent it
+        raise DavError("unknown", str(error)) from error
+    if there is None or write.after is None or not has_all_lines(there.data, write.after):
+        await _send_write(attempt, write)
+        return
+    await _keep_object(attempt.account, write, there)
+    ours = is_as_written(there.data, write.after)  # else others may have added to it
+    await attempt.lease.finish_write(write, "done", there.etag if ours else "")
+
+
+async def _require_there(attempt: Attempt, write: NotedWrite) -> None:
+    """Raises CalendarRefusal if it was written, and is not there any more."""
+    try:
+        gone = write.after is not None and await _find_object(attempt.client, write) is None
+    except DavError:
+        return
+    if gone:
+        raise CalendarRefusal(
+            "this was written before, and somebody has deleted it since; it is not written again: ask the person"
+        )
+
+
+async def _send_write(attempt: Attempt, write: NotedWrite) -> None:
+    await attempt.lease.renew()
+    try:
+        etag = await _write_object(attempt, write, (write.before, write.etag), write.after)
+    except DavError as error:
+        if error.state != "unknown":
+            await attempt.lease.finish_write(write, "failed")
+        if error.state in ("changed", "missing"):
+            raise CalendarRefusal(await _lost_race(attempt, write)) from error
+        raise
+    await attempt.lease.finish_write(write, "done", etag)
+
+
+async def _write_object(attempt: Attempt, write: NewWrite, old: tuple[bytes | None, str], new: bytes | None) -> str:
+    """Put `new` in place of `old`, which has an ETag, on the server and in the mirror. Returns the new ETag."""
+    before, etag = old
+    client, store = attempt.client, attempt.account.store
+    if new is None:
+        await delete_object(client, write.url, DavObject(write.name, etag, before or b""))
+        await forget_object(store, write.collection, write.name, CalendarKeeper(attempt.account.account))
+        return ""
+    if before is None:
+        written = await create_object(client, write.url, DavObject(write.name, "", new))
+    else:
+        written = await replace_object(client, write.url, DavObject(write.name, etag, before), new)
+    await _keep_object(attempt.account, write, written, etag)
+    return written.etag
+
+
+async def _keep_object(account: SeenAccount, write: NewWrite, there: DavObject, replaced: str | None = None) -> None:
+    """What the server has, in the mirror, if that has the calendar."""
+    if any(one.collection == write.collection for one in await collections_in(account.store)):
+        etag = write.etag if replaced is None else replaced
+        await write_object(account.store, write.collection, there, etag, CalendarKeeper(account.account))
+
+
+async def _lost_race(attempt: Attempt, write: NotedWrite) -> str:
+    """What is there now, which is put into the mirror."""
+    there = await _find_object(attempt.client, write)
+    if there is None:
+        keeper = CalendarKeeper(attempt.account.account)
+        await forget_object(attempt.account.store, write.collection, write.name, keeper)
+        return f"{_NOTHING}, as somebody has deleted this event meanwhile; ask whether to create it again"
+    await _keep_object(attempt.account, write, there)
+    return (
+        f"{_NOTHING}, as somebody else has changed this event meanwhile. "
+        f"There is now: {describe_object(there.data, attempt.within)}. Look at it, and repeat what is still wanted"
+    )
+
+
+async def _take_back(attempt: Attempt, write: NotedWrite) -> None:
+    """Undo a write, if nobody has changed the object since. Raises DavError."""
+    await attempt.lease.renew()
+    await attempt.lease.finish_write(write, "undoing")
+    try:
+        await _write_object(attempt, write, (write.after, write.now_etag), write.before)
+    except DavError as error:
+        if error.state != "changed" or not await _is_taken_back(attempt, write):
+            raise
+    await attempt.lease.finish_write(write, "undone")
+
+
+async def _is_taken_back(attempt: Attempt, write: NotedWrite) -> bool:
+    """Whether an earlier attempt has done it, and was interrupted."""
+    there = await _find_object(attempt.client, write)
+    return there is not None and write.before is not None and is_as_written(there.data, write.before)
+
+
+async def _find_object(client: DavClient, write: NewWrite) -> DavObject | None:
+    try:
+        return await read_object(client, write.url, write.name)
+    except DavError as error:
+        if error.state == "missing":
+            return None
+        raise
