@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard.core.text.content_lines import content_lines
-from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.accounts.logins import read_login
 from switchboard.modules.calendar.conflicts import (
@@ -189,7 +189,7 @@ async def _look_again(call: WriteCall, attempt: Attempt, plan: WritePlan) -> Jso
         return {}
     try:
         found = [one for one in await find_conflicts_now(call, attempt.client, plan) if one.certain]
-    except DavError as error:
+    except (DavError, InvalidInput) as error:
         return {"not_looked_up": f"whether somebody else has booked the time at that moment ({error})"}
     if not found:
         return {}
@@ -200,7 +200,7 @@ async def _look_again(call: WriteCall, attempt: Attempt, plan: WritePlan) -> Jso
         )
     try:
         refusal = await refusal_of(call, attempt.client, plan, found)
-    except DavError:
+    except (DavError, InvalidInput):
         refusal = _refusal_without_times(call, found)
     raise await give_up(attempt, refusal)
 

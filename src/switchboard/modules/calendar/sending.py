@@ -7,6 +7,7 @@ them, or goes on taking back. Next: `transport/dav/writing.py`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -138,11 +139,11 @@ async def _send_again(attempt: Attempt, write: NotedWrite) -> None:
         there = await _find_object(attempt.client, write)
     except DavError as error:  # an earlier attempt may have sent it
         raise DavError("unknown", str(error)) from error
-    if there is None or write.after is None or not has_all_lines(there.data, write.after):
+    if there is None or write.after is None or not await asyncio.to_thread(has_all_lines, there.data, write.after):
         await _send_write(attempt, write)
         return
     await _keep_object(attempt.account, write, there)
-    ours = is_as_written(there.data, write.after)  # else others may have added to it
+    ours = await is_as_written(there.data, write.after)  # else others may have added to it
     await attempt.lease.finish_write(write, "done", there.etag if ours else "")
 
 
@@ -223,7 +224,7 @@ async def _take_back(attempt: Attempt, write: NotedWrite) -> None:
 async def _is_taken_back(attempt: Attempt, write: NotedWrite) -> bool:
     """Whether an earlier attempt has done it, and was interrupted."""
     there = await _find_object(attempt.client, write)
-    return there is not None and write.before is not None and is_as_written(there.data, write.before)
+    return there is not None and write.before is not None and await is_as_written(there.data, write.before)
 
 
 async def _find_object(client: DavClient, write: NewWrite) -> DavObject | None:

@@ -60,20 +60,20 @@ async def _reverse_write(where: WritingIn, write: NotedWrite) -> NewWrite | None
     if write.state in ("failed", "undone"):
         return None
     there = await _read_there(where, write)
-    if write.state != "done" and _is_there(there, write.before):  # it was not carried out, or is taken back
+    if write.state != "done" and await _is_there(there, write.before):  # it was not carried out, or is taken back
         return None
-    if not _is_there(there, write.after) and (there is None or there.etag != write.now_etag):
+    if not await _is_there(there, write.after) and (there is None or there.etag != write.now_etag):
         raise CalendarRefusal(_CHANGED)
     if there is None:
         return NewWrite(write.collection, write.url, write.name, None, "", write.before)
     return NewWrite(write.collection, write.url, write.name, there.data, there.etag, write.before)
 
 
-def _is_there(there: DavObject | None, data: bytes | None) -> bool:
+async def _is_there(there: DavObject | None, data: bytes | None) -> bool:
     """Whether the server has this, without anything that somebody has added to it."""
     if there is None or data is None:
         return there is None and data is None
-    return is_as_written(there.data, data)
+    return await is_as_written(there.data, data)
 
 
 async def _read_there(where: WritingIn, write: NotedWrite) -> DavObject | None:

@@ -17,7 +17,7 @@ from msgspec import Struct, convert
 from switchboard.core.text.content_lines import ContentLine, content_lines
 from switchboard.modules.calendar.looking import CalendarRefusal
 from switchboard.ports.module_store import ModuleStore
-from switchboard.transport.dav.writing import count_lines
+from switchboard.transport.dav.writing import counted_lines
 
 LEASE: Final = timedelta(seconds=60)
 FORGET_EVERY_S: Final = 86_400.0
@@ -62,9 +62,13 @@ class NotedWrite(NewWrite, frozen=True):
         return self.write_id.hex[:12]
 
 
-def is_as_written(found: bytes, written: bytes) -> bool:
+async def is_as_written(found: bytes, written: bytes) -> bool:
     """Whether an object has the lines that were written and no others, but for stamps and zones, which servers add."""
-    return count_lines(_own_lines(found)) == count_lines(_own_lines(written))
+    return await asyncio.to_thread(_has_same_lines, found, written)
+
+
+def _has_same_lines(found: bytes, written: bytes) -> bool:
+    return counted_lines(_own_lines(found)) == counted_lines(_own_lines(written))
 
 
 def _own_lines(data: bytes) -> Iterator[ContentLine]:

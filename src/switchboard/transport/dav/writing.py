@@ -114,10 +114,10 @@ def has_all_lines(found: bytes, written: bytes) -> bool:
 
     They also note beside each guest what became of the invitation (RFC 6638, 7.3).
     """
-    return not count_lines(content_lines(written)) - count_lines(content_lines(found))
+    return not counted_lines(content_lines(written)) - counted_lines(content_lines(found))
 
 
-def count_lines(lines: Iterable[ContentLine]) -> Counter[tuple[object, ...]]:
+def counted_lines(lines: Iterable[ContentLine]) -> Counter[tuple[object, ...]]:
     """How often each line is there, however it is folded and escaped, with its parameters in any order."""
     return Counter(
         (line.group.upper(), line.name, tuple(sorted(_sent_parameters(line))), unescape_text(line.value).strip())
