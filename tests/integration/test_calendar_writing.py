@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -18,8 +19,8 @@ from switchboard.modules.calendar.manifest import MANIFEST
 from switchboard.modules.kernel.tables import read_table
 from switchboard.ports.tools import PreparedCall, ToolScope
 from switchboard.store.database import Database
-from tests.calendar_house import DAY, CalendarHouse, account_at, open_house, scope_of
-from tests.dav_servers import PASSWORD, Answered, Asked, DavProxy, dav_proxy, radicale
+from tests.calendar_house import DAY, CalendarHouse, account_at, foreign_event, open_house, scope_of
+from tests.dav_servers import CALENDAR, PASSWORD, USER, Answered, Asked, DavProxy, dav_proxy, radicale
 from tests.unit.calendar.test_bounded import called_here
 
 BEGUN: Final = PreparedCall("idempotent", "low", begun=True)
@@ -100,6 +101,37 @@ async def test_a_taken_time_is_told_with_three_others(house: CalendarHouse) -> N
     await house.done("create", **lunch(13))
     await house.done("create", **lunch(conflicts="allow"))
     assert len(house.events()) == 3
+
+
+async def test_a_calendar_that_somebody_else_shares_is_not_the_persons(house: CalendarHouse, started: DavProxy) -> None:
+    shared = f"/{USER}/bobs/"
+    bobs = replace(house.server, book=shared)
+    bobs.ask("MKCALENDAR", content=CALENDAR.format(name="Bob's", component="VEVENT").encode()).raise_for_status()
+
+    def share(_: Asked, answered: Answered) -> Answered:
+        parts = answered.body.decode("utf-8", "replace").split("<response>")
+        told = [one.replace("<owner><href>", "<owner><href>/bob") if "/bobs/" in one else one for one in parts]
+        return Answered(answered.status, answered.headers, "<response>".join(told).encode())
+
+    started.after = share
+    try:
+        bobs.put("m.ics", foreign_event("m", "Meeting", DAY + timedelta(hours=12)))
+        await house.sync()
+        told = {one["calendar"]: one.get("shared_by_somebody_else") for one in (await house.done("list"))["calendars"]}
+        assert told == {"Bob's": True, "Work": None}
+        assert (await house.done("query", day=ISO))["events"][0]["title"] == "Meeting"
+        assert (await house.done("free_busy", day=ISO))["state"] == "free"
+        assert (await house.done("create", **lunch()))["calendar"] == "Work", "it is not the default"
+        prepared = await house.prepare("create", **lunch(14, into="Bob's"))
+        assert isinstance(prepared, PreparedCall)
+        assert (prepared.risk, prepared.why) == ("high", "others share this calendar")
+        made = await house.done("create", **lunch(14, into="Bob's"))
+        for tool, arguments in (("undo", {"change": made["change"]}), ("delete", {"event": "m"})):
+            prepared = await house.prepare(tool, **arguments)
+            assert isinstance(prepared, PreparedCall)
+            assert prepared.risk == "high"
+    finally:
+        bobs.ask("DELETE").raise_for_status()
 
 
 @pytest.mark.parametrize(

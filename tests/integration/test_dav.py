@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -81,6 +82,28 @@ async def test_calendars_of_events_are_found_with_colour_and_zone(proxy: DavProx
         scheduling = {"dav": "1, 2, calendar-access, Calendar-Auto-Schedule", "content-type": "text/html"}
         proxy.before = lambda asked: Answered(200, scheduling) if asked.method == "OPTIONS" else None
         assert await offers_scheduling(one, calendar.url), "PHP calls an empty answer HTML"
+
+
+async def test_collections_of_somebody_else_are_told_apart(proxy: DavProxy, things: DavThings) -> None:
+    def of_bob(_: Asked, answered: Answered) -> Answered:
+        """As Nextcloud does it: the collection is in the user's home, and its owner is another principal."""
+        body = re.sub(rb"(owner>\s*<[^>]*href>)[^<]+", rb"\1/principals/users/bob/", answered.body)
+        return Answered(answered.status, answered.headers, body)
+
+    def invited(_: Asked, answered: Answered) -> Answered:
+        """As Sabre does it."""
+        body = answered.body.replace(b"<prop>", b'<prop xmlns:cs="http://calendarserver.org/ns/">')
+        body = re.sub(rb"(<[^>]*collection ?/>)", rb'\1<cs:shared xmlns:cs="http://calendarserver.org/ns/"/>', body)
+        return Answered(answered.status, answered.headers, body)
+
+    async with open_dav(proxy.login(), things.dav) as one:
+        [own] = await find_collections(one)
+        proxy.after = of_bob
+        [others] = await find_collections(one)
+        proxy.after = invited
+        [shared] = await find_collections(one)
+    says_whose = proxy.server.name != "xandikos"
+    assert (own.shared, others.shared, shared.shared) == (False, says_whose, True)
 
 
 async def test_a_wrong_password_and_strange_servers_have_names(proxy: DavProxy, things: DavThings) -> None:

@@ -11,9 +11,12 @@ from msgspec.structs import replace
 from switchboard.modules.accounts.settings import DavAccount, PasswordPlace
 from switchboard.modules.calendar.manifest import MANIFEST as CALENDAR
 from switchboard.modules.contacts.callers import ContactAccounts, ContactsRefusal
+from switchboard.modules.contacts.cards import CardChange
 from switchboard.modules.contacts.looking import search_for
 from switchboard.modules.contacts.manifest import MANIFEST as CONTACTS
 from switchboard.modules.contacts.syncing import sync_contacts
+from switchboard.modules.contacts.writing import prepare_create
+from switchboard.modules.mirror.kept import collections_in
 from switchboard.ports.chores import ChoreKey
 from switchboard.ports.people import PersonalScope
 from switchboard.store.database import Database
@@ -116,3 +119,22 @@ async def test_address_books_go_likewise(
     server.empty()
     await sync_contacts("home", bob, stores("home"))
     assert await search(bob) == 0
+
+
+async def test_an_address_book_that_somebody_else_shares_is_no_default(
+    database: Database, server: DavServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALENDAR_PASSWORD", PASSWORD)
+    assert await migrate_modules(database, [CONTACTS]) == {}
+    stores = await open_stores(database, CONTACTS)
+    account = account_at(server.port)
+    await sync_contacts("home", account, stores("home"))
+    held = ContactAccounts({"home": account}, stores, EverybodySeen())
+    name = [CardChange("name", "Noor")]
+    assert (await prepare_create(held, scope_of(), name, "")).risk == "medium"
+    await stores("home").run("collections.share", [one.collection for one in await collections_in(stores("home"))])
+    for default in ("", "home"):
+        with pytest.raises(ContactsRefusal, match="Nothing was written"):
+            await prepare_create(held, scope_of(), name, default)
+    prepared = await prepare_create(held, scope_of(), name, "Friends")
+    assert (prepared.risk, prepared.why) == ("high", "others share this address book")

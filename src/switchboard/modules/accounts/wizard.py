@@ -88,6 +88,7 @@ def _say_survey(desk: LoginDesk, kind: DavKind, survey: AccountSurvey) -> None:
     desk.say("Logged in. Found:")
     for one in survey.found:
         rights = "" if one.collection.writable is not False else ", can only be read"
+        rights += ", somebody else's" if one.collection.shared else ""
         zone = f", time zone {one.collection.zone}" if one.collection.zone else ""
         desk.say(f"  {NAMES[kind.name][0]} {one.collection.name!r}: {count_of(one.objects, 'object')}{rights}{zone}")
 

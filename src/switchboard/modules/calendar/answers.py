@@ -96,9 +96,9 @@ def is_asked(one: FoundDate, asked: AskedRange) -> bool:
 
 
 def blocks_of(dates: Iterable[FoundDate], zone: ZoneInfo) -> Iterable[BusyBlock]:
-    """What keeps somebody busy. Calendars that they cannot write to are others', and do not."""
+    """What keeps somebody busy. Calendars of others, and those that they cannot write to, do not."""
     for one in dates:
-        if one.busy in ("busy", "tentative") and one.writable is not False:
+        if one.busy in ("busy", "tentative") and one.own:
             yield BusyBlock(one.begins(zone), one.finishes(zone), one.busy == "tentative")
 
 

@@ -92,10 +92,12 @@ async def open_account(account: SeenAccount) -> AsyncIterator[DavClient]:
 
 
 async def calendars_of(account: SeenAccount, client: DavClient) -> tuple[DavCollection, ...]:
-    """All calendars of an account: by the mirror, or by the server if nothing was mirrored yet. Raises DavError."""
+    """All calendars of an account by the mirror; if nothing is mirrored yet, its own by the server. Raises DavError."""
     if mirrored := [one for one in await collections_in(account.store) if not one.missing]:
-        return tuple(DavCollection(one.url, one.name, one.writable, zone=one.zone) for one in mirrored)
-    return await find_collections(client)
+        return tuple(
+            DavCollection(one.url, one.name, one.writable, zone=one.zone, shared=one.shared) for one in mirrored
+        )
+    return tuple(one for one in await find_collections(client) if not one.shared)
 
 
 def mirrored_path(calendar: DavCollection) -> str:
@@ -139,7 +141,7 @@ async def find_conflicts_now(call: WriteCall, client: DavClient, plan: WritePlan
 async def _read_between(call: WriteCall, client: DavClient, time: WantedTime) -> tuple[bytes, ...]:
     found: list[bytes] = []
     for one in await calendars_of(call.account, client):
-        if one.writable is not False:
+        if one.writable is not False and not one.shared:
             found += [each.data for each in await objects_between(client, one.url, time.start, time.end)]
     return tuple(found)
 

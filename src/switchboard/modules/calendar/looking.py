@@ -43,13 +43,17 @@ class CalendarRefusal(Exception):
 
 
 class SeenAccount(Struct, frozen=True):
-    """An account of which something is told. `own`: it is that of the person who asks, not a household's."""
+    """An account of which something is told. `own`: it is that of the person who asks, not a household's.
+
+    `shared` are the calendars in it that belong to somebody else, who shares them.
+    """
 
     name: str
     account: DavAccount
     store: ModuleStore
     sight: Sight
     own: bool
+    shared: frozenset[str] = frozenset()
 
     @property
     def whose(self) -> str:
@@ -81,8 +85,8 @@ class CalendarAccounts(Struct, frozen=True):
         if not theirs:
             raise CalendarRefusal(NOT_READ_YET)
         found = [
-            SeenAccount(name, account, self.store_of(name), sights[name], self._is_own(seen, name))
-            for name, account in theirs.items()
+            SeenAccount(name, one.account, self.store_of(name), sights[name], self._is_own(seen, name), one.shared)
+            for name, one in theirs.items()
         ]
         return CallerSight(seen, tuple(found))
 
@@ -93,7 +97,8 @@ class CalendarAccounts(Struct, frozen=True):
 class FoundDate(Struct, frozen=True):
     """A date of an event, as much of it as is told. `same` is equal for one meeting in two calendars.
 
-    What is only seen as `busy` has nothing but its time. Zoneless ones have no `starts`.
+    What is only seen as `busy` has nothing but its time. Zoneless ones have no `starts`. `own`: it is in a calendar of
+    the account's person, and not in one that others share.
     """
 
     same: str
@@ -118,7 +123,7 @@ class FoundDate(Struct, frozen=True):
     answers: tuple[str, ...] = ()
     status: str = ""
     answer: str = ""
-    writable: bool | None = None
+    own: bool = True
 
     def begins(self, zone: ZoneInfo) -> datetime:
         """For whoever is in the zone."""
@@ -260,7 +265,7 @@ def _found_from(account: SeenAccount, row: Mapping[str, Any], one: Occurrence) -
         answers=tuple(each.answer for each in event.attendees),
         status=event.status,
         answer=own_answer(event, addresses),
-        writable=row["writable"],
+        own=row["own"],
     )
 
 

@@ -225,6 +225,7 @@ async def _calendars_of(account: SeenAccount) -> Sequence[JsonObject]:
             "whose": account.whose,
             "zone": row["zone"] or account.account.zone or "UTC",
             "writable": row["writable"] is not False,
+            **({"shared_by_somebody_else": True} if row["shared"] else {}),
             "invitations_sent_by": account.account.sends,
             "as_of": row["synced_at"].isoformat(timespec="minutes") if row["synced_at"] else None,
             "complete": row["complete"],

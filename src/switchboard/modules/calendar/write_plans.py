@@ -173,11 +173,16 @@ class FoundEvent(Struct, frozen=True):
 
 
 async def choose_calendar(where: WritingIn, named: str) -> DavCollection:
-    """The calendar with this name, or the first that can be written to. Raises NotInAccount and CalendarRefusal."""
+    """The calendar with this name, or the first that can be written to and that nobody else shares.
+
+    Raises NotInAccount and CalendarRefusal.
+    """
     every = await calendars_of(where.account, where.client)
     wanted = named.strip().removeprefix(f"{where.account.name}/").casefold()
     found = [one for one in every if not wanted or wanted in (one.name.casefold(), where.account.name)]
     writable = [one for one in found if one.writable is not False]
+    if wanted in ("", where.account.name):
+        writable = [one for one in writable if not one.shared]
     if not writable:
         there = [f"{where.account.name}/{one.name}" for one in every if one.writable is not False]
         raise NotInAccount(f"nothing was written: there is no calendar {named[:100]!r} to write to", there)
@@ -316,7 +321,7 @@ def propose_writes(
         mailed = ", ".join(f"{one.name} <{one.address}>" if one.name else one.address for one in guests)
         risk, why, shown = "high", "others are told of it", f"{shown}\nThe server mails: {mailed}"
         said = {**said, "told_by_the_server": [one.address for one in guests]}
-    elif where.account.account.group:
+    elif where.account.account.group or any(one.collection in where.account.shared for one in writes):
         risk, why = "high", why or "others share this calendar"
     looking = looking_of(where.account, where.zone)
     times = [time for one in writes if one.after for time in new_times(one.before, one.after, where.now, looking)]

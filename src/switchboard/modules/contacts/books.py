@@ -24,7 +24,8 @@ _STALE_AFTER: Final = timedelta(seconds=3 * SYNC_EVERY_S)
 
 
 class AccountBook(Struct, frozen=True):
-    """An address book. `path` is its key in the mirror, `label` what ids have of it. `now` is the database's time."""
+    """An address book. `path` is its key in the mirror, `label` what ids have of it. `shared`: it is somebody
+    else's, who shares it. `now` is the database's time."""
 
     account: str
     path: str
@@ -32,6 +33,7 @@ class AccountBook(Struct, frozen=True):
     name: str
     url: str
     writable: bool | None
+    shared: bool
     synced_at: datetime | None
     complete: bool
     now: datetime
@@ -52,7 +54,8 @@ async def read_books(store: ModuleStore, account: str) -> tuple[AccountBook, ...
     labels = label_books([one.collection for one in found])
     return tuple(
         AccountBook(
-            *(account, one.collection, labels[one.collection], one.name, one.url, one.writable, one.synced_at),
+            *(account, one.collection, labels[one.collection], one.name, one.url, one.writable, one.shared),
+            synced_at=one.synced_at,
             complete=one.complete and not one.missing,
             now=one.started,
         )

@@ -74,7 +74,7 @@ async def prepare_create(
 def _plan_creation(into: AccountBook, account: DavAccount, fields: Sequence[CardChange]) -> PreparedCall:
     told = ", ".join(f"{change.field} {change.new}" for change in fields)
     shown = f"New contact in {into.account}/{into.label}: {told}"
-    return _plan_write(account, shown, (into.account, into.path))
+    return _plan_write(into, account, shown, (into.account, into.path))
 
 
 async def update_for(contacts: ContactAccounts, scope: ToolScope, contact: str, change: CardChange) -> JsonObject:
@@ -115,7 +115,7 @@ async def prepare_update(contacts: ContactAccounts, scope: ToolScope, contact: s
 
 def _plan_change(kept: KeptCard, account: DavAccount, change: CardChange) -> PreparedCall:
     shown = f"{name_of(kept)} ({kept.contact_id}): {_described_change(change)}"
-    return _plan_write(account, shown, (str(kept.contact_id), kept.found.etag))
+    return _plan_write(kept.book, account, shown, (str(kept.contact_id), kept.found.etag))
 
 
 def _require_permission(scope: ToolScope, found: PreparedCall) -> None:
@@ -124,9 +124,9 @@ def _require_permission(scope: ToolScope, found: PreparedCall) -> None:
         raise ContactsRefusal(f"Nothing was written: {objection}. Call it again, so that it is asked about as it is.")
 
 
-def _plan_write(account: DavAccount, shown: str, about: Iterable[str]) -> PreparedCall:
+def _plan_write(book: AccountBook, account: DavAccount, shown: str, about: Iterable[str]) -> PreparedCall:
     digest = sha256("\0".join((*about, shown)).encode()).hexdigest()
-    if account.group:
+    if account.group or book.shared:
         return PreparedCall("idempotent", "high", _SHARED, shown, digest)
     return PreparedCall("idempotent", "medium", "", shown, digest)
 
@@ -144,6 +144,8 @@ def _choose_book(seen: Seen, wanted: str) -> tuple[AccountBook, DavAccount]:
         book for book in every if wanted in ("", book.account, book.label, book.name, f"{book.account}/{book.label}")
     ]
     writable = [book for book in found if book.writable is not False]
+    if wanted in ("", *seen.accounts):
+        writable = [book for book in writable if not book.shared]
     if writable and (not wanted or len(writable) == 1 or wanted == writable[0].account):
         return writable[0], seen.accounts[writable[0].account]
     names = ", ".join(f"{book.account}/{book.label}" for book in every if book.writable is not False)

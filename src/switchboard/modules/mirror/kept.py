@@ -35,15 +35,16 @@ _LONGEST_UID: Final = 500
 class MirroredCollection(Struct, frozen=True):
     """A calendar or address book in the mirror. `collection` is its path.
 
-    `doubted` are names that the last full listing lacked. `started` is the time at which this was read. `missing`: the
-    server did not name it the last time. `ripe`: the doubt is old enough to be confirmed. `complete`: the mirror was
-    all that the server had at `synced_at`.
+    `shared`: it is somebody else's on the server. `doubted` are names that the last full listing lacked. `started` is
+    the time at which this was read. `missing`: the server did not name it the last time. `ripe`: the doubt is old
+    enough to be confirmed. `complete`: the mirror was all that the server had at `synced_at`.
     """
 
     collection: str
     url: str
     name: str
     writable: bool | None
+    shared: bool
     colour: str
     zone: str
     cursor: str
@@ -92,11 +93,11 @@ async def collections_in(store: ModuleStore) -> tuple[MirroredCollection, ...]:
 async def keep_collections(store: ModuleStore, found: Iterable[DavCollection], keeper: MirrorKeeper) -> None:
     """These are the collections of the account. One that is missing goes if it was missing minutes ago already."""
     async with store.transaction() as one:
-        paths = []
-        for each in found:
-            paths.append(path_of(start_of(each.url)))
-            described = (each.url, each.name, each.writable, each.colour, each.zone)
-            await one.run("collections.find", paths[-1], *described)
+        there = {path_of(start_of(each.url)): each for each in found}
+        paths = [*there]
+        for path, each in there.items():
+            await one.run("collections.find", path, each.url, each.name, each.writable, each.colour, each.zone)
+        await one.run("collections.share", [path for path, each in there.items() if each.shared])
         gone = await one.rows("collections.leaving", paths, RIPE_AFTER)
         await one.run("collections.drop", paths, RIPE_AFTER)
         await one.run("collections.miss", paths)

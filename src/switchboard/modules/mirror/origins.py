@@ -26,6 +26,13 @@ class MirrorOrigin(Struct, frozen=True):
     owner: str
 
 
+class MirroredAccount(Struct, frozen=True):
+    """An account whose mirror is its own; `shared` are collections in it that are somebody else's on the server."""
+
+    account: DavAccount
+    shared: frozenset[str] = frozenset()
+
+
 def origin_of(account: DavAccount) -> MirrorOrigin:
     """What makes an account another one; a new password does not."""
     return MirrorOrigin(account.url.rstrip("/"), account.user, account.owner)
@@ -35,10 +42,10 @@ async def claim_mirror(store: ModuleStore, account: DavAccount, keeper: MirrorKe
     """What is kept is of this account from now on; what was of another one is erased."""
     wanted = origin_of(account)
     async with store.transaction() as one:
-        known = await _find_origin(one)
-        if known == wanted:
+        rows = await one.rows("origins.find")
+        if rows and convert(dict(rows[0]), MirrorOrigin) == wanted:
             return
-        if known is not None:
+        if rows:
             await keeper.on_erased(one)
             await one.run("origins.erase")
         await one.run("origins.note", wanted.url, wanted.login, wanted.owner)
@@ -46,16 +53,16 @@ async def claim_mirror(store: ModuleStore, account: DavAccount, keeper: MirrorKe
 
 async def own_mirrors_of(
     accounts: Mapping[str, DavAccount], store_of: Callable[[str], ModuleStore]
-) -> Mapping[str, DavAccount]:
+) -> Mapping[str, MirroredAccount]:
     """Those of these accounts whose mirror, if there is one, is theirs."""
-    found = await asyncio.gather(*(_find_origin(store_of(name)) for name in accounts))
-    return {
-        name: account
-        for (name, account), known in zip(accounts.items(), found, strict=True)
-        if known is None or known == origin_of(account)
-    }
+    found = await asyncio.gather(*(_own_mirror_of(account, store_of(name)) for name, account in accounts.items()))
+    return {name: one for name, one in zip(accounts, found, strict=True) if one is not None}
 
 
-async def _find_origin(store: ModuleStore) -> MirrorOrigin | None:
+async def _own_mirror_of(account: DavAccount, store: ModuleStore) -> MirroredAccount | None:
     rows = await store.rows("origins.find")
-    return convert(dict(rows[0]), MirrorOrigin) if rows else None
+    if not rows:
+        return MirroredAccount(account)
+    if convert(dict(rows[0]), MirrorOrigin) != origin_of(account):
+        return None
+    return MirroredAccount(account, frozenset(rows[0]["shared"]))

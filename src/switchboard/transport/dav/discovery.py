@@ -15,17 +15,18 @@ from msgspec import Struct
 
 from switchboard.transport.dav.client import DavClient, DavRequest
 from switchboard.transport.dav.kinds import CALDAV, DavError, DavKind
-from switchboard.transport.dav.multistatus import COLOUR, CTAG, DAV, DavResponse
+from switchboard.transport.dav.multistatus import COLOUR, CTAG, DAV, SHARED, DavResponse
 from switchboard.transport.dav.places import as_directory, name_in, next_of, path_of
 
 _PRINCIPAL: Final = f"{DAV}current-user-principal"
+_OWNER: Final = f"{DAV}owner"
 _TYPE: Final = f"{DAV}resourcetype"
 _NAME: Final = f"{DAV}displayname"
 _RIGHTS: Final = f"{DAV}current-user-privilege-set"
 _TOKEN: Final = f"{DAV}sync-token"
 _COMPONENTS: Final = f"{{{CALDAV.namespace}}}supported-calendar-component-set"
 _ZONE: Final = f"{{{CALDAV.namespace}}}calendar-timezone"
-_OF_COLLECTION: Final = (_TYPE, _NAME, _RIGHTS, _TOKEN, CTAG)
+_OF_COLLECTION: Final = (_TYPE, _NAME, _RIGHTS, _TOKEN, CTAG, _OWNER, _PRINCIPAL)
 _OF_CALENDAR: Final = (_COMPONENTS, _ZONE, COLOUR)
 _TZID: Final = re.compile(r"^TZID(?:;[^:\r\n]*)?:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 _HEX: Final = re.compile(r"(#[0-9A-Fa-f]{6})(?:[0-9A-Fa-f]{2})?")
@@ -39,7 +40,8 @@ class DavCollection(Struct, frozen=True):
     """A calendar or an address book. `cursor` (a sync token) and `ctag` say its state, if it has them.
 
     `writable` is None if the server does not say so. Of a calendar also its `colour`, as #RRGGBB, and the name of its
-    time zone, as the server writes it; empty: none is said.
+    time zone, as the server writes it; empty: none is said. `shared`: it belongs to somebody else than the user who
+    has logged in.
     """
 
     url: str
@@ -49,6 +51,7 @@ class DavCollection(Struct, frozen=True):
     ctag: str = ""
     colour: str = ""
     zone: str = ""
+    shared: bool = False
 
 
 async def find_collections(client: DavClient) -> tuple[DavCollection, ...]:
@@ -89,7 +92,14 @@ def _collection_from(said: DavResponse, url: httpx2.URL) -> DavCollection:
         *(str(url), said.text(_NAME).replace("\0", "") or name_in(url), writable, said.text(_TOKEN), said.text(CTAG)),
         colour=colour[1] if colour else "",
         zone=zone[1].strip()[:_LONGEST_ZONE] if zone else "",
+        shared=SHARED in said.names_in(_TYPE) or _is_of_another(said, url),
     )
+
+
+def _is_of_another(said: DavResponse, url: httpx2.URL) -> bool:
+    """A server that does not say who has logged in, or whose the collection is, says nothing of it."""
+    owners, users = ([path_of(url.join(href)) for href in said.hrefs(name)] for name in (_OWNER, _PRINCIPAL))
+    return bool(owners and users) and owners[0] not in users
 
 
 async def offers_scheduling(client: DavClient, calendar: str) -> bool:

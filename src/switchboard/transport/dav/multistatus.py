@@ -89,6 +89,8 @@ def _split_name(name: str) -> tuple[str, str]:
 
 
 CTAG: Final = f"{{{_CTAG}}}getctag"
+SHARED: Final = f"{{{_CTAG}}}shared"
+"""A type of what somebody else shares with the user; what the user shares is a `shared-owner`."""
 COLOUR: Final = f"{{{_APPLE}}}calendar-color"
 
 

@@ -49,7 +49,7 @@ order by o.collection, o.name limit $5;
 
 -- name: calendars
 -- `unreadable`: how many objects cannot be read. `synced_at` is when the mirror was equal to the server.
-select c.collection, c.name, c.writable, c.zone, c.complete, c.synced_at, now() as now,
+select c.collection, c.name, c.writable, c.shared, c.zone, c.complete, c.synced_at, now() as now,
        (select count(*) from object o where o.account = c.account and o.collection = c.collection and o.problem <> '')
            as unreadable
 from collection c where c.account = $1 order by c.name, c.collection;
@@ -60,6 +60,10 @@ from collection c where c.account = $1 order by c.name, c.collection;
 
 -- part: text_told
 ({{told}} and not e.invited)
+
+-- part: own
+-- Those that somebody else has, or that cannot be written to, keep the person of the account not busy.
+c.writable is distinct from false and not c.shared
 
 -- part: quiet
 -- Calendars whose days keep nobody busy, unless an event says so.
@@ -80,7 +84,7 @@ with dates as materialized (
            or o.starts is null and o.wall_end - o.wall_start > interval '2 days' and o.wall_start < $7
               and o.wall_end > $6)
 )
-select md5(concat_ws('/', e.uid, o.recurrence)) as same, c.writable,
+select md5(concat_ws('/', e.uid, o.recurrence)) as same, {{own}} as own,
        case when e.busy <> 'day' then e.busy when {{quiet}} then 'free' else 'busy' end as busy,
        o.starts, o.ends, o.wall_start, o.wall_end, o.all_day,
        case when {{told}} then o.zone else '' end as zone, {{told}} and o.guessed as zone_guessed,
@@ -107,7 +111,7 @@ limit $11;
 
 -- name: recurring
 -- What recurs, whole, for dates outside the span: only what whoever asks may read all of.
-select o.collection, o.name, o.data, c.name as calendar, c.writable, c.zone as calendar_zone from object o
+select o.collection, o.name, o.data, c.name as calendar, {{own}} as own, c.zone as calendar_zone from object o
 join collection c on c.account = o.account and c.collection = o.collection
 where o.account = $1 and $2 = 'all'
   and exists (select from event e where e.account = o.account and e.collection = o.collection and e.name = o.name

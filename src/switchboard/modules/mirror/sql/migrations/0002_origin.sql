@@ -10,5 +10,8 @@ create table origin (
     owner text not null
 );
 
+-- Those of somebody else on the server, who shares them with the user of the account.
+alter table collection add column shared boolean not null default false;
+
 -- Of what was read before, nobody has said whose it is: it is read again.
 delete from collection;

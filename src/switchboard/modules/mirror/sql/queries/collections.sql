@@ -4,7 +4,7 @@ c.account = $1 and not c.collection = any($2::text[]) and c.missing_at <= now() 
 
 -- name: all
 -- With what is due by the database's clock: $2 is how old a full sync may be, $3 how old a doubt must be to count.
-select collection, url, name, writable, colour, zone, cursor, complete, synced_at, doubted, now() as started,
+select collection, url, name, writable, shared, colour, zone, cursor, complete, synced_at, doubted, now() as started,
        full_at is null or full_at < now() - $2::interval or doubted_at is not null as full_due,
        missing_at is not null as missing,
        coalesce(doubted_at <= now() - $3::interval, false) as ripe
@@ -15,6 +15,9 @@ insert into collection (account, collection, url, name, writable, colour, zone) 
 on conflict (account, collection) do update
 set url = excluded.url, name = excluded.name, writable = excluded.writable, colour = excluded.colour,
     zone = excluded.zone, missing_at = null;
+
+-- name: share
+update collection set shared = collection = any($2::text[]) where account = $1;
 
 -- name: leaving
 select c.collection, o.name from collection c join object o using (account, collection) where {{long_missing}};
