@@ -79,7 +79,7 @@ class CalendarHouse:
         assert prepare is not None
         return await prepare(self.opened, arguments, by or scope_of())
 
-    async def approve(self, tool: str, by: ToolScope | None = None, **arguments: Any) -> ToolScope:
+    async def approve(self, tool: str, by: ToolScope | None = None, /, **arguments: Any) -> ToolScope:
         """The scope of a call that a person has approved as it would be now."""
         scope = by or scope_of()
         prepared = await self.prepare(tool, scope, **arguments)

@@ -13,7 +13,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from switchboard.domain.errors import InvalidInput
-from switchboard.modules.calendar.conflicts import LookingCalendar, WantedTime, find_conflicts, suggest_times
+from switchboard.modules.calendar.conflicts import WantedTime, find_conflicts, suggest_times
+from switchboard.modules.calendar.describing import LookingCalendar
 from switchboard.modules.calendar.events import read_object
 from switchboard.modules.calendar.expansion import expand_object
 from switchboard.modules.calendar.invitations import read_file
@@ -63,7 +64,7 @@ def test_so_many_that_not_all_can_be_looked_at_are_named(slow: bytes) -> None:
 def test_a_few_of_them_hide_no_conflict() -> None:
     busy = calendar("UID:b|DTSTART:20270301T093000Z|DURATION:PT1H|SUMMARY:Dentist")
     [found] = find_conflicts([NEVER] * 5 + [busy], [NINE], (), WITHIN)
-    assert (found.title, found.start - NINE.start) == ("Dentist", timedelta(minutes=30))
+    assert (found.told, found.start - NINE.start) == ("“Dentist”", timedelta(minutes=30))
 
 
 async def test_a_file_is_not_read_in_the_event_loop(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from switchboard.modules.calendar.conflicts import (
 )
 from switchboard.modules.calendar.describing import LookingCalendar
 from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
-from switchboard.modules.calendar.sending import Attempt, describe_error, give_up, send_step
+from switchboard.modules.calendar.sending import WriteAttempt, describe_error, give_up, send_step
 from switchboard.modules.calendar.writes import NewWrite, NotedWrite, lease_account, writes_of_step
 from switchboard.modules.mirror.kept import collections_in
 from switchboard.transport.dav.client import DavClient, open_dav
@@ -109,7 +109,7 @@ async def carry_out(call: WriteCall, make_plan: MakePlan) -> JsonObject:
     """Do what the step is about, or tell what it has done before. Raises CalendarRefusal."""
     store = call.account.store
     async with lease_account(store, call.step) as lease, open_account(call.account) as client:
-        attempt = Attempt(call.account, client, lease, call.within)
+        attempt = WriteAttempt(call.account, client, lease, call.within)
         if noted := await writes_of_step(store, call.step):
             await send_step(attempt, noted, again=True)
             return _answer_of(noted)
@@ -185,7 +185,7 @@ def _told_conflict(one: TimeConflict, zone: ZoneInfo) -> str:
     return f"{one.told}, {describe_span(WantedTime(one.start, one.end), zone)}"
 
 
-async def _look_again(call: WriteCall, attempt: Attempt, plan: WritePlan) -> JsonObject:
+async def _look_again(call: WriteCall, attempt: WriteAttempt, plan: WritePlan) -> JsonObject:
     """Whether another program has taken the time meanwhile; then ours is taken back, unless others were told of it."""
     if call.conflicts == "allow" or not plan.times:
         return {}

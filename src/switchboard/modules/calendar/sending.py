@@ -1,6 +1,6 @@
 """Send the writes of a step, all or none: each once, and if one of them fails, those before it are taken back.
 
-`carrying.py` calls it with what the step has noted (`writes.py`). In: an `Attempt`; what goes wrong is a
+`carrying.py` calls it with what the step has noted (`writes.py`). In: an `WriteAttempt`; what goes wrong is a
 CalendarRefusal, which says what there is now. Whoever repeats a step sends the same bytes, or finds what has become of
 them, or goes on taking back. Next: `transport/dav/writing.py`.
 """
@@ -26,7 +26,7 @@ from switchboard.transport.dav.writing import create_object, delete_object, has_
 _NOTHING: Final = "nothing was written"
 
 
-class Attempt(Struct, frozen=True):
+class WriteAttempt(Struct, frozen=True):
     """One attempt of a step, which has the lease of its account. `within`: how objects are read."""
 
     account: SeenAccount
@@ -56,7 +56,7 @@ def describe_error(error: DavError) -> str:
             return f"{_NOTHING}: {error}"
 
 
-async def send_step(attempt: Attempt, noted: Sequence[NotedWrite], *, again: bool) -> None:
+async def send_step(attempt: WriteAttempt, noted: Sequence[NotedWrite], *, again: bool) -> None:
     """What was begun is finished, or taken back if an earlier attempt had to. `again`: there was an earlier attempt.
 
     Raises CalendarRefusal.
@@ -73,7 +73,7 @@ async def send_step(attempt: Attempt, noted: Sequence[NotedWrite], *, again: boo
             await _require_there(attempt, write)
 
 
-async def _give_up_after(attempt: Attempt, error: CalendarRefusal | DavError) -> CalendarRefusal:
+async def _give_up_after(attempt: WriteAttempt, error: CalendarRefusal | DavError) -> CalendarRefusal:
     """Nothing is taken back while nobody knows whether the last write was carried out: better twice than not at all."""
     if isinstance(error, CalendarRefusal):
         return await give_up(attempt, str(error))
@@ -85,7 +85,7 @@ async def _give_up_after(attempt: Attempt, error: CalendarRefusal | DavError) ->
     return CalendarRefusal(f"{describe_error(error)}{told}. {_how_undone(noted)}")
 
 
-async def give_up(attempt: Attempt, why: str) -> CalendarRefusal:
+async def give_up(attempt: WriteAttempt, why: str) -> CalendarRefusal:
     """Take back what the step has written, the last first. Returns why nothing is written, or what is there instead."""
     left: list[NotedWrite] = []
     failures: list[str] = []
@@ -111,7 +111,7 @@ def _how_undone(noted: Sequence[NotedWrite]) -> str:
     return f"What was written of it is undone by calendar_undo with the change {noted[-1].short_id}"
 
 
-async def _told_state(attempt: Attempt, writes: Sequence[NotedWrite]) -> str:
+async def _told_state(attempt: WriteAttempt, writes: Sequence[NotedWrite]) -> str:
     """What the server has of them now."""
     told: list[str] = []
     for write in writes:
@@ -131,7 +131,7 @@ async def _told_state(attempt: Attempt, writes: Sequence[NotedWrite]) -> str:
 # One write ------------------------------------------------------------------------------------------------------------
 
 
-async def _send_again(attempt: Attempt, write: NotedWrite) -> None:
+async def _send_again(attempt: WriteAttempt, write: NotedWrite) -> None:
     """Send the same bytes, unless the server has them."""
     if write.state == "done":
         return
@@ -147,7 +147,7 @@ async def _send_again(attempt: Attempt, write: NotedWrite) -> None:
     await attempt.lease.finish_write(write, "done", there.etag if ours else "")
 
 
-async def _require_there(attempt: Attempt, write: NotedWrite) -> None:
+async def _require_there(attempt: WriteAttempt, write: NotedWrite) -> None:
     """Raises CalendarRefusal if it was written, and is not there any more."""
     try:
         gone = write.after is not None and await _find_object(attempt.client, write) is None
@@ -159,7 +159,7 @@ async def _require_there(attempt: Attempt, write: NotedWrite) -> None:
         )
 
 
-async def _send_write(attempt: Attempt, write: NotedWrite) -> None:
+async def _send_write(attempt: WriteAttempt, write: NotedWrite) -> None:
     await attempt.lease.renew()
     try:
         etag = await _write_object(attempt, write, (write.before, write.etag), write.after)
@@ -172,7 +172,9 @@ async def _send_write(attempt: Attempt, write: NotedWrite) -> None:
     await attempt.lease.finish_write(write, "done", etag)
 
 
-async def _write_object(attempt: Attempt, write: NewWrite, old: tuple[bytes | None, str], new: bytes | None) -> str:
+async def _write_object(
+    attempt: WriteAttempt, write: NewWrite, old: tuple[bytes | None, str], new: bytes | None
+) -> str:
     """Put `new` in place of `old`, which has an ETag, on the server and in the mirror. Returns the new ETag."""
     before, etag = old
     client, store = attempt.client, attempt.account.store
@@ -195,7 +197,7 @@ async def _keep_object(account: SeenAccount, write: NewWrite, there: DavObject, 
         await write_object(account.store, write.collection, there, etag, CalendarKeeper(account.account))
 
 
-async def _lost_race(attempt: Attempt, write: NotedWrite) -> str:
+async def _lost_race(attempt: WriteAttempt, write: NotedWrite) -> str:
     """What is there now, which is put into the mirror."""
     there = await _find_object(attempt.client, write)
     if there is None:
@@ -209,7 +211,7 @@ async def _lost_race(attempt: Attempt, write: NotedWrite) -> str:
     )
 
 
-async def _take_back(attempt: Attempt, write: NotedWrite) -> None:
+async def _take_back(attempt: WriteAttempt, write: NotedWrite) -> None:
     """Undo a write, if nobody has changed the object since. Raises DavError."""
     await attempt.lease.renew()
     await attempt.lease.finish_write(write, "undoing")
@@ -221,7 +223,7 @@ async def _take_back(attempt: Attempt, write: NotedWrite) -> None:
     await attempt.lease.finish_write(write, "undone")
 
 
-async def _is_taken_back(attempt: Attempt, write: NotedWrite) -> bool:
+async def _is_taken_back(attempt: WriteAttempt, write: NotedWrite) -> bool:
     """Whether an earlier attempt has done it, and was interrupted."""
     there = await _find_object(attempt.client, write)
     return there is not None and write.before is not None and await is_as_written(there.data, write.before)
