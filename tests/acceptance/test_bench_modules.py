@@ -21,7 +21,7 @@ async def test_modules_are_measured_beside_their_baselines() -> None:
     assert [(one.what.partition(":")[0], one.objects) for one in result.syncs] == [
         (module.manifest.name, size) for module in MEASURED for size in (60, 130)
     ]
-    assert len(result.look_ups) == 2 * sum(len(module.asks) for module in MEASURED)
+    assert len(result.look_ups) == 2 * sum(len(module.calls) for module in MEASURED)
     for one in result.look_ups:
         assert len(one.calls_ms) == len(one.selects_ms) == 3
         assert one.p50_ms <= one.p99_ms

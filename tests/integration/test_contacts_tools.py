@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -20,16 +21,21 @@ from switchboard.modules.contacts.syncing import sync_contacts
 from switchboard.modules.kernel.tables import read_table
 from switchboard.ports.module import ModuleContext, ModuleTool
 from switchboard.ports.people_seen import PEOPLE, SeenPerson
+from switchboard.ports.recent_writers import RECENT_WRITERS, RecentWriter
 from switchboard.ports.tools import PreparedCall, ToolOutcome, ToolScope
 from switchboard.store.database import Database
 from switchboard.store.modules.migrations import migrate_modules
 from switchboard.store.modules.stores import open_stores
-from switchboard.testing.modules import CHECKS, FixedPeople, ModuleCheck, ModuleSubject
+from switchboard.testing.modules import CHECKS, FixedPeople, FixedWriters, ModuleCheck, ModuleSubject
 from tests.dav_servers import PASSWORD, USER, Answered, Asked, DavProxy, card, dav_proxy, radicale, xandikos
 
 ANN: Final = SeenPerson("ann", frozenset({"family"}), private=True)
 BEN: Final = card("Ben Müller", "EMAIL:ben@work.example", "TEL:0170 1234567", "ORG:Acme", "NOTE:call\u202e me", uid="1")
 SMITH: Final = card("Ben Smith", "EMAIL:smith@home.example", uid="2")
+WRITERS: Final = (
+    RecentWriter("email", "ben@WORK.example", "Ben", datetime(2026, 3, 2, 9, 5, tzinfo=UTC), 2),
+    RecentWriter("telegram", "5488", "Eve\u202e", datetime(2026, 3, 1, 9, 5, tzinfo=UTC), 1),
+)
 TOOLS: Final = {tool.spec.name: tool for tool in MANIFEST.tools}
 
 
@@ -113,7 +119,9 @@ async def house(proxy: DavProxy, database: Database) -> House:
         "bob": {**login, "person": "bob"},
     }
     people = FixedPeople(ANN)
-    calls = {
+    needs = {PEOPLE: people, RECENT_WRITERS: FixedWriters(WRITERS)}
+    calls: dict[str, dict[str, Any]] = {
+        "contacts_recent": {},
         "contacts_resolve": {"who": "ben"},
         "contacts_search": {"text": "ben"},
         "contacts_create": {"name": "Cem Öz", "email": "cem@example.org", "book": "ann"},
@@ -124,10 +132,10 @@ async def house(proxy: DavProxy, database: Database) -> House:
         {"accounts": accounts},
         calls,
         stores=stores,
-        needs={PEOPLE: people},
+        needs=needs,
     )
     settings = read_table(MANIFEST, {"contacts": subject.settings})
-    module = await open_contacts(ModuleContext(settings, stores, {}, {PEOPLE: people}))
+    module = await open_contacts(ModuleContext(settings, stores, {}, needs))
     return House(proxy, people, subject, module, database)
 
 
@@ -173,6 +181,26 @@ async def test_the_same_person_in_two_books_is_one(house: House) -> None:
     [ben] = found["people"]
     assert (found["certain"], ben["from"]["account"]) == (True, "ann")
     assert [one["from"]["account"] for one in ben["also"]] == ["home"]
+
+
+async def test_who_wrote_lately_is_told_with_their_contact(house: House) -> None:
+    await house.sync("ann", "home", "bob")
+    ben, eve = (await house.told("recent"))["people"]
+    assert (ben["handle"], ben["last"], ben["messages"]) == (
+        "ben@WORK.example",
+        "Mon 2026-03-02 10:05 Europe/Berlin",
+        2,
+    )
+    [card] = ben["contacts"]
+    assert (card["name"], card["from"]["account"], len(card["also"])) == ("Ben Müller", "ann", 1)
+    assert eve == {
+        "channel": "telegram",
+        "handle": "5488",
+        "name": "Eve",
+        "last": "Sun 2026-03-01 10:05 Europe/Berlin",
+        "messages": 1,
+    }
+    assert len((await house.told("recent", limit=1))["people"]) == 1
 
 
 async def test_only_those_whose_account_it_is_are_told_anything(house: House) -> None:

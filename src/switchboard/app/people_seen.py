@@ -1,11 +1,14 @@
 """Who makes a call of a module's tool: the persons in a worker, as operators have linked them at this moment.
 
-The kernel of the modules hands `WorkerPeople` to modules that need it. In: the scope of a call; out: a `SeenPerson`.
+The kernel of the modules hands `WorkerPeople` and `WorkerWriters` to modules that need them. In: the scope of a call;
+out: a `SeenPerson`, and who has written where that person has.
 Next: `core/people/handle.py`, `journey/people_book.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from msgspec import Struct
@@ -14,8 +17,12 @@ from switchboard.core.calls import CALL, NOBODY
 from switchboard.core.people.handle import handle_behind
 from switchboard.journey.people_book import PeopleBook
 from switchboard.ports.people_seen import NOBODY_SEEN, SeenPerson
+from switchboard.ports.recent_writers import RecentWriter
 from switchboard.ports.tools import ToolScope
+from switchboard.store.database import Database
+from switchboard.store.people.writers import find_recent
 
+_LATELY: Final = timedelta(days=30)
 _CALL_FOR_NOBODY: Final = (f"{CALL}/", f"/{NOBODY}")
 
 
@@ -39,6 +46,22 @@ class WorkerPeople(Struct, frozen=True):
         if known is None:
             return SeenPerson(private=reader.private)
         return SeenPerson(known.person, frozenset(known.groups), reader.private)
+
+
+class WorkerWriters(Struct, frozen=True):
+    """`RecentWriters` of a worker."""
+
+    people: WorkerPeople
+    database: Database
+
+    async def find_writers(self, scope: ToolScope, limit: int) -> Sequence[RecentWriter]:
+        """As in the port."""
+        seen = await self.people.seen_in(scope)
+        if not (seen.person and seen.private):
+            return ()
+        known = self.people.book.people.handles.items()
+        handles = frozenset(handle for handle, one in known if one.person == seen.person)
+        return await find_recent(self.database, handles, datetime.now(UTC) - _LATELY, limit)
 
 
 def _is_for_nobody(scope: ToolScope) -> bool:

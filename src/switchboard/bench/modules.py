@@ -35,12 +35,13 @@ from switchboard.modules.contacts.syncing import sync_contacts
 from switchboard.ports.module import ModuleContext, ModuleManifest
 from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.people_seen import PEOPLE, SeenPerson
+from switchboard.ports.recent_writers import RECENT_WRITERS
 from switchboard.ports.tools import ToolScope
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrate
 from switchboard.store.modules.migrations import migrate_modules
 from switchboard.store.modules.stores import open_stores
-from switchboard.testing.modules import FixedPeople
+from switchboard.testing.modules import FixedPeople, FixedWriters
 from switchboard.transport.dav.kinds import CALDAV, CARDDAV, DavKind
 from switchboard.transport.dav.multistatus import multiget_body, propfind_body
 
@@ -106,21 +107,41 @@ class ModulesResult(Struct, frozen=True):
     syncs: tuple[SyncTimes, ...]
 
 
+class MeasuredCall(Struct, frozen=True):
+    """A kind of call of a tool that is timed."""
+
+    tool: str
+    what: str
+    ask: MakeArguments
+
+
 class MeasuredModule(Struct, frozen=True):
-    """A module, how it is opened and filled, and the calls of its `tool` that are timed."""
+    """A module, how it is opened and filled, and the calls of its tools that are timed."""
 
     manifest: ModuleManifest
     kind: DavKind
     settings: Callable[[Mapping[str, DavAccount]], Any]
     open: Callable[[ModuleContext], Awaitable[Any]]
     sync: Callable[[str, DavAccount, ModuleStore], Awaitable[None]]
-    tool: str
-    asks: Mapping[str, MakeArguments]
+    calls: tuple[MeasuredCall, ...]
 
 
 def _ask_half_a_name(chance: random.Random, objects: int) -> JsonMapping:
     given, family = person_name(chance.randrange(objects))
     return {"who": f"{given} {family[:5]}"}
+
+
+def _ask_a_name(chance: random.Random, objects: int) -> JsonMapping:
+    return {"who": " ".join(person_name(chance.randrange(objects)))}
+
+
+def _ask_an_address(chance: random.Random, objects: int) -> JsonMapping:
+    number = chance.randrange(objects)
+    return {"who": f"{person_name(number)[0].lower()}.{number}@example.org"}
+
+
+def _first(chance: random.Random) -> str:
+    return chance.choice(FIRST)
 
 
 def _ask_a_word(chance: random.Random, _: int) -> JsonMapping:
@@ -136,15 +157,17 @@ MEASURED: Final = (
         ContactsSettings,
         open_contacts,
         sync_contacts,
-        "contacts_resolve",
-        {
-            "a whole name": lambda chance, objects: {"who": " ".join(person_name(chance.randrange(objects)))},
-            "half a name": _ask_half_a_name,
-            "a first name that many have": lambda chance, _: {"who": chance.choice(FIRST)},
-            "an address": lambda chance, objects: {"who": _address_of(chance.randrange(objects))},
-            "a number": lambda chance, objects: {"who": f"030 {chance.randrange(objects):07}"},
-            "nobody": lambda chance, _: {"who": f"Quentin {chance.randrange(10**6)}"},
-        },
+        (
+            MeasuredCall("contacts_resolve", "a whole name", _ask_a_name),
+            MeasuredCall("contacts_resolve", "half a name", _ask_half_a_name),
+            MeasuredCall("contacts_resolve", "a first name that many have", lambda chance, _: {"who": _first(chance)}),
+            MeasuredCall("contacts_resolve", "an address", _ask_an_address),
+            MeasuredCall(
+                "contacts_resolve", "a number", lambda chance, size: {"who": f"030 {chance.randrange(size):07}"}
+            ),
+            MeasuredCall("contacts_resolve", "nobody", lambda chance, _: {"who": f"Quentin {chance.randrange(10**6)}"}),
+            MeasuredCall("contacts_search", "a first name that many have", lambda chance, _: {"text": _first(chance)}),
+        ),
     ),
     MeasuredModule(
         CALENDAR,
@@ -152,18 +175,13 @@ MEASURED: Final = (
         CalendarSettings,
         open_calendar,
         sync_calendars,
-        "calendar_query",
-        {
-            "today": lambda _, __: {"day": "today"},
-            "next week": lambda _, __: {"day": "next week"},
-            "a word in 30 days": _ask_a_word,
-        },
+        (
+            MeasuredCall("calendar_query", "today", lambda _, __: {"day": "today"}),
+            MeasuredCall("calendar_query", "next week", lambda _, __: {"day": "next week"}),
+            MeasuredCall("calendar_query", "a word in 30 days", _ask_a_word),
+        ),
     ),
 )
-
-
-def _address_of(number: int) -> str:
-    return f"{person_name(number)[0].lower()}.{number}@example.org"
 
 
 async def measure_modules(
@@ -205,10 +223,11 @@ async def _measure_one(
     synced = SyncTimes(f"{module.manifest.name}: first sync", size, perf_counter() - began, reading_s)
     await database.run("analyze")  # as autovacuum does within a minute
     people = FixedPeople(SeenPerson(_PERSON, private=True))
-    opened = await module.open(ModuleContext(module.settings({name: account}), stores, {}, {PEOPLE: people}))
+    needs = {PEOPLE: people, RECENT_WRITERS: FixedWriters(())}
+    opened = await module.open(ModuleContext(module.settings({name: account}), stores, {}, needs))
     try:
         timing = _CallTiming(database, module, opened, name, size)
-        return synced, [await timing.time_calls(what, ask, calls, place) for what, ask in module.asks.items()]
+        return synced, [await timing.time_calls(one, calls, place) for one in module.calls]
     finally:
         await opened.aclose()
 
@@ -240,26 +259,26 @@ class _CallTiming(Struct, frozen=True):
     account: str
     size: int
 
-    async def time_calls(self, what: str, ask: MakeArguments, calls: int, place: Path) -> LookUpTimes:
+    async def time_calls(self, measured: MeasuredCall, calls: int, place: Path) -> LookUpTimes:
         """Each call is followed by a select."""
-        chance = random.Random(what)
-        [tool] = [one for one in self.module.manifest.tools if one.spec.name == self.module.tool]
+        chance = random.Random(measured.what)
+        [tool] = [one for one in self.module.manifest.tools if one.spec.name == measured.tool]
         taken: list[float] = []
         selects: list[float] = []
         for number in range(_WARM + calls):
             scope = ToolScope(place, frozenset(), frozenset(), uuid4(), uuid4())
-            arguments = ask(chance, self.size)
+            arguments = measured.ask(chance, self.size)
             began = perf_counter()
             outcome = await tool.run(self.opened, arguments, scope)
             between = perf_counter()
             await self._select_one(chance.randrange(self.size))
             ended = perf_counter()
             if not outcome.ok:
-                raise RuntimeError(f"{self.module.tool} {arguments}: {outcome.text}")
+                raise RuntimeError(f"{measured.tool} {arguments}: {outcome.text}")
             if number >= _WARM:
                 taken.append((between - began) * 1000)
                 selects.append((ended - between) * 1000)
-        return LookUpTimes(f"{self.module.tool}: {what}", self.size, tuple(taken), tuple(selects))
+        return LookUpTimes(f"{measured.tool}: {measured.what}", self.size, tuple(taken), tuple(selects))
 
     async def _select_one(self, number: int) -> None:
         """One object by its primary key."""

@@ -17,7 +17,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
@@ -40,6 +40,7 @@ from switchboard.ports.mcp import ListedTool
 from switchboard.ports.module import ModuleContext, ModuleManifest
 from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.people_seen import SeenPerson
+from switchboard.ports.recent_writers import RecentWriter
 from switchboard.ports.tools import PreparedCall, Prepares, ToolOutcome, ToolScope
 from switchboard.tools.calls import call_tool
 
@@ -86,6 +87,17 @@ class FixedPeople:
     async def seen_in(self, scope: ToolScope) -> SeenPerson:  # noqa: ARG002
         """As in the port."""
         return self.seen
+
+
+class FixedWriters:
+    """`RecentWriters` for tests: these have written lately."""
+
+    def __init__(self, writers: Sequence[RecentWriter]) -> None:
+        self.writers = writers
+
+    async def find_writers(self, scope: ToolScope, limit: int) -> Sequence[RecentWriter]:  # noqa: ARG002
+        """As in the port."""
+        return self.writers[:limit]
 
 
 ModuleCheck = Callable[[ModuleSubject], Awaitable[None]]

@@ -22,7 +22,7 @@ from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.app.access import Principal
 from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.gates import WorkerGates
-from switchboard.app.people_seen import WorkerPeople
+from switchboard.app.people_seen import WorkerPeople, WorkerWriters
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.app.settings_file import describe_unknown_setting, present_file
@@ -43,6 +43,7 @@ from switchboard.ports.gates import GATES
 from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.ports.module import ModuleManifest
 from switchboard.ports.people_seen import PEOPLE
+from switchboard.ports.recent_writers import RECENT_WRITERS
 from switchboard.store.checks.modules import check_cages
 from switchboard.store.database import Database
 from switchboard.store.models import module_quarantine
@@ -94,10 +95,12 @@ def _installation_of(runtime: Runtime, rooms: ModuleRooms, offers: Mapping[str, 
         return runtime.rule_book.rules.members.values()
 
     check_tables(runtime.settings, members())
+    people = WorkerPeople(runtime.people_book)
     ours = {
         FRONT_DOOR: WorkerFrontDoor(runtime),
         GATES: WorkerGates(runtime),
-        PEOPLE: WorkerPeople(runtime.people_book),
+        PEOPLE: people,
+        RECENT_WRITERS: WorkerWriters(people, runtime.database),
     }
     return Installation(
         *(members, partial(module_settings, runtime.settings), secrets_of, rooms.stores, rooms.migrate),

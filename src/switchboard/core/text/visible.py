@@ -22,6 +22,12 @@ def visible(text: str) -> str:
     return _HIDDEN.sub("", text)
 
 
+def visible_start(text: str, most: int) -> str:
+    """The same, without blanks around it; of a longer one the beginning, which ends in `…`: `most` characters."""
+    plain = visible(text).strip()
+    return plain if len(plain) <= most else f"{plain[: most - 1]}…"
+
+
 def escaped(text: str) -> str:
     """The text with invisible characters written as `\\x1b` or `\\u202e`."""
     return _HIDDEN.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
-from switchboard.core.text.visible import visible
+from switchboard.core.text.visible import visible, visible_start
 from switchboard.domain.errors import InvalidInput
 from switchboard.modules.calendar.editing.series import EventPart, address_of, read_source
 from switchboard.modules.calendar.editing.times import WrittenTime
@@ -96,5 +96,4 @@ def describe_times(start: WrittenTime, end: WrittenTime) -> str:
 
 def clip_text(text: str, most: int = _MOST) -> str:
     """A text of somebody as one line, bounded and without what cannot be seen: it cannot look like a line of ours."""
-    plain = " ".join(visible(text).split())
-    return plain if len(plain) <= most else f"{plain[: most - 1]}…"
+    return visible_start(" ".join(visible(text).split()), most)

@@ -6,31 +6,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
 from switchboard.core.text.storable import storable_text
+from switchboard.core.text.visible import visible_start
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.accounts.settings import DavAccount
-from switchboard.modules.contacts.books import AccountBook, KeptCard, freshness_of, read_books, read_cards
+from switchboard.modules.contacts.books import AccountBook, KeptCard, freshness_of, local_time, read_books, read_cards
 from switchboard.modules.contacts.callers import ContactAccounts, ContactsRefusal
+from switchboard.modules.contacts.keys import keys_sought
 from switchboard.modules.contacts.names import read_id
-from switchboard.modules.contacts.present import listed_contact, whole_contact
+from switchboard.modules.contacts.present import IN_LISTS, listed_contact, whole_contact
 from switchboard.modules.contacts.resolve import (
     MOST_FOUND,
     CardKey,
     ContactMatch,
     MatchedPerson,
     Resolved,
+    find_by_keys,
     find_matches,
     resolve_matches,
 )
 from switchboard.ports.module_store import ModuleStore
+from switchboard.ports.recent_writers import RecentWriter
 from switchboard.ports.tools import ToolScope
 
 _SHOWN: Final = 10
+_MOST_KNOWN: Final = 3
+_Find: TypeAlias = Callable[[ModuleStore, str, DavAccount], Awaitable[tuple[ContactMatch, ...]]]
+"""What looks in an account of this name."""
 _NO_ID: Final = "an id looks like account/book/name.vcf, as contacts_resolve and contacts_search tell it"
 
 
@@ -57,7 +64,7 @@ async def look_around(contacts: ContactAccounts, scope: ToolScope) -> Seen:
 
 async def resolve_for(contacts: ContactAccounts, scope: ToolScope, who: str) -> JsonObject:
     """Who may be meant, ranked; by the id of a contact, that one. Raises ContactsRefusal."""
-    found = await _find_all(contacts, scope, who, _SHOWN)
+    found = await _find_all(contacts, scope, _finding(who), _SHOWN)
     if not found.matches and read_id(storable_text(who)) is not None:
         kept = await find_card(contacts, found.seen, who)
         return {"certain": True, "people": [listed_contact(kept)], "accounts": tell_freshness(found.seen, scope)}
@@ -75,13 +82,45 @@ async def resolve_for(contacts: ContactAccounts, scope: ToolScope, who: str) -> 
 
 async def search_for(contacts: ContactAccounts, scope: ToolScope, text: str, limit: int) -> JsonObject:
     """Cards with these words. Raises ContactsRefusal."""
-    found = await _find_all(contacts, scope, text, limit)
+    found = await _find_all(contacts, scope, _finding(text), limit)
     people = resolve_matches(found.matches).people
     return {
         "found": f"{len(people)} or more" if len(found.matches) >= MOST_FOUND else len(people),
         "people": await _tell_people(contacts, found, people[:limit], why=False),
         "accounts": tell_freshness(found.seen, scope),
     }
+
+
+async def recent_for(contacts: ContactAccounts, scope: ToolScope, writers: Sequence[RecentWriter]) -> JsonObject:
+    """These writers, each with whom the address books know under that handle. Raises ContactsRefusal."""
+
+    async def find(store: ModuleStore, name: str, account: DavAccount) -> tuple[ContactMatch, ...]:
+        keys = {key for one in writers for key in _keys_of(one, account)}
+        return await find_by_keys(store, name, sorted(keys))
+
+    found = await _find_all(contacts, scope, find, _SHOWN)
+    told = [await _tell_writer(contacts, scope, found, one) for one in writers]
+    return {"people": told, "since": "30 days ago", "accounts": tell_freshness(found.seen, scope)}
+
+
+async def _tell_writer(contacts: ContactAccounts, scope: ToolScope, found: _Found, writer: RecentWriter) -> JsonObject:
+    """Several contacts with the same handle are all told."""
+    matches = (
+        one for one in found.matches if not one.keys.isdisjoint(_keys_of(writer, found.seen.accounts[one.account]))
+    )
+    known = await _tell_people(contacts, found, resolve_matches(matches).people[:_MOST_KNOWN], why=False)
+    return {
+        "channel": writer.channel,
+        "handle": visible_start(writer.identity, IN_LISTS),
+        "name": visible_start(writer.name, IN_LISTS),
+        "last": local_time(writer.at, scope.zone),
+        "messages": writer.messages,
+        **({"contacts": known} if known else {}),
+    }
+
+
+def _keys_of(writer: RecentWriter, account: DavAccount) -> tuple[str, ...]:
+    return keys_sought(storable_text(writer.identity), account.region)
 
 
 async def get_for(contacts: ContactAccounts, scope: ToolScope, contact: str) -> JsonObject:
@@ -109,7 +148,13 @@ def tell_freshness(seen: Seen, scope: ToolScope) -> JsonObject:
     return {name: freshness_of(books, scope.zone) for name, books in seen.books.items()}
 
 
-async def _find_all(contacts: ContactAccounts, scope: ToolScope, text: str, told: int) -> _Found:
+def _finding(text: str) -> _Find:
+    """Looks for whoever is meant by a text."""
+    text = storable_text(text)
+    return lambda store, name, account: find_matches(store, name, text, account.region)
+
+
+async def _find_all(contacts: ContactAccounts, scope: ToolScope, find: _Find, told: int) -> _Found:
     """What the caller sees, and the cards in it that may be meant: a transaction for each account.
 
     The `told` likeliest of each are read in it, as these are nearly always those that are told.
@@ -117,12 +162,11 @@ async def _find_all(contacts: ContactAccounts, scope: ToolScope, text: str, told
     matches: list[ContactMatch] = []
     books: dict[str, tuple[AccountBook, ...]] = {}
     cards: dict[CardKey, KeptCard] = {}
-    text = storable_text(text)
     accounts = await contacts.seen_by(scope)
     for name, account in accounts.items():
         async with contacts.store_of(name).transaction() as one:
             books[name] = await read_books(one, name)
-            found = await find_matches(one, name, text, account.region)
+            found = await find(one, name, account)
             cards |= await _read_matched(one, books[name], found[:told])
         matches += found
     return _Found(Seen(accounts, books), tuple(matches), cards)

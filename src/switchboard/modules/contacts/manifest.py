@@ -9,6 +9,7 @@ from switchboard.modules.contacts.tools import (
     contacts_create,
     contacts_get,
     contacts_link,
+    contacts_recent,
     contacts_resolve,
     contacts_search,
     contacts_update,
@@ -18,6 +19,7 @@ from switchboard.modules.contacts.tools import (
 from switchboard.ports.contact_resolver import CONTACTS
 from switchboard.ports.module import ModuleManifest, PersonalQueries, typed_tool
 from switchboard.ports.people_seen import PEOPLE
+from switchboard.ports.recent_writers import RECENT_WRITERS
 
 MANIFEST: Final = ModuleManifest(
     name="contacts",
@@ -25,6 +27,7 @@ MANIFEST: Final = ModuleManifest(
         typed_tool(contacts_resolve, effect="idempotent", reach="inside"),
         typed_tool(contacts_get, effect="idempotent", reach="inside"),
         typed_tool(contacts_search, effect="idempotent", reach="inside", core=False),
+        typed_tool(contacts_recent, effect="idempotent", reach="inside", core=False),
         typed_tool(
             contacts_create, prepare=prepare_creation, effect="idempotent", risk="medium", ordered=True, core=False
         ),
@@ -37,7 +40,7 @@ MANIFEST: Final = ModuleManifest(
     settings=ContactsSettings,
     sql=("switchboard.modules.mirror.sql", "switchboard.modules.contacts.sql"),
     personal=PersonalQueries("people.of_person", ("people.erase_of_person",)),
-    needs=(PEOPLE,),
+    needs=(PEOPLE, RECENT_WRITERS),
     offers=(CONTACTS,),
     logs_in={"carddav": "switchboard.modules.accounts.wizard:log_in_carddav"},
 )

@@ -14,13 +14,14 @@ from msgspec import Struct
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.contacts.callers import ContactAccounts
 from switchboard.modules.contacts.cards import CardChange
-from switchboard.modules.contacts.looking import get_for, resolve_for, search_for
+from switchboard.modules.contacts.looking import get_for, recent_for, resolve_for, search_for
 from switchboard.modules.contacts.mirror import SYNC_EVERY_S
 from switchboard.modules.contacts.settings import ContactsSettings
 from switchboard.modules.contacts.syncing import sync_contacts
 from switchboard.modules.contacts.writing import create_for, prepare_create, prepare_update, update_for
 from switchboard.ports.module import Chore, ModuleContext
 from switchboard.ports.people_seen import PEOPLE
+from switchboard.ports.recent_writers import RECENT_WRITERS, RecentWriters
 from switchboard.ports.tools import PreparedCall, ToolScope
 
 
@@ -28,6 +29,7 @@ class OpenContacts(Struct, frozen=True):
     """See `tools.ContactsDesk`."""
 
     held: ContactAccounts
+    writers: RecentWriters
 
     @property
     def chores(self) -> Sequence[Chore]:
@@ -42,6 +44,10 @@ class OpenContacts(Struct, frozen=True):
     async def search(self, scope: ToolScope, text: str, limit: int) -> JsonObject:
         """As in the protocol."""
         return await search_for(self.held, scope, text, limit)
+
+    async def recent(self, scope: ToolScope, limit: int) -> JsonObject:
+        """As in the protocol."""
+        return await recent_for(self.held, scope, await self.writers.find_writers(scope, limit))
 
     async def get(self, scope: ToolScope, contact: str) -> JsonObject:
         """As in the protocol."""
@@ -70,4 +76,5 @@ class OpenContacts(Struct, frozen=True):
 async def open_contacts(context: ModuleContext) -> OpenContacts:
     """Raises LookupError if nobody says who people are."""
     settings = context.settings if isinstance(context.settings, ContactsSettings) else ContactsSettings()
-    return OpenContacts(ContactAccounts(settings.accounts, context.stores, context.needs[PEOPLE]))
+    held = ContactAccounts(settings.accounts, context.stores, context.needs[PEOPLE])
+    return OpenContacts(held, context.needs[RECENT_WRITERS])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from switchboard.core.text.visible import visible
+from switchboard.core.text.visible import visible_start
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.contacts.books import KeptCard, local_time
@@ -27,9 +27,9 @@ def listed_contact(kept: KeptCard, *, as_person: bool = True) -> JsonObject:
     card = _card_in(kept)
     told: JsonObject = {"id": str(kept.contact_id)}
     if as_person:
-        told["name"] = _limit_text(card.name, IN_LISTS)
+        told["name"] = visible_start(card.name, IN_LISTS)
     told |= _without_empty(
-        organisation=_limit_text(card.organisation, IN_LISTS), title=_limit_text(card.title, IN_LISTS)
+        organisation=visible_start(card.organisation, IN_LISTS), title=visible_start(card.title, IN_LISTS)
     )
     return told | _ways_of(card, _WAYS_IN_LISTS, IN_LISTS) | {"from": _origin_of(kept)}
 
@@ -37,16 +37,16 @@ def listed_contact(kept: KeptCard, *, as_person: bool = True) -> JsonObject:
 def whole_contact(kept: KeptCard, zone: str) -> JsonObject:
     """All that is told of a card."""
     card = _card_in(kept)
-    told: JsonObject = {"id": str(kept.contact_id), "name": _limit_text(card.name, IN_LISTS)}
+    told: JsonObject = {"id": str(kept.contact_id), "name": visible_start(card.name, IN_LISTS)}
     told |= _without_empty(
-        given=_limit_text(card.given, IN_LISTS),
-        family=_limit_text(card.family, IN_LISTS),
-        nicknames=[_limit_text(one, IN_LISTS) for one in card.nicknames[:_CATEGORIES]],
-        organisation=_limit_text(card.organisation, IN_LISTS),
-        title=_limit_text(card.title, IN_LISTS),
-        birthday=_limit_text(card.birthday, IN_LISTS),
-        categories=[_limit_text(one, IN_LISTS) for one in card.categories[:_CATEGORIES]],
-        note=_limit_text(card.note, ALONE),
+        given=visible_start(card.given, IN_LISTS),
+        family=visible_start(card.family, IN_LISTS),
+        nicknames=[visible_start(one, IN_LISTS) for one in card.nicknames[:_CATEGORIES]],
+        organisation=visible_start(card.organisation, IN_LISTS),
+        title=visible_start(card.title, IN_LISTS),
+        birthday=visible_start(card.birthday, IN_LISTS),
+        categories=[visible_start(one, IN_LISTS) for one in card.categories[:_CATEGORIES]],
+        note=visible_start(card.note, ALONE),
     )
     told |= _ways_of(card, _WAYS_ALONE, IN_LISTS)
     written = "others" if kept.written_at is None else f"Switchboard, {local_time(kept.written_at, zone)}"
@@ -55,7 +55,7 @@ def whole_contact(kept: KeptCard, zone: str) -> JsonObject:
 
 def name_of(kept: KeptCard) -> str:
     """The name on a card, for sentences."""
-    return _limit_text(_card_in(kept).name, 100)
+    return visible_start(_card_in(kept).name, 100)
 
 
 def _card_in(kept: KeptCard) -> Card:
@@ -66,7 +66,7 @@ def _card_in(kept: KeptCard) -> Card:
 
 
 def _origin_of(kept: KeptCard) -> JsonObject:
-    return {"account": kept.book.account, "book": _limit_text(kept.book.name or kept.book.label, 100)}
+    return {"account": kept.book.account, "book": visible_start(kept.book.name or kept.book.label, 100)}
 
 
 def _ways_of(card: Card, most: int, longest: int) -> JsonObject:
@@ -81,14 +81,9 @@ def _ways_of(card: Card, most: int, longest: int) -> JsonObject:
 
 
 def _way_text(way: CardWay, longest: int) -> str | JsonObject:
-    value = _limit_text(way.value, longest)
-    return {"value": value, "label": _limit_text(way.label, 50)} if way.label else value
+    value = visible_start(way.value, longest)
+    return {"value": value, "label": visible_start(way.label, 50)} if way.label else value
 
 
 def _without_empty(**fields: object) -> JsonObject:
     return {name: value for name, value in fields.items() if value}
-
-
-def _limit_text(text: str, longest: int) -> str:
-    plain = visible(text).strip()
-    return plain if len(plain) <= longest else f"{plain[: longest - 1]}…"

@@ -78,15 +78,24 @@ class Resolved(Struct, frozen=True):
 
 async def find_matches(store: ModuleStore, account: str, text: str, region: str = "") -> tuple[ContactMatch, ...]:
     """Look in the books of an account, the likeliest first. `region`: the country of numbers without its code."""
-    keys, words = keys_sought(text, region), words_of(text)
+    return await _find_cards(store, account, keys_sought(text, region), words_of(text))
+
+
+async def find_by_keys(store: ModuleStore, account: str, keys: Sequence[str]) -> tuple[ContactMatch, ...]:
+    """The same for whoever has one of these keys."""
+    return await _find_cards(store, account, keys, ())
+
+
+async def _find_cards(
+    store: ModuleStore, account: str, keys: Sequence[str], words: tuple[str, ...]
+) -> tuple[ContactMatch, ...]:
     rows = await store.rows("people.candidates", keys, words, _LAST, name_digest(words), MOST_FOUND)
     found = []
     for row in rows:
         own = card_words(row["words"])
         score, why = score_of_keys(row["keys"]) or score_of_words(own, words)
-        ways = frozenset(row["ways"])
-        match = ContactMatch(account, row["collection"], row["name"], row["uid"], row["shown"], own, score, why, ways)
-        found.append(match)
+        where = (account, row["collection"], row["name"], row["uid"], row["shown"])
+        found.append(ContactMatch(*where, own, score, why, frozenset(row["ways"])))
     return rank_matches(found)
 
 

@@ -38,6 +38,10 @@ class ContactsDesk(Protocol):
         """People whose names or organisations have these words."""
         ...
 
+    async def recent(self, scope: ToolScope, limit: int) -> JsonObject:
+        """Who has written lately."""
+        ...
+
     async def get(self, scope: ToolScope, contact: str) -> JsonObject:
         """All of one contact."""
         ...
@@ -77,6 +81,13 @@ async def contacts_search(
 ) -> ToolOutcome:
     """List the people in the address books whose names or organisations fit."""
     return await _tell_outcome(contacts.search(scope, text, limit))
+
+
+async def contacts_recent(
+    contacts: ContactsDesk, scope: ToolScope, *, limit: Annotated[int, Meta(ge=1, le=50)] = 10
+) -> ToolOutcome:
+    """Who has written lately where the person has written, too, and whom the address books know of them."""
+    return await _tell_outcome(contacts.recent(scope, limit))
 
 
 async def contacts_get(contacts: ContactsDesk, contact: Contact, scope: ToolScope) -> ToolOutcome:
