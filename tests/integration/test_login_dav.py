@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
 import stat
 import tomllib
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -176,18 +178,44 @@ async def test_a_file_that_cannot_be_added_to_is_left_as_it_is(home: Home, text:
     assert (code, "cannot be added" in out, home.file.read_text()) == (1, True, text), out
 
 
-async def test_without_a_file_it_says_what_to_set(home: Home) -> None:
+async def test_without_a_file_it_says_what_to_set(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.file.unlink()
-    code, out = await home.log_in("caldav", "whose=person:ann")
-    line = next(one for one in out.splitlines() if one.startswith("SWITCHBOARD_MODULES__CALENDAR="))
-    account = json.loads(line.partition("=")[2].strip("'"))["accounts"]["ann"]
-    assert (code, account["password"]) == (0, {"env": "DAV_PASSWORD"})
+    accounts: dict[str, Any] = {}
+    for name in ("ann", "o-brien"):
+        code, out = await home.log_in("caldav", "whose=person:ann", f"name={name}", "addresses=o'brien@home.example")
+        line = next(one for one in out.splitlines() if one.startswith("SWITCHBOARD_MODULES__CALENDAR="))
+        variable, _, value = shlex.split(line)[0].partition("=")
+        monkeypatch.setenv(variable, value)
+        accounts = json.loads(value)["accounts"]
+        assert (code, accounts[name]["password"]) == (0, {"env": "DAV_PASSWORD"})
+    assert list(accounts) == ["ann", "o-brien"], "whoever sets this loses none"
     assert list(home.place.iterdir()) == []
+
+
+async def test_a_name_that_is_taken_is_refused_when_it_is_said(home: Home) -> None:
+    assert (await home.log_in("caldav", *MORE))[0] == 0
+    code, out = await home.log_in("caldav", "whose=person:ann", "zone=Europe/Nowhere", "also=yes")
+    assert (code, "in the settings already" in out, "no time zone" in out) == (1, True, False), out
+
+
+async def test_the_addresses_that_the_server_says_are_offered(home: Home) -> None:
+    def say(_: object, answered: Answered) -> Answered:
+        mails = b"<d:href>mailto:Ann@Work.example</d:href><d:href>/users/ann/</d:href>"
+        told = b'<k:calendar-user-address-set xmlns:d="DAV:" xmlns:k="urn:ietf:params:xml:ns:caldav">%s</' % mails
+        pattern = (
+            rb"<[^>]*calendar-user-address-set ?/>|<[^>]*calendar-user-address-set>.*?</[^>]*calendar-user-address-set>"
+        )
+        whole = told + b"k:calendar-user-address-set>"
+        return Answered(answered.status, answered.headers, re.sub(pattern, whole, answered.body))
+
+    home.proxy.after = say
+    assert (await home.log_in("caldav", *MORE))[0] == 0
+    assert home.account("calendar", "ann")["addresses"] == ["ann@work.example"]
 
 
 async def test_what_is_not_given_is_asked_until_it_is_right(home: Home) -> None:
     typed = ["", f"http://127.0.0.1:{home.proxy.port}/", USER, PASSWORD, "ann", "group:family", ""]
-    typed += ["", "", "", "no"]
+    typed += ["nobody", "me@work.example", "", "", "", "no"]
     settings = load_settings()
     known = KnownPeople(persons=frozenset({"ann"}), groups=frozenset({"family"}))
     with CliRunner().isolation(input="\n".join(typed) + "\n") as (_, asked, _):
@@ -196,6 +224,8 @@ async def test_what_is_not_given_is_asked_until_it_is_right(home: Home) -> None:
         await log_in_caldav(ModuleContext(None, _no_store, {}, {LOGIN_DESK: desk}))
         questions = asked.getvalue().decode()
     assert "write person:ID" in questions
+    assert "'nobody' is no e-mail address" in questions
+    assert home.account("calendar", "family")["addresses"] == ["me@work.example"]
     assert PASSWORD not in questions
     assert home.account("calendar", "family")["group"] == "family"
     assert "contacts" not in tomllib.loads(home.file.read_text())["modules"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,12 +71,14 @@ def has_settings_file() -> bool:
     return Path(FILE_NAME).is_file()
 
 
-def describe_variables(account: NewAccount, env: str) -> str:
-    """What to set where all settings are in the environment."""
+def describe_variables(account: NewAccount, module: JsonMapping, env: str) -> str:
+    """What to set where all settings are in the environment: all that the module has there, and this account."""
     variable = f"{OUR_VARIABLES}{'__'.join(account.path[:2]).upper()}"
-    wanted = {"accounts": {account.name: {**account.table, "password": {"env": env or "NAME_OF_A_VARIABLE"}}}}
+    known = module.get("accounts")
+    new = {**account.table, "password": {"env": env or "NAME_OF_A_VARIABLE"}}
+    wanted = {**module, "accounts": {**(known if isinstance(known, Mapping) else {}), account.name: new}}
     told = f"There is no {FILE_NAME} here. Set in the environment of the server and the workers:\n"
-    told += f"{variable}='{json.dumps(wanted, ensure_ascii=False)}'"
+    told += f"{variable}={shlex.quote(json.dumps(wanted, ensure_ascii=False))}"
     return told if env else f"{told}\nand put the password into the variable that you name there"
 
 

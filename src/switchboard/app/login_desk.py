@@ -70,7 +70,8 @@ class SettingsDesk:
             raise Conflict(f"[modules.{module}.accounts.{name}] is in the settings already: give this another `name`")
         account = NewAccount(module, name, table)
         if not has_settings_file():
-            self.say(describe_variables(account, password.env))
+            self.say(describe_variables(account, self._settings.modules.get(module, {}), password.env))
+            self._kept.add((module, name))
             return
         written = add_account(account, password.value, password.env)
         self._kept.add((module, name))

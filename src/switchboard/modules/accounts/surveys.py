@@ -13,7 +13,12 @@ from msgspec import Struct
 
 from switchboard.domain.errors import InvalidInput
 from switchboard.transport.dav.client import DavClient, open_dav
-from switchboard.transport.dav.discovery import DavCollection, find_collections, offers_scheduling
+from switchboard.transport.dav.discovery import (
+    DavCollection,
+    find_addresses,
+    find_collections,
+    offers_scheduling,
+)
 from switchboard.transport.dav.kinds import CALDAV, DavError, DavKind, DavLogin, DavState
 from switchboard.transport.dav.reading import list_everything
 
@@ -37,10 +42,15 @@ class Surveyed(Struct, frozen=True):
 
 
 class AccountSurvey(Struct, frozen=True):
-    """All that an account has of one kind. `scheduling`: the server says that it sends invitations itself."""
+    """All that an account has of one kind.
+
+    Of calendars also whether the server says that it sends invitations itself, and the e-mail addresses by which it
+    says that the user is invited.
+    """
 
     found: tuple[Surveyed, ...]
     scheduling: bool = False
+    addresses: tuple[str, ...] = ()
 
 
 async def survey_account(login: DavLogin, kind: DavKind) -> AccountSurvey:
@@ -64,4 +74,7 @@ async def _survey_collections(client: DavClient) -> AccountSurvey:
         what, protocol = NAMES[client.kind.name]
         raise InvalidInput(f"{client.start.host} speaks {protocol}, but this user has no {what} there: make one first")
     found = [Surveyed(one, len((await list_everything(client, one.url)).etags)) for one in collections]
-    return AccountSurvey(tuple(found), client.kind is CALDAV and await offers_scheduling(client, collections[0].url))
+    if client.kind is not CALDAV:
+        return AccountSurvey(tuple(found))
+    first = collections[0].url
+    return AccountSurvey(tuple(found), await offers_scheduling(client, first), await find_addresses(client, first))

@@ -26,6 +26,7 @@ from switchboard.transport.dav.places import start_of
 
 _MODULES: Final[Mapping[str, str]] = {CALDAV.name: "calendar", CARDDAV.name: "contacts"}
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+_ADDRESS: Final = re.compile(r"[^\s@,<>]+@[^\s@,<>]+")
 _REGION: Final = re.compile(r"[A-Z]{2}")
 _VIEWER: Final = re.compile(r"(?:person|group):[^\s:,]+")
 _YES: Final = {"yes": "yes", "y": "yes", "no": "no", "n": "no"}
@@ -69,7 +70,7 @@ async def _log_in(desk: LoginDesk, kind: DavKind) -> None:
     survey = await survey_account(opened.login, kind)
     _say_survey(desk, kind, survey)
     owned = _ask_owned(desk)
-    name = desk.answer_to("name", "A name for the account, which people see", owned.whose.partition(":")[2], _is_name)
+    name = _ask_name(desk, _MODULES[kind.name], owned)
     _keep_account(desk, kind, name, opened, owned, survey)
     await _offer_other(desk, CARDDAV if kind is CALDAV else CALDAV, name, opened, owned)
 
@@ -101,12 +102,22 @@ def _ask_owned(desk: LoginDesk) -> _Owned:
     return _Owned(whose)
 
 
+def _ask_name(desk: LoginDesk, module: str, owned: _Owned) -> str:
+    def is_free(typed: str) -> str:
+        if desk.has_account(module, _is_name(typed)):
+            raise ValueError(f"[modules.{module}.accounts.{typed}] is in the settings already: give this another name")
+        return typed
+
+    usual = owned.whose.partition(":")[2]
+    return desk.answer_to("name", "A name for the account, which people see", usual, is_free)
+
+
 def _keep_account(
     desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: _Owned, survey: AccountSurvey
 ) -> None:
     module = _MODULES[kind.name]
     table: JsonObject = {"url": opened.url, "user": opened.user, **owned.table}
-    table |= _ask_region(desk) if kind is CARDDAV else _ask_of_calendar(desk, survey)
+    table |= _ask_region(desk) if kind is CARDDAV else _ask_of_calendar(desk, survey, opened.user)
     desk.keep_account(module, name, table, opened.password)
 
 
@@ -116,7 +127,8 @@ def _ask_region(desk: LoginDesk) -> JsonObject:
     return {"region": region} if region else {}
 
 
-def _ask_of_calendar(desk: LoginDesk, survey: AccountSurvey) -> JsonObject:
+def _ask_of_calendar(desk: LoginDesk, survey: AccountSurvey, user: str) -> JsonObject:
+    addresses = _ask_addresses(desk, survey, user)
     usual = next((one.collection.zone for one in survey.found if _is_known_zone(one.collection.zone)), "")
     zone = desk.answer_to(
         "zone", "The time zone, such as Europe/Berlin; empty: that of the installation", usual, _is_zone
@@ -135,10 +147,21 @@ def _ask_of_calendar(desk: LoginDesk, survey: AccountSurvey) -> JsonObject:
             "sends: the server does not say that it sends invitations (calendar-auto-schedule): nobody does"
         )
     return {
+        **({"addresses": addresses} if addresses else {}),
         **({"zone": zone} if zone else {}),
         **({"busy_for": [*filter(None, viewers.split(","))]} if viewers else {}),
         "sends": sends,
     }
+
+
+def _ask_addresses(desk: LoginDesk, survey: AccountSurvey, user: str) -> list[str]:
+    """Those besides the user, which counts as one if it is an address."""
+    usual = survey.addresses or ((user,) if "@" in user else ())
+    question = "The e-mail addresses by which they are invited to meetings, such as ann@example.org,ann@work.example"
+    typed = desk.answer_to("addresses", question, ",".join(usual), _are_addresses)
+    if not typed:
+        desk.say("Without an address, no invitation counts as accepted, and nobody can be invited.")
+    return [one for one in typed.split(",") if one and one != user.lower()]
 
 
 def _describe_sending(survey: AccountSurvey) -> str:
@@ -205,6 +228,13 @@ def _is_viewer(typed: str) -> str:
 
 def _are_viewers(typed: str) -> str:
     return ",".join(_is_viewer(one.strip()) for one in typed.split(",") if one.strip())
+
+
+def _are_addresses(typed: str) -> str:
+    found = [one.strip().lower() for one in typed.split(",") if one.strip()]
+    if wrong := [one for one in found if not _ADDRESS.fullmatch(one)]:
+        raise ValueError(f"{wrong[0]!r} is no e-mail address; several are divided by commas")
+    return ",".join(dict.fromkeys(found))
 
 
 def _is_region(typed: str) -> str:

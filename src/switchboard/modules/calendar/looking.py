@@ -85,8 +85,8 @@ class CalendarAccounts(Struct, frozen=True):
         if not theirs:
             raise CalendarRefusal(NOT_READ_YET)
         found = [
-            SeenAccount(name, one.account, self.store_of(name), sights[name], self._is_own(seen, name), one.shared)
-            for name, one in theirs.items()
+            SeenAccount(name, self.accounts[name], self.store_of(name), sights[name], self._is_own(seen, name), shared)
+            for name, shared in theirs.items()
         ]
         return CallerSight(seen, tuple(found))
 

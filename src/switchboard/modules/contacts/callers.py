@@ -38,4 +38,4 @@ class ContactAccounts(Struct, frozen=True):
         theirs = await own_mirrors_of({name: self.accounts[name] for name in sights}, self.store_of)
         if not theirs:
             raise ContactsRefusal(NOT_READ_YET)
-        return {name: one.account for name, one in theirs.items()}
+        return {name: self.accounts[name] for name in theirs}

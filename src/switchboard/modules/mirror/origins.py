@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from msgspec import Struct, convert
 
-from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.mirror.keeper import MirrorKeeper
 from switchboard.ports.module_store import ModuleStore
 
@@ -26,19 +26,25 @@ class MirrorOrigin(Struct, frozen=True):
     owner: str
 
 
-class MirroredAccount(Struct, frozen=True):
-    """An account whose mirror is its own; `shared` are collections in it that are somebody else's on the server."""
+class MirroredAccount(Protocol):
+    """An account of the settings; `owner` is `person:ann` or `group:family`."""
 
-    account: DavAccount
-    shared: frozenset[str] = frozenset()
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def owner(self) -> str: ...
 
 
-def origin_of(account: DavAccount) -> MirrorOrigin:
+def origin_of(account: MirroredAccount) -> MirrorOrigin:
     """What makes an account another one; a new password does not."""
     return MirrorOrigin(account.url.rstrip("/"), account.user, account.owner)
 
 
-async def claim_mirror(store: ModuleStore, account: DavAccount, keeper: MirrorKeeper) -> None:
+async def claim_mirror(store: ModuleStore, account: MirroredAccount, keeper: MirrorKeeper) -> None:
     """What is kept is of this account from now on; what was of another one is erased."""
     wanted = origin_of(account)
     async with store.transaction() as one:
@@ -52,17 +58,16 @@ async def claim_mirror(store: ModuleStore, account: DavAccount, keeper: MirrorKe
 
 
 async def own_mirrors_of(
-    accounts: Mapping[str, DavAccount], store_of: Callable[[str], ModuleStore]
-) -> Mapping[str, MirroredAccount]:
-    """Those of these accounts whose mirror, if there is one, is theirs."""
-    found = await asyncio.gather(*(_own_mirror_of(account, store_of(name)) for name, account in accounts.items()))
-    return {name: one for name, one in zip(accounts, found, strict=True) if one is not None}
+    accounts: Mapping[str, MirroredAccount], store_of: Callable[[str], ModuleStore]
+) -> Mapping[str, frozenset[str]]:
+    """Those of these accounts whose mirror, if there is one, is theirs: with the collections that others share."""
+    found = await asyncio.gather(*(_shared_in(account, store_of(name)) for name, account in accounts.items()))
+    return {name: shared for name, shared in zip(accounts, found, strict=True) if shared is not None}
 
 
-async def _own_mirror_of(account: DavAccount, store: ModuleStore) -> MirroredAccount | None:
+async def _shared_in(account: MirroredAccount, store: ModuleStore) -> frozenset[str] | None:
+    """None: the mirror is of another account."""
     rows = await store.rows("origins.find")
-    if not rows:
-        return MirroredAccount(account)
-    if convert(dict(rows[0]), MirrorOrigin) != origin_of(account):
+    if rows and convert(dict(rows[0]), MirrorOrigin) != origin_of(account):
         return None
-    return MirroredAccount(account, frozenset(rows[0]["shared"]))
+    return frozenset(rows[0]["shared"] if rows else ())

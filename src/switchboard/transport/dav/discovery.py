@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from typing import Final
+from urllib.parse import unquote
 
 import httpx2
 from msgspec import Struct
@@ -26,6 +27,7 @@ _RIGHTS: Final = f"{DAV}current-user-privilege-set"
 _TOKEN: Final = f"{DAV}sync-token"
 _COMPONENTS: Final = f"{{{CALDAV.namespace}}}supported-calendar-component-set"
 _ZONE: Final = f"{{{CALDAV.namespace}}}calendar-timezone"
+_ADDRESSES: Final = f"{{{CALDAV.namespace}}}calendar-user-address-set"
 _OF_COLLECTION: Final = (_TYPE, _NAME, _RIGHTS, _TOKEN, CTAG, _OWNER, _PRINCIPAL)
 _OF_CALENDAR: Final = (_COMPONENTS, _ZONE, COLOUR)
 _TZID: Final = re.compile(r"^TZID(?:;[^:\r\n]*)?:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
@@ -107,6 +109,20 @@ async def offers_scheduling(client: DavClient, calendar: str) -> bool:
     answer = await client.send(DavRequest("OPTIONS", httpx2.URL(calendar)))
     offered = {one.strip().lower() for one in answer.headers.get("dav", "").split(",")}
     return "calendar-auto-schedule" in offered
+
+
+async def find_addresses(client: DavClient, calendar: str) -> tuple[str, ...]:
+    """The e-mail addresses by which the user is invited to meetings (RFC 6638, 2.4.1); none, if the server says none.
+
+    Raises DavError.
+    """
+    base, said = await client.properties(httpx2.URL(calendar), (_PRINCIPAL,), 0)
+    found: dict[str, None] = {}
+    for principal in _addresses_in(client, base, said.responses, _PRINCIPAL):
+        _, user = await client.properties(principal, (_ADDRESSES,), 0)
+        hrefs = [unquote(href) for one in user.responses for href in one.hrefs(_ADDRESSES)]
+        found |= {href[7:].strip().lower(): None for href in hrefs if href.lower().startswith("mailto:")}
+    return tuple(one for one in found if "@" in one)
 
 
 async def _find_homes(client: DavClient) -> tuple[httpx2.URL, ...]:
