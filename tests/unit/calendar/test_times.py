@@ -9,8 +9,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from icalendar.timezone import windows_to_olson
 
+from switchboard.modules.accounts.settings import DavAccount, PasswordPlace
 from switchboard.modules.calendar.events import EventTime, read_object
 from switchboard.modules.calendar.expansion import ExpansionWindow, expand_object
+from switchboard.modules.calendar.occurrences import zone_of_calendar
 from switchboard.modules.calendar.rules import Budget, UnreadableEvent, expand_rule, read_rule
 from switchboard.modules.calendar.windows_zones import WINDOWS_ZONES
 from switchboard.modules.calendar.zones import EventZone, WrittenZone, zone_named
@@ -89,6 +91,20 @@ def test_which_zone_is_meant(tzid: str, before: str, name: str, guessed: bool) -
     zone = series.master.start.zone
     assert zone is not None
     assert (zone.name, zone.guessed) == (name, guessed)
+
+
+@pytest.mark.parametrize(
+    ("calendar_zone", "account_zone", "meant"),
+    [
+        ("Asia/Tokyo", "Europe/Vienna", "Asia/Tokyo"),
+        ("", "Europe/Vienna", "Europe/Vienna"),
+        ("Home", "Europe/Vienna", "Europe/Vienna"),
+        ("", "", "UTC"),
+    ],
+)
+def test_where_the_zone_of_a_calendar_comes_from(calendar_zone: str, account_zone: str, meant: str) -> None:
+    account = DavAccount("https://dav.example", "ann", PasswordPlace(env="P"), person="ann", zone=account_zone)
+    assert zone_of_calendar(account, calendar_zone).name == meant
 
 
 def test_names_of_windows_are_those_of_cldr() -> None:

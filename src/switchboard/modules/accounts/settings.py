@@ -49,7 +49,7 @@ class DavAccount(Struct, frozen=True):
     region: Annotated[str, Meta(pattern=r"^(?:[A-Z]{2})?$")] = ""
     """The country of phone numbers without its code, such as `DE`."""
     zone: str = ""
-    """The time zone of the calendar, by its IANA name; empty: that of the installation."""
+    """The IANA name of the time zone of calendars that say none, for times whose own zone is unknown; empty: UTC."""
     addresses: tuple[str, ...] = ()
     """The e-mail addresses by which the person is invited to meetings, besides `user` if that is one."""
     sends: Literal["server", "nobody"] = "nobody"

@@ -131,7 +131,7 @@ def _ask_of_calendar(desk: LoginDesk, survey: AccountSurvey, user: str) -> JsonO
     addresses = _ask_addresses(desk, survey, user)
     usual = next((one.collection.zone for one in survey.found if _is_known_zone(one.collection.zone)), "")
     zone = desk.answer_to(
-        "zone", "The time zone, such as Europe/Berlin; empty: that of the installation", usual, _is_zone
+        "zone", "The time zone of calendars that say none, such as Europe/Berlin; empty: UTC", usual, _is_zone
     )
     viewers = desk.answer_to(
         "busy_for",

@@ -89,7 +89,7 @@ def addresses_of(account: DavAccount) -> frozenset[str]:
 
 
 def zone_of_calendar(account: DavAccount, calendar_zone: str) -> EventZone:
-    """The calendar's zone, else that of the account's settings."""
+    """The calendar's zone, else that of the account's settings, else UTC: for times whose own zone is unknown."""
     return zone_named(calendar_zone) or zone_named(account.zone) or UTC_ZONE
 
 
