@@ -68,6 +68,8 @@ ACCOUNTS: Final[Mapping[str, dict[str, Any]]] = {
     "home": {**LOGIN, "group": "family"},
 }
 TOOLS: Final = [tool.spec.name for tool in MANIFEST.tools]
+LATIN: Final = "X-PLACE:Café"
+"""A line that is not UTF-8."""
 DAY: Final = f"{datetime.now(UTC) + timedelta(days=5):%Y-%m-%d}"
 FAR: Final = f"{datetime.now(UTC) + timedelta(days=905):%Y-%m-%d}"
 """Outside the window: what recurs is expanded on demand."""
@@ -108,7 +110,8 @@ def account_of(name: str) -> DavAccount:
 
 async def keep(stores: ModuleStores, account: str, uid: str, *lines: str) -> None:
     keeper = CalendarKeeper(account_of(account))
-    written = DavObject(f"{uid}.ics", '"1"', event(f"UID:{uid}", *lines))
+    data = event(f"UID:{uid}", *lines).replace(LATIN.encode(), LATIN.encode("latin-1"))
+    written = DavObject(f"{uid}.ics", '"1"', data)
     await write_object(stores(account), f"/{account}/{WORDS[account]}", written, "", keeper)
 
 
@@ -276,14 +279,17 @@ async def test_without_a_clause_a_query_tells_more(
 
 
 async def test_what_is_kept_of_a_person_is_exported_and_erased(database: Database) -> None:
-    await fill_calendars(database)
+    stores = await fill_calendars(database)
     assert MANIFEST.personal is not None
     keeper = ModulePersonal(database, MANIFEST, MANIFEST.personal)
     chores = ChoreTable(database, "here:1")
     for account in WORDS:
         await chores.plan(ChoreKey("calendar", account, "sync"), 300.0)
     scope = PersonalScope("ann", (), ("telegram/bot%3Ahouse/ann",))
+    await keep(stores, "ann", "uid-ann", f"SUMMARY:Jürgens {SECRETS['ann']}", f"DTSTART:{DAY.replace('-', '')}", LATIN)
     [item] = [one async for one in keeper.export(scope)]
+    text = str(item["event"])
+    assert (f"SUMMARY:Jürgens {SECRETS['ann']}\r\n" in text, "Caf\\xe9\r\n" in text) == (True, True), text
     assert (item["account"], words_in(str(item["event"]))) == ("ann", {SECRETS["ann"]})
     assert [await keeper.count(scope), await keeper.erase(scope), await keeper.erase(scope)] == [1, 1, 0]
     left = await database.rows("select data::text as data, account from switchboard_calendar.object")

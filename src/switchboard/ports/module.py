@@ -124,8 +124,8 @@ class PersonalQueries(Struct, frozen=True):
     """The queries by which everything that a module keeps of a person is handed out and erased, for each account.
 
     `$2` of each is the person's keys, a `text[]`: see `Reader.person`; and the person itself, as in `person:ann`.
-    `export` returns a row for each thing that is kept; those of `erase` run in one transaction, one after the other,
-    and find nothing when they run again.
+    `export` returns a row for each thing that is kept; what is bytes in it is handed out as text. Those of `erase` run
+    in one transaction, one after the other, and find nothing when they run again.
     """
 
     export: str

@@ -42,7 +42,7 @@ class ModulePersonal(Struct, frozen=True):
         """As in the port."""
         for store in await self._stores_of_accounts():
             for row in await store.rows(self.queries.export, _keys_of(scope)):
-                yield to_builtins(dict(row))
+                yield to_builtins({name: _as_text(value) for name, value in row.items()})
 
     async def erase(self, scope: PersonalScope) -> int:
         """As in the port; what is erased of each account is a transaction."""
@@ -61,6 +61,11 @@ class ModulePersonal(Struct, frozen=True):
             raise Unavailable(f"what the module {self.manifest.name} keeps cannot be reached: {why}")
         accounts = await self.database.rows(query("chores.accounts"), self.manifest.name)
         return [rooms.stores(self.manifest)(account) for account in ("", *(row["account"] for row in accounts))]
+
+
+def _as_text(value: object) -> object:
+    """Objects of others' servers are bytes: as what they say, and those that say nothing as `\\xff`."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
 
 
 def _keys_of(scope: PersonalScope) -> list[str]:

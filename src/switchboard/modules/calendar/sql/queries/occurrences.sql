@@ -130,11 +130,11 @@ order by o.collection, o.name, e.place limit 1;
 
 -- name: of_person
 -- What is kept for a person: the objects of their own accounts, and of what was written there or by them.
-select o.account, c.name as calendar, o.name, encode(o.data, 'escape') as event
+select o.account, c.name as calendar, o.name, o.data as event
 from origin g join object o using (account) join collection c using (account, collection)
 where g.account = $1 and g.owner = any ($2::text[])
 union all
-select w.account, w.collection, w.name, encode(coalesce(w.after, w.before), 'escape')
+select w.account, w.collection, w.name, coalesce(w.after, w.before)
 from write w left join origin g using (account)
 where w.account = $1 and (w.made_by = any ($2::text[]) or g.owner = any ($2::text[]))
 order by calendar, name;

@@ -53,7 +53,7 @@ from unnest($4::integer[], $5::text[], $6::text[], $7::text[], $8::text[], $9::b
 
 -- name: of_person
 -- What is kept for a person: their own accounts.
-select x.account, b.name as book, x.name, encode(x.data, 'escape') as card
+select x.account, b.name as book, x.name, x.data as card
 from origin o join object x using (account) join collection b using (account, collection)
 where o.account = $1 and o.owner = any($2::text[]) order by x.collection, x.name;
 
