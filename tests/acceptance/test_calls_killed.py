@@ -18,6 +18,7 @@ from switchboard.store.database import Database
 from tests.acceptance.calling import By, Hold, call_house
 from tests.forked import Forks
 from tests.waiting import eventually
+from tests.width import pairs
 
 pytestmark = pytest.mark.slow
 
@@ -105,12 +106,16 @@ def assert_as_expected(answers: Sequence[Mapping[str, Any]], *, known: bool) -> 
     assert all(one["text"].startswith(text) for one, text in zip(answers, expected, strict=True)), answers
 
 
-@pytest.mark.parametrize("by", ["http", "mcp", "cli"])
-@pytest.mark.parametrize("where", ["before", "after"])
-@pytest.mark.parametrize("worker_too", [False, True])
+KILLS: Final[Sequence[tuple[Hold, bool]]] = [("before", False), ("after", False), ("before", True), ("after", True)]
+"""Where a tool is held when the server is killed, and whether the worker is killed, too."""
+CALLERS: Final[Sequence[By]] = ["http", "mcp", "cli"]
+
+
+@pytest.mark.parametrize(("by", "kill"), pairs(CALLERS, KILLS))
 async def test_a_caller_whose_server_is_killed_asks_again_and_has_one_answer(
-    forks: Forks, database_url: str, tmp_path: Path, by: By, where: Hold, worker_too: bool
+    forks: Forks, database_url: str, tmp_path: Path, by: By, kill: tuple[Hold, bool]
 ) -> None:
+    where, worker_too = kill
     async with call_house(forks, database_url, tmp_path) as house:
         server, worker = await house.serve(), house.work()
         token = await house.token_for_ann()

@@ -53,6 +53,7 @@ from tests.integration.test_remembering import CLERK, PLANNER, House, a_house
 from tests.lab import TRUSTING, Lab, submission
 from tests.trios import plan, tool
 from tests.waiting import eventually
+from tests.width import pairs, wide
 
 HOUSEHOLD: Final = "foxes"
 """In the calendar of the family, of which Ann and Bob are members."""
@@ -193,7 +194,7 @@ async def test_no_person_reads_anothers_calendar_whichever_way_they_ask(database
         for linked in (False, True):
             if linked:
                 await link_family(house)
-            for person, (name, way) in ((one, it) for one in SECRETS for it in WAYS.items()):
+            for person, (name, way) in pairs([*SECRETS], WAYS.items(), linked):
                 own = own_words(person) if linked and (name in SAME or name in LINKED) else set()
                 told = await heard(house, way(person))
                 assert told <= own, (person, name, linked)
@@ -203,16 +204,21 @@ async def test_no_person_reads_anothers_calendar_whichever_way_they_ask(database
                 tried += len(WORDS) - len(own)
                 due += 0 if later is None else len(WORDS) - len(own)
             callers: tuple[str | None, ...] = (*SECRETS, None, "eve")
-            for caller, by_operator in ((one, it) for one in callers for it in (False, True)):
+            callers_at = [(one, it) for one in callers for it in (False, True)]
+            first, *others = CALLED
+            for (caller, by_operator), asked in [
+                *((by, first) for by in callers_at),
+                *pairs(callers_at, others, linked),
+            ]:
                 own = {HOUSEHOLD} if caller is None else own_words(caller) if linked and caller in SECRETS else set()
-                for number, asked in enumerate(CALLED):
-                    told = await called(house, caller, asked, by_operator=by_operator)
-                    assert told <= own, (caller, by_operator, asked)
-                    assert number or told == own, (caller, by_operator)
-                    tried += len(WORDS) - len(own)
+                told = await called(house, caller, asked, by_operator=by_operator)
+                assert told <= own, (caller, by_operator, asked)
+                assert asked is not first or told == own, (caller, by_operator)
+                tried += len(WORDS) - len(own)
         await unlink(house.parts.database, "ann", "telegram")
         assert await heard(house, telegram("ann")) == set()
-    assert (tried >= 300, due >= 100, told_own >= 12) == (True, True, True), (tried, due, told_own)
+    counted = (tried >= wide(300, 150), due >= wide(100, 30), told_own >= wide(12, 4))
+    assert counted == (True, True, True), (tried, due, told_own)
 
 
 # What the clauses are for ---------------------------------------------------------------------------------------------

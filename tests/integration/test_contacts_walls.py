@@ -50,6 +50,7 @@ from tests.integration.test_remembering import CLERK, PLANNER, House, a_house
 from tests.lab import TRUSTING, Lab, submission
 from tests.trios import plan, tool
 from tests.waiting import eventually
+from tests.width import pairs, wide
 
 HOUSEHOLD: Final = "foxes"
 """In the address book of the family, of which Ann and Bob are members."""
@@ -163,7 +164,7 @@ async def test_no_person_sees_into_anothers_address_book_whichever_way_they_ask(
         for linked in (False, True):
             if linked:
                 await link_family(house)
-            for person, (name, way) in ((one, it) for one in SECRETS for it in WAYS.items()):
+            for person, (name, way) in pairs([*SECRETS], WAYS.items(), linked):
                 own = own_words(person) if linked and (name in SAME or name in LINKED) else set()
                 assert await heard(house, way(person)) == own, (person, name, linked)
                 later = await heard_when_due(house, door, way(person), tried)
@@ -180,7 +181,7 @@ async def test_no_person_sees_into_anothers_address_book_whichever_way_they_ask(
                     tried += len(BOOKS) - len(own)
         await unlink(database, "ann", "telegram")
         assert await heard(house, telegram("ann")) == set()
-    assert (tried >= 400, due >= 200) == (True, True)
+    assert (tried >= wide(400, 200), due >= wide(200, 60)) == (True, True), (tried, due)
 
 
 async def link_family(house: House) -> None:

@@ -28,6 +28,7 @@ from tests.integration.test_remembering import CLERK, GROUPS, PLANNER, House, a_
 from tests.lab import TRUSTING, submission
 from tests.trios import plan, tool
 from tests.waiting import eventually
+from tests.width import pairs, wide
 
 SECRETS: Final = {"ann": "herons", "bob": "badgers", "cem": "otters"}
 """By person, who told it in private on Telegram."""
@@ -139,13 +140,13 @@ async def test_no_person_is_told_what_another_said_whichever_way_they_ask(databa
         for person, secret in SECRETS.items():
             await house.say(f"I keep {secret}.", remember(f"I keep {secret}"), **telegram(person))
             await tell_planner(house, person, f"I keep {secret}")
-        for linked in (False, True, False):
+        for number, linked in enumerate((False, True, False)):
             if linked:
                 await link_all(house)
             else:
                 for person in SECRETS:
                     await people.delete(house.parts.database, person)
-            for person, (name, way) in ((one, it) for one in SECRETS for it in WAYS.items()):
+            for person, (name, way) in pairs([*SECRETS], WAYS.items(), number):
                 found = await heard(house, way(person))
                 own = {SECRETS[person]} if name in SAME or (linked and name in LINKED) else set()
                 assert found == own, (person, name, linked)
@@ -153,7 +154,7 @@ async def test_no_person_is_told_what_another_said_whichever_way_they_ask(databa
                 later = await heard_when_due(house, door, way(person), tried)
                 assert later in (own, None), (person, name, linked)
                 due += 0 if later is None else len(SECRETS) - len(own)
-    assert (tried >= 300, due >= 200) == (True, True)
+    assert (tried >= wide(300, 100), due >= wide(200, 60)) == (True, True), (tried, due)
 
 
 async def test_linked_persons_are_called_by_one_name_and_nobody_else_is(database_url: str, tmp_path: Path) -> None:
