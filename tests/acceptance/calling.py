@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -155,15 +154,17 @@ class CallHouse:
     async def serve(self) -> Forked:
         """Start the server; returns when it answers."""
         server = self._start("serve", "")
-        deadline = time.monotonic() + PATIENCE_S
         async with httpx2.AsyncClient(verify=NO_TLS) as http:
-            while time.monotonic() < deadline:
+
+            async def answers() -> bool:
+                assert server.returncode is None, server.errors.read_text()[-2000:]
                 with suppress(httpx2.TransportError):
                     await http.get(f"{self.url}/health")
-                    return server
-                assert server.returncode is None, server.errors.read_text()[-2000:]
-                await asyncio.sleep(0.02)
-        raise TimeoutError(server.errors.read_text()[-2000:])
+                    return True
+                return False
+
+            await eventually(answers, within=PATIENCE_S)
+        return server
 
     def _start(self, command: str, crash_at: str) -> Forked:
         env = {**self.env, "SWITCHBOARD_CRASH_AT": crash_at}

@@ -78,9 +78,10 @@ class Installation:
 
     def __init__(self, forks: Forks, database_url: str, place: Path) -> None:
         self._forks = forks
-        self._port = free_port()
+        port = free_port()
+        self._url = f"http://127.0.0.1:{port}"
         self._place = place
-        self._env = {**os.environ, **environment(place / "data", PORT=str(self._port), DATABASE_URL=database_url)}
+        self._env = {**os.environ, **environment(place / "data", PORT=str(port), DATABASE_URL=database_url)}
 
     def start(self, command: str, crash_at: str = "") -> Forked:
         env = {**self._env, "SWITCHBOARD_CRASH_AT": crash_at}
@@ -88,20 +89,22 @@ class Installation:
 
     async def post(self, server: Forked, path: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
         """The answer once the server is up; None: it died before it answered."""
-        async with asyncio.timeout(60), httpx2.AsyncClient(verify=NO_TLS, timeout=60) as client:
-            while True:
+        answers: list[httpx2.Response] = []
+        async with httpx2.AsyncClient(verify=NO_TLS, timeout=60) as client:
+
+            async def has_answered_or_died() -> bool:
                 try:
-                    answer = await client.post(
-                        f"http://127.0.0.1:{self._port}{path}", json=body, headers=self._bearer()
-                    )
+                    found = await client.post(f"{self._url}{path}", json=body, headers=self._bearer())
                 except httpx2.TransportError:
-                    if server.returncode is not None:
-                        return None
-                    await asyncio.sleep(0.02)
-                    continue
-                if answer.status_code != httpx2.codes.UNAUTHORIZED:  # as long as there is no token yet
-                    assert answer.is_success, answer.text
-                    return dict(answer.json())
+                    return server.returncode is not None
+                if found.status_code != httpx2.codes.UNAUTHORIZED:  # as long as there is no token yet
+                    answers.append(found)
+                return bool(answers)
+
+            await eventually(has_answered_or_died, within=60)
+        for answer in answers:
+            assert answer.is_success, answer.text
+        return dict(answers[0].json()) if answers else None
 
     def _bearer(self) -> Mapping[str, str]:
         file = self._place / "data" / "operator.token"
