@@ -39,6 +39,7 @@ import pytest
 
 from switchboard.cli.main import COMMANDS, main
 from switchboard.lanes import faults
+from switchboard.transport.plug_ins import plug_ins
 from tests import guard
 from tests.clusters import copy_clusters
 
@@ -51,7 +52,7 @@ _PRELOADED: Final = [
     *("switchboard.connectors.telegram.channel", "switchboard.connectors.email.channel"),
     *("tests.chaos.turns_node", "tests.chaos.plans_node", "tests.pymap_server", "tests.remote_butler"),
     *(f"switchboard.cli.{entry.place.partition(':')[0]}" for entry in COMMANDS),
-    "tests.settled",
+    *("tests.settled", "tests.preloaded"),
 ]
 _STUCK_S: Final = 45.0
 """Seconds after which a process tells where it is, in `errors`."""
@@ -314,7 +315,9 @@ def _move(env: Mapping[str, str], cwd: Path) -> None:
     signal.signal(_WHERE, _tell_where)
     os.environ.clear()
     os.environ.update(env)
-    sys.path[:0] = [place for place in env.get("PYTHONPATH", "").split(os.pathsep) if place]
+    if places := [place for place in env.get("PYTHONPATH", "").split(os.pathsep) if place]:
+        sys.path[:0] = places
+        plug_ins.cache_clear()
     time.tzset()
     os.chdir(cwd)
     copy_clusters()
