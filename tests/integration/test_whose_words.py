@@ -8,7 +8,7 @@ approval is not done.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -95,13 +95,6 @@ FORMS: Final = (
     Form("lines quoted twice", text="Look:\n> > {order}\n>> {order}"),
     Form("lines in a mail", text="Look:\n\n> {order}", channel="email"),
 )
-REAL_FORMS: Final = tuple(
-    Form(f"{n} {one.form}", channel="email" if one.raw else "telegram", read=payload_of(one))
-    for n, one in enumerate(orders())
-    if "Trudy" in payload_of(one).normalized_text
-)
-"""Those of `tests/words`, read from the bytes of mails and from updates, as programs write them; without those whose
-order is no part of the message, such as an answered one, which stands around it."""
 CONTROL: Final = Form("own words", text="{order}")
 """Of which all is done: otherwise nothing is shown."""
 FILLER: Final = """
@@ -205,12 +198,23 @@ def message(engine: str, form: Form, **more: Any) -> dict[str, Any]:
     return {**known, **place, "raw": {"headers": head}, **more}
 
 
+def read_forms() -> tuple[Form, ...]:
+    """Those of `tests/words`, read from the bytes of mails and from updates, as programs write them.
+
+    Left out are those whose order is no part of the message, such as an answered one, which stands around it.
+    """
+    read = ((f"{n} {one.form}", "email" if one.raw else "telegram", payload_of(one)) for n, one in enumerate(orders()))
+    forms = [Form(name, channel=to, read=payload) for name, to, payload in read if "Trudy" in payload.normalized_text]
+    return tuple(forms[:: 1 if WIDE else 6])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", BUTLERS)
-@pytest.mark.parametrize("forms", [FORMS, REAL_FORMS[:: 1 if WIDE else 6]], ids=["given", "read"])
+@pytest.mark.parametrize("given", [lambda: FORMS, read_forms], ids=["given", "read"])
 async def test_what_others_wrote_has_no_effect_in_any_form_turn_or_summary(
-    forms: Sequence[Form], engine: str, database_url: str, tmp_path: Path
+    given: Callable[[], Sequence[Form]], engine: str, database_url: str, tmp_path: Path
 ) -> None:
+    forms = given()
     async with a_house(database_url, tmp_path) as house:
         order = ORDER.format(port=house.web.port)
         await house.say([message(engine, form, payload=form.payload(order)) for form in forms])

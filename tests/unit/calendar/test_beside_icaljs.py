@@ -183,7 +183,7 @@ CLASSES: Final[dict[str, Callable[[RandomSeries, set[Shown], set[Shown]], bool]]
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not is_here(), reason="ical.js is not here: make icaljs")
 def test_random_series_are_those_of_ical_js() -> None:
-    series = [series_of(number) for number in range(wide(2_000, 300))]
+    series = [series_of(number) for number in range(wide(2_000, 100))]
     found = expand_by_icaljs(series, LAST.replace(tzinfo=UTC) + timedelta(days=25))
     classes: Counter[str] = Counter()
     for one in series:

@@ -15,6 +15,7 @@ from switchboard.modules.calendar.editing.scopes import answer_all, delete_this,
 from switchboard.modules.calendar.editing.series import CalendarSource, Series, find_date, read_source, series_of
 from switchboard.modules.calendar.editing.times import WrittenTime, read_time
 from tests.unit.calendar.foreign_objects import PROGRAMS, ForeignProgram, foreign_object
+from tests.width import wide
 
 Field = Literal["title", "place", "notes", "start", "length", "invite"]
 
@@ -38,7 +39,7 @@ ABOUT: Final[dict[Field, frozenset[str]]] = {
     "length": frozenset({"DTEND", "DURATION"}),
     "invite": frozenset({"ATTENDEE", "ORGANIZER"}),
 }
-EACH: Final = 100
+EACH: Final = wide(100, 20)
 """Objects of each program."""
 
 

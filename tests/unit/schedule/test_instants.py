@@ -114,8 +114,9 @@ def walls_around(zone: str, day: str) -> tuple[list[tuple[datetime, datetime, bo
         wall = at.astimezone(ZoneInfo(zone)).replace(tzinfo=None, fold=0)
         minutes.append((at, wall, wall not in shown))
         shown.setdefault(wall, at)
-    span = int((max(shown) - min(shown)) / MINUTE)
-    return minutes, [wall for number in range(span) if (wall := min(shown) + number * MINUTE) not in shown]
+    begin = min(shown)
+    span = int((max(shown) - begin) / MINUTE)
+    return minutes, [wall for number in range(span) if (wall := begin + number * MINUTE) not in shown]
 
 
 def due_by_search(where: tuple[str, str], matches: Matches, *, hourly: bool) -> list[datetime]:
