@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from email import message_from_bytes, policy
 from email.message import EmailMessage
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Final
 
@@ -197,6 +199,8 @@ class MailDriver:
     said: Counter[str] = field(default_factory=Counter)
     read: list[tuple[str, Received]] = field(default_factory=list)
     """The answers that were looked at already."""
+    returned: bytes = b""
+    """The last notice that a mail was not delivered."""
     longest: int = 200_000  # what is longer is cut, and says so
 
     @property
@@ -235,6 +239,21 @@ class MailDriver:
         """An automatic mail."""
         about = f"From: {thread}@x.example\r\nTo: {OWN}\r\nAuto-Submitted: auto-replied\r\nMessage-ID: <bot@x>\r\n"
         await self._append(f"{about}\r\n{text}\r\n".encode())
+
+    async def fails_later(self, *, again: bool = False) -> None:
+        """The server of the recipient returns the last mail."""
+        if not again:
+            original = message_from_bytes(self.delivered[-1], policy=policy.default)["Message-ID"]
+            self.returned = (
+                f"From: MAILER-DAEMON@mx.example\r\nReturn-Path: <>\r\nTo: {OWN}\r\nMIME-Version: 1.0\r\n"
+                f"Date: {format_datetime(datetime.now(UTC))}\r\nMessage-ID: <returned@mx.example>\r\n"
+                'Content-Type: multipart/report; report-type=delivery-status; boundary="b"\r\n\r\n'
+                "--b\r\nContent-Type: text/plain\r\n\r\nSorry.\r\n"
+                "--b\r\nContent-Type: message/delivery-status\r\n\r\nReporting-MTA: dns; mx\r\n\r\n"
+                "Action: failed\r\nStatus: 5.2.2\r\n"
+                f"--b\r\nContent-Type: text/rfc822-headers\r\n\r\nMessage-ID: {original}\r\n\r\n--b--\r\n"
+            ).encode()
+        await self._append(self.returned)
 
     async def starts_over(self) -> None:
         """The folder is made again, with another UIDVALIDITY, and its mails have the UIDs of others."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
@@ -217,6 +218,22 @@ class Muffles(Around):
 
     async def send(self, part: Part, key: str) -> Outcome:
         return await self.session.send(replace(part, text="") if part.files else part, key)
+
+
+class Optimist(Around):
+    """Passes on no report of what was not delivered."""
+
+    async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
+        async for batch in self.session.receive(cursor):
+            yield replace(batch, late=())
+
+
+class Redates(Around):
+    """Gives each report the time at which it comes."""
+
+    async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
+        async for batch in self.session.receive(cursor):
+            yield replace(batch, late=tuple(replace(one, at=datetime.now(UTC)) for one in batch.late))
 
 
 class Chatters(Around):
@@ -492,6 +509,8 @@ SPLIT_KILL = "a_kill_while_pieces_of_a_text_arrive_loses_and_doubles_nothing"
 DELETE = "a_deletion_is_no_second_message"
 THREADS = "a_place_is_approved_once_and_each_thread_gets_its_answers"
 PATIENCE = "patience_is_shown_and_costs_nothing"
+LATE = "a_failure_after_sending_is_told_once"
+LATE_FIRST = "a_failure_before_our_receipt_counts"
 KEYS = "a_part_keeps_a_key_of_its_own"
 CAPTION = "a_file_without_a_caption_comes_after_its_text"
 QUOTA = "a_limit_of_the_account_pauses_all_of_it"
@@ -538,6 +557,8 @@ PLANTED: Final[Mapping[str, tuple[Callable[[], Planted], frozenset[str]]]] = {
         ("takes the account for a conversation", lambda: Planted(defect=Confines), QUOTA),
         ("gives each attempt a key", lambda: Planted(defect=Counts), KEYS),
         ("sends files without texts", lambda: Planted(defect=Muffles), CAPTION),
+        ("passes on no late failure", lambda: Planted(defect=Optimist), LATE, LATE_FIRST),
+        ("gives late failures new times", lambda: Planted(defect=Redates), LATE),
         ("gives up", lambda: Planted(defect=GivesUp), AWAY),
         ("chatters", lambda: Planted(defect=Chatters), IDLE),
     )

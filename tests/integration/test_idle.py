@@ -218,6 +218,7 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
                     "forget_strangers",
                     "forget_accounts",
                     "forget_posted",
+                    "forget_late_failures",
                     "erase_entries",
                 },
             )

@@ -225,7 +225,7 @@ NO_WORDS: Final = """audit balance blob blob_piece book chore compaction connect
     rule_change rule_set schedule session_token stopped tally team thread_place token told_operators
     trace_export trace_message workspace_disk"""
 """Tables of ids, hashes, counts and times, of what operators wrote, and of what models cost."""
-PASSING: Final = "delta posted_event quarantine"
+PASSING: Final = "delta late_failure posted_event quarantine"
 """What is gone within hours, or not known to be anybody's yet."""
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.channels.email import trusting
-from switchboard.core.mail.bounce import id_of_bounced_mail
+from switchboard.core.mail.bounce import id_of_bounced_mail, reason_of_bounce
 from switchboard.core.mail.headers import header, mailbox_of
 from switchboard.core.mail.mime import read_part
 from switchboard.core.mail.parse import envelope_from_mail
@@ -235,3 +235,29 @@ def test_a_bounce_names_the_mail_that_it_is_about(raw: bytes, about: str | None)
     assert id_of_bounced_mail(read_part(raw)) == about
     event = envelope_from_mail(raw, endpoint=OWN, now=NOW).envelope.event
     assert (event.kind, event.refers_to) == ("bounce" if about else "message", about)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "is_final"),
+    [
+        (
+            "Status: 5.1.1\nDiagnostic-Code: smtp; 550 5.1.1 <ann@x.example>:\n  no such user",
+            "550 5.1.1 <ann@x.example>: no such user",
+            True,
+        ),
+        (
+            "Status: 5.2.2\r\nDiagnostic-Code: smtp; 552 mailbox full\r\nLast-Attempt-Date: today",
+            "552 mailbox full",
+            False,
+        ),
+        ("Status: 5.1.10", "it was returned with the status 5.1.10", True),
+        ("Status: 4.4.7", "it was returned with the status 4.4.7", False),
+        ("Remote-MTA: dns; mx.x.example", "it was returned", False),
+        (f"Diagnostic-Code: smtp; {'x' * 5000}", "x" * 300, False),
+    ],
+)
+def test_a_bounce_says_why_and_whether_others_would_be_returned_too(fields: str, text: str, is_final: bool) -> None:
+    raw = dsn("failed", WHOLE).replace(b"Status: 5.1.1", fields.encode())
+    raw = raw.replace(b"Action", b"Action: delayed\nStatus: 5.1.2\n\nAction", 1)
+    reason = reason_of_bounce(read_part(raw))
+    assert (reason.text, reason.is_final) == (text, is_final)

@@ -42,11 +42,12 @@ DeadLetterCategory = Literal[
     "reply_uncertain",
     "reply_braked",
     "reply_unreachable",
+    "reply_undelivered",
 ]
 """Why nobody took a message. `refused`: its butler declined; `outcome_unknown`: an effect may have happened.
 
-`reply_…`: why its reply was not sent: it may have been sent before, a program seems to answer, or the conversation is
-blocked.
+`reply_…`: why its reply was not sent: it may have been sent before, a program seems to answer, the conversation is
+blocked, or the platform did not deliver what it had taken.
 """
 
 

@@ -210,6 +210,18 @@ class Unreadable(Struct, frozen=True):
     refusal: SwitchboardError | None = None
 
 
+class LateFailure(Struct, frozen=True, kw_only=True):
+    """The platform reports that it did not deliver a message of ours that it had taken."""
+
+    platform_message_id: str
+    """As in `Sent`. The platform gives it to one message of the account only."""
+    reason: str
+    at: datetime
+    """When it failed, by the platform's clock: a report that comes again has the same."""
+    because: Literal["blocked"] | None = None
+    """If nothing can be sent there until somebody writes there again."""
+
+
 class Batch(Struct, frozen=True):
     """The result of a round trip, oldest first. `cursor`: where to continue once all is settled; None: unchanged."""
 
@@ -217,6 +229,8 @@ class Batch(Struct, frozen=True):
     cursor: str | None = None
     trouble: str | None = None
     """Why the platform may have no more for us though it answers: the account is degraded until a batch without it."""
+    late: tuple[LateFailure, ...] = ()
+    """Settled with the events."""
 
 
 class Part(Struct, frozen=True, kw_only=True):

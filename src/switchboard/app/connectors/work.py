@@ -19,9 +19,11 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxState, PartState, ReplyChoice, ReplyFile
 from switchboard.journey.reply import PullRequest, ReplyService
 from switchboard.ports.channel import Receipt
+from switchboard.ports.connector import LateFailure
 from switchboard.store.connectors import heartbeats as connectors
 from switchboard.store.connectors.heartbeats import INTERVAL_S, Heartbeat
 from switchboard.store.database import Database
+from switchboard.store.messages import outbox
 from switchboard.store.messages.outbox import LEASE_S
 
 HEARTBEAT: Final = Action("heartbeat", CONNECTOR)
@@ -32,6 +34,7 @@ __all__ = [
     "LEASE_S",
     "ConnectorService",
     "Heartbeat",
+    "LateFailure",
     "LeasedReply",
     "OutboxPart",
     "PullRequest",
@@ -95,6 +98,16 @@ class ConnectorService:
         if lease <= 0:
             raise Conflict(f"the lease {lease} of reply {outbox_id} is not held")
         return await self._replies.receipt(outbox_id, lease, receipt)
+
+    async def report_late_failure(
+        self, caller: Principal, channel: str, endpoint: str, late: LateFailure
+    ) -> OutboxState | None:
+        """A message was not delivered after all; the state of its reply, None if no reply has sent it (yet).
+
+        Raises Forbidden.
+        """
+        await self._access.check_endpoint(caller, OUTBOX, channel, endpoint)
+        return await outbox.report_late_failure(self._database, channel, endpoint, late)
 
     async def record_part(
         self, caller: Principal, outbox_id: UUID, lease: int, part: OutboxPart, account_lease: int | None

@@ -1,8 +1,8 @@
 """Replies that need a person become dead letters, so that the System4 of their team and operators are told.
 
 `app/wiring.py` has one of the workers call `ReplyNotices.tell` every two seconds. In: replies that may have been sent,
-that the brake has stopped, or whose conversation is blocked; out: dead letters with notices. Nobody who wrote is told.
-Next: `store/messages/outbox.py`, `telling.py`.
+that the brake has stopped, that were not delivered, or whose conversation is blocked; out: dead letters with notices.
+Nobody who wrote is told. Next: `store/messages/outbox.py`, `telling.py`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from switchboard.store.messages import outbox
 from switchboard.store.messages.outbox import UntoldReply
 
 _AT_ONCE: Final = 100
-_TOLD: Final[Mapping[Literal["uncertain", "braked", "blocked"], tuple[DeadLetterCategory, str]]] = {
+_TOLD: Final[Mapping[Literal["uncertain", "braked", "blocked", "undelivered"], tuple[DeadLetterCategory, str]]] = {
     "uncertain": ("reply_uncertain", "may have been sent, so it is not repeated"),
     "braked": ("reply_braked", "was one of many within minutes, so perhaps a program answers: no more are sent there"),
     "blocked": (
         "reply_unreachable",
         "cannot be sent, nor can others in this conversation, until somebody writes there again",
     ),
+    "undelivered": ("reply_undelivered", "was not delivered, as the platform reported after it had taken it"),
 }
 """By what has happened. No word of it is of a sender, a butler or a platform."""
 

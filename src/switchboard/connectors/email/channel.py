@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
+from switchboard.connectors.email.bounces import is_bounce, late_failures
 from switchboard.connectors.email.mailbox import Fetched, Mailbox, MailRefused, Opened, SignIn
 from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.connectors.email.submission import OutgoingMail, submit, try_sign_in
@@ -138,13 +139,13 @@ class EmailSession(Session):
             sizes = await asyncio.to_thread(box.sizes, some)
             for uid in some:
                 if events and taken + sizes.get(uid, 0) > _BATCH_BYTES:
-                    yield Batch(tuple(events), f"{validity}:{uid - 1}")
+                    yield await _batch_of(events, f"{validity}:{uid - 1}")
                     events, taken = [], 0
                 taken += sizes.get(uid, 0)
                 if event := await self._fetch_event(box, validity, uid, sizes.get(uid, 0)):
                     events.append(event)
             if events:
-                yield Batch(tuple(events), f"{validity}:{some[-1]}")
+                yield await _batch_of(events, f"{validity}:{some[-1]}")
                 events, taken = [], 0
 
     async def _fetch_event(self, box: Mailbox, validity: int, uid: int, size: int) -> Inbound | Unreadable | None:
@@ -347,6 +348,16 @@ async def _sign_in_of(settings: EmailAccountSettings, password: str) -> SignIn:
 async def _whole_file(file: FileOut) -> File:
     """A mail is always submitted whole."""
     return File(file.filename, file.media_type, b"".join([piece async for piece in file.read()]))
+
+
+async def _batch_of(events: Sequence[Inbound | Unreadable], cursor: str) -> Batch:
+    """With what they report of mails of ours; a notice may have megabytes."""
+    late = await asyncio.to_thread(late_failures, list(events)) if any(map(_is_notice, events)) else ()
+    return Batch(tuple(events), cursor, late=late)
+
+
+def _is_notice(event: Inbound | Unreadable) -> bool:
+    return isinstance(event, Inbound) and is_bounce(event)
 
 
 def _with_arrival(envelope: Envelope, arrived: datetime | None) -> Envelope:

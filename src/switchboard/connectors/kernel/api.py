@@ -36,6 +36,7 @@ from switchboard.connectors.kernel.wire import submitted_form
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.ports.connector import LateFailure
 
 MAX_RAW: Final = 25_000_000
 """Bytes of an event that quarantine keeps."""
@@ -283,6 +284,16 @@ class Api:
         await self._ask(
             "POST", f"/v1/outbox/{reply.outbox_id}/receipt", {"lease": reply.lease, "outcome": outcome, **known}
         )
+
+    async def report_late_failure(self, late: LateFailure) -> None:
+        """Report that a message was not delivered after all; servers of earlier releases do not know it.
+
+        Raises Unreachable.
+        """
+        message, why = sayable(late.platform_message_id), sayable(late.reason)[:1000]
+        about = {"platform_message_id": message, "outcome": "failed", "reason": why, "at": late.at.isoformat()}
+        body = {**self.place.body(), **about, **({} if late.because is None else {"because": late.because})}
+        await self._unless_gone("POST", "/v1/outbox/late", body)
 
     async def heartbeat(
         self, state: ReportedState, why: str, counters: Mapping[str, int], lag_s: float | None = None

@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from switchboard.connectors.kernel.answers import Declined, IntakeAnswer, NotNow, Taken, Unreachable
+from switchboard.connectors.kernel.answers import Declined, IntakeAnswer, NotNow, Overtaken, Taken, Unreachable
 from switchboard.connectors.kernel.intake import LeftOut, at_home, conversation_of, mark_of, prepare_envelope
 from switchboard.connectors.kernel.patience import Patience
 from switchboard.connectors.kernel.posted import PostedQueue
@@ -25,8 +25,9 @@ from switchboard.connectors.kernel.progress import UnsettledBatches
 from switchboard.connectors.kernel.replaying import SessionIntake
 from switchboard.connectors.kernel.series import belongs_to, due_after, merge_events
 from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.lanes.faults import point
-from switchboard.ports.connector import Batch, Inbound, TakesPosted, Unreadable
+from switchboard.ports.connector import Batch, Inbound, LateFailure, TakesPosted, Unreadable
 from switchboard.tasks import cancel_tasks, first_of, refuse_exit, wait_at_most
 
 log = structlog.get_logger(__name__)
@@ -74,12 +75,21 @@ class _Broken:
 
 
 @dataclass(slots=True)
+class _Late:
+    """A failure to be reported."""
+
+    failure: LateFailure
+    batch: int
+
+
+@dataclass(slots=True)
 class Receiver(SessionIntake):
     """Receives for one session until cancelled, or until the session or the lease ends."""
 
     clock: Callable[[], float]
     _waiting: list[_Waiting] = field(default_factory=list)
     _broken: list[_Broken] = field(default_factory=list)
+    _late: list[_Late] = field(default_factory=list)
     _keys: set[str | bytes] = field(default_factory=set)
     _progress: UnsettledBatches = field(default_factory=UnsettledBatches)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -144,7 +154,8 @@ class Receiver(SessionIntake):
     def _take(self, batch: Batch) -> bool:
         """Queue a batch; returns whether any of it is new."""
         new = [event for event in batch.events if self._is_new(event)]
-        number = self._progress.received(len(new), batch.cursor)
+        number = self._progress.received(len(new) + len(batch.late), batch.cursor)
+        self._late += (_Late(failure, number) for failure in batch.late)
         for event in new:
             if isinstance(event, Unreadable):
                 self._broken.append(_Broken(event, number))
@@ -196,7 +207,7 @@ class Receiver(SessionIntake):
             await self._save()
             due = self._due()
             try:
-                if due or self._broken:
+                if due or self._broken or self._late:
                     await self._settle(due)
                     self._well()
                 else:
@@ -221,12 +232,25 @@ class Receiver(SessionIntake):
             await self.api.quarantine(broken.event.event_id, broken.event.reason, broken.event.raw)
             self._broken.remove(broken)
             self._finish_event(broken.event, broken.batch, "quarantined")
+        await self._report_late_failures()
         await self._move(due)
         # Meanwhile another event may have joined one of them, and more may follow.
         if ready := [waiting for waiting in due if waiting.is_due(self.clock()) and self._prepare(waiting)]:
             await self._submit(ready)
         for waiting in [waiting for waiting in due if waiting.refusal]:
             await self._to_quarantine(waiting)
+
+    async def _report_late_failures(self) -> None:
+        for late in list(self._late):
+            try:
+                await self.api.report_late_failure(late.failure)
+            except (Unreachable, Overtaken, ConfigurationError):
+                raise
+            except SwitchboardError as error:
+                log.warning("a failure cannot be reported", message=late.failure.platform_message_id, why=error.message)
+            self._late.remove(late)
+            self._progress.settle_event(late.batch)
+            self.health.counters["failed_late"] += 1
 
     async def _move(self, due: Sequence[_Waiting]) -> None:
         for move in [event.moved for waiting in due for event in waiting.events if event.moved]:

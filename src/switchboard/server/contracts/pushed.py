@@ -1,4 +1,4 @@
-"""The shapes of bodies about what a platform tells a connector unasked: events that it pushes.
+"""The shapes of bodies about what a platform tells a connector unasked: events that it pushes, and late failures.
 
 `server/http` reads and answers with them. Next: `app/connectors/posted.py`.
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from switchboard.server.contracts.base import Body, ResponseBody, Word
+from pydantic import AwareDatetime
+
+from switchboard.domain.ledger import OutboxState
+from switchboard.server.contracts.base import Body, ResponseBody, Word, Words
 
 
 class PushedBody(Body):
@@ -26,3 +29,25 @@ class PushedKept(ResponseBody):
     """It is kept, and the platform may be answered."""
 
     status: Literal["kept"]
+
+
+class LateFailureBody(Body):
+    """The platform did not deliver a message that it had taken: by its id, as a receipt or a part has named it.
+
+    `at`: when it failed, by the platform's clock; the same report again changes nothing. `because`: `blocked`, nothing
+    can be sent there until somebody writes there again.
+    """
+
+    channel: Word
+    endpoint: Word
+    platform_message_id: Word
+    outcome: Literal["failed"]
+    reason: Words
+    because: Literal["blocked"] | None = None
+    at: AwareDatetime
+
+
+class LateFailureKept(ResponseBody):
+    """The state of the reply; null if none has sent the message. If its receipt comes later, it fails then."""
+
+    state: OutboxState | None

@@ -15,6 +15,7 @@ from switchboard.app.connectors.work import (
     LEASE_S,
     ConnectorService,
     Heartbeat,
+    LateFailure,
     OutboxPart,
     PullRequest,
     Receipt,
@@ -35,6 +36,7 @@ from switchboard.server.contracts.connectors import (
     ReceiptBody,
     ReplyState,
 )
+from switchboard.server.contracts.pushed import LateFailureBody, LateFailureKept
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 from switchboard.server.services import ServiceFactory
@@ -54,6 +56,18 @@ async def fetch(request: Request, caller: Connector, parts: Parts, body: OutboxN
     async with parts.polls.watch(request.receive) as gone:
         replies = await parts.of(CONNECTOR_SERVICE).fetch(caller, pull_request(body), gone)
     return answer({"replies": replies})
+
+
+@router.post(
+    "/outbox/late", **operation("report_late_failure", "Report that a sent message was not delivered", LateFailureKept)
+)
+async def report_late(caller: Connector, parts: Parts, body: LateFailureBody) -> Response:
+    """Its reply is `failed` then, and somebody is notified once; resending it sends that part again."""
+    late = LateFailure(
+        platform_message_id=body.platform_message_id, reason=body.reason, at=body.at, because=body.because
+    )
+    state = await parts.of(CONNECTOR_SERVICE).report_late_failure(caller, body.channel, body.endpoint, late)
+    return answer({"state": state})
 
 
 @router.post(

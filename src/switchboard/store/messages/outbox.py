@@ -6,11 +6,13 @@ Called by `journey/reply.py`; rows come from the turn's settlement (`store/work/
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from switchboard.core.text.storable import storable_or_none
@@ -19,6 +21,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import Item, LaneKey, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyFile
 from switchboard.domain.routing import TeamId, Unrouted
 from switchboard.ports.channel import Receipt
+from switchboard.ports.connector import LateFailure
 from switchboard.store.database import Database, Row, each_as, part_as, query, row_as, rows_as, seconds
 from switchboard.store.ids import new_uuid7
 
@@ -50,7 +53,7 @@ class UntoldReply(Struct, frozen=True):
     """A reply that was not sent, or may not have been, and the team of its butler; None if no team has it any more."""
 
     outbox_id: UUID
-    why: Literal["uncertain", "braked", "blocked"]
+    why: Literal["uncertain", "braked", "blocked", "undelivered"]
     team_id: TeamId | None
 
 
@@ -130,6 +133,24 @@ async def tell(database: Database, reply: UntoldReply, told: Unrouted) -> bool:
     """Make a dead letter of the reply. False: people already know, or it is being sent again."""
     values = (new_uuid7(), told.category, told.reason, told.team_id, told.handler)
     return bool(await database.value(query("outbox.tell"), reply.outbox_id, reply.why, *values))
+
+
+async def report_late_failure(database: Database, channel: str, endpoint: str, late: LateFailure) -> OutboxState | None:
+    """Keep a report, once, and let the reply fail; returns its state.
+
+    None: no reply has sent that message. If one does later, it fails with its receipt.
+    """
+    account = channel, endpoint, late.platform_message_id
+    about = msgspec.json.encode((*account, late.at.astimezone(UTC)))
+    late_failure_id, reason = UUID(bytes=sha256(about).digest()[:16]), storable_or_none(late.reason)
+    await database.run(query("outbox.keep_late_failure"), late_failure_id, *account, reason, late.because, late.at)
+    state: OutboxState | None = await database.value(query("outbox.fail_late"), *account)
+    return state
+
+
+async def forget_late_failures(database: Database, counted: timedelta, unknown: timedelta) -> int:
+    """Forget reports of that age, of replies and of messages that no reply has sent; returns how many."""
+    return int(await database.value(query("outbox.forget_late_failures"), counted, unknown))
 
 
 async def expire_leases(database: Database) -> int:

@@ -47,6 +47,8 @@ MORE_CHECKS: Final[tuple[tuple[ConnectorCheck, tuple[str, ...]], ...]] = (
     (pushing.check_a_gap_loses_and_doubles_nothing, ("cuts", "window_s")),
     (pushing.check_no_more_sign_ins_than_the_platform_allows, ("leaves_sign_ins", "overdrawn", "drops_socket")),
     (sent_files.check_a_file_without_a_caption_comes_after_its_text, ("received", "captionless")),
+    (leaving.check_a_failure_after_sending_is_told_once, ("fails_later",)),
+    (leaving.check_a_failure_before_our_receipt_counts, ("fails_later",)),
     (leaving.check_a_part_keeps_a_key_of_its_own, ("puts_off", "given_keys")),
     (leaving.check_patience_is_shown_and_costs_nothing, ("puts_off",)),
     (leaving.check_a_limit_of_the_account_pauses_all_of_it, ("limits_account", "hasty")),

@@ -56,6 +56,13 @@ class SentFileDriver(Driver, Protocol):
         """The messages sent by the account, oldest first."""
 
 
+class LateDriver(Driver, Protocol):
+    """The other side of a platform that takes a message, and may report later that it was not delivered."""
+
+    async def fails_later(self, *, again: bool = False) -> None:
+        """Report this of the last part that the account has sent; `again`: the same report, as it was."""
+
+
 class CaptionDriver(SentFileDriver, Protocol):
     """The other side of a platform on which no text can go with files of some kinds."""
 

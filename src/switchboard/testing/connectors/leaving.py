@@ -12,10 +12,10 @@ from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.people.strangers import contact_of
 from switchboard.domain.json_values import JsonObject
 from switchboard.testing.connectors.clock import passes
-from switchboard.testing.connectors.driver import BusyDriver, Driver, KeyDriver, QuotaDriver, ThreadDriver
+from switchboard.testing.connectors.driver import BusyDriver, Driver, KeyDriver, LateDriver, QuotaDriver, ThreadDriver
 from switchboard.testing.connectors.expecting import MUCH, ODD_TEXTS, answered, none_lost_or_doubled, same
-from switchboard.testing.connectors.killing import SENDING_DEATHS, five_parts, killed_while_sending
-from switchboard.testing.connectors.running import connected, until
+from switchboard.testing.connectors.killing import SENDING_DEATHS, dies, five_parts, killed_while_sending
+from switchboard.testing.connectors.running import Death, connected, connector, until
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 _PATIENCE_S: Final = 40.0
@@ -23,6 +23,7 @@ _WORD: Final = "word "
 _MOST_PARTS: Final = 300
 _CONVERSATIONS: Final = 5
 _APART_S: Final = 3.0
+_LATE: Final = "POST /v1/outbox/late"
 
 
 async def check_a_kill_in_a_reply_of_five_parts_repeats_none_unmarked(driver: Driver) -> None:
@@ -134,3 +135,38 @@ async def check_a_limit_of_the_account_pauses_all_of_it(driver: QuotaDriver) -> 
     same(sorted(one.text for one in await driver.shown()), sorted(f"an answer to {n}" for n in range(len(threads))))
     used = [one for one in switchboard.receipts if one != "later"]
     assert used == ["sent"] * len(threads), f"a pause of the account was an attempt: {used}"
+
+
+async def check_a_failure_after_sending_is_told_once(driver: LateDriver) -> None:
+    """The platform took a reply, and reports twice that it was not delivered: the reply has failed, by one report.
+
+    Sent again, it is sent once, and the old report does not count against it.
+    """
+    await driver.says("t", "tell me")
+    async with connected(driver.configured) as switchboard:
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[0], "yes")
+        await until(lambda: switchboard.outcome(outbox_id) == "sent", "the reply is sent")
+        await driver.fails_later()
+        await until(lambda: switchboard.outcome(outbox_id) == "failed", "the reply has failed")
+        switchboard.resend(outbox_id)
+        await until(lambda: switchboard.outcome(outbox_id) == "sent", "the reply is sent again")
+        reports = switchboard.requests.count(_LATE)
+        await driver.fails_later(again=True)
+        await until(lambda: switchboard.requests.count(_LATE) > reports, "the report comes again")
+        assert switchboard.outcome(outbox_id) == "sent", "a report counted twice"
+    assert len(switchboard.late.reports) == 1, f"a report was taken for {len(switchboard.late.reports)}"
+    same([one.text for one in await driver.shown()], ["yes", "yes"])
+
+
+async def check_a_failure_before_our_receipt_counts(driver: LateDriver) -> None:
+    """The connector dies before it reports that a reply was sent, and the next one hears first that it was not."""
+    await driver.says("t", "tell me")
+    async with connected(driver.configured) as switchboard:
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+    outbox_id = switchboard.reply(switchboard.accepted[0], "yes")
+    await dies(driver, switchboard, Death("connector_unreported"))
+    await driver.fails_later()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: switchboard.outcome(outbox_id) == "failed", "the reply has failed")
+    same([one.text for one in await driver.shown()], ["yes"])

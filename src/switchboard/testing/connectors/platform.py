@@ -30,6 +30,7 @@ from switchboard.ports.connector import (
     FileIn,
     Identity,
     Inbound,
+    LateFailure,
     Later,
     Manifest,
     Outcome,
@@ -96,6 +97,9 @@ class ScriptedPlatform:
     """How many of the next such questions get no answer."""
     sending: Callable[[], None] = lambda: None
     """Called at the beginning of each `send`."""
+    failures: list[LateFailure] = field(default_factory=list)
+    reports: list[LateFailure] = field(default_factory=list)
+    """What it reports with its next batch."""
     learned: Capabilities | None = None
     """What it tells a session of its capabilities."""
     captionless: str = "voice.ogg"
@@ -170,6 +174,15 @@ class ScriptedPlatform:
     async def deletes(self, thread: str) -> None:
         """A person deletes the last message there."""
         self.add(thread, "", event={"kind": "delete", "refers_to": self._last_event(thread)})
+
+    async def fails_later(self, *, again: bool = False) -> None:
+        """The last post was not delivered."""
+        if not again:
+            self.failures.append(
+                LateFailure(platform_message_id=str(len(self.posts)), reason="nobody is there", at=datetime.now(UTC))
+            )
+        self.reports.append(self.failures[-1])
+        self.changed.set()
 
     async def own_says(self, thread: str, text: str) -> None:
         """The account writes from another device."""
@@ -284,6 +297,12 @@ class ScriptedPlatform:
         self.changed.set()
         return event
 
+    def take_reports(self) -> tuple[LateFailure, ...]:
+        """The reports that are due, once."""
+        due = tuple(self.reports)
+        self.reports.clear()
+        return due
+
     def asks(self) -> None:
         """A request arrives. Raises OSError if nobody answers."""
         if self.absent:
@@ -324,7 +343,7 @@ class ScriptedSession:
                 continue
             await self._round_trip()
             if not self._platform.silent:
-                yield Batch(())
+                yield Batch((), late=self._platform.take_reports())
 
     def _cursor_at(self, at: int) -> str:
         generation = self._platform.generation

@@ -179,7 +179,8 @@ class PushSession(ScriptedSession):
             if kept:
                 self._after = kept[-1][0]
                 self.seen = max(self.seen, *(self._number_of(one) for one in events))
-            yield Batch(tuple(events), self._cursor_now() if kept else None)
+            late = self.pushing.take_reports()
+            yield Batch(tuple(events), self._cursor_now() if kept else None, late=late)
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
         """The event with these bytes."""

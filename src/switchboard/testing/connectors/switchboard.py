@@ -10,7 +10,7 @@ import asyncio
 import base64
 import json
 import mimetypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -75,6 +75,24 @@ class PostedRecord:
         self._marks = {mark: number for mark, number in self._marks.items() if number > upto}
 
 
+@dataclass(slots=True)
+class LateRecord:
+    """The reports of messages that were not delivered, by message and time; each counts once."""
+
+    reports: dict[tuple[str, str], JsonObject] = field(default_factory=dict)
+    _counted: set[tuple[str, str]] = field(default_factory=set)
+
+    def count_against(self, parts: Iterable[JsonObject]) -> JsonObject | None:
+        """The first report of one of these parts that has not counted yet, and refuse that part."""
+        sent = {part.get("platform_message_id"): part for part in parts if part["state"] == "sent"}
+        for name, report in self.reports.items():
+            if name not in self._counted and name[0] in sent:
+                self._counted.add(name)
+                sent[name[0]]["state"] = "refused"
+                return report
+        return None
+
+
 class ScriptedSwitchboard:
     """A switchboard as a connector sees it. `ttl_s` applies to leases of accounts, which expire by `clock`."""
 
@@ -117,7 +135,7 @@ class ScriptedSwitchboard:
         """The reported reasons why no replies are sent to a conversation."""
         self.receipts: list[str] = []
         """The reported outcomes of all replies."""
-        self.posted = PostedRecord()
+        self.posted, self.late = PostedRecord(), LateRecord()
         self.requests: list[str] = []
         self.told: list[bytes] = []
         """The bodies of the requests."""
@@ -185,7 +203,9 @@ class ScriptedSwitchboard:
     def resend(self, outbox_id: str) -> None:
         """An operator has a failed reply sent again."""
         self.blocked.discard(self._outbox[outbox_id].reply["conversation"])
-        self._outbox[outbox_id].outcome = ""
+        outgoing = self._outbox[outbox_id]
+        outgoing.outcome = ""
+        outgoing.parts = {index: part for index, part in outgoing.parts.items() if part["state"] == "sent"}
         self._changed.set()
 
     def parts(self, outbox_id: str) -> dict[int, JsonObject]:
@@ -261,14 +281,23 @@ class ScriptedSwitchboard:
                 answer = 200, {"reason": self._needs_no_files(body), "most_bytes": self.most_bytes}
             case "POST", ["ingest", "batch"]:
                 answer = 200, {"results": [self._ingest_envelope(envelope) for envelope in body["envelopes"]]}
-            case "POST", ["outbox", "next"]:
-                answer = await self._next(body)
-            case "POST", ["outbox", outbox_id, "parts"]:
-                answer = self._record_part(self._outbox[outbox_id], body)
-            case "POST", ["outbox", outbox_id, "receipt"]:
-                answer = self._answer_receipt(self._outbox[outbox_id], body)
+            case "POST", ["outbox", *path]:
+                answer = await self._answer_outbox(path, body)
             case method, ["quarantine", *event_id]:
                 answer = self._answer_quarantine(method, ["/".join(event_id)] if event_id else [], body)
+        return answer
+
+    async def _answer_outbox(self, path: Sequence[str], body: JsonObject) -> Answer:
+        answer: Answer = (404, _error_body("not_found"))
+        match path:
+            case ["next"]:
+                answer = await self._next(body)
+            case ["late"]:
+                answer = self._answer_late(body)
+            case [outbox_id, "parts"]:
+                answer = self._record_part(self._outbox[outbox_id], body)
+            case [outbox_id, "receipt"]:
+                answer = self._answer_receipt(self._outbox[outbox_id], body)
         return answer
 
     def _answer_account(self, method: str, what: str, body: JsonObject, asked: Mapping[str, str]) -> Answer:
@@ -455,6 +484,20 @@ class ScriptedSwitchboard:
         if because == "blocked":
             self.blocked.add(conversation)
 
+    def _answer_late(self, body: JsonObject) -> Answer:
+        """Reports are kept, as they may come before the receipt."""
+        self.late.reports.setdefault((body["platform_message_id"], body["at"]), body)
+        for outgoing in self._outbox.values():
+            self._fail_late(outgoing)
+        return 200, {"state": None}
+
+    def _fail_late(self, outgoing: _Outgoing) -> None:
+        if outgoing.outcome == "sent" and (report := self.late.count_against(outgoing.parts.values())) is not None:
+            outgoing.outcome = "failed"
+            self.reasons.append(report.get("because") or "undelivered")
+            if report.get("because") == "blocked":
+                self.blocked.add(outgoing.reply["conversation"])
+
     def _answer_receipt(self, outgoing: _Outgoing, body: JsonObject) -> Answer:
         if body.get("platform_message_id") == "":
             return 422, _error_body("invalid_value")
@@ -468,6 +511,7 @@ class ScriptedSwitchboard:
         outgoing.due = self._clock() + float(body.get("retry_after_s") or 0.0)
         outgoing.sent = self._clock() if outcome == "sent" else None
         outgoing.failed |= outcome == "failed"
+        self._fail_late(outgoing)
         if not outgoing.outcome:
             outgoing.parts = {index: part for index, part in outgoing.parts.items() if part["state"] != "intent"}
         self._changed.set()

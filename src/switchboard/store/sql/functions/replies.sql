@@ -131,6 +131,9 @@ begin
                 select m.received_at from outbox o join message_inbox m on m.request_id = o.request_id
                 where o.lane = _lane and o.seq = _seq));
     end if;
+    if _state = 'sent' and _platform_message_id is not null then
+        _state := count_late_failure(_outbox_id);
+    end if;
     if _state <> 'pending' then
         perform advance_lanes(array[_lane], array[_seq], array[false], array[false]);
         return _state;

@@ -55,7 +55,7 @@ from (
 -- name: outcomes
 with dead as (
     select distinct x.request_id from dead_letter x
-    where x.request_id between $1 and $2 and x.category not in ('reply_uncertain', 'reply_braked', 'reply_unreachable')
+    where x.request_id between $1 and $2 and x.category not in ('reply_uncertain', 'reply_braked', 'reply_unreachable', 'reply_undelivered')
 ), classified as (
     select distinct c.request_id from classification c where c.request_id between $1 and $2 and c.error is null
 ), decided as (

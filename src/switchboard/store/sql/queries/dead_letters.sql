@@ -116,7 +116,7 @@ update dead_letter set sender_spared = true where request_id = $1 and sender_tol
 -- A dead letter without anything that the sender wrote: what a butler or a model gave as its reason may quote it.
 x.dead_letter_id, x.request_id, x.team_id, x.channel, x.category, x.system_id, x.created_at,
 coalesce(case when x.lane is null and x.category not in ('classification_failed', 'poison')
-                   or x.category in ('reply_uncertain', 'reply_braked', 'reply_unreachable') then x.reason end,
+                   or x.category in ('reply_uncertain', 'reply_braked', 'reply_unreachable', 'reply_undelivered') then x.reason end,
          (select d.error_class from delivery d where d.lane = x.lane and d.seq = x.seq), x.category) as reason
 
 -- name: log

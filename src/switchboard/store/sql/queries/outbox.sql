@@ -12,6 +12,23 @@ from outbox_part p where p.outbox_id = $1 order by p.part;
 -- name: settle
 select settle_send($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
+-- name: keep_late_failure
+insert into late_failure (late_failure_id, channel, endpoint, platform_message_id, reason, because, at)
+values ($1, $2, $3, $4, $5, $6, $7) on conflict do nothing;
+
+-- name: fail_late
+-- After `keep_late_failure` is committed: a receipt that comes at the same time finds it there, or is found here.
+select fail_late($1, $2, $3);
+
+-- name: forget_late_failures
+-- Those older than $1, and than $2 if no reply has sent such a message.
+with old as (
+    delete from late_failure
+    where received_at < now() - least($1::interval, $2::interval)
+      and received_at < now() - case when outbox_id is null then $2::interval else $1::interval end
+    returning true
+) select count(*) from old;
+
 -- name: expire_leases
 select expire_leases($1);
 

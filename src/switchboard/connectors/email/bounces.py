@@ -1,0 +1,33 @@
+"""Notices that a mail of ours was not delivered, as failures of the replies that they are about. Pure.
+
+`channel.py` gives them to the kernel beside the events, which are kept as history. Next: `core/mail/bounce.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from switchboard.core.mail.bounce import reason_of_bounce
+from switchboard.core.mail.mime import read_part
+from switchboard.ports.connector import Inbound, LateFailure, Unreadable
+
+
+def late_failures(events: Iterable[Inbound | Unreadable]) -> tuple[LateFailure, ...]:
+    """The failures that these mails report."""
+    return tuple(_failure_of(one) for one in events if isinstance(one, Inbound) and is_bounce(one))
+
+
+def is_bounce(event: Inbound) -> bool:
+    """Whether it is such a notice, and names the mail."""
+    about = event.envelope.event
+    return about.kind == "bounce" and about.refers_to is not None
+
+
+def _failure_of(event: Inbound) -> LateFailure:
+    about, reason = event.envelope.event, reason_of_bounce(read_part(event.raw))
+    return LateFailure(
+        platform_message_id=about.refers_to or "",
+        reason=reason.text,
+        at=about.sent_at or about.observed_at,
+        because="blocked" if reason.is_final else None,
+    )
