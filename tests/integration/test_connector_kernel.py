@@ -526,3 +526,23 @@ async def test_what_a_platform_says_at_sign_in_replaces_what_the_manifest_says()
     assert "at most 10 are taken" in attachment["unavailable"]
     assert (outcome, [len(part.text) <= 50 for part in platform.posts]) == ("sent", [True] * 3)
     assert [part.files for part in platform.posts] == [()] * 3
+
+
+@pytest.mark.parametrize(("status", "outcome"), [(503, "failed"), (404, "sent")], ids=["is away", "is of before"])
+async def test_a_late_failure_waits_for_the_server_unless_it_is_of_an_earlier_release(
+    status: int, outcome: str
+) -> None:
+    """One that does not know such reports must not stop the account."""
+    platform, switchboard = ScriptedPlatform(), scripted()
+    await platform.says("t", "hello")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[0], "hi")
+        await until(lambda: switchboard.outcome(outbox_id) == "sent", "the reply is sent")
+        switchboard.closed, switchboard.outage = {"/v1/outbox/late"}, status
+        await platform.fails_later()
+        await until(lambda: "POST /v1/outbox/late" in switchboard.requests, "it is reported")
+        switchboard.closed = set()
+        await platform.says("t", "are you there?")
+        await until(lambda: switchboard.cursor == "2", "the next message is settled, too")
+        await until(lambda: switchboard.outcome(outbox_id) == outcome, "the reply is as the server knows")

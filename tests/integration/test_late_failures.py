@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from switchboard.app.access import Principal
 from switchboard.app.dead_letters.replies import ReplyNotices
 from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.domain.ledger import LeasedRow, OutboxPart
@@ -19,6 +22,7 @@ from switchboard.store.messages.dead_letters import ALL_DEAD_LETTERS
 from tests.dead_letters import OPERATOR, opened
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import Lab, submission
+from tests.servers import open_server
 from tests.waiting import eventually
 
 ACCOUNT = ("telegram", "bot:house")
@@ -150,3 +154,33 @@ async def test_a_report_of_no_certain_reply_fails_none(house: House, ids: tuple[
     assert await outbox.report_late_failure(parts.database, "telegram", "bot:other", late) is None
     none, day = timedelta(0), timedelta(days=1)
     assert [await outbox.forget_late_failures(parts.database, *ages) for ages in ((none, day), (day, none))] == [0, 2]
+
+
+BODY: dict[str, Any] = {
+    **dict(zip(("channel", "endpoint"), ACCOUNT, strict=True)),
+    "platform_message_id": "wamid.1",
+    "outcome": "failed",
+    "reason": "undeliverable",
+    "at": AT.isoformat(),
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (BODY, 200),
+        (BODY | {"because": "blocked"}, 200),
+        (BODY | {"endpoint": "bot:other"}, 403),
+        (BODY | {"outcome": "sent"}, 422),
+        (BODY | {"because": "braked"}, 422),
+        (BODY | {"at": "2026-11-29T12:00:00"}, 422),
+    ],
+)
+async def test_a_connector_reports_for_its_own_account(
+    database_url: str, tmp_path: Path, body: dict[str, Any], status: int
+) -> None:
+    async with open_server(database_url, tmp_path / "data") as server:
+        token = await server.token_for(Principal("connector", "own", *ACCOUNT))
+        answer = await server.http.post("/v1/outbox/late", json=body, headers=token)
+    assert answer.status_code == status
+    assert status != 200 or answer.json() == {"state": None}

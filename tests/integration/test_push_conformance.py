@@ -18,6 +18,7 @@ from switchboard.testing.connectors import (
     in_no_time,
 )
 from switchboard.testing.connectors.push_platform import PushSession
+from switchboard.testing.connectors.running import connector, scripted, until
 from tests.width import WIDE
 
 ALL: Final = checks_for(ScriptedPushPlatform)
@@ -27,6 +28,18 @@ OWN: Final = tuple(one for one in ALL if one not in checks_for(ScriptedPlatform)
 @pytest.mark.parametrize("check", ALL if WIDE else OWN, ids=lambda check: check.__name__)
 def test_the_scripted_push_platform(check: ConnectorCheck) -> None:
     in_no_time(check(ScriptedPushPlatform()))
+
+
+async def test_an_account_says_that_the_switchboard_keeps_nothing() -> None:
+    """It does not blame the platform."""
+    platform, switchboard = ScriptedPushPlatform(), scripted()
+    switchboard.closed = {"/v1/connectors/posted"}
+    async with connector(platform.configured, switchboard):
+        await until(lambda: platform.socket is not None, "a socket is open")
+        await platform.says("t", "hello")
+        await until(lambda: any(one["state"] == "degraded" for one in switchboard.heartbeats), "it is degraded")
+    [why] = {one["error_message"] for one in switchboard.heartbeats if one["state"] == "degraded"}
+    assert why == "the switchboard keeps no event now: scripted: unavailable"
 
 
 # Planted defects -----------------------------------------------------------------------------------------------------

@@ -54,9 +54,6 @@ ACCOUNTS_STAY: Final = timedelta(days=30)
 """How far an account had received that was removed."""
 _POSTED_STAY: Final = timedelta(days=30)
 """Events that were posted for a connector which never fetched them."""
-_LATE_STAY: Final = timedelta(days=35), timedelta(days=2)
-"""Reports of replies that were not delivered, as one may come again; and of messages that no reply has sent, as long as
-a receipt may still come."""
 _BLOBS_STAY: Final = timedelta(days=1)
 """Without a message: by then a connector has submitted the one for which it uploaded them."""
 _BLOBS_AT_ONCE: Final = 20
@@ -96,7 +93,7 @@ def retention_tasks(database: Database, keep_days: int, memory_days: int) -> tup
         MaintenanceTask("forget_strangers", 3600.0, old.strangers),
         MaintenanceTask("forget_accounts", 3600.0, lambda: accounts.forget(database, ACCOUNTS_STAY)),
         MaintenanceTask("forget_posted", 3600.0, lambda: posted.forget(database, _POSTED_STAY)),
-        MaintenanceTask("forget_late_failures", 3600.0, lambda: outbox.forget_late_failures(database, *_LATE_STAY)),
+        MaintenanceTask("forget_late_failures", 3600.0, lambda: outbox.forget_late_failures(database)),
         MaintenanceTask("forget_blobs", 3600.0, old.blobs),
         MaintenanceTask("forget_deltas", 3600.0, lambda: deltas.forget(database, _DELTAS_STAY)),
         MaintenanceTask("erase_entries", 3600.0, lambda: old.entries(memory_days)),

@@ -27,6 +27,7 @@ from switchboard.connectors.kernel.files import Filer, limits_of
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.limits import Brake, Earlier
+from switchboard.connectors.kernel.posted import NotKept
 from switchboard.connectors.kernel.receiving import Receiver
 from switchboard.connectors.kernel.replaying import Replayer
 from switchboard.connectors.kernel.sending import ReplySender, brake_keys
@@ -146,6 +147,8 @@ class Runner:
                 self._forget_cursor = True
             case Unreachable(seconds=float(seconds)):
                 return self._note_failure(error.message, seconds)
+            case NotKept():
+                return self._note_failure(str(error), 0.5)
             case Busy() | Overtaken():
                 return self._note_failure(error.message, _BUSY_S)
         why = error.message if isinstance(error, SwitchboardError) else error.strerror or str(error)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import AwareDatetime
-
 from switchboard.domain.ledger import OutboxState
 from switchboard.server.contracts.base import Body, ResponseBody, Word, Words
+from switchboard.server.contracts.dead_letters import Moment
 
 
 class PushedBody(Body):
@@ -44,7 +43,7 @@ class LateFailureBody(Body):
     outcome: Literal["failed"]
     reason: Words
     because: Literal["blocked"] | None = None
-    at: AwareDatetime
+    at: Moment
 
 
 class LateFailureKept(ResponseBody):

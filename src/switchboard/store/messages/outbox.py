@@ -29,6 +29,10 @@ MAX_SENDS: Final = 8
 """Attempts to send before a reply is abandoned (and can be sent again by an operator)."""
 
 
+_COUNTED_STAY: Final = timedelta(days=35)
+"""Reports of replies that were not delivered: one may come again."""
+_UNKNOWN_STAY: Final = timedelta(days=2)
+"""Reports of messages that no reply has sent: a receipt may still come."""
 LEASE_S: Final = 60.0
 """Seconds for which a reply is leased again with each part of it that is recorded."""
 
@@ -148,7 +152,9 @@ async def report_late_failure(database: Database, channel: str, endpoint: str, l
     return state
 
 
-async def forget_late_failures(database: Database, counted: timedelta, unknown: timedelta) -> int:
+async def forget_late_failures(
+    database: Database, counted: timedelta = _COUNTED_STAY, unknown: timedelta = _UNKNOWN_STAY
+) -> int:
     """Forget reports of that age, of replies and of messages that no reply has sent; returns how many."""
     return int(await database.value(query("outbox.forget_late_failures"), counted, unknown))
 

@@ -242,7 +242,7 @@ class ScriptedPlatform:
         """The number of parts that came all the same."""
         return self.early
 
-    def account_limit(self) -> Later | None:
+    def refusal_by_limit(self) -> Later | None:
         """The refusal of a part that the limit of the account does not permit."""
         now = asyncio.get_running_loop().time()
         if self.limit_s:
@@ -386,7 +386,7 @@ class ScriptedSession:
         self._platform.given.append(short_key(key, _KEY))
         if part.text and any(one.media_type.startswith("audio/") for one in part.files):
             return Refused("no text can go with a file of sound")
-        if (later := self._platform.account_limit()) is not None:
+        if (later := self._platform.refusal_by_limit()) is not None:
             return later
         outcome = self._platform.outcomes.pop(0) if self._platform.outcomes else None
         if outcome is not None and not isinstance(outcome, Exception):

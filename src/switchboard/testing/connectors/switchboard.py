@@ -486,6 +486,8 @@ class ScriptedSwitchboard:
 
     def _answer_late(self, body: JsonObject) -> Answer:
         """Reports are kept, as they may come before the receipt."""
+        if not body["platform_message_id"] or datetime.fromisoformat(body["at"]).tzinfo is None:
+            return 422, _error_body("invalid_value")
         self.late.reports.setdefault((body["platform_message_id"], body["at"]), body)
         for outgoing in self._outbox.values():
             self._fail_late(outgoing)
