@@ -279,6 +279,8 @@ def test_a_code_is_made_by_account_name_and_warns_if_nobody_serves_it(cli: Cli) 
     ask(lambda client: client.post("/v1/tokens", token))
     made = cli.json("pairing", "code", "house")
     assert (made["channel"], made["endpoint"]) == ("telegram", "bot:77")
+    assert cli.says("pairing", "code", "house").startswith("/start ")
+    assert cli.says("pairing", "code", "slack/T1:U9").startswith("!start "), "the app keeps the slash to itself"
     assert "no connector has ever reported for house" in cli.says("pairing", "code", "house")
     assert "there is no account 'hous'; did you mean house?" in cli.run("pairing", "code", "hous")[2]
 

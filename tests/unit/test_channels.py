@@ -468,6 +468,19 @@ SAID: dict[str, tuple[Envelope, dict[str, str]]] = {
         native("discord", {"guild_id": "1", "flags": 8192, "attachments": [{"content_type": "audio/ogg"}]}),
         {"addressed": "no", "media": "voice", "has_attachment": "yes"},
     ),
+    **{
+        f"{channel}, {text!r}": (native(channel, {"guild_id": "1"}, text=text), {"addressed": "no"} | command)
+        for channel in ("slack", "discord", "matrix")
+        for text, command in (
+            ("!Approve 12ab", {"command": "/approve"}),
+            ("/approve 12ab", {"command": "/approve"}),
+            ("!important", {}),
+            ("!", {}),
+            ("!stopped", {}),
+            ("hi !stop", {}),
+        )
+    },
+    "a mark that is none here": (native("signal", text="!stop"), {"addressed": "yes"}),
     "slack, by mention": (
         native("slack", {"authorizations": [{"user_id": "U9"}], "event": {"type": "message"}}, text="hi <@U9>"),
         {"addressed": "yes"},

@@ -112,7 +112,8 @@ def code(
     place = _place_of(account)
     body = {**place, "owner_of": None if owner is None else butler(owner)}
     found = ask(lambda client: client.post("/v1/pairing/codes", body))
-    told = f"/start {found['code']}\nvalid until {when(found['expires_at'])}, for one person and five tries"
+    mark = CHANNELS[found["channel"]].command_mark
+    told = f"{mark}start {found['code']}\nvalid until {when(found['expires_at'])}, for one person and five tries"
     if found["owner_of"]:
         told += f"; send it in a private chat: who sends it will own {found['owner_of']}, which uses its tools for them"
     else:

@@ -85,11 +85,19 @@ async def decide(database: Database, notifier: Notifier, asked: ShownApproval, w
         raise Conflict(f"{asked.tool} was {stands['decision']} already, by {stands['by']}")
 
 
-async def tell(database: Database, worker: int, item: Item, pool: str | None, *, decides: bool) -> bool:
+class Asking(Struct, frozen=True):
+    """Where people are asked: the pool of the reply, whether they may decide there, and the mark of commands."""
+
+    pool: str | None
+    decides: bool
+    mark: str
+
+
+async def tell(database: Database, worker: int, item: Item, where: Asking) -> bool:
     """Tell the conversation what a running item waits for, unless it knows already. False if nothing was said."""
     asked = await store.untold(database, item)
-    ids = [one.approval_id for one in asked]
-    return bool(ids) and await store.tell(database, worker, item, ids, notice(asked, decides=decides), pool)
+    ids, text = [one.approval_id for one in asked], notice(asked, decides=where.decides, mark=where.mark)
+    return bool(ids) and await store.tell(database, worker, item, ids, text, where.pool)
 
 
 class ChatDecisions:
@@ -115,7 +123,7 @@ class ChatDecisions:
         pressed = press_in(whole)
         if pressed is not None:
             return Answer(await self._carry_out_press(turn, pressed))
-        command = command_in(command_text(whole))
+        command = command_in(command_text(whole, self._conversations.channel_of(whole).command_mark))
         if command is not None:
             return Answer(await self._run_command(turn, command))
         return await self._answer_question(turn, whole)
@@ -125,7 +133,8 @@ class ChatDecisions:
         replied_to, said = self._conversations.replied_to(whole), answer_text(whole)
         asked = [] if replied_to is None else await store.asked_in(self._database, turn.conversation, replied_to)
         if len(asked) != 1 or not said:
-            hints = " or ".join(f"/answer {short(one)} and your answer" for one in asked)
+            mark = self._conversations.channel_of(whole).command_mark
+            hints = " or ".join(f"{mark}answer {short(one)} and your answer" for one in asked)
             return Answer(f"I do not know what this answers. Please write {hints or 'it again'}.")
         command = ChatCommand("answer", asked[0].approval_id.hex, said)
         told = await self._carried_out(turn, asked[0], command)
@@ -159,7 +168,7 @@ class ChatDecisions:
 
     async def _carried_out(self, turn: Turn, asked: ShownApproval, command: ChatCommand) -> str | None:
         """Why it cannot be carried out; None once it is done."""
-        if why := _unfit(asked, command):
+        if why := _unfit(asked, command, self._conversations.channel_of(turn.envelope).command_mark):
             return why
         if why := self._denial_reason(turn, await self._conversations.reader(turn), asked):
             await self._record_refusal(turn, asked, command.verb)
@@ -191,12 +200,12 @@ def _confirmation_text(asked: ShownApproval, verb: Verb, what: str) -> str:
     return f"{_STATES[verb].capitalize()}: {what} ({short(asked)})."
 
 
-def _unfit(asked: ShownApproval, command: ChatCommand) -> str | None:
+def _unfit(asked: ShownApproval, command: ChatCommand, mark: str) -> str | None:
     """Why the request does not permit this; None if it does."""
     if asked.kind == "question" and command.verb == "approve":
-        return f"That is a question: write /answer {short(asked)} and your answer."
+        return f"That is a question: write {mark}answer {short(asked)} and your answer."
     if asked.kind == "call" and command.verb == "answer":
-        return f"That is not a question: write /approve {short(asked)} or /refuse {short(asked)}."
+        return f"That is not a question: write {mark}approve {short(asked)} or {mark}refuse {short(asked)}."
     if command.verb == "approve" and not fits_chat(asked):
         return f"It is too long to be shown here whole. An operator can: switchboard approvals show {short(asked)}"
     return None

@@ -31,6 +31,7 @@ CODE_VALID: Final = timedelta(minutes=10)
 
 CODE_TEXT: Final = """Within ten minutes, send this from your other account:
 /link {code}
+If its app keeps the slash to itself, write !link instead.
 It will count as you from then on. So give the code to nobody, and never send one that somebody else gave you."""
 LINKED_TEXT: Final = "Done: this account and the one that asked for the code count as one person from now on."
 UNKNOWN_TEXT: Final = "Nobody has said yet whose account this is, so it gives no code. An operator can."

@@ -14,7 +14,7 @@ from typing import Final
 
 from switchboard.core.notices import NOTICE
 from switchboard.core.turns.asking import command_in
-from switchboard.core.turns.command import command_text
+from switchboard.core.turns.command import command_text, with_mark
 from switchboard.core.turns.house import HouseCommand, command_of
 from switchboard.core.turns.stop import COMMAND, answer
 from switchboard.domain.envelope import Envelope
@@ -73,14 +73,16 @@ class StopEngine:
         if turn.envelope.source.channel == NOTICE or turn.envelope.control.is_ours:
             return Answer(turn.envelope.payload.normalized_text)
         whole = await self._replies.whole(turn)
-        said = command_text(whole)
+        mark = self._replies.channel_of(whole).command_mark
+        said = command_text(whole, mark)
         if said.lower().partition("@")[0] != COMMAND:
             house = self._house_command(whole, said)
             if house is None:
                 return await self._decide(turn, whole)
             if house.name == "new":  # it may have been held when it was stored, so that nothing began
                 await begin_anew(self._database, [turn.request_id])
-            return Answer(await self._link(turn, whole, house.code) if house.name == "link" else house.answer)
+            is_link = house.name == "link"
+            return Answer(await self._link(turn, whole, house.code) if is_link else with_mark(house.answer, mark))
         return Answer(answer([self._ends(one) for one in await store.stopped_by(self._database, turn.request_id)]))
 
     def _house_command(self, whole: Envelope, said: str) -> HouseCommand | None:

@@ -164,7 +164,8 @@ class Strangers:
         """Where others read it, too, and edits: there a code for owners makes nobody an owner, and is locked."""
         written = self._is_written(envelope) or (envelope.edits and not contact.private)
         there = contact.scope != "late" and written and self._policy(envelope) == "pair"
-        return code_in(command_text(envelope)) if there else None
+        mark = self._channels[envelope.source.channel].command_mark
+        return code_in(command_text(envelope, mark)) if there else None
 
     def _policy(self, envelope: Envelope) -> Policy | None:
         found = self._policies.get((envelope.source.channel, envelope.source.endpoint_identity))

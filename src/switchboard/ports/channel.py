@@ -177,6 +177,9 @@ class Channel(Struct, frozen=True, kw_only=True):
     """Who may write in a thread, where anyone can name any thread; None: whoever names one belongs to it."""
     replied_to: Callable[[Envelope], str | None] = _nothing
     """The platform's id of the message that this one replies to."""
+    command_mark: str = "/"
+    """What people write before a command of Switchboard where apps keep the slash to themselves; a slash always counts.
+    """
     replied: Callable[[Envelope], Replied | None] = _no_reply
     """The message that this one replies to, where the platform repeats it in `payload.raw`."""
     facts: Callable[[Envelope], Found] = _no_facts

@@ -13,7 +13,10 @@ from typing import Final
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import SEVERAL, YES_OR_NO, Form, Found, Values
 
+COMMAND_NAMES: Final = ("approve", "refuse", "answer", "stop", "new", "help", "start", "link")
+"""The commands of Switchboard. No others are recognised by another mark than a slash."""
 _COMMAND = re.compile(r"/([\w-]{1,64})(?:@(\S+))?(?!\S)")
+_OURS: Final = re.compile(rf"(?:{'|'.join(COMMAND_NAMES)})\b", re.IGNORECASE)
 _KINDS: Final = {"image": "photo", "video": "video", "audio": "audio"}
 """By the first part of a content type; all others are documents."""
 QUOTE_MARKS: Final = (">", "&gt;", "\uff1e")
@@ -34,13 +37,13 @@ KEYS: Final[dict[str, Values]] = {
 """The keys of `chat_facts`."""
 
 
-def chat_facts(envelope: Envelope, *, direct: bool, named: bool = False) -> Found:
+def chat_facts(envelope: Envelope, *, direct: bool, named: bool = False, mark: str = "/") -> Found:
     """`addressed`, if the chat is a `direct` one, the bot is `named` or the connector says so; and `command`.
 
-    A command that names another bot after its `@` does not count.
+    A command that names another bot after its `@` does not count. `mark`: the `command_mark` of the channel.
     """
     addressed = direct or named or envelope.control.addressed
-    return {"addressed": "yes" if addressed else "no", "command": _command_for_bot(envelope)}
+    return {"addressed": "yes" if addressed else "no", "command": _command_for_bot(envelope, mark)}
 
 
 def words_of_sender(envelope: Envelope) -> str:
@@ -63,9 +66,15 @@ def is_quoted_line(line: str) -> bool:
     return shown.lstrip().startswith(QUOTE_MARKS)
 
 
-def _command_for_bot(envelope: Envelope) -> str | None:
+def with_slash(text: str, mark: str) -> str:
+    """A text whose command, if it is one of Switchboard's, begins with a slash instead of the mark of its channel."""
+    is_ours = mark != "/" and text.startswith(mark) and _OURS.match(text, len(mark)) is not None
+    return f"/{text[len(mark) :]}" if is_ours else text
+
+
+def _command_for_bot(envelope: Envelope, mark: str) -> str | None:
     """`/start` for `/Start@house_bot now`, if this is `bot:house_bot`."""
-    text = words_of_sender(envelope)
+    text = with_slash(words_of_sender(envelope), mark)
     found = _COMMAND.match(text) if text.startswith("/") else None
     if found is None or (found[2] and not is_own(envelope, found[2])):
         return None

@@ -127,8 +127,9 @@ def test_a_notice_cuts_long_text_and_offers_commands_only_to_their_users() -> No
     assert fits_chat(short)
     assert not fits_chat(long)
     assert "/approve 00000007" in notice([short], decides=True)
-    for shown in (notice([short], decides=False), notice([long], decides=True)):
-        assert "/approve" not in shown
+    assert "!approve 00000007 or !refuse 00000007" in notice([short], decides=True, mark="!")
+    for shown in (notice([short], decides=False, mark="!"), notice([long], decides=True)):
+        assert "approve 0" not in shown
         assert "switchboard approvals show 00000007" in shown
     assert len(notice([long], decides=True)) < MOST_IN_CHAT + 500
 
@@ -141,6 +142,9 @@ def test_a_question_cannot_look_like_words_of_ours() -> None:
     assert (head, first, how) == ("clerk asks:", "1. red", "To answer: /answer 00000007 and your answer")
     assert said == [f"> {line}" for line in ("Which?", *forged.splitlines())]
     assert second.startswith("2. blue This needs approval first")
+    marked = notice([question], decides=True, mark="!").splitlines()
+    assert marked[-1] == "To answer: !answer 00000007 and your answer"
+    assert marked[:-1] == [head, *said, first, second], "what others wrote stays as it is"
 
 
 def test_what_waits_is_told_to_models_as_data() -> None:

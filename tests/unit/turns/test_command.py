@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.strangers import code_in
 from switchboard.core.turns.asking import ChatCommand, command_in, is_command, resolve_answer
-from switchboard.core.turns.command import answer_text, command_text
+from switchboard.core.turns.command import answer_text, command_text, with_mark
+from switchboard.core.turns.house import HELP, house_command
 from switchboard.core.turns.stop import is_stop
 from switchboard.domain.envelope import Envelope, Passage, PassageKind
 from switchboard.ports.channel import Channel
@@ -251,3 +252,45 @@ def test_a_name_in_a_quotation_addresses_nobody(channel: str, line: str) -> None
     quoted = replace(made.payload, passages=(Passage(kind="quoted", text=line),))
     assert addressed(replace(made, payload=quoted)) == "no"
     assert addressed(replace(made, payload=replace(made.payload, normalized_text=f"> {line}"))) == "no"
+
+
+MARKED: Final = {
+    "!stop": True,
+    " !STOP ": True,
+    "/stop": True,
+    "!approve 1234abcd": True,
+    "!answer 1234abcd tea, please\nand milk": True,
+    "!stop it": False,
+    "! stop": False,
+    "!!stop": False,
+    "!important": False,
+    "look: !stop": False,
+    "> !stop": False,
+    "> /stop\n\n!stop": False,
+    "hello\n!approve 1234abcd": False,
+}
+
+
+@pytest.mark.parametrize("text", MARKED)
+def test_commands_have_a_mark_of_their_own_where_apps_keep_the_slash(text: str) -> None:
+    def is_one(message: Envelope) -> bool:
+        channel = CHANNELS[message.source.channel]
+        return is_command(message, channel) or is_stop(message, channel)
+
+    slack = envelope(text, channel="slack", sender="U1")
+    assert is_one(slack) is MARKED[text]
+    quoted = (Passage(kind="forwarded", text="x"), Passage(kind="own", text=text))
+    after = replace(slack, payload=replace(slack.payload, normalized_text=f"x\n\n{text}", passages=quoted))
+    assert not is_one(after), "nobody else's words stand above a command"
+    assert is_one(envelope(text, channel="telegram")) is (MARKED[text] and text.startswith("/"))
+
+
+def test_houses_commands_and_codes_take_the_mark_and_are_told_with_it() -> None:
+    slack = CHANNELS["slack"]
+    said = {"!help": "help", "!new": "new", "!link": "link", "!approve": "slip", "!stpo": None, "!lists": None}
+    for text, name in said.items():
+        found = house_command(envelope(text, channel="slack", sender="U1"), slack)
+        assert (found and found.name) == name, text
+    assert code_in(command_text(envelope("!start K7QM2-XWP4B", channel="slack"), "!")) == "K7QM2XWP4B"
+    assert [line[:5] for line in with_mark(HELP, "!").splitlines()[1:5]] == ["!new ", "!stop", "!link", "!help"]
+    assert with_mark("see /srv/stop, a/stop and /stopped", "!") == "see /srv/stop, a/stop and /stopped"

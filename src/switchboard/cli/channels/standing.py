@@ -237,7 +237,7 @@ def _print_pairing(added: Json, who: str, account: str) -> None:
     console, owner_of = out(), clean(added.get("owner_of") or "")
     if code := added["pairing"]:
         console.print(f"Nobody may write yet. To be approved, send this to {who}:", soft_wrap=True)
-        console.print(f"  /start {code['code']}", style="bold")
+        console.print(f"  {CHANNELS[added['channel']].command_mark}start {code['code']}", style="bold")
         if owner_of:
             said = f"Send it in a private chat: who sends it will own {owner_of}, which uses its tools for them."
             console.print(said, soft_wrap=True)

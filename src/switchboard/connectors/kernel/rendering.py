@@ -7,7 +7,7 @@ text, or text with the marks of a dialect. HTML is the output of markdown-it, wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
@@ -32,6 +32,7 @@ _SPANS: Final = {
 _LONGEST: Final = 200_000
 """Characters of a text that is parsed; a longer one takes too much time, and is no message for people."""
 _BULLET: Final = "• "
+_DIALECTS: Final[Mapping[str, Dialect]] = {"whatsapp": WHATSAPP}
 _INDENT: Final = "    "
 """Of lists within others, where marks make them: enough below a bullet as well as below a number."""
 _RULE: Final = "———"
@@ -75,7 +76,7 @@ def _markup_of(source: str, markup: Markup, dialect: Dialect, mentions: str) -> 
         return {"html": html(source)}
     if markup == "plain":
         return None
-    dialect = WHATSAPP if markup == "whatsapp" else dialect
+    dialect = _DIALECTS.get(markup, dialect)
     rich = defuse_spans(rich_text(source, dialect.bullet, _INDENT), mentions)
     return {markup: defuse_mentions(text_with_marks(rich, dialect), mentions)}
 

@@ -25,6 +25,9 @@ _ANSWERING: Final = frozenset({None, 19, 23})
 _DELETION: Final = "MESSAGE_DELETE"
 _EDITED_AT = re.compile(r"[\dTZ:.+-]{1,40}", re.ASCII)
 
+_MARK: Final = "!"
+"""Its apps take a word with a slash for a command of their own."""
+
 
 def message_of(raw: Raw) -> Raw:
     """The message, out of the frame of the gateway around it."""
@@ -130,7 +133,9 @@ def _facts(envelope: Envelope) -> Found:
         "discord_parent_channel_id": _parent(message),
         "discord_user_id": integer(user) or integer(envelope.sender.identity),
         "media": _media(message),
-        **chat_facts(envelope, direct=_direct(envelope, message), named=_is_addressed_to_us(envelope, message)),
+        **chat_facts(
+            envelope, direct=_direct(envelope, message), named=_is_addressed_to_us(envelope, message), mark=_MARK
+        ),
     }
 
 
@@ -163,6 +168,7 @@ CHANNELS: Final = (
         event_id=lambda envelope: event_key(raw_of(envelope)),
         chat=lambda envelope: conversation_of(_message(envelope)),
         group=lambda envelope: place_of(_message(envelope)),
+        command_mark=_MARK,
         replied_to=lambda envelope: replied_to(_message(envelope)),
         replied=_replied_message,
         facts=_facts,

@@ -13,6 +13,9 @@ from switchboard.ports.raw import Raw, at, child, first_word, matching, raw_of
 _MEDIA: Final = {"m.image": "photo", "m.video": "video", "m.audio": "audio", "m.file": "document"}
 _EVENT = re.compile(r"\$[!-~]{1,255}")
 
+_MARK: Final = "!"
+"""Its apps take a word with a slash for a command of their own."""
+
 
 def _event_id(envelope: Envelope) -> str | None:
     return matching(_EVENT, raw_of(envelope).get("event_id"))
@@ -32,7 +35,7 @@ def _facts(envelope: Envelope) -> Found:
         "matrix_room_id": _room(envelope) or (thread if thread.startswith("!") else None),
         "matrix_user_id": first_word(raw, ("sender",)) or envelope.sender.identity,
         "media": _media(raw_of(envelope)),
-        **chat_facts(envelope, direct=is_private(envelope), named=_is_addressed_to_us(envelope)),
+        **chat_facts(envelope, direct=is_private(envelope), named=_is_addressed_to_us(envelope), mark=_MARK),
     }
 
 
@@ -56,6 +59,7 @@ CHANNELS: Final = (
         providers=frozenset({"matrix"}),
         event_id=_event_id,
         chat=_room,
+        command_mark=_MARK,
         replied_to=_replied_to,
         facts=_facts,
         keys={**dict.fromkeys(("matrix_room_id", "matrix_user_id"), "text"), **KEYS},

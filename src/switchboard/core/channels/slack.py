@@ -29,6 +29,9 @@ _MENTION = re.compile(r"<@([A-Z0-9]{1,40})[|>]")
 _TS = re.compile(r"\d{1,20}\.\d{1,10}", re.ASCII)
 _EDIT, _DELETION = "message_changed", "message_deleted"
 
+_MARK: Final = "!"
+"""Its apps take a word with a slash for a command of their own."""
+
 
 def event_of(raw: Raw) -> Raw:
     """The event itself, out of its outer object."""
@@ -135,7 +138,7 @@ def _facts(envelope: Envelope) -> Found:
         "slack_channel_id": _channel(raw),
         "slack_user_id": user or envelope.sender.identity,
         "media": _media(message_of(event)),
-        **chat_facts(envelope, direct=_direct(envelope), named=_is_addressed_to_us(envelope)),
+        **chat_facts(envelope, direct=_direct(envelope), named=_is_addressed_to_us(envelope), mark=_MARK),
     }
 
 
@@ -169,6 +172,7 @@ CHANNELS: Final = (
         event_id=_event_id,
         chat=_chat,
         group=_group,
+        command_mark=_MARK,
         replied_to=_replied_to,
         facts=_facts,
         implies={"slack_channel_id": ("slack_team_id",)},

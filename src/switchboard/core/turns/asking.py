@@ -92,29 +92,40 @@ def fits_chat(asked: ShownApproval) -> bool:
     return len(render_arguments(asked.arguments)) <= MOST_IN_CHAT
 
 
-def notice(asked: Sequence[ShownApproval], *, decides: bool) -> str:
-    """The text for the person whose message is waiting. `decides`: whether they may approve calls in chat."""
-    return "\n\n".join(_question(one) if one.kind == "question" else _request(one, decides) for one in asked)
+def notice(asked: Sequence[ShownApproval], *, decides: bool, mark: str = "/") -> str:
+    """The text for the person whose message is waiting. `decides`: whether they may approve calls in chat.
+
+    `mark`: the `command_mark` of the channel.
+    """
+    return "\n\n".join(
+        _question(one, mark) if one.kind == "question" else _request(one, mark if decides else "") for one in asked
+    )
 
 
-def _question(one: ShownApproval) -> str:
+def _question(one: ShownApproval, mark: str) -> str:
     """A model's words, each line marked as such: otherwise it could imitate us and ask to `/approve` another call."""
     said = [f"> {line}" for line in str(one.arguments.get("question", "")).splitlines()]
     options = [f"{n}. {' '.join(option.split())}" for n, option in enumerate(options_of(one), 1)]
     return "\n".join(
-        (f"{spoken_name(one.system_id)} asks:", *said, *options, f"To answer: /answer {short(one)} and your answer")
+        (
+            f"{spoken_name(one.system_id)} asks:",
+            *said,
+            *options,
+            f"To answer: {mark}answer {short(one)} and your answer",
+        )
     )
 
 
-def _request(one: ShownApproval, decides: bool) -> str:
+def _request(one: ShownApproval, mark: str) -> str:
+    """Without a mark, the person may not decide."""
     shown = render_arguments(one.arguments)
     whole = len(shown) <= MOST_IN_CHAT
     if not whole:
         shown = f"{shown[:MOST_IN_CHAT]}\n… {len(shown) - MOST_IN_CHAT} more characters"
     until = f"{one.deadline_at:%Y-%m-%d %H:%M} UTC"
     elsewhere = f"An operator can decide until {until}: switchboard approvals show {short(one)}"
-    here = f"Decide by {until}: /approve {short(one)} or /refuse {short(one)}"
-    how = here if decides and whole else elsewhere
+    here = f"Decide by {until}: {mark}approve {short(one)} or {mark}refuse {short(one)}"
+    how = here if mark and whole else elsewhere
     return f"This needs approval first: {one.tool} ({one.why})\n```\n{shown}\n```\n{how}"
 
 
@@ -219,7 +230,7 @@ def command_in(text: str) -> ChatCommand | None:
 
 def is_command(envelope: Envelope, channel: Channel) -> bool:
     """Whether a message is such a command, written by a person, and certainly by its sender."""
-    text = command_text(envelope) if has_command(envelope) else ""
+    text = command_text(envelope, channel.command_mark) if has_command(envelope, channel.command_mark) else ""
     if not text or command_in(text) is None:
         return False
     found = _COMMAND.fullmatch(text)

@@ -16,10 +16,12 @@ from switchboard.core.mail.head import decode_field
 from switchboard.core.mail.headers import header
 from switchboard.core.passages.own import JOINT, own_text, passages_of
 from switchboard.domain.envelope import Envelope, Passage
+from switchboard.ports.chat import COMMAND_NAMES, with_slash
 
 _MAIL: Final = "email"
-_NAMES: Final = ("/approve", "/refuse", "/answer", "/stop", "/new", "/help", "/start", "/link")
+_NAMES: Final = tuple(f"/{name}" for name in COMMAND_NAMES)
 _COMMANDS = re.compile(rf"^[^\S\n]*(?:{'|'.join(_NAMES)})\b", re.IGNORECASE | re.MULTILINE)
+_IN_TEXT = re.compile(rf"(?<![\w/])/(?=(?:{'|'.join(COMMAND_NAMES)})\b)")
 _WITH_WORDS = re.compile(r"/(?:answer|refuse)(?:@\S+)?[^\S\n]+\S+[^\S\n]+\S", re.IGNORECASE)
 """The beginning of a command that goes on with what a person says, which may be several lines."""
 _BLANK = re.compile(r"\n\s*\n")
@@ -29,9 +31,14 @@ _SIGNATURE_LINES: Final = 3
 _MAX_SUBJECT: Final = 12_000
 
 
-def has_command(envelope: Envelope) -> bool:
-    """Whether a line where a command may stand begins like one; cheap, for all the messages where none does."""
+def has_command(envelope: Envelope, mark: str = "/") -> bool:
+    """Whether a line where a command may stand begins like one; cheap, for all the messages where none does.
+
+    `mark`: the `command_mark` of the channel.
+    """
     text = envelope.payload.normalized_text
+    if mark != "/" and mark in text:
+        text = "\n".join(with_slash(line.lstrip(), mark) for line in text.splitlines())
     if "/" not in text:
         return False
     if envelope.source.channel != _MAIL and not envelope.payload.passages:
@@ -40,13 +47,20 @@ def has_command(envelope: Envelope) -> bool:
     return any(name in lowered for name in _NAMES) and _COMMANDS.search(text) is not None
 
 
-def command_text(envelope: Envelope) -> str:
+def command_text(envelope: Envelope, mark: str = "/") -> str:
     """The words that are a command or a code, if they are one; empty if nothing here can be.
 
     In mail: the line that the sender wrote first, without the subject. Only a signature and others' words may follow;
-    an answer or the reason for a refusal may go on. Elsewhere: all the sender's words, if they stand in one piece.
+    an answer or the reason for a refusal may go on. Elsewhere: all the sender's words, if they stand in one piece, with
+    a slash where the channel has another `mark`.
     """
-    return _command_in_mail(envelope) if envelope.source.channel == _MAIL else _command_in_chat(envelope)
+    found = _command_in_mail(envelope) if envelope.source.channel == _MAIL else _command_in_chat(envelope)
+    return with_slash(found, mark)
+
+
+def with_mark(text: str, mark: str) -> str:
+    """A text of ours in which commands are written as on a channel with this mark."""
+    return text if mark == "/" else _IN_TEXT.sub(lambda _: mark, text)
 
 
 def answer_text(envelope: Envelope) -> str:

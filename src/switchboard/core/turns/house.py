@@ -70,9 +70,9 @@ def house_command(envelope: Envelope, channel: Channel) -> HouseCommand | None:
 
     Groups add the name of the account (`/stop@house_bot`): with another's name, the command is not for us.
     """
-    if not has_command(envelope):
+    if not has_command(envelope, channel.command_mark):
         return None
-    found = command_of(command_text(envelope))
+    found = command_of(command_text(envelope, channel.command_mark))
     if found is None or (found.account is not None and not is_own(envelope, found.account)):
         return None
     if found.name == "slip" and ("command" not in channel.keys or channel.replied_to(envelope) is not None):

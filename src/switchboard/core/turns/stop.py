@@ -27,7 +27,7 @@ def is_stop(envelope: Envelope, channel: Channel) -> bool:
 
     Groups add the name of the account (`/stop@house_bot`): with another's name, the command is not for us.
     """
-    text = command_text(envelope) if has_command(envelope) else ""
+    text = command_text(envelope, channel.command_mark) if has_command(envelope, channel.command_mark) else ""
     if len(text) > _LONGEST:
         return False
     command, at, name = text.lower().partition("@")
