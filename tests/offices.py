@@ -19,6 +19,7 @@ from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.handle import handle_at
+from switchboard.domain.shown import ShownApproval
 from switchboard.modules.accounts.settings import DavAccount, PasswordPlace
 from switchboard.ports.module import ModuleManifest
 from switchboard.ports.module_store import ModuleStore
@@ -30,7 +31,7 @@ from switchboard.store.modules.migrations import migrate_modules
 from switchboard.store.modules.stores import open_stores
 from switchboard.store.people import people
 from switchboard.store.work import approvals
-from switchboard.store.work.approvals import ShownApproval, StoredApprovals
+from switchboard.store.work.approvals import StoredApprovals
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm
 from switchboard.tools.memory import Remember
 from switchboard.tools.toolsets import Toolsets

@@ -140,7 +140,7 @@ def _ask_an_address(chance: random.Random, objects: int) -> JsonMapping:
     return {"who": f"{person_name(number)[0].lower()}.{number}@example.org"}
 
 
-def _first(chance: random.Random) -> str:
+def _common_name(chance: random.Random) -> str:
     return chance.choice(FIRST)
 
 
@@ -160,13 +160,17 @@ MEASURED: Final = (
         (
             MeasuredCall("contacts_resolve", "a whole name", _ask_a_name),
             MeasuredCall("contacts_resolve", "half a name", _ask_half_a_name),
-            MeasuredCall("contacts_resolve", "a first name that many have", lambda chance, _: {"who": _first(chance)}),
+            MeasuredCall(
+                "contacts_resolve", "a first name that many have", lambda chance, _: {"who": _common_name(chance)}
+            ),
             MeasuredCall("contacts_resolve", "an address", _ask_an_address),
             MeasuredCall(
                 "contacts_resolve", "a number", lambda chance, size: {"who": f"030 {chance.randrange(size):07}"}
             ),
             MeasuredCall("contacts_resolve", "nobody", lambda chance, _: {"who": f"Quentin {chance.randrange(10**6)}"}),
-            MeasuredCall("contacts_search", "a first name that many have", lambda chance, _: {"text": _first(chance)}),
+            MeasuredCall(
+                "contacts_search", "a first name that many have", lambda chance, _: {"text": _common_name(chance)}
+            ),
         ),
     ),
     MeasuredModule(
