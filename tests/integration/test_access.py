@@ -223,6 +223,7 @@ _BULK = {"filter": {}, "action": "handle", "resolution": "r", "dry_run": True}
 _BEAT = {"channel": "telegram", "endpoint": "bot:house", "instance_id": "i", "state": "healthy"}
 _PULL = {"channel": "telegram", "endpoint": "bot:house"}
 _ACCOUNT = {"channel": "telegram", "endpoint": "bot:house"}
+_LATE = {"platform_message_id": "7", "outcome": "failed", "reason": "r", "at": "2026-01-31T12:00:00Z"}
 _ORDER = {"system_id": "System1/echo", "reason": "r"}
 _TOKEN = {"name": "new", "role": "operator"}
 _NEW = str(uuid4())
@@ -252,6 +253,8 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", "/v1/connectors/moves", {**_ACCOUNT, "lease": 1, "old": "-5", "new": "-100"}, "connector"),
     ("POST", "/v1/connectors/written", _ACCOUNT, "connector"),
     ("POST", "/v1/connectors/posted/next", _ACCOUNT, "connector"),
+    ("POST", "/v1/connectors/posted", {**_ACCOUNT, "mark": "m", "raw": "e30="}, "connector"),
+    ("POST", "/v1/outbox/late", {**_ACCOUNT, **_LATE}, "connector"),
     ("DELETE", "/v1/connectors/posted?channel=telegram&endpoint=bot%3Ahouse&lease=1&upto=7", None, "connector"),
     ("DELETE", "/v1/connectors/lease?channel=telegram&endpoint=bot%3Ahouse&lease=1", None, "connector"),
     ("POST", "/v1/quarantine", {**_ACCOUNT, "event_id": "e", "reason": "r", "raw": "e30="}, "connector"),
@@ -436,6 +439,8 @@ async def test_a_connector_reaches_only_its_own_endpoint(server: Opened) -> None
         ("POST", "/v1/connectors/moves", {**foreign_account, "lease": 1, "old": "-5", "new": "-100"}),
         ("POST", "/v1/connectors/written", foreign_account),
         ("POST", "/v1/connectors/posted/next", foreign_account),
+        ("POST", "/v1/connectors/posted", {**foreign_account, "mark": "m", "raw": "e30="}),
+        ("POST", "/v1/outbox/late", {**foreign_account, **_LATE}),
         ("DELETE", "/v1/connectors/posted?channel=telegram&endpoint=bot%3Aother&lease=1&upto=7", None),
     ):
         assert (await server.http.request(method, path, json=account, headers=header)).status_code == 403
@@ -449,7 +454,7 @@ async def test_a_connector_reaches_only_its_own_endpoint(server: Opened) -> None
     assert {m["endpoint"] for m in seen} == {"bot:house"}
     assert (await server.http.get("/v1/messages?endpoint=bot:other", headers=header)).status_code == 403
     refused = [e for e in await audit.list_entries(server.lab.database) if e.action.startswith("refused")]
-    assert len(refused) == 1 + 1 + 3 + 7 + 4 + 1
+    assert len(refused) == 1 + 1 + 3 + 9 + 4 + 1
     assert {"foreign_envelopes": 2, "role": "connector"} in [e.detail for e in refused]
 
 
