@@ -69,6 +69,18 @@ class TelegramDriver:
         self.last[thread] = self.api.people.say(text, user=self._person(thread))
         self.heard += self.api.world.updates[-1:]
 
+    async def buttons(self, thread: str) -> Sequence[str]:
+        return [one["text"] for row in self._keyboard(thread)[1] for one in row]
+
+    async def presses(self, thread: str, label: str) -> None:
+        message, rows = self._keyboard(thread)
+        data = next(one["callback_data"] for row in rows for one in row if one["text"] == label)
+        self.api.people.press(message, data, user=self._person(thread))
+
+    def _keyboard(self, thread: str) -> tuple[JsonObject, list[list[JsonObject]]]:
+        message = next(one for one in reversed(self.api.sent) if self._thread_of(one) == thread)
+        return message, message["reply_markup"]["inline_keyboard"]
+
     async def calls(self, place: str, thread: str, text: str) -> None:
         """In a topic of a forum."""
         people, bot = self.api.people, self.api.world.bot

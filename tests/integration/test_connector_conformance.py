@@ -420,6 +420,20 @@ class Groups(Changing):
         return changed(event, external_thread_id="one")
 
 
+class Mumbles(Changing):
+    """Of a press, only the label of the button is known."""
+
+    def change(self, event: Inbound) -> Inbound:
+        return changed(event, text="Yes") if event.envelope.event.kind == "button" else event
+
+
+class Talks(Changing):
+    """A press is a message."""
+
+    def change(self, event: Inbound) -> Inbound:
+        return changed(event, kind="message") if event.envelope.event.kind == "button" else event
+
+
 class Uproots(Changing):
     """Of what is said in a thread, only the thread is known."""
 
@@ -507,6 +521,7 @@ EDIT = "an_edit_is_no_second_message"
 SPLIT = "a_text_that_was_split_is_one_message"
 SPLIT_KILL = "a_kill_while_pieces_of_a_text_arrive_loses_and_doubles_nothing"
 DELETE = "a_deletion_is_no_second_message"
+PRESS = "a_press_brings_back_what_its_button_stands_for"
 THREADS = "a_place_is_approved_once_and_each_thread_gets_its_answers"
 PATIENCE = "patience_is_shown_and_costs_nothing"
 LATE = "a_failure_after_sending_is_told_once"
@@ -527,6 +542,8 @@ PLANTED: Final[Mapping[str, tuple[Callable[[], Planted], frozenset[str]]]] = {
         ("cannot read its own events", lambda: Planted(defect=Illiterate), REFUSED),
         ("makes one conversation of all", lambda: Planted(defect=Groups), ALONE, THREADS),
         ("knows threads and no places", lambda: Planted(defect=Uproots), THREADS),
+        ("tells the label of a press", lambda: Planted(defect=Mumbles), PRESS),
+        ("takes a press for a message", lambda: Planted(defect=Talks), PRESS),
         ("answers beside the thread", lambda: Planted(defect=Strays), THREADS),
         ("garbles", lambda: Planted(defect=Garbles), ODD),
         ("cuts", lambda: Planted(defect=Cuts), ODD),

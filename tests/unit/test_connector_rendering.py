@@ -24,6 +24,7 @@ from switchboard.connectors.kernel.parts import (
 from switchboard.connectors.kernel.rendering import render, rich_text
 from switchboard.core.files.reply_files import size_text
 from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import ReplyChoice
 from switchboard.ports.connector import Capabilities, Dialect, FileOut, Markup
 from tests.unit.test_connector_chunking import TEXTS
 
@@ -297,3 +298,18 @@ def test_a_part_falls_back_and_is_marked() -> None:
     assert again.rendered == part.rendered
     full = replace(part, text="x" * 4096)
     assert mark_as_resent(full, CHAT) == full
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [
+        (("Approve (1a2b3c4d)", "Refuse (1a2b3c4d)"), ["Approve (1a2b3c4d)", "Refuse (1a2b3c4d)"]),
+        (("1. the garden, and its gate", "2. the garden"), ["1. the garden, and …", "2. the garden"]),
+        (("the garden, and its gate", "the garden, and its door"), []),
+    ],
+)
+def test_labels_are_cut_unless_two_would_look_alike(labels: tuple[str, ...], shown: list[str]) -> None:
+    choices = tuple(ReplyChoice(label, f"t{number}") for number, label in enumerate(labels))
+    [part] = plan("Which?", (), replace(CHAT, buttons=3, label_limit=20), ReplyDestination({}, choices=choices))
+    assert [one.label for one in part.choices or ()] == shown
+    assert part.text == "Which?"

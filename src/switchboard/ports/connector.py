@@ -101,6 +101,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     """Maximum number of files in one part; a text of a suitable length goes with them."""
     buttons: int = 0
     """Maximum number of buttons below a part; 0: choices are words of its text only."""
+    label_limit: int = 60
+    """Maximum number of characters of a button's label; longer ones are cut. Without it, they have at most 60."""
     draft_s: float = 0.0
     """Seconds between two drafts of an answer in a direct chat; 0: there are no drafts."""
     per_account_s: float = 0.0

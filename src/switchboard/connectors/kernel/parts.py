@@ -17,6 +17,7 @@ from switchboard.connectors.kernel.marking import defuse_mentions
 from switchboard.connectors.kernel.rendering import render
 from switchboard.core.files.blobs import bare_type
 from switchboard.core.files.reply_files import instead
+from switchboard.core.turns.choices import one_line
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import ReplyChoice
 from switchboard.ports.connector import Capabilities, FileOut, Part
@@ -52,8 +53,8 @@ def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: Re
     fits = with_text and takes_text(bundles[0], capabilities) and text.strip() and _fits(text, capabilities)
     caption = _rendered_part(text, capabilities, _room(capabilities.caption_limit), to.address) if fits else None
     parts = [replace(caption, files=bundles.pop(0))] if caption else _texts(text, capabilities, to.address)
-    if parts and to.choices is not None and len(to.choices) <= capabilities.buttons:
-        parts[-1] = replace(parts[-1], choices=to.choices)
+    if parts and (choices := _choices_that_fit(to.choices, capabilities)) is not None:
+        parts[-1] = replace(parts[-1], choices=choices)
     parts += (Part(address=to.address, files=bundle) for bundle in bundles)
     return (replace(parts[0], reply_to=to.reply_to), *parts[1:]) if parts else ()
 
@@ -63,6 +64,16 @@ def takes_text(files: Sequence[FileOut], capabilities: Capabilities) -> bool:
     kinds = [bare_type(file.media_type) for file in files]
     refused = any(fnmatchcase(kind, pattern) for kind in kinds for pattern in capabilities.no_caption)
     return not files or (bool(capabilities.caption_limit) and not refused)
+
+
+def _choices_that_fit(
+    choices: tuple[ReplyChoice, ...] | None, capabilities: Capabilities
+) -> tuple[ReplyChoice, ...] | None:
+    """The choices with labels that fit; None if there is no room for all of them, or two would look alike."""
+    if choices is None or len(choices) > capabilities.buttons:
+        return None
+    short = tuple(ReplyChoice(one_line(one.label, capabilities.label_limit), one.value) for one in choices)
+    return short if len({one.label for one in short}) == len(short) else None
 
 
 def _bundle_files(

@@ -15,6 +15,7 @@ from switchboard.testing.connectors.checks import CHECKS, MORE_CHECKS, Connector
 from switchboard.testing.connectors.clock import in_its_time, in_no_time, passes
 from switchboard.testing.connectors.driver import (
     BusyDriver,
+    ButtonDriver,
     CaptionDriver,
     CountingDriver,
     DeafDriver,
@@ -58,6 +59,7 @@ __all__ = [
     "RECEIVING_DEATHS",
     "SENDING_DEATHS",
     "BusyDriver",
+    "ButtonDriver",
     "CaptionDriver",
     "ConnectorCheck",
     "CountingDriver",

@@ -40,6 +40,7 @@ MORE_CHECKS: Final[tuple[tuple[ConnectorCheck, tuple[str, ...]], ...]] = (
     (files.check_a_kill_while_a_file_is_fetched_loses_and_doubles_nothing, ("brings",)),
     (files.check_a_file_for_which_there_is_no_room_keeps_no_message_back, ("brings",)),
     (files.check_a_file_that_cannot_be_had_keeps_no_message_back, ("brings", "loses_files")),
+    (leaving.check_a_press_brings_back_what_its_button_stands_for, ("buttons", "presses")),
     (leaving.check_a_place_is_approved_once_and_each_thread_gets_its_answers, ("calls",)),
     (sent_files.check_a_kill_in_a_reply_with_files_loses_and_doubles_none, ("received",)),
     *((law, ("acknowledged", "pushes_again", "drops_socket")) for law in pushing.LAWS),

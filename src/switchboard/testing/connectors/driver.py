@@ -197,6 +197,16 @@ class ThreadDriver(Driver, Protocol):
         """
 
 
+class ButtonDriver(Driver, Protocol):
+    """The other side of a platform with buttons below messages."""
+
+    async def buttons(self, thread: str) -> Sequence[str]:
+        """The labels of the buttons below the last message of the account in this direct chat."""
+
+    async def presses(self, thread: str, label: str) -> None:
+        """The person of this thread presses the button with this label there."""
+
+
 class DeletingDriver(Driver, Protocol):
     """The other side of a platform that reports deletions."""
 

@@ -10,9 +10,18 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.identity import conversation
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.people.strangers import contact_of
+from switchboard.core.turns.choices import is_press, one_line
 from switchboard.domain.json_values import JsonObject
 from switchboard.testing.connectors.clock import passes
-from switchboard.testing.connectors.driver import BusyDriver, Driver, KeyDriver, LateDriver, QuotaDriver, ThreadDriver
+from switchboard.testing.connectors.driver import (
+    BusyDriver,
+    ButtonDriver,
+    Driver,
+    KeyDriver,
+    LateDriver,
+    QuotaDriver,
+    ThreadDriver,
+)
 from switchboard.testing.connectors.expecting import MUCH, ODD_TEXTS, answered, none_lost_or_doubled, same
 from switchboard.testing.connectors.killing import SENDING_DEATHS, dies, five_parts, killed_while_sending
 from switchboard.testing.connectors.running import Death, connected, connector, until
@@ -24,6 +33,10 @@ _MOST_PARTS: Final = 300
 _CONVERSATIONS: Final = 5
 _APART_S: Final = 3.0
 _LATE: Final = "POST /v1/outbox/late"
+_CHOICES: Final = tuple(
+    (label, f"choice:{'A' * 22}.{number}.{'B' * 16}") for number, label in enumerate(("1. Yes", "2. " + 57 * "n"), 1)
+)
+"""Labels and values as Switchboard makes them, as long as they can be."""
 
 
 async def check_a_kill_in_a_reply_of_five_parts_repeats_none_unmarked(driver: Driver) -> None:
@@ -55,6 +68,26 @@ async def check_a_text_of_nothing_disturbs_nobody(driver: Driver) -> None:
         for text in (" \n", "after it"):
             await answered(switchboard, switchboard.reply(switchboard.accepted[0], text))
     same([one.text for one in await driver.shown()], ["after it"])
+
+
+async def check_a_press_brings_back_what_its_button_stands_for(driver: ButtonDriver) -> None:
+    """Buttons have the labels of the choices, cut where they are too long; a press is an event of whoever pressed."""
+    able = driver.configured.manifest.capabilities
+    await driver.says("t", "ask me")
+    async with connected(driver.configured) as switchboard:
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        await answered(switchboard, switchboard.reply(switchboard.accepted[0], "May I?", choices=_CHOICES))
+        labels = list(await driver.buttons("t"))
+        same(labels, [one_line(label, able.label_limit) for label, _ in _CHOICES])
+        await driver.presses("t", labels[1])
+        pressed = partial(_find_accepted, switchboard, _CHOICES[1][1])
+        await until(pressed, "the press is accepted")
+    event, message = (parse_envelope(one, now=datetime.now(UTC)) for one in (pressed()[0], switchboard.accepted[0]))
+    assert is_press(event, CHANNELS[event.source.channel]), f"a press cannot decide anything: {event}"
+    assert event.sender.identity == message.sender.identity, f"a press is somebody else's: {event.sender}"
+    assert event.event.refers_to, "a press does not refer to the message with the button"
+    where = [conversation(one, CHANNELS[one.source.channel]) for one in (event, message)]
+    assert where[0] == where[1], f"a press is of another conversation: {where}"
 
 
 async def check_a_place_is_approved_once_and_each_thread_gets_its_answers(driver: ThreadDriver) -> None:

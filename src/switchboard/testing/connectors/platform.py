@@ -52,6 +52,7 @@ CAPABILITIES: Final = Capabilities(
     history="cursor",
     max_file_in=1_000_000,
     max_file_out=1_000_000,
+    buttons=8,
     receive_window_s=1.0,
 )
 HANDLING: Final = Handling(start="all")
@@ -191,6 +192,19 @@ class ScriptedPlatform:
     async def bot_says(self, thread: str, text: str) -> None:
         """A program writes."""
         self.add(thread, text, by_bot=True)
+
+    async def buttons(self, thread: str) -> Sequence[str]:
+        """The labels below the last post there."""
+        return [one.label for one in self._last_post(thread).choices or ()]
+
+    async def presses(self, thread: str, label: str) -> None:
+        """A person presses a button there."""
+        post = self._last_post(thread)
+        value = next(one.value for one in post.choices or () if one.label == label)
+        self.add(thread, value, event={"kind": "button", "refers_to": str(self.posts.index(post) + 1)})
+
+    def _last_post(self, thread: str) -> Part:
+        return next(one for one in reversed(self.posts) if one.address["thread"] == thread)
 
     async def calls(self, place: str, thread: str, text: str) -> None:
         """A person addresses the account in a channel, as on Slack."""
