@@ -17,6 +17,7 @@ from switchboard.modules.calendar.manifest import MANIFEST
 from switchboard.modules.calendar.occurrences import CalendarKeeper
 from switchboard.modules.calendar.opened import OpenCalendar
 from switchboard.modules.mirror.kept import write_object
+from switchboard.ports.collection_server import ServerObject
 from switchboard.ports.facts import Reader
 from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.people_seen import PeopleSeen
@@ -24,7 +25,6 @@ from switchboard.ports.tools import Cause, ToolOutcome, ToolScope
 from switchboard.store.database import Database
 from switchboard.store.modules.migrations import migrate_modules
 from switchboard.store.modules.stores import open_stores
-from switchboard.transport.dav.reading import DavObject
 
 _PLACE: Final = ("https://dav.example", "someone", PasswordPlace(env="PASSWORD"))
 ACCOUNTS: Final[Mapping[str, DavAccount]] = {
@@ -63,7 +63,9 @@ class Calendars:
     async def put(self, account: str, data: bytes, *, name: str = "", calendar: str = f"{CALENDAR}/Home") -> None:
         """Keep an object, as the mirror does."""
         keeper = CalendarKeeper(self.opened.held.accounts[account])
-        await write_object(self.store(account), calendar, DavObject(name or f"{uuid4()}.ics", '"1"', data), "", keeper)
+        await write_object(
+            self.store(account), calendar, ServerObject(name or f"{uuid4()}.ics", '"1"', data), "", keeper
+        )
 
     async def call(self, tool: str, scope: ToolScope, **arguments: object) -> ToolOutcome:
         """A call of a tool, as the kernel makes it."""

@@ -138,7 +138,11 @@ async def test_another_program_and_a_turn_never_book_one_time(house: CalendarHou
     assert taken_back
 
 
-SPLIT: Final = {"event": f"s/{DAY + timedelta(days=7):%Y%m%d}T100000", "scope": "following", "title": "Band"}
+SPLIT: Final[dict[str, Any]] = {
+    "event": f"s/{DAY + timedelta(days=7):%Y%m%d}T100000",
+    "scope": "following",
+    "title": "Band",
+}
 
 
 def fail_from(proxy: DavProxy, number: int, *methods: str) -> None:

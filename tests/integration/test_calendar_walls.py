@@ -31,6 +31,7 @@ from switchboard.modules.calendar.occurrences import CalendarKeeper
 from switchboard.modules.mirror.kept import write_object
 from switchboard.modules.mirror.origins import claim_mirror
 from switchboard.ports.chores import ChoreKey
+from switchboard.ports.collection_server import ServerObject
 from switchboard.ports.people import PersonalScope
 from switchboard.ports.tools import Toolset
 from switchboard.store.database import Database
@@ -43,7 +44,6 @@ from switchboard.store.modules.personal import ModulePersonal
 from switchboard.store.modules.stores import ModuleStores, open_stores
 from switchboard.testing.scripted_llm import Call
 from switchboard.tools.toolsets import Toolsets
-from switchboard.transport.dav.reading import DavObject
 from tests.calendars import event
 from tests.hands import settled
 from tests.integration.test_contacts_walls import link_family, unlink
@@ -112,7 +112,7 @@ def account_of(name: str) -> DavAccount:
 async def keep(stores: ModuleStores, account: str, uid: str, *lines: str) -> None:
     keeper = CalendarKeeper(account_of(account))
     data = event(f"UID:{uid}", *lines).replace(LATIN.encode(), LATIN.encode("latin-1"))
-    written = DavObject(f"{uid}.ics", '"1"', data)
+    written = ServerObject(f"{uid}.ics", '"1"', data)
     await write_object(stores(account), f"/{account}/{WORDS[account]}", written, "", keeper)
 
 

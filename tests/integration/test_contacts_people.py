@@ -9,12 +9,12 @@ import pytest
 from switchboard.modules.contacts.mirror import CONTACTS_SQL, CardKeeper
 from switchboard.modules.contacts.resolve import MOST_FOUND, Resolved, find_matches, resolve_matches
 from switchboard.modules.mirror.kept import collections_in, keep_objects, write_object
+from switchboard.ports.collection_server import ServerContents, ServerObject
 from switchboard.ports.module import ModuleManifest
 from switchboard.ports.module_store import ModuleStore
 from switchboard.store.database import Database
 from switchboard.store.modules.migrations import migrate_modules
 from switchboard.store.modules.stores import open_stores
-from switchboard.transport.dav.reading import DavContents, DavObject
 from tests.dav_servers import card
 
 CONTACTS = ModuleManifest("contacts", (), "nowhere:open", sql=CONTACTS_SQL)
@@ -39,7 +39,7 @@ async def stores(database: Database) -> tuple[ModuleStore, ModuleStore]:
         described = ("http://127.0.0.1:1/ann/friends/", "Friends", True, "", "")
         await opened(account).run("collections.find", BOOK, *described)
     for name, lines in PEOPLE.items():
-        written = DavObject(f"{name[:20]}.vcf", '"1"', card(name, *lines))
+        written = ServerObject(f"{name[:20]}.vcf", '"1"', card(name, *lines))
         await write_object(opened("ann"), BOOK, written, "", CardKeeper("DE"))
     return opened("ann"), opened("eve")
 
@@ -85,16 +85,16 @@ async def test_who_is_meant(
 async def test_a_changed_card_is_found_by_what_it_has_now(stores: tuple[ModuleStore, ModuleStore]) -> None:
     ann, _ = stores
     [book] = await collections_in(ann)
-    new = DavObject("Ben Smith.vcf", '"2"', card("Bernard", "EMAIL:new@home.example"))
+    new = ServerObject("Ben Smith.vcf", '"2"', card("Bernard", "EMAIL:new@home.example"))
     await write_object(ann, BOOK, new, '"1"', CardKeeper())
-    stale = DavObject("Ben Smith.vcf", '"1"', card("Ben Smith", *PEOPLE["Ben Smith"]))
-    await keep_objects(ann, book, DavContents((stale,)), {}, CardKeeper())
+    stale = ServerObject("Ben Smith.vcf", '"1"', card("Ben Smith", *PEOPLE["Ben Smith"]))
+    await keep_objects(ann, book, ServerContents((stale,)), {}, CardKeeper())
     assert names(await resolve_contact(ann, "new@home.example")) == ["Bernard"]
     assert (await resolve_contact(ann, "smith@home.example")).people == ()
-    bad = DavObject("Ben Müller.vcf", '"2"', b"no card")
+    bad = ServerObject("Ben Müller.vcf", '"2"', b"no card")
     await ann.run("objects.drop", BOOK, ["Ben Smith.vcf"], book.started)
     [later] = await collections_in(ann)
-    await keep_objects(ann, later, DavContents((bad,)), {}, CardKeeper())
+    await keep_objects(ann, later, ServerContents((bad,)), {}, CardKeeper())
     assert (await resolve_contact(ann, "ben muller", "DE")).people == (), "what cannot be read is not told"
 
 
@@ -104,7 +104,7 @@ async def test_whoever_is_called_just_so_is_among_many_with_longer_names(databas
     await store.run("collections.find", BOOK, "http://127.0.0.1:1/ann/friends/", "Friends", True, "", "")
     cards = {f"{number}.vcf": card(f"Ben {number}") for number in range(MOST_FOUND + 1)}
     for name, data in {**cards, "last.vcf": card("Ben"), "group.vcf": card("Ben", "KIND:group")}.items():
-        await write_object(store, BOOK, DavObject(name, '"1"', data), "", CardKeeper())
+        await write_object(store, BOOK, ServerObject(name, '"1"', data), "", CardKeeper())
     found = await find_matches(store, "ann", "ben")
     assert (found[0].name, found[0].why, len(found)) == ("last.vcf", "is called so", MOST_FOUND)
     assert resolve_matches(found).certain is not None

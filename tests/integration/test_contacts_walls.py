@@ -28,6 +28,7 @@ from switchboard.modules.contacts.manifest import MANIFEST
 from switchboard.modules.contacts.mirror import CardKeeper
 from switchboard.modules.mirror.kept import collections_in, write_object
 from switchboard.ports.chores import ChoreKey
+from switchboard.ports.collection_server import ServerObject
 from switchboard.ports.people import PersonalScope
 from switchboard.ports.tools import Toolset
 from switchboard.store.database import Database
@@ -41,7 +42,6 @@ from switchboard.store.modules.stores import ModuleStores, open_stores
 from switchboard.store.people import people
 from switchboard.testing.scripted_llm import Call
 from switchboard.tools.toolsets import Toolsets
-from switchboard.transport.dav.reading import DavObject
 from tests.dav_servers import card
 from tests.hands import settled
 from tests.integration.test_front_door import firing, scope_of
@@ -79,7 +79,7 @@ async def fill_books(database: Database) -> ModuleStores:
         await store.run("origins.note", LOGIN["url"], LOGIN["user"], OWNERS[account])
         await store.run("collections.find", path, f"https://dav.example{path}/", "Friends", True, "", "")
         written = card(f"Keeper {word}", f"NOTE:{word}", f"EMAIL:{word}@example.org", uid=word)
-        await write_object(store, path, DavObject(f"{account}.vcf", '"1"', written), "", CardKeeper())
+        await write_object(store, path, ServerObject(f"{account}.vcf", '"1"', written), "", CardKeeper())
     return stores
 
 

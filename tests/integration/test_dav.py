@@ -10,12 +10,13 @@ from functools import partial
 import httpx2
 import pytest
 
+from switchboard.ports.collection_server import ServerListing, ServerObject, ServerState
 from switchboard.transport.dav.client import DavClient, DavRequest, open_dav
 from switchboard.transport.dav.discovery import find_collections, offers_scheduling
-from switchboard.transport.dav.kinds import CALDAV, DavError, DavLogin, DavState
+from switchboard.transport.dav.kinds import CALDAV, DavError, DavLogin
 from switchboard.transport.dav.multistatus import multistatus_of
 from switchboard.transport.dav.places import name_in, next_of, path_of, place_of, start_of
-from switchboard.transport.dav.reading import DavListing, DavObject, list_changes, read_objects
+from switchboard.transport.dav.reading import list_changes, read_objects
 from switchboard.transport.dav.writing import create_object, delete_object, replace_object
 from tests.cyrus_server import cyrus
 from tests.dav_servers import (
@@ -107,7 +108,7 @@ async def test_collections_of_somebody_else_are_told_apart(proxy: DavProxy, thin
 
 
 async def test_a_wrong_password_and_strange_servers_have_names(proxy: DavProxy, things: DavThings) -> None:
-    told: dict[str, DavState] = {}
+    told: dict[str, ServerState] = {}
     answers = {
         "401": Answered(401),
         "a page": PAGE,
@@ -155,7 +156,7 @@ async def test_changes_follow_a_token(proxy: DavProxy, things: DavThings, client
     server.put(things.name("ü"), things.make("changed", uid=things.name("ü")))
     later = await list_changes(client, proxy.book, first.cursor)
     assert (set(later.etags), later.gone, later.whole) == ({things.name("ü")}, frozenset({things.name("a b@c")}), False)
-    assert await list_changes(client, proxy.book, later.cursor) == DavListing({}, cursor=later.cursor)
+    assert await list_changes(client, proxy.book, later.cursor) == ServerListing({}, cursor=later.cursor)
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 410, 412, 415, 500, 507])
@@ -247,8 +248,8 @@ async def test_an_empty_answer_is_no_empty_collection(proxy: DavProxy, things: D
 async def test_a_write_loses_against_another_client_and_says_so(
     proxy: DavProxy, things: DavThings, client: DavClient
 ) -> None:
-    made = await create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("new")))
-    again = await create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("new")))
+    made = await create_object(client, proxy.book, ServerObject(things.name("new"), "", things.make("new")))
+    again = await create_object(client, proxy.book, ServerObject(things.name("new"), "", things.make("new")))
     assert again.etag == made.etag, "servers order the lines of an event anew"
     proxy.server.put(things.name("new"), things.make("theirs", uid="new"))
     for write in _writes(client, proxy, things, made):
@@ -259,10 +260,10 @@ async def test_a_write_loses_against_another_client_and_says_so(
 
 
 def _writes(
-    client: DavClient, proxy: DavProxy, things: DavThings, old: DavObject
+    client: DavClient, proxy: DavProxy, things: DavThings, old: ServerObject
 ) -> tuple[Callable[[], Awaitable[object]], ...]:
     return (
-        lambda: create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("other"))),
+        lambda: create_object(client, proxy.book, ServerObject(things.name("new"), "", things.make("other"))),
         lambda: replace_object(client, proxy.book, old, things.make("ours", uid="new")),
         lambda: delete_object(client, proxy.book, old),
     )
@@ -275,14 +276,14 @@ async def test_a_write_whose_answer_is_lost_was_carried_out_once(
         return answered if asked.method in ("GET", "PROPFIND") else None
 
     proxy.after = cut
-    made = await create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("new")))
+    made = await create_object(client, proxy.book, ServerObject(things.name("new"), "", things.make("new")))
     changed = await replace_object(client, proxy.book, made, things.make("changed", uid="new"))
     assert b"changed" in proxy.server.objects()[things.name("new")]
     await delete_object(client, proxy.book, changed)
     assert proxy.server.names() == []
     proxy.after = lambda _, __: None
     with pytest.raises(DavError) as error:
-        await create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("new")))
+        await create_object(client, proxy.book, ServerObject(things.name("new"), "", things.make("new")))
     assert error.value.state == "unknown"
 
 
@@ -295,7 +296,7 @@ async def test_without_a_strong_etag_nothing_is_replaced(
         return Answered(answered.status, {**kept, **({"etag": etag} if etag else {})}, answered.body)
 
     proxy.after = weaken
-    made = await create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("new")))
+    made = await create_object(client, proxy.book, ServerObject(things.name("new"), "", things.make("new")))
     assert [one.method for one in proxy.asked] == ["PUT", "GET"], "what the server has made of it is read back"
     with pytest.raises(DavError) as error:
         await replace_object(client, proxy.book, made, things.make("changed"))
@@ -304,11 +305,11 @@ async def test_without_a_strong_etag_nothing_is_replaced(
 
 @pytest.mark.parametrize(("status", "state"), [(402, "quota"), (507, "quota"), (423, "later"), (401, "login")])
 async def test_a_refused_write_says_why(
-    proxy: DavProxy, things: DavThings, client: DavClient, status: int, state: DavState
+    proxy: DavProxy, things: DavThings, client: DavClient, status: int, state: ServerState
 ) -> None:
     proxy.before = lambda _: Answered(status)
     with pytest.raises(DavError) as error:
-        await create_object(client, proxy.book, DavObject(things.name("new"), "", things.make("new")))
+        await create_object(client, proxy.book, ServerObject(things.name("new"), "", things.make("new")))
     assert error.value.state == state
 
 

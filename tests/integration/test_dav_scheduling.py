@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from switchboard.ports.collection_server import ServerObject
 from switchboard.transport.dav.client import DavClient, open_dav
 from switchboard.transport.dav.discovery import find_collections, offers_scheduling
 from switchboard.transport.dav.kinds import CALDAV, DavError
-from switchboard.transport.dav.reading import DavObject, list_changes, read_object
+from switchboard.transport.dav.reading import list_changes, read_object
 from switchboard.transport.dav.writing import create_object, delete_object, replace_object
 from tests.cyrus_server import NEIGHBOUR, cyrus
 from tests.dav_servers import (
@@ -69,7 +70,7 @@ async def test_a_meeting_is_announced_once_and_its_end_too(
 ) -> None:
     [calendar] = await find_collections(client)
     assert await offers_scheduling(client, calendar.url)
-    made = await create_object(client, proxy.book, DavObject("m.ics", "", meeting("lunch", "SEQUENCE:0")))
+    made = await create_object(client, proxy.book, ServerObject("m.ics", "", meeting("lunch", "SEQUENCE:0")))
     assert methods_sent(server) == [(GUEST, "REQUEST")]
     same = await replace_object(client, proxy.book, made, made.data)
     assert len(server.mails) == 1, "nothing has changed for anybody"
@@ -82,7 +83,7 @@ async def test_a_meeting_is_announced_once_and_its_end_too(
 async def test_what_has_become_of_an_invitation_is_written_to_the_guest(proxy: DavProxy, client: DavClient) -> None:
     """So what the server has is read back, and differs from what was sent."""
     sent = meeting("lunch")
-    made = await create_object(client, proxy.book, DavObject("m.ics", "", sent))
+    made = await create_object(client, proxy.book, ServerObject("m.ics", "", sent))
     assert made == await read_object(client, proxy.book, "m.ics")
     assert b"SCHEDULE-STATUS" in unfolded(made)
     listed = await list_changes(client, proxy.book, "")
@@ -103,13 +104,13 @@ async def test_a_guest_is_invited_once_by_what_is_repeated(
     """What the server notes beside a guest makes no other object of it."""
     proxy.after = lambda asked, answered: None if asked.method == "PUT" else answered
     for _ in range(2):
-        await create_object(client, proxy.book, DavObject("m.ics", "", meeting("lunch")))
+        await create_object(client, proxy.book, ServerObject("m.ics", "", meeting("lunch")))
     assert methods_sent(server) == [(GUEST, "REQUEST")]
     assert b"UID:meeting@home.example" in (await read_object(client, proxy.book, "m.ics")).data
 
 
 async def test_of_two_writers_one_is_heard(server: SendingServer, proxy: DavProxy, client: DavClient) -> None:
-    made = await create_object(client, proxy.book, DavObject("m.ics", "", meeting("lunch")))
+    made = await create_object(client, proxy.book, ServerObject("m.ics", "", meeting("lunch")))
     await replace_object(client, proxy.book, made, meeting("dinner", "SEQUENCE:1"))
     with pytest.raises(DavError) as error:
         await replace_object(client, proxy.book, made, meeting("breakfast", "SEQUENCE:1"))
@@ -122,7 +123,7 @@ async def test_a_client_may_keep_the_server_from_inviting_guests(
 ) -> None:
     """Xandikos does not heed it."""
     quiet = meeting("lunch").replace(b"RSVP=TRUE", b"RSVP=TRUE;SCHEDULE-AGENT=CLIENT")
-    made = await create_object(client, proxy.book, DavObject("m.ics", "", quiet))
+    made = await create_object(client, proxy.book, ServerObject("m.ics", "", quiet))
     await delete_object(client, proxy.book, made)
     assert methods_sent(server) == ([] if server.name == "cyrus" else [(GUEST, "REQUEST"), (GUEST, "CANCEL")])
 
@@ -134,7 +135,7 @@ async def test_the_organizer_alone_hears_of_a_meeting_of_another(
     """Cyrus answers for a user who is noted as having accepted, and for one who deletes it; Xandikos does not."""
     foreign = meeting("lunch").replace(f"ORGANIZER:mailto:{USER}".encode(), b"ORGANIZER:mailto:ann@other.example")
     foreign = foreign.replace(b"PARTSTAT=ACCEPTED", f"PARTSTAT={part}".encode())
-    made = await create_object(client, proxy.book, DavObject("m.ics", "", foreign))
+    made = await create_object(client, proxy.book, ServerObject("m.ics", "", foreign))
     await delete_object(client, proxy.book, made)
     heard = answers + 1 if server.name == "cyrus" else 0
     assert methods_sent(server) == [("ann@other.example", "REPLY")] * heard
@@ -146,7 +147,7 @@ async def test_a_neighbour_is_invited_without_a_mail(server: SendingServer, prox
         pytest.skip("the subject has no other users")
     theirs = replace(server.of_events(), user=NEIGHBOUR, book=server.calendar.replace(USER, NEIGHBOUR))
     assert theirs.names() == []
-    await create_object(client, proxy.book, DavObject("m.ics", "", meeting("lunch", guests=(NEIGHBOUR, GUEST))))
+    await create_object(client, proxy.book, ServerObject("m.ics", "", meeting("lunch", guests=(NEIGHBOUR, GUEST))))
     assert methods_sent(server) == [(GUEST, "REQUEST")]
     assert len(theirs.names()) == 1
 
@@ -156,12 +157,12 @@ async def test_a_server_says_that_it_invites_and_invites_nobody() -> None:
     with xandikos() as server, dav_proxy(server.of_events()) as proxy:
         async with open_dav(proxy.login(), CALDAV) as client:
             assert await offers_scheduling(client, proxy.book)
-            made = await create_object(client, proxy.book, DavObject("m.ics", "", meeting("lunch")))
+            made = await create_object(client, proxy.book, ServerObject("m.ics", "", meeting("lunch")))
             assert b"SCHEDULE-STATUS" not in unfolded(made)
             give_address(server)
             made = await replace_object(client, proxy.book, made, meeting("dinner"))
             assert b'SCHEDULE-STATUS="3.7;' in unfolded(made)
 
 
-def unfolded(found: DavObject) -> bytes:
+def unfolded(found: ServerObject) -> bytes:
     return found.data.replace(b"\r\n", b"\n").replace(b"\n ", b"")

@@ -29,6 +29,7 @@ from switchboard.modules.mirror.kept import (
     write_object,
 )
 from switchboard.modules.mirror.sync import SyncReport, sync_account, sync_collections
+from switchboard.ports.collection_server import ServerContents, ServerObject
 from switchboard.ports.module import ModuleManifest
 from switchboard.ports.module_store import ModuleStore
 from switchboard.store.database import Database
@@ -36,7 +37,7 @@ from switchboard.store.modules.migrations import migrate_modules
 from switchboard.store.modules.stores import open_stores
 from switchboard.transport.dav.client import DavClient, open_dav
 from switchboard.transport.dav.kinds import DavError, DavKind
-from switchboard.transport.dav.reading import DavContents, DavObject
+from switchboard.transport.dav.server import DavCollections
 from switchboard.transport.dav.writing import create_object, delete_object, replace_object
 from tests.dav_servers import (
     CARDS,
@@ -246,7 +247,7 @@ async def test_the_mirror_is_equal_in_the_end(
         proxy.before, proxy.after = trouble_of(chance)
         async with open_dav(proxy.login(), kind.dav) as client:
             try:
-                await sync_collections(DyingStore(store, lives), client, kind.keeper)
+                await sync_collections(DyingStore(store, lives), DavCollections(client), kind.keeper)
             except Killed:
                 killed += 1
             except DavError:
@@ -258,12 +259,14 @@ async def test_the_mirror_is_equal_in_the_end(
     proxy.behave()
     async with open_dav(proxy.login(), kind.dav) as client:
         for _ in range(3):
-            await sync_collections(store, client, kind.keeper)
+            await sync_collections(store, DavCollections(client), kind.keeper)
             await let_pass(database, kind, 6)
         assert await mirrored(store) == on_server(proxy)
         assert await made_of(database, kind) == set(on_server(proxy))
         assert [one.complete for one in await collections_in(store)] == [True]
-        assert await sync_collections(store, client, kind.keeper) == SyncReport(), "there is nothing left to do"
+        assert await sync_collections(store, DavCollections(client), kind.keeper) == SyncReport(), (
+            "there is nothing left to do"
+        )
 
 
 POINTS = (
@@ -299,11 +302,11 @@ async def test_a_large_mirror_is_equal_in_the_end_wherever_it_is_killed(
         async with open_dav(proxy.login(), kind.dav) as client:
             if point:
                 with suppress(Killed):
-                    await sync_collections(dying, client, kind.keeper)
+                    await sync_collections(dying, DavCollections(client), kind.keeper)
                 assert len(await mirrored(store)) > before * 0.9, "nothing is deleted by the dozen"
-            await sync_collections(store, client, kind.keeper)
+            await sync_collections(store, DavCollections(client), kind.keeper)
             await let_pass(database, kind, 11)  # until then, what we have written is not taken for deleted
-            await sync_collections(store, client, kind.keeper)
+            await sync_collections(store, DavCollections(client), kind.keeper)
         assert await made_of(database, kind) == (await mirrored(store)).keys() == set(proxy.server.names()), point
     assert await mirrored(store) == on_server(proxy)
 
@@ -323,10 +326,12 @@ async def change_on_both_sides(
     async with open_dav(proxy.login(), kind.dav) as client:
         for number in range(most):
             uid = f"ours-{chance.randrange(10**9)}-{number}"
-            ours = await create_object(client, into.url, DavObject(kind.name(uid), "", kind.make("Ours", uid=uid)))
+            ours = await create_object(client, into.url, ServerObject(kind.name(uid), "", kind.make("Ours", uid=uid)))
             await write_object(store, into.collection, ours, "", kind.keeper)
         for row in chance.sample(await store.rows("objects.all"), most):
-            await change_as_a_tool(store, client, kind, into, DavObject(row["name"], row["etag"], row["data"]), chance)
+            await change_as_a_tool(
+                store, client, kind, into, ServerObject(row["name"], row["etag"], row["data"]), chance
+            )
 
 
 async def change_as_a_tool(
@@ -334,7 +339,7 @@ async def change_as_a_tool(
     client: DavClient,
     kind: Mirrored,
     into: MirroredCollection,
-    old: DavObject,
+    old: ServerObject,
     chance: random.Random,
 ) -> None:
     """It knows what is in the mirror; if that is not what the server has, it loses, and nothing happens."""
@@ -378,24 +383,24 @@ async def test_what_many_objects_lack_is_believed_only_twice(
     database: Database, store: ModuleStore, kind: Mirrored, proxy: DavProxy, client: DavClient, left: int
 ) -> None:
     fill(proxy, kind, 24)
-    await sync_collections(store, client, kind.keeper)
+    await sync_collections(store, DavCollections(client), kind.keeper)
     proxy.after = lambda asked, answered: shorten(asked, answered, kind.suffix, left)
     await set_all(database, kind, "cursor = 'urn:expired'")
     proxy.before = lambda asked: Answered(410) if b"urn:expired" in asked.body else None
     with pytest.raises(Unavailable, match=f"left out {24 - left} entries at once"):
-        await sync_account(store, client, kind.keeper)
+        await sync_account(store, DavCollections(client), kind.keeper)
     for _ in range(3):
-        assert (await sync_collections(store, client, kind.keeper)).doubted == 24 - left
+        assert (await sync_collections(store, DavCollections(client), kind.keeper)).doubted == 24 - left
         assert len(await mirrored(store)) == 24
         await let_pass(database, kind, 1)
     assert not (await collections_in(store))[0].complete
     await let_pass(database, kind, 6)
     if left:
-        await sync_collections(store, client, kind.keeper)
+        await sync_collections(store, DavCollections(client), kind.keeper)
         assert len(await mirrored(store)) == left, "the server says so for minutes"
     proxy.behave()
     await set_all(database, kind, "full_at = null")
-    await sync_collections(store, client, kind.keeper)
+    await sync_collections(store, DavCollections(client), kind.keeper)
     assert await mirrored(store) == on_server(proxy)
 
 
@@ -418,10 +423,10 @@ async def test_a_few_deleted_objects_are_gone_at_once(
     store: ModuleStore, kind: Mirrored, proxy: DavProxy, client: DavClient
 ) -> None:
     fill(proxy, kind, 5)
-    await sync_collections(store, client, kind.keeper)
+    await sync_collections(store, DavCollections(client), kind.keeper)
     for number in (1, 2, 3):
         proxy.server.delete(kind.name(number))
-    assert await sync_collections(store, client, kind.keeper) == SyncReport(removed=3)
+    assert await sync_collections(store, DavCollections(client), kind.keeper) == SyncReport(removed=3)
     assert set(await mirrored(store)) == {kind.name(0), kind.name(4)}
 
 
@@ -429,14 +434,14 @@ async def test_our_own_write_is_not_overwritten_by_an_older_sync(
     database: Database, store: ModuleStore, kind: Mirrored, proxy: DavProxy, client: DavClient
 ) -> None:
     fill(proxy, kind, 2)
-    await sync_collections(store, client, kind.keeper)
+    await sync_collections(store, DavCollections(client), kind.keeper)
     [before] = await collections_in(store)
     old = (await known_objects(store, before.collection)).etags[kind.name(0)]
     proxy.server.put(kind.name(0), kind.make("Ours", uid="0"))
     await write_object(
-        store, before.collection, DavObject(kind.name(0), '"new"', kind.make("Ours", uid="0")), old, kind.keeper
+        store, before.collection, ServerObject(kind.name(0), '"new"', kind.make("Ours", uid="0")), old, kind.keeper
     )
-    stale = DavContents((DavObject(kind.name(0), old, kind.make("Stale", uid="0")),))
+    stale = ServerContents((ServerObject(kind.name(0), old, kind.make("Stale", uid="0")),))
     await keep_objects(store, before, stale, {}, kind.keeper)
     assert b":Ours" in (await mirrored(store))[kind.name(0)]
     [later] = await collections_in(store)
@@ -447,12 +452,12 @@ async def test_our_own_write_is_not_overwritten_by_an_older_sync(
         frozenset({kind.name(0)}),
     )
     proxy.server.put(kind.name(0), kind.make("Theirs", uid="0"))
-    await sync_collections(store, client, kind.keeper)
+    await sync_collections(store, DavCollections(client), kind.keeper)
     assert await mirrored(store) == on_server(proxy), "what comes after our write counts"
     proxy.server.delete(kind.name(0))
-    await sync_collections(store, client, kind.keeper)
+    await sync_collections(store, DavCollections(client), kind.keeper)
     await let_pass(database, kind, 11)
-    await sync_collections(store, client, kind.keeper)
+    await sync_collections(store, DavCollections(client), kind.keeper)
     assert await mirrored(store) == on_server(proxy)
 
 
@@ -460,7 +465,7 @@ async def test_a_collection_that_is_not_named_goes_later(
     database: Database, store: ModuleStore, kind: Mirrored, proxy: DavProxy, client: DavClient
 ) -> None:
     fill(proxy, kind, 3)
-    await sync_collections(store, client, kind.keeper)
+    await sync_collections(store, DavCollections(client), kind.keeper)
     await set_all(database, kind, "full_at = null")
     proxy.after = lambda asked, answered: (
         Answered(
@@ -472,11 +477,11 @@ async def test_a_collection_that_is_not_named_goes_later(
         else answered
     )
     for _ in range(2):
-        await sync_collections(store, client, kind.keeper)
+        await sync_collections(store, DavCollections(client), kind.keeper)
         assert len(await mirrored(store)) == 3
     await let_pass(database, kind, 6)
-    await sync_collections(store, client, kind.keeper)
+    await sync_collections(store, DavCollections(client), kind.keeper)
     assert await collections_in(store) == ()
     proxy.behave()
-    await sync_collections(store, client, kind.keeper)
+    await sync_collections(store, DavCollections(client), kind.keeper)
     assert len(await mirrored(store)) == 3

@@ -12,18 +12,14 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.domain.errors import InvalidInput
+from switchboard.ports.collection_server import ServerCollection, ServerState
 from switchboard.transport.dav.client import DavClient, open_dav
-from switchboard.transport.dav.discovery import (
-    DavCollection,
-    find_addresses,
-    find_collections,
-    offers_scheduling,
-)
-from switchboard.transport.dav.kinds import CALDAV, DavError, DavKind, DavLogin, DavState
+from switchboard.transport.dav.discovery import find_addresses, find_collections, offers_scheduling
+from switchboard.transport.dav.kinds import CALDAV, DavError, DavKind, DavLogin
 from switchboard.transport.dav.reading import list_everything
 
 NAMES: Final[Mapping[str, tuple[str, str]]] = {"caldav": ("calendar", "CalDAV"), "carddav": ("address book", "CardDAV")}
-_REMEDIES: Final[Mapping[DavState, str]] = {
+_REMEDIES: Final[Mapping[ServerState, str]] = {
     "login": "the user or the password is wrong; many providers want a password that is made for programs",
     "login_page": "give the address of its {protocol} server, which its manual has, and not that of its web pages",
     "forbidden": "the account may not see this; give an address that is its own, or only the site",
@@ -37,7 +33,7 @@ _REMEDIES: Final[Mapping[DavState, str]] = {
 class Surveyed(Struct, frozen=True):
     """A collection, and how many objects it has."""
 
-    collection: DavCollection
+    collection: ServerCollection
     objects: int
 
 

@@ -22,7 +22,7 @@ from msgspec import Struct
 from switchboard.core.text.content_lines import content_lines
 from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.domain.json_values import JsonObject
-from switchboard.modules.accounts.logins import read_login
+from switchboard.modules.accounts.servers import OpenServer
 from switchboard.modules.calendar.conflicts import (
     TimeConflict,
     WantedTime,
@@ -34,16 +34,10 @@ from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
 from switchboard.modules.calendar.sending import WriteAttempt, describe_error, give_up, send_step
 from switchboard.modules.calendar.writes import NewWrite, NotedWrite, lease_account, writes_of_step
 from switchboard.modules.mirror.kept import collections_in
-from switchboard.transport.dav.client import DavClient, open_dav
-from switchboard.transport.dav.discovery import DavCollection, find_collections
-from switchboard.transport.dav.kinds import CALDAV, DavError
-from switchboard.transport.dav.places import path_of, start_of
-from switchboard.transport.dav.ranges import objects_between
+from switchboard.ports.collection_server import CollectionServer, ServerCollection, ServerError
 
 Conflicts = Literal["suggest", "fail", "allow"]
 
-_REQUEST_S: Final = 20.0
-"""Of one request: less than the lease."""
 _DAY: Final = timedelta(days=1)
 _TOLD: Final = 5
 
@@ -62,12 +56,16 @@ class WritePlan(Struct, frozen=True):
 
 
 class WriteCall(Struct, frozen=True):
-    """A call: its account, the key of its step, who made it, and what conflicts do. `within`: how objects are read."""
+    """A call: its account, the key of its step, who made it, and what conflicts do. `within`: how objects are read.
+
+    `opens` the account's server.
+    """
 
     account: SeenAccount
     step: UUID
     made_by: str
     within: LookingCalendar
+    opens: OpenServer
     conflicts: Conflicts = "suggest"
 
     @property
@@ -76,45 +74,41 @@ class WriteCall(Struct, frozen=True):
         return self.within.floating
 
 
-MakePlan = Callable[[DavClient], Awaitable[WritePlan]]
+MakePlan = Callable[[CollectionServer], Awaitable[WritePlan]]
 
 
 @asynccontextmanager
-async def open_account(account: SeenAccount) -> AsyncIterator[DavClient]:
+async def open_account(account: SeenAccount, opens: OpenServer) -> AsyncIterator[CollectionServer]:
     """Raises CalendarRefusal for all that goes wrong with the server."""
     try:
-        async with open_dav(read_login(account.name, account.account), CALDAV, whole=_REQUEST_S) as client:
-            yield client
+        async with opens(account.name, account.account) as server:
+            yield server
     except ConfigurationError as error:
         raise CalendarRefusal(f"nothing was written: {error.message}") from error
-    except DavError as error:
+    except ServerError as error:
         raise CalendarRefusal(describe_error(error)) from error
 
 
-async def calendars_of(account: SeenAccount, client: DavClient) -> tuple[DavCollection, ...]:
-    """All calendars of an account by the mirror; if nothing is mirrored yet, its own by the server. Raises DavError."""
+async def calendars_of(account: SeenAccount, server: CollectionServer) -> tuple[ServerCollection, ...]:
+    """All calendars of an account by the mirror; if nothing is mirrored, its own by the server. Raises ServerError."""
     if mirrored := [one for one in await collections_in(account.store) if not one.missing]:
         return tuple(
-            DavCollection(one.url, one.name, one.writable, zone=one.zone, shared=one.shared) for one in mirrored
+            ServerCollection(one.url, one.collection, one.name, one.writable, zone=one.zone, shared=one.shared)
+            for one in mirrored
         )
-    return tuple(one for one in await find_collections(client) if not one.shared)
-
-
-def mirrored_path(calendar: DavCollection) -> str:
-    """What the mirror knows a calendar by."""
-    return path_of(start_of(calendar.url))
+    return tuple(one for one in await server.find_collections() if not one.shared)
 
 
 async def carry_out(call: WriteCall, make_plan: MakePlan) -> JsonObject:
     """Do what the step is about, or tell what it has done before. Raises CalendarRefusal."""
     store = call.account.store
-    async with lease_account(store, call.step) as lease, open_account(call.account) as client:
-        attempt = WriteAttempt(call.account, client, lease, call.within)
+    async with lease_account(store, call.step) as lease, open_account(call.account, call.opens) as server:
+        attempt = WriteAttempt(call.account, server, lease, call.within)
         if noted := await writes_of_step(store, call.step):
             await send_step(attempt, noted, again=True)
             return _answer_of(noted)
-        plan = await make_plan(client)
-        told = await _require_free(call, client, plan)
+        plan = await make_plan(server)
+        told = await _require_free(call, server, plan)
         said = msgspec.json.encode({**plan.said, **told}).decode()
         noted = await lease.note_writes(plan.writes, said, call.made_by)
         await send_step(attempt, noted, again=False)
@@ -129,40 +123,40 @@ def _answer_of(noted: Sequence[NotedWrite]) -> JsonObject:
 # Conflicts ------------------------------------------------------------------------------------------------------------
 
 
-async def find_conflicts_now(call: WriteCall, client: DavClient, plan: WritePlan) -> tuple[TimeConflict, ...]:
-    """What the server has at those times at this moment, in all calendars of the account. Raises DavError."""
+async def find_conflicts_now(call: WriteCall, server: CollectionServer, plan: WritePlan) -> tuple[TimeConflict, ...]:
+    """What the server has at those times at this moment, in all calendars of the account. Raises ServerError."""
     if not plan.times:
         return ()
     since, until = plan.times[0].start - _DAY, max(one.end for one in plan.times) + _DAY
-    objects = await _read_between(call, client, WantedTime(since, until))
+    objects = await _read_between(call, server, WantedTime(since, until))
     return await asyncio.to_thread(find_conflicts, objects, plan.times, plan.uids, call.within)
 
 
-async def _read_between(call: WriteCall, client: DavClient, time: WantedTime) -> tuple[bytes, ...]:
+async def _read_between(call: WriteCall, server: CollectionServer, time: WantedTime) -> tuple[bytes, ...]:
     found: list[bytes] = []
-    for one in await calendars_of(call.account, client):
+    for one in await calendars_of(call.account, server):
         if one.writable is not False and not one.shared:
-            found += [each.data for each in await objects_between(client, one.url, time.start, time.end)]
+            found += [each.data for each in await server.objects_between(one.url, time.start, time.end)]
     return tuple(found)
 
 
-async def _require_free(call: WriteCall, client: DavClient, plan: WritePlan) -> JsonObject:
+async def _require_free(call: WriteCall, server: CollectionServer, plan: WritePlan) -> JsonObject:
     """What is told beside the answer. Raises CalendarRefusal with what is in the way, and with other times."""
     if call.conflicts == "allow":
         return {}
-    found = await find_conflicts_now(call, client, plan)
+    found = await find_conflicts_now(call, server, plan)
     if any(one.certain for one in found):
-        raise CalendarRefusal(await refusal_of(call, client, plan, found))
+        raise CalendarRefusal(await refusal_of(call, server, plan, found))
     return {"also_then": [_told_conflict(one, call.zone) for one in found[:_TOLD]]} if found else {}
 
 
-async def refusal_of(call: WriteCall, client: DavClient, plan: WritePlan, found: Sequence[TimeConflict]) -> str:
+async def refusal_of(call: WriteCall, server: CollectionServer, plan: WritePlan, found: Sequence[TimeConflict]) -> str:
     """What is in the way, and by default three times that are free."""
     sentence = _refusal_without_times(call, found)
     if call.conflicts == "fail":
         return sentence
     wanted = plan.times[0]
-    objects = await _read_between(call, client, WantedTime(wanted.start - _DAY, wanted.start + 8 * _DAY))
+    objects = await _read_between(call, server, WantedTime(wanted.start - _DAY, wanted.start + 8 * _DAY))
     free = await asyncio.to_thread(suggest_times, objects, wanted, plan.uids, call.within)
     others = ", ".join(describe_span(one, call.zone) for one in free) or "none within a week"
     return f"{sentence}. Free are: {others}. Ask which one, or repeat it with conflicts=allow if both are meant"
@@ -190,8 +184,8 @@ async def _look_again(call: WriteCall, attempt: WriteAttempt, plan: WritePlan) -
     if call.conflicts == "allow" or not plan.times:
         return {}
     try:
-        found = [one for one in await find_conflicts_now(call, attempt.client, plan) if one.certain]
-    except (DavError, InvalidInput) as error:
+        found = [one for one in await find_conflicts_now(call, attempt.server, plan) if one.certain]
+    except (ServerError, InvalidInput) as error:
         return {"not_looked_up": f"whether somebody else has booked the time at that moment ({error})"}
     if not found:
         return {}
@@ -201,8 +195,8 @@ async def _look_again(call: WriteCall, attempt: WriteAttempt, plan: WritePlan) -
             f"{_told_conflict(found[0], call.zone)}. Tell the person"
         )
     try:
-        refusal = await refusal_of(call, attempt.client, plan, found)
-    except (DavError, InvalidInput):
+        refusal = await refusal_of(call, attempt.server, plan, found)
+    except (ServerError, InvalidInput):
         refusal = _refusal_without_times(call, found)
     raise await give_up(attempt, refusal)
 

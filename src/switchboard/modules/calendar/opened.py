@@ -11,6 +11,7 @@ from functools import partial
 
 from msgspec import Struct
 
+from switchboard.modules.accounts.servers import OpenServer, open_calendars
 from switchboard.modules.calendar.looking import CalendarAccounts
 from switchboard.modules.calendar.occurrences import WINDOW_EVERY_S, move_window
 from switchboard.modules.calendar.settings import CalendarSettings
@@ -27,6 +28,7 @@ class OpenCalendar(Struct, frozen=True):
     held: CalendarAccounts
     contacts: ContactResolver | None = None
     """Who looks up names of attendees; None: nobody does."""
+    opens: OpenServer = open_calendars
 
     @property
     def chores(self) -> Sequence[Chore]:

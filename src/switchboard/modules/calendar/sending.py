@@ -2,7 +2,7 @@
 
 `carrying.py` calls it with what the step has noted (`writes.py`). In: an `WriteAttempt`; what goes wrong is a
 CalendarRefusal, which says what there is now. Whoever repeats a step sends the same bytes, or finds what has become of
-them, or goes on taking back. Next: `transport/dav/writing.py`.
+them, or goes on taking back. Next: `ports/collection_server.py`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from typing import Final
 
 from msgspec import Struct
 
+from switchboard.core.text.compared_lines import has_all_lines
 from switchboard.modules.calendar.describing import LookingCalendar, describe_object
 from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
 from switchboard.modules.calendar.occurrences import CalendarKeeper
 from switchboard.modules.calendar.writes import NewWrite, NotedWrite, WriteLease, is_as_written, writes_of_step
 from switchboard.modules.mirror.kept import collections_in, forget_object, write_object
-from switchboard.transport.dav.client import DavClient
-from switchboard.transport.dav.kinds import DavError
-from switchboard.transport.dav.reading import DavObject, read_object
-from switchboard.transport.dav.writing import create_object, delete_object, has_all_lines, replace_object
+from switchboard.ports.collection_server import CollectionServer, ServerError, ServerObject
 
 _NOTHING: Final = "nothing was written"
 
@@ -30,7 +28,7 @@ class WriteAttempt(Struct, frozen=True):
     """One attempt of a step, which has the lease of its account. `within`: how objects are read."""
 
     account: SeenAccount
-    client: DavClient
+    server: CollectionServer
     lease: WriteLease
     within: LookingCalendar
 
@@ -39,7 +37,7 @@ class WriteAttempt(Struct, frozen=True):
         return await writes_of_step(self.account.store, self.lease.step)
 
 
-def describe_error(error: DavError) -> str:
+def describe_error(error: ServerError) -> str:
     """Why something was not written, in a sentence that says what would be right."""
     match error.state:
         case "unknown":
@@ -66,14 +64,14 @@ async def send_step(attempt: WriteAttempt, noted: Sequence[NotedWrite], *, again
     for write in noted:
         try:
             await (_send_again if again else _send_write)(attempt, write)
-        except (CalendarRefusal, DavError) as error:
+        except (CalendarRefusal, ServerError) as error:
             raise await _give_up_after(attempt, error) from error
     for write in noted:
         if write.state == "done":  # by an earlier attempt
             await _require_there(attempt, write)
 
 
-async def _give_up_after(attempt: WriteAttempt, error: CalendarRefusal | DavError) -> CalendarRefusal:
+async def _give_up_after(attempt: WriteAttempt, error: CalendarRefusal | ServerError) -> CalendarRefusal:
     """Nothing is taken back while nobody knows whether the last write was carried out: better twice than not at all."""
     if isinstance(error, CalendarRefusal):
         return await give_up(attempt, str(error))
@@ -95,7 +93,7 @@ async def give_up(attempt: WriteAttempt, why: str) -> CalendarRefusal:
         elif write.state in ("done", "undoing"):
             try:
                 await _take_back(attempt, write)
-            except DavError as error:
+            except ServerError as error:
                 left.append(write)
                 failures.append(str(error))
     if not left:
@@ -116,8 +114,8 @@ async def _told_state(attempt: WriteAttempt, writes: Sequence[NotedWrite]) -> st
     told: list[str] = []
     for write in writes:
         try:
-            there = await _find_object(attempt.client, write)
-        except DavError:
+            there = await _find_object(attempt.server, write)
+        except ServerError:
             meant = describe_object(write.after or write.before or b"", attempt.within)
             told.append(f"what there is now of {meant} cannot be looked up")
             continue
@@ -136,22 +134,22 @@ async def _send_again(attempt: WriteAttempt, write: NotedWrite) -> None:
     if write.state == "done":
         return
     try:
-        there = await _find_object(attempt.client, write)
-    except DavError as error:  # an earlier attempt may have sent it
-        raise DavError("unknown", str(error)) from error
+        there = await _find_object(attempt.server, write)
+    except ServerError as error:  # an earlier attempt may have sent it
+        raise ServerError("unknown", str(error)) from error
     if there is None or write.after is None or not await asyncio.to_thread(has_all_lines, there.data, write.after):
         await _send_write(attempt, write)
         return
     await _keep_object(attempt.account, write, there)
     ours = await is_as_written(there.data, write.after)  # else others may have added to it
-    await attempt.lease.finish_write(write, "done", there.etag if ours else "")
+    await attempt.lease.finish_write(write, "done", there.etag if ours else "", there.name)
 
 
 async def _require_there(attempt: WriteAttempt, write: NotedWrite) -> None:
     """Raises CalendarRefusal if it was written, and is not there any more."""
     try:
-        gone = write.after is not None and await _find_object(attempt.client, write) is None
-    except DavError:
+        gone = write.after is not None and await _find_object(attempt.server, write) is None
+    except ServerError:
         return
     if gone:
         raise CalendarRefusal(
@@ -162,35 +160,35 @@ async def _require_there(attempt: WriteAttempt, write: NotedWrite) -> None:
 async def _send_write(attempt: WriteAttempt, write: NotedWrite) -> None:
     await attempt.lease.renew()
     try:
-        etag = await _write_object(attempt, write, (write.before, write.etag), write.after)
-    except DavError as error:
+        written = await _write_object(attempt, write, (write.before, write.etag), write.after)
+    except ServerError as error:
         if error.state != "unknown":
             await attempt.lease.finish_write(write, "failed")
         if error.state in ("changed", "missing"):
             raise CalendarRefusal(await _lost_race(attempt, write)) from error
         raise
-    await attempt.lease.finish_write(write, "done", etag)
+    await attempt.lease.finish_write(write, "done", written.etag, written.name)
 
 
 async def _write_object(
     attempt: WriteAttempt, write: NewWrite, old: tuple[bytes | None, str], new: bytes | None
-) -> str:
-    """Put `new` in place of `old`, which has an ETag, on the server and in the mirror. Returns the new ETag."""
+) -> ServerObject:
+    """Put `new` in place of `old`, which has an ETag, on the server and in the mirror. Returns what is there then."""
     before, etag = old
-    client, store = attempt.client, attempt.account.store
+    server, store = attempt.server, attempt.account.store
     if new is None:
-        await delete_object(client, write.url, DavObject(write.name, etag, before or b""))
+        await server.delete_object(write.url, ServerObject(write.name, etag, before or b""))
         await forget_object(store, write.collection, write.name, CalendarKeeper(attempt.account.account))
-        return ""
+        return ServerObject(write.name, "", b"")
     if before is None:
-        written = await create_object(client, write.url, DavObject(write.name, "", new))
+        written = await server.create_object(write.url, ServerObject(write.name, "", new))
     else:
-        written = await replace_object(client, write.url, DavObject(write.name, etag, before), new)
+        written = await server.replace_object(write.url, ServerObject(write.name, etag, before), new)
     await _keep_object(attempt.account, write, written, etag)
-    return written.etag
+    return written
 
 
-async def _keep_object(account: SeenAccount, write: NewWrite, there: DavObject, replaced: str | None = None) -> None:
+async def _keep_object(account: SeenAccount, write: NewWrite, there: ServerObject, replaced: str | None = None) -> None:
     """What the server has, in the mirror, if that has the calendar."""
     if any(one.collection == write.collection for one in await collections_in(account.store)):
         etag = write.etag if replaced is None else replaced
@@ -199,7 +197,7 @@ async def _keep_object(account: SeenAccount, write: NewWrite, there: DavObject, 
 
 async def _lost_race(attempt: WriteAttempt, write: NotedWrite) -> str:
     """What is there now, which is put into the mirror."""
-    there = await _find_object(attempt.client, write)
+    there = await _find_object(attempt.server, write)
     if there is None:
         keeper = CalendarKeeper(attempt.account.account)
         await forget_object(attempt.account.store, write.collection, write.name, keeper)
@@ -212,12 +210,12 @@ async def _lost_race(attempt: WriteAttempt, write: NotedWrite) -> str:
 
 
 async def _take_back(attempt: WriteAttempt, write: NotedWrite) -> None:
-    """Undo a write, if nobody has changed the object since. Raises DavError."""
+    """Undo a write, if nobody has changed the object since. Raises ServerError."""
     await attempt.lease.renew()
     await attempt.lease.finish_write(write, "undoing")
     try:
         await _write_object(attempt, write, (write.after, write.now_etag), write.before)
-    except DavError as error:
+    except ServerError as error:
         if error.state != "changed" or not await _is_taken_back(attempt, write):
             raise
     await attempt.lease.finish_write(write, "undone")
@@ -225,14 +223,14 @@ async def _take_back(attempt: WriteAttempt, write: NotedWrite) -> None:
 
 async def _is_taken_back(attempt: WriteAttempt, write: NotedWrite) -> bool:
     """Whether an earlier attempt has done it, and was interrupted."""
-    there = await _find_object(attempt.client, write)
+    there = await _find_object(attempt.server, write)
     return there is not None and write.before is not None and await is_as_written(there.data, write.before)
 
 
-async def _find_object(client: DavClient, write: NewWrite) -> DavObject | None:
+async def _find_object(server: CollectionServer, write: NewWrite) -> ServerObject | None:
     try:
-        return await read_object(client, write.url, write.name)
-    except DavError as error:
+        return await server.read_object(write.url, write.name)
+    except ServerError as error:
         if error.state == "missing":
             return None
         raise

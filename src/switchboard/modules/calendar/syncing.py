@@ -14,9 +14,10 @@ from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.calendar.occurrences import CalendarKeeper
 from switchboard.modules.mirror.origins import claim_mirror
 from switchboard.modules.mirror.sync import sync_account
+from switchboard.ports.collection_server import ServerError
 from switchboard.ports.module_store import ModuleStore
-from switchboard.transport.dav.client import open_dav
-from switchboard.transport.dav.kinds import CALDAV, DavError
+from switchboard.transport.dav.kinds import CALDAV
+from switchboard.transport.dav.server import open_server
 
 SYNC_EVERY_S: Final = 300.0
 
@@ -26,7 +27,7 @@ async def sync_calendars(name: str, account: DavAccount, store: ModuleStore) -> 
     login, keeper = read_login(name, account), CalendarKeeper(account)
     await claim_mirror(store, account, keeper)
     try:
-        async with open_dav(login, CALDAV) as client:
-            await sync_account(store, client, keeper)
-    except DavError as error:
+        async with open_server(login, CALDAV) as server:
+            await sync_account(store, server, keeper)
+    except ServerError as error:
         raise Unavailable(f"the account {name!r}: {error}") from error

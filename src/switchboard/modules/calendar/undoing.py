@@ -23,8 +23,7 @@ from switchboard.modules.calendar.write_plans import (
     propose_writes,
 )
 from switchboard.modules.calendar.writes import NewWrite, NotedWrite, find_write, is_as_written, writes_of_step
-from switchboard.transport.dav.kinds import DavError
-from switchboard.transport.dav.reading import DavObject, read_object
+from switchboard.ports.collection_server import ServerError, ServerObject
 
 _NO_CHANGE: Final = "nothing was written: there is no such change of the last 30 days"
 _NOT_DONE: Final = "nothing was written: this change was not carried out, or is undone already"
@@ -69,17 +68,17 @@ async def _reverse_write(where: WritingIn, write: NotedWrite) -> NewWrite | None
     return NewWrite(write.collection, write.url, write.name, there.data, there.etag, write.before)
 
 
-async def _is_there(there: DavObject | None, data: bytes | None) -> bool:
+async def _is_there(there: ServerObject | None, data: bytes | None) -> bool:
     """Whether the server has this, without anything that somebody has added to it."""
     if there is None or data is None:
         return there is None and data is None
     return await is_as_written(there.data, data)
 
 
-async def _read_there(where: WritingIn, write: NotedWrite) -> DavObject | None:
+async def _read_there(where: WritingIn, write: NotedWrite) -> ServerObject | None:
     try:
-        return await read_object(where.client, write.url, write.name)
-    except DavError as error:
+        return await where.server.read_object(write.url, write.name)
+    except ServerError as error:
         if error.state == "missing":
             return None
         raise

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from switchboard.core.text.visible import visible
 from switchboard.domain.json_values import JsonObject
-from switchboard.modules.calendar.carrying import WritePlan, calendars_of, mirrored_path, uids_in
+from switchboard.modules.calendar.carrying import WritePlan, calendars_of, uids_in
 from switchboard.modules.calendar.conflicts import new_times
 from switchboard.modules.calendar.describing import (
     LookingCalendar,
@@ -59,12 +59,8 @@ from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
 from switchboard.modules.calendar.occurrences import addresses_of, zone_of_calendar
 from switchboard.modules.calendar.writes import NewWrite
 from switchboard.modules.calendar.zones import find_event_zone, zones_of
+from switchboard.ports.collection_server import CollectionServer, ServerCollection, ServerError, ServerObject
 from switchboard.ports.tools import PreparedCall, Risk
-from switchboard.transport.dav.client import DavClient
-from switchboard.transport.dav.discovery import DavCollection
-from switchboard.transport.dav.kinds import DavError
-from switchboard.transport.dav.ranges import objects_with_uid
-from switchboard.transport.dav.reading import DavObject, read_object
 
 Scope = Literal["this", "following", "all"]
 
@@ -107,7 +103,7 @@ class WritingIn(Struct, frozen=True):
     """Where a call writes: an account, its server, the person's zone, and the time of the call."""
 
     account: SeenAccount
-    client: DavClient
+    server: CollectionServer
     zone: ZoneInfo
     now: datetime
 
@@ -146,8 +142,8 @@ class ChangeWish(Struct, frozen=True):
 class FoundEvent(Struct, frozen=True):
     """An event on the server: `date` is the one of the series that was named; None: the series, or a single event."""
 
-    calendar: DavCollection
-    there: DavObject
+    calendar: ServerCollection
+    there: ServerObject
     source: CalendarSource
     series: Series | None
     date: WrittenTime | None
@@ -172,12 +168,12 @@ class FoundEvent(Struct, frozen=True):
 # Where ----------------------------------------------------------------------------------------------------------------
 
 
-async def choose_calendar(where: WritingIn, named: str) -> DavCollection:
+async def choose_calendar(where: WritingIn, named: str) -> ServerCollection:
     """The calendar with this name, or the first that can be written to and that nobody else shares.
 
     Raises NotInAccount and CalendarRefusal.
     """
-    every = await calendars_of(where.account, where.client)
+    every = await calendars_of(where.account, where.server)
     wanted = named.strip().removeprefix(f"{where.account.name}/").casefold()
     found = [one for one in every if not wanted or wanted in (one.name.casefold(), where.account.name)]
     writable = [one for one in found if one.writable is not False]
@@ -210,14 +206,14 @@ def has_private(data: bytes | None) -> bool:
     return data is not None and any(is_private(part) for part in read_source(data).parts)
 
 
-async def _find_uid(where: WritingIn, uid: str) -> tuple[DavCollection, DavObject] | None:
+async def _find_uid(where: WritingIn, uid: str) -> tuple[ServerCollection, ServerObject] | None:
     """The mirror says where it is, or the server if it is too new for that."""
-    calendars = {mirrored_path(one): one for one in await calendars_of(where.account, where.client)}
+    calendars = {one.key: one for one in await calendars_of(where.account, where.server)}
     rows = await where.account.store.rows("objects.of_uid", uid)
     places = [(calendars[row["collection"]], row["name"]) for row in rows if row["collection"] in calendars]
     if not places:
         for one in calendars.values():
-            places += [(one, each.name) for each in await objects_with_uid(where.client, one.url, uid)]
+            places += [(one, each.name) for each in await where.server.objects_with_uid(one.url, uid)]
     found = [(one, there) for one, name in places if (there := await _read_there(where, one, name)) is not None]
     writable = [each for each in found if each[0].writable is not False]
     if len(writable) > 1:
@@ -228,16 +224,16 @@ async def _find_uid(where: WritingIn, uid: str) -> tuple[DavCollection, DavObjec
     return writable[0] if writable else None
 
 
-async def _read_there(where: WritingIn, calendar: DavCollection, name: str) -> DavObject | None:
+async def _read_there(where: WritingIn, calendar: ServerCollection, name: str) -> ServerObject | None:
     try:
-        return await read_object(where.client, calendar.url, name)
-    except DavError as error:
+        return await where.server.read_object(calendar.url, name)
+    except ServerError as error:
         if error.state == "missing":
             return None
         raise
 
 
-def _read_event(where: WritingIn, calendar: DavCollection, there: DavObject, recurrence: str) -> FoundEvent:
+def _read_event(where: WritingIn, calendar: ServerCollection, there: ServerObject, recurrence: str) -> FoundEvent:
     source = read_source(there.data)
     zones = zones_of(source.lines, source.root.inner, zone_of_calendar(where.account.account, calendar.zone))
 
@@ -288,7 +284,7 @@ async def propose_event(where: WritingIn, step: UUID, wish: EventWish) -> Propos
         wish.guests,
     )
     data = build_event(new, iana_zone)
-    write = NewWrite(mirrored_path(calendar), calendar.url, f"{uid}.ics", None, "", data)
+    write = NewWrite(calendar.key, calendar.url, f"{uid}.ics", None, "", data)
     when = describe_times(wish.start, end)
     repeats = f", repeated: {rule}" if rule else ""
     said: JsonObject = {
@@ -390,7 +386,7 @@ async def propose_change(where: WritingIn, found: FoundEvent, wish: ChangeWish, 
         raise CalendarRefusal("nothing was written: the event is like that already")
     writes = [NewWrite(*_place_of(found), found.there.data, found.there.etag, old)]
     if isinstance(data, SplitSeries):
-        writes.insert(0, NewWrite(mirrored_path(found.calendar), found.calendar.url, f"{data.uid}.ics", None, "", new))
+        writes.insert(0, NewWrite(found.calendar.key, found.calendar.url, f"{data.uid}.ics", None, "", new))
     told = _told_scope(found, scope)
     changed = _told_changes(found, edit)
     said: JsonObject = {"changed": clip_text(found.part.text("SUMMARY")), **changed, **told}
@@ -447,7 +443,7 @@ async def propose_answer(where: WritingIn, found: FoundEvent, answer: PartStat, 
 
 
 def _place_of(found: FoundEvent) -> tuple[str, str, str]:
-    return mirrored_path(found.calendar), found.calendar.url, found.there.name
+    return found.calendar.key, found.calendar.url, found.there.name
 
 
 def _require_ours(where: WritingIn, found: FoundEvent) -> None:

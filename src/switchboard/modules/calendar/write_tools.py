@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
+from switchboard.modules.accounts.servers import OpenServer
 from switchboard.modules.calendar.carrying import (
     Conflicts,
     WriteCall,
@@ -53,11 +54,10 @@ from switchboard.modules.calendar.write_plans import (
     propose_event,
 )
 from switchboard.modules.calendar.writes import writes_of_step
+from switchboard.ports.collection_server import CollectionServer, ServerError
 from switchboard.ports.contact_resolver import ContactResolver
 from switchboard.ports.module import ModuleTool, typed_tool
 from switchboard.ports.tools import PreparedCall, Risk, ToolOutcome, ToolScope
-from switchboard.transport.dav.client import DavClient
-from switchboard.transport.dav.kinds import DavError
 
 InvitationAnswer = Literal["accepted", "declined", "tentative"]
 Start = Annotated[str, "Local: YYYY-MM-DD HH:MM, or YYYY-MM-DD for all day", Meta(max_length=40)]
@@ -89,6 +89,9 @@ class WritesCalendars(Protocol):
 
     @property
     def contacts(self) -> ContactResolver | None: ...
+
+    @property
+    def opens(self) -> OpenServer: ...
 
 
 Propose = Callable[[WritingIn], Awaitable[ProposedWrite]]
@@ -292,18 +295,18 @@ async def _prepare_write(wanted: CalendarWrite) -> PreparedCall | ToolOutcome:
         if await _find_begun(accounts, wanted.call) is not None:
             return PreparedCall("idempotent", "low", begun=True)
         wish = await wanted.want()
-        return await _first_of(_accounts_named(accounts, wish), partial(_prepare_in, wanted.call, wish))
-    except (CalendarRefusal, InvalidInput, ValueError, DavError) as error:
+        return await _first_of(_accounts_named(accounts, wish), partial(_prepare_in, wanted, wish))
+    except (CalendarRefusal, InvalidInput, ValueError, ServerError) as error:
         return _refusal_of(error)
 
 
-async def _prepare_in(call: ToolScope, wish: _Wanted, account: SeenAccount) -> PreparedCall:
-    async with open_account(account) as client:
-        proposal = await wish.propose(_writing_in(account, client, call))
-        write = _write_call(account, call, wish.conflicts)
-        found = () if wish.conflicts == "allow" else await find_conflicts_now(write, client, proposal.plan)
+async def _prepare_in(wanted: CalendarWrite, wish: _Wanted, account: SeenAccount) -> PreparedCall:
+    async with open_account(account, wanted.calendar.opens) as server:
+        proposal = await wish.propose(_writing_in(account, server, wanted.call))
+        write = _write_call(account, wanted, wish.conflicts)
+        found = () if wish.conflicts == "allow" else await find_conflicts_now(write, server, proposal.plan)
         if any(one.certain for one in found):
-            raise CalendarRefusal(await refusal_of(write, client, proposal.plan, found))
+            raise CalendarRefusal(await refusal_of(write, server, proposal.plan, found))
         return proposal.prepared
 
 
@@ -312,28 +315,28 @@ async def _carry_out_write(wanted: CalendarWrite) -> JsonObject | ToolOutcome:
     try:
         accounts = await _accounts_of(wanted)
         if (begun := await _find_begun(accounts, wanted.call)) is not None:
-            return await carry_out(_write_call(begun, wanted.call), _plan_nothing)
+            return await carry_out(_write_call(begun, wanted), _plan_nothing)
         wish = await wanted.want()
-        return await _first_of(_accounts_named(accounts, wish), partial(_carry_out_in, wanted.call, wish))
-    except (CalendarRefusal, InvalidInput, ValueError, DavError) as error:
+        return await _first_of(_accounts_named(accounts, wish), partial(_carry_out_in, wanted, wish))
+    except (CalendarRefusal, InvalidInput, ValueError, ServerError) as error:
         return _refusal_of(error)
 
 
-async def _plan_nothing(_: DavClient) -> WritePlan:
+async def _plan_nothing(_: CollectionServer) -> WritePlan:
     raise CalendarRefusal(_NO_EVENT)
 
 
-async def _carry_out_in(call: ToolScope, wish: _Wanted, account: SeenAccount) -> JsonObject:
-    async def make_plan(client: DavClient) -> WritePlan:
-        proposal = await wish.propose(_writing_in(account, client, call))
-        if objection := call.objection_to(proposal.prepared):
+async def _carry_out_in(wanted: CalendarWrite, wish: _Wanted, account: SeenAccount) -> JsonObject:
+    async def make_plan(server: CollectionServer) -> WritePlan:
+        proposal = await wish.propose(_writing_in(account, server, wanted.call))
+        if objection := wanted.call.objection_to(proposal.prepared):
             raise CalendarRefusal(
                 f"nothing was written: {objection}. Call it again, so that it is asked about as it is"
             )
         said = {**proposal.plan.said, "note": wish.note} if wish.note else proposal.plan.said
         return replace(proposal.plan, said=said)
 
-    return await carry_out(_write_call(account, call, wish.conflicts), make_plan)
+    return await carry_out(_write_call(account, wanted, wish.conflicts), make_plan)
 
 
 async def _find_begun(accounts: Sequence[SeenAccount], call: ToolScope) -> SeenAccount | None:
@@ -360,14 +363,15 @@ async def _first_of(accounts: Sequence[SeenAccount], act: Callable[[SeenAccount]
 _NO_EVENT: Final = "nothing was written: there is no such event; look for its id with calendar_query"
 
 
-def _writing_in(account: SeenAccount, client: DavClient, call: ToolScope) -> WritingIn:
-    return WritingIn(account, client, find_asked_zone(call.zone), datetime.now(UTC))
+def _writing_in(account: SeenAccount, server: CollectionServer, call: ToolScope) -> WritingIn:
+    return WritingIn(account, server, find_asked_zone(call.zone), datetime.now(UTC))
 
 
-def _write_call(account: SeenAccount, call: ToolScope, conflicts: Conflicts = "suggest") -> WriteCall:
+def _write_call(account: SeenAccount, wanted: CalendarWrite, conflicts: Conflicts = "suggest") -> WriteCall:
+    call = wanted.call
     made_by = call.reader.person if call.reader is not None else ""
     within = looking_of(account, find_asked_zone(call.zone))
-    return WriteCall(account, call.key, made_by, within, conflicts)
+    return WriteCall(account, call.key, made_by, within, wanted.calendar.opens, conflicts)
 
 
 async def _accounts_of(wanted: CalendarWrite) -> tuple[SeenAccount, ...]:
@@ -386,7 +390,7 @@ def _accounts_named(accounts: tuple[SeenAccount, ...], wish: _Wanted) -> tuple[S
 
 
 def _refusal_of(error: Exception) -> ToolOutcome:
-    if isinstance(error, DavError):
+    if isinstance(error, ServerError):
         sentence = describe_error(error)
     else:
         sentence = str(error)

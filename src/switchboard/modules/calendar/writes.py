@@ -14,10 +14,10 @@ from uuid import UUID, uuid4, uuid5
 
 from msgspec import Struct, convert
 
+from switchboard.core.text.compared_lines import counted_lines
 from switchboard.core.text.content_lines import ContentLine, content_lines
 from switchboard.modules.calendar.looking import CalendarRefusal
 from switchboard.ports.module_store import ModuleStore
-from switchboard.transport.dav.writing import counted_lines
 
 LEASE: Final = timedelta(seconds=60)
 FORGET_EVERY_S: Final = 86_400.0
@@ -103,9 +103,10 @@ class WriteLease(Struct, frozen=True):
                 await one.run("writes.note", write_id, self.step, place, *columns, said, made_by)
         return await writes_of_step(self.store, self.step)
 
-    async def finish_write(self, write: NotedWrite, state: WriteState, etag: str = "") -> None:
-        """What became of it."""
-        if not await self.store.rows("writes.finish", write.write_id, state, etag or write.now_etag, self.holder):
+    async def finish_write(self, write: NotedWrite, state: WriteState, etag: str = "", name: str = "") -> None:
+        """What became of it; `name`: what the server calls the object, if not as proposed."""
+        now = (etag or write.now_etag, self.holder, name or write.name)
+        if not await self.store.rows("writes.finish", write.write_id, state, *now):
             raise CalendarRefusal(_TAKEN_OVER)
 
 

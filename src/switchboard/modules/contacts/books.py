@@ -17,8 +17,8 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.modules.contacts.mirror import SYNC_EVERY_S, CardKeeper
 from switchboard.modules.contacts.names import ContactId, label_books
 from switchboard.modules.mirror.kept import collections_in, write_object
+from switchboard.ports.collection_server import ServerObject
 from switchboard.ports.module_store import ModuleStore
-from switchboard.transport.dav.reading import DavObject
 
 _STALE_AFTER: Final = timedelta(seconds=3 * SYNC_EVERY_S)
 
@@ -44,7 +44,7 @@ class KeptCard(Struct, frozen=True):
 
     contact_id: ContactId
     book: AccountBook
-    found: DavObject
+    found: ServerObject
     written_at: datetime | None
 
 
@@ -73,7 +73,7 @@ async def read_cards(
         KeptCard(
             ContactId(there[row["collection"]].account, there[row["collection"]].label, row["name"]),
             there[row["collection"]],
-            DavObject(row["name"], row["etag"], bytes(row["data"])),
+            ServerObject(row["name"], row["etag"], bytes(row["data"])),
             row["written_at"],
         )
         for row in rows
@@ -88,7 +88,9 @@ async def find_uid(store: ModuleStore, books: Sequence[AccountBook], uid: str) -
     return next(iter(found), None)
 
 
-async def keep_written(store: ModuleStore, book: AccountBook, written: DavObject, replaced: str, region: str) -> None:
+async def keep_written(
+    store: ModuleStore, book: AccountBook, written: ServerObject, replaced: str, region: str
+) -> None:
     """Put what the server has now into the mirror."""
     await write_object(store, book.path, written, replaced, CardKeeper(region))
 

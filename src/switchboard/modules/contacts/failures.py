@@ -1,6 +1,6 @@
 """What a failure of a server means, in words for people: what is wrong, and what would be right. Pure.
 
-`syncing.py` tells operators, `writing.py` whoever has asked. Next: `transport/dav/kinds.py`.
+`syncing.py` tells operators, `writing.py` whoever has asked. Next: `ports/collection_server.py`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from switchboard.transport.dav.kinds import DavError, DavState
+from switchboard.ports.collection_server import ServerError, ServerState
 
-_MEANING: Final[Mapping[DavState, str]] = {
+_MEANING: Final[Mapping[ServerState, str]] = {
     "later": "the server cannot be reached now, or is busy; it is tried again",
     "login": "the server refuses the user or the password; correct them in the settings, or in the file of the "
     "password (many providers want one that they issue for programs)",
@@ -28,6 +28,6 @@ _MEANING: Final[Mapping[DavState, str]] = {
 }
 
 
-def describe_failure(error: DavError) -> str:
+def describe_failure(error: ServerError) -> str:
     """What it means, and what the server has said."""
     return f"{_MEANING[error.state]} ({error})"

@@ -2,7 +2,7 @@
 
 `tools.py` calls it. In: the accounts, the scope of a call, what is to be written; out: JSON for the model, or a
 `PreparedCall`. What is written in a shared book is seen by others, so that a person approves it. Next:
-`transport/dav/writing.py`.
+`ports/collection_server.py`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from hashlib import sha256
 from typing import Final
 from uuid import UUID, uuid5
 
+from switchboard.core.text.compared_lines import has_all_lines
 from switchboard.core.text.content_lines import escape_text
 from switchboard.core.text.visible import visible
 from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.domain.json_values import JsonObject
-from switchboard.modules.accounts.logins import read_login
+from switchboard.modules.accounts.servers import open_books
 from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.contacts.books import AccountBook, KeptCard, find_uid, keep_written, read_cards
 from switchboard.modules.contacts.callers import ContactAccounts, ContactsRefusal
@@ -25,12 +26,9 @@ from switchboard.modules.contacts.cards import REPEATED, Card, CardChange, card_
 from switchboard.modules.contacts.failures import describe_failure
 from switchboard.modules.contacts.looking import Seen, find_card, look_around
 from switchboard.modules.contacts.present import name_of, whole_contact
+from switchboard.ports.collection_server import CollectionServer, ServerError, ServerObject
 from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.tools import PreparedCall, ToolScope
-from switchboard.transport.dav.client import DavClient, open_dav
-from switchboard.transport.dav.kinds import CARDDAV, DavError
-from switchboard.transport.dav.reading import DavObject, read_object
-from switchboard.transport.dav.writing import create_object, has_all_lines, replace_object
 
 _NAMESPACE: Final = UUID("5b6d3a52-0c1b-4b5e-9a55-6d1f5f2f7c11")
 _SHARED: Final = "others share this address book"
@@ -49,8 +47,8 @@ async def create_for(
     if known is not None:  # this call was made before, and its outcome was lost
         return {"created": whole_contact(known, scope.zone)}
     _require_permission(scope, _plan_creation(into, account, fields))
-    async with _open_client(into.account, account) as client:
-        written = await _create_once(client, into, DavObject(f"{uid}.vcf", "", _card_with(uid, name, fields)), uid)
+    async with _open_server(into.account, account) as server:
+        written = await _create_once(server, into, ServerObject(f"{uid}.vcf", "", _card_with(uid, name, fields)), uid)
     return {"created": whole_contact(await _keep_new_state(store, into, written, "", account.region), scope.zone)}
 
 
@@ -87,13 +85,13 @@ async def update_for(contacts: ContactAccounts, scope: ToolScope, contact: str, 
     account = seen.accounts[kept.book.account]
     store = contacts.store_of(kept.book.account)
     _require_permission(scope, _plan_change(kept, account, change))  # the write is one of exactly this state
-    async with _open_client(kept.book.account, account) as client:
+    async with _open_server(kept.book.account, account) as server:
         try:
-            written = await replace_object(client, kept.book.url, kept.found, data)
-        except DavError as error:
+            written = await server.replace_object(kept.book.url, kept.found, data)
+        except ServerError as error:
             if error.state != "changed":
                 raise
-            written = await read_object(client, kept.book.url, kept.found.name)
+            written = await server.read_object(kept.book.url, kept.found.name)
             if not has_all_lines(written.data, data):  # else this call was made before, and its outcome was lost
                 await keep_written(store, kept.book, written, kept.found.etag, account.region)
                 raise ContactsRefusal(
@@ -200,21 +198,21 @@ def _card_with(uid: str, name: str, fields: Sequence[CardChange]) -> bytes:
     return change_card("".join(f"{line}\r\n" for line in lines).encode(), others)
 
 
-async def _create_once(client: DavClient, into: AccountBook, new: DavObject, uid: str) -> DavObject:
+async def _create_once(server: CollectionServer, into: AccountBook, new: ServerObject, uid: str) -> ServerObject:
     """Write it; what a first call has written under the same name is taken, however the server has put it."""
     try:
-        return await create_object(client, into.url, new)
-    except DavError as error:
+        return await server.create_object(into.url, new)
+    except ServerError as error:
         if error.state != "changed":
             raise
-        found = await read_object(client, into.url, new.name)
+        found = await server.read_object(into.url, new.name)
         if card_of(found.data).uid != uid:
             raise
         return found
 
 
 async def _keep_new_state(
-    store: ModuleStore, book: AccountBook, written: DavObject, replaced: str, region: str
+    store: ModuleStore, book: AccountBook, written: ServerObject, replaced: str, region: str
 ) -> KeptCard:
     """What the server has now, as it is in the mirror from now on."""
     await keep_written(store, book, written, replaced, region)
@@ -225,13 +223,13 @@ async def _keep_new_state(
 
 
 @asynccontextmanager
-async def _open_client(name: str, account: DavAccount) -> AsyncIterator[DavClient]:
+async def _open_server(name: str, account: DavAccount) -> AsyncIterator[CollectionServer]:
     """Raises ContactsRefusal for all that goes wrong with the server."""
     try:
-        async with open_dav(read_login(name, account), CARDDAV) as client:
-            yield client
+        async with open_books(name, account) as server:
+            yield server
     except ConfigurationError as error:
         raise ContactsRefusal(f"Nothing was written: {error.message}.") from error
-    except DavError as error:
+    except ServerError as error:
         done = "It is not certain what was written" if error.state == "unknown" else "Nothing was written"
         raise ContactsRefusal(f"{done}: {describe_failure(error)}.") from error

@@ -15,10 +15,8 @@ from typing import Final
 from msgspec import Struct, convert
 
 from switchboard.modules.mirror.keeper import MirrorKeeper
+from switchboard.ports.collection_server import ServerCollection, ServerContents, ServerListing, ServerObject
 from switchboard.ports.module_store import ModuleStore
-from switchboard.transport.dav.discovery import DavCollection
-from switchboard.transport.dav.places import path_of, start_of
-from switchboard.transport.dav.reading import DavContents, DavListing, DavObject
 
 SHARED_SQL: Final = "switchboard.modules.mirror.sql"
 """The package that a module with a mirror names in its manifest before its own."""
@@ -72,7 +70,7 @@ class MirrorPlan(Struct, frozen=True):
     doubted: frozenset[str] = frozenset()
 
 
-def plan_changes(one: MirroredCollection, known: Mapping[str, str], listing: DavListing) -> MirrorPlan:
+def plan_changes(one: MirroredCollection, known: Mapping[str, str], listing: ServerListing) -> MirrorPlan:
     """What a listing changes, given the ETags of the objects that are known; empty ones are always read again."""
     wanted = tuple(name for name, etag in listing.etags.items() if not etag or known.get(name) != etag)
     missing = frozenset(known) - frozenset(listing.etags) if listing.whole else listing.gone & frozenset(known)
@@ -90,10 +88,10 @@ async def collections_in(store: ModuleStore) -> tuple[MirroredCollection, ...]:
     return tuple(convert(dict(row), MirroredCollection) for row in rows)
 
 
-async def keep_collections(store: ModuleStore, found: Iterable[DavCollection], keeper: MirrorKeeper) -> None:
+async def keep_collections(store: ModuleStore, found: Iterable[ServerCollection], keeper: MirrorKeeper) -> None:
     """These are the collections of the account. One that is missing goes if it was missing minutes ago already."""
     async with store.transaction() as one:
-        there = {path_of(start_of(each.url)): each for each in found}
+        there = {each.key: each for each in found}
         paths = [*there]
         for path, each in there.items():
             await one.run("collections.find", path, each.url, each.name, each.writable, each.colour, each.zone)
@@ -115,7 +113,7 @@ async def known_objects(store: ModuleStore, collection: str) -> KnownObjects:
 async def keep_objects(
     store: ModuleStore,
     into: MirroredCollection,
-    contents: DavContents,
+    contents: ServerContents,
     etags: Mapping[str, str],
     keeper: MirrorKeeper,
 ) -> None:
@@ -139,7 +137,7 @@ async def keep_objects(
 
 
 async def write_object(
-    store: ModuleStore, collection: str, written: DavObject, replaced: str, keeper: MirrorKeeper
+    store: ModuleStore, collection: str, written: ServerObject, replaced: str, keeper: MirrorKeeper
 ) -> None:
     """Put what a tool has written into the mirror; `replaced` is the ETag that it had before, or empty."""
     columns = (written.etag, uid_of(written.data), written.data, replaced)
@@ -155,13 +153,13 @@ async def forget_object(store: ModuleStore, collection: str, name: str, keeper: 
         await keeper.on_gone(one, collection, name)
 
 
-async def _tell_kept(store: ModuleStore, collection: str, found: DavObject, keeper: MirrorKeeper) -> None:
+async def _tell_kept(store: ModuleStore, collection: str, found: ServerObject, keeper: MirrorKeeper) -> None:
     if why := await keeper.on_kept(store, collection, found.name, found.data):
         await store.run("objects.spoil", collection, found.name, why.replace("\0", ""))
 
 
 async def finish_sync(
-    store: ModuleStore, one: MirroredCollection, plan: MirrorPlan, listing: DavListing, keeper: MirrorKeeper
+    store: ModuleStore, one: MirroredCollection, plan: MirrorPlan, listing: ServerListing, keeper: MirrorKeeper
 ) -> None:
     """Carry out the rest of a plan, all of it or nothing: what goes, and from where the next sync asks."""
     gone = list(plan.gone)

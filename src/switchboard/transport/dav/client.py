@@ -20,7 +20,8 @@ from typing import Final
 import httpx2
 from msgspec import Struct
 
-from switchboard.transport.dav.kinds import DavError, DavKind, DavLogin, DavState
+from switchboard.ports.collection_server import ServerState
+from switchboard.transport.dav.kinds import DavError, DavKind, DavLogin
 from switchboard.transport.dav.multistatus import Multistatus, multistatus_of, propfind_body
 from switchboard.transport.dav.places import next_of, start_of
 from switchboard.transport.signed_post import SendTrace, body_of, retry_after
@@ -35,7 +36,7 @@ _MOST_REDIRECTS: Final = 5
 _PAGE: Final = re.compile(rb"\s*(?:<!doctype html|<html)", re.IGNORECASE)
 _DONE: Final[Mapping[str, tuple[int, ...]]] = {"GET": (200,), "PUT": (200, 201, 204), "DELETE": (200, 202, 204)}
 """Statuses below 300 that mean what was asked for; 207 may be a failure."""
-_STATES: Final[Mapping[int, DavState]] = {
+_STATES: Final[Mapping[int, ServerState]] = {
     401: "login",
     402: "quota",
     403: "forbidden",
@@ -141,7 +142,7 @@ class DavClient:
             async with asyncio.timeout(self._whole):
                 return await self._receive(made, request.most)
         except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, OSError, UnicodeError) as error:
-            state: DavState = "unknown" if sending.begun and not request.asks else "later"
+            state: ServerState = "unknown" if sending.begun and not request.asks else "later"
             what = f"{request.url.host}: {type(error).__name__} {error}".strip()
             raise DavError(state, what) from error
 

@@ -12,8 +12,8 @@ from typing import Final
 from urllib.parse import unquote
 
 import httpx2
-from msgspec import Struct
 
+from switchboard.ports.collection_server import ServerCollection
 from switchboard.transport.dav.client import DavClient, DavRequest
 from switchboard.transport.dav.kinds import CALDAV, DavError, DavKind
 from switchboard.transport.dav.multistatus import COLOUR, CTAG, DAV, SHARED, DavResponse
@@ -38,27 +38,9 @@ _GOES_ON: Final = frozenset({"missing", "refused", "unreadable", "forbidden"})
 """States of one of the addresses that say nothing about the others."""
 
 
-class DavCollection(Struct, frozen=True):
-    """A calendar or an address book. `cursor` (a sync token) and `ctag` say its state, if it has them.
-
-    `writable` is None if the server does not say so. Of a calendar also its `colour`, as #RRGGBB, and the name of its
-    time zone, as the server writes it; empty: none is said. `shared`: it belongs to somebody else than the user who
-    has logged in.
-    """
-
-    url: str
-    name: str
-    writable: bool | None
-    cursor: str = ""
-    ctag: str = ""
-    colour: str = ""
-    zone: str = ""
-    shared: bool = False
-
-
-async def find_collections(client: DavClient) -> tuple[DavCollection, ...]:
+async def find_collections(client: DavClient) -> tuple[ServerCollection, ...]:
     """All collections of the client's kind, each once, in the server's order. Raises DavError."""
-    found: dict[str, DavCollection] = {}
+    found: dict[str, ServerCollection] = {}
     for home in await _find_homes(client):
         for one in await collections_at(client, home, 1):
             found.setdefault(path_of(httpx2.URL(one.url)), one)
@@ -68,7 +50,7 @@ async def find_collections(client: DavClient) -> tuple[DavCollection, ...]:
     return tuple(found.values())
 
 
-async def collections_at(client: DavClient, url: httpx2.URL, depth: int) -> tuple[DavCollection, ...]:
+async def collections_at(client: DavClient, url: httpx2.URL, depth: int) -> tuple[ServerCollection, ...]:
     """This collection, or with depth 1 those in it; calendars that hold no events are none. Raises DavError."""
     asked = (*_OF_COLLECTION, *_OF_CALENDAR) if client.kind is CALDAV else _OF_COLLECTION
     base, said = await client.properties(url, asked, depth)
@@ -86,12 +68,19 @@ def _is_wanted(kind: DavKind, said: DavResponse) -> bool:
     return components is None or "VEVENT" in {one.get("name", "").upper() for one in components.iter()}
 
 
-def _collection_from(said: DavResponse, url: httpx2.URL) -> DavCollection:
+def _collection_from(said: DavResponse, url: httpx2.URL) -> ServerCollection:
     rights = said.names_in(_RIGHTS)
     writable = bool(rights & _WRITING) if rights else None
     colour, zone = _HEX.match(said.text(COLOUR)), _TZID.search(said.text(_ZONE))
-    return DavCollection(
-        *(str(url), said.text(_NAME).replace("\0", "") or name_in(url), writable, said.text(_TOKEN), said.text(CTAG)),
+    return ServerCollection(
+        *(
+            str(url),
+            path_of(url),
+            said.text(_NAME).replace("\0", "") or name_in(url),
+            writable,
+            said.text(_TOKEN),
+            said.text(CTAG),
+        ),
         colour=colour[1] if colour else "",
         zone=zone[1].strip()[:_LONGEST_ZONE] if zone else "",
         shared=SHARED in said.names_in(_TYPE) or _is_of_another(said, url),

@@ -8,41 +8,22 @@ Modules make a `DavLogin` of their settings; `client.py` and all that is above i
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct
 
-DavState = Literal[
-    "later",
-    "login",
-    "login_page",
-    "forbidden",
-    "elsewhere",
-    "quota",
-    "changed",
-    "missing",
-    "too_large",
-    "refused",
-    "unprotected",
-    "unreadable",
-    "unknown",
-]
-"""What was wrong. None of them says that anything was deleted.
-
-`later`: the same may succeed (no connection, TLS, a proxy, 423, 429, 5xx) · `login`: 401 · `login_page`: a page for
-people instead of an answer · `forbidden`: 403 · `elsewhere`: sent on to another site, to which no password goes ·
-`quota`: no space left (402, 507) · `changed`: somebody else has changed it (409, 412) · `missing`: 404, 410 ·
-`too_large` · `refused`: another 4xx · `unprotected`: the server gives no ETag by which a race could be noticed ·
-`unreadable`: no answer that makes sense · `unknown`: a write of which nobody can say whether it was carried out.
-"""
+from switchboard.ports.collection_server import ServerError, ServerState
 
 
-class DavError(Exception):
-    """A request that did not do what it should. `retry_after` in seconds, if the server has said it."""
+class DavError(ServerError):
+    """The same of a WebDAV server. `status`: of its answer. `retry_after` in seconds, if the server has said it.
 
-    def __init__(self, state: DavState, message: str, *, status: int = 0, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.state = state
+    `later` are also TLS, a proxy, 423, 429, 5xx; `login` is 401, `forbidden` 403, `quota` 402 and 507, `changed` 409
+    and 412, `missing` 404 and 410, and `refused` another 4xx.
+    """
+
+    def __init__(self, state: ServerState, message: str, *, status: int = 0, retry_after: float | None = None) -> None:
+        super().__init__(state, message)
         self.status = status
         self.retry_after = retry_after
 

@@ -1,6 +1,6 @@
 """Read a collection: everything in it, what has changed since a token, and the contents of objects.
 
-The sync of a module calls it. In: a collection's address; out: a `DavListing` of names and ETags, or `DavObject`s.
+The sync of a module calls it. In: a collection's address; out: a `ServerListing` of names and ETags, or the objects.
 Objects are known by their names in the collection, so that another host or spelling of the address makes no new ones.
 An answer that does not say that it is whole is not `complete`, and nothing follows from what it lacks. Next:
 `writing.py`.
@@ -9,12 +9,12 @@ An answer that does not say that it is whole is not `complete`, and nothing foll
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import httpx2
-from msgspec import Struct
 
+from switchboard.ports.collection_server import ServerContents, ServerListing, ServerObject
 from switchboard.transport.dav.client import MOST_OF_OBJECT, DavClient, DavRequest
 from switchboard.transport.dav.discovery import collections_at
 from switchboard.transport.dav.kinds import DavError
@@ -35,40 +35,7 @@ _SPLIT: Final = frozenset({"too_large", "unreadable", "refused"})
 """States of a batch that may be the fault of one object in it."""
 
 
-class DavListing(Struct, frozen=True):
-    """Names of objects with their ETags (empty: the server gives none), and the names of those that are gone.
-
-    `whole`: it lists all there is, so that what it lacks is gone; if not, it is what has changed. `cursor` is the token
-    to ask with the next time, and empty unless the listing came to its end.
-    """
-
-    etags: Mapping[str, str]
-    gone: frozenset[str] = frozenset()
-    cursor: str = ""
-    whole: bool = False
-    complete: bool = True
-
-
-class DavObject(Struct, frozen=True):
-    """An object: its name in the collection, the ETag as it stands (empty: none is known), and its bytes.
-
-    Bytes that came in XML have lost the CR before each LF; those of `read_object` are as the server has them.
-    """
-
-    name: str
-    etag: str
-    data: bytes
-
-
-class DavContents(Struct, frozen=True):
-    """The contents of objects; `gone` have been deleted meanwhile, and `unreadable` says why, by name."""
-
-    objects: tuple[DavObject, ...]
-    gone: frozenset[str] = frozenset()
-    unreadable: Mapping[str, DavError] = {}
-
-
-async def list_changes(client: DavClient, collection: str, token: str) -> DavListing:
+async def list_changes(client: DavClient, collection: str, token: str) -> ServerListing:
     """What has changed since the token; without one, or if it is lost, everything. Raises DavError.
 
     A token is lost if the server refuses it, in whatever way, but lists the collection. It never is because of an
@@ -84,7 +51,7 @@ async def list_changes(client: DavClient, collection: str, token: str) -> DavLis
         return await list_everything(client, collection)
 
 
-async def _changes_since(client: DavClient, collection: httpx2.URL, token: str) -> DavListing:
+async def _changes_since(client: DavClient, collection: httpx2.URL, token: str) -> ServerListing:
     etags: dict[str, str] = {}
     gone: set[str] = set()
     for _ in range(_MOST_PAGES):
@@ -93,14 +60,14 @@ async def _changes_since(client: DavClient, collection: httpx2.URL, token: str) 
         etags = {name: etag for name, etag in etags.items() if name not in page.gone} | dict(page.etags)
         gone = (gone - set(page.etags)) | page.gone
         if page.complete and said.cursor:
-            return DavListing(etags, frozenset(gone), said.cursor)
+            return ServerListing(etags, frozenset(gone), said.cursor)
         if not said.cursor or said.cursor == token:
             break
         token = said.cursor
     raise DavError("unreadable", f"{collection.host} does not come to the end of what has changed")
 
 
-async def list_everything(client: DavClient, collection: str, known: str = "") -> DavListing:
+async def list_everything(client: DavClient, collection: str, known: str = "") -> ServerListing:
     """All objects; nothing, if `known` is the token of a listing from which the server does not differ.
 
     The token is older than the list, so that nothing falls between them. Raises DavError.
@@ -111,14 +78,14 @@ async def list_everything(client: DavClient, collection: str, known: str = "") -
         raise DavError("missing", f"{path_of(url)} is no collection of {client.kind.name} any more")
     token = found[0].cursor or (f"{_CTAG}{found[0].ctag}" if found[0].ctag else "")
     if known and token == known:
-        return DavListing({}, cursor=token)
+        return ServerListing({}, cursor=token)
     _, said = await client.properties(url, (_ETAG, _TYPE), 1)
     listing = await asyncio.to_thread(_listing_in, url, said)
     whole = listing.complete and any(_is_collection(one) for one in said.responses)
-    return DavListing(listing.etags, cursor=token if whole else "", whole=whole, complete=whole)
+    return ServerListing(listing.etags, cursor=token if whole else "", whole=whole, complete=whole)
 
 
-def _listing_in(collection: httpx2.URL, said: Multistatus) -> DavListing:
+def _listing_in(collection: httpx2.URL, said: Multistatus) -> ServerListing:
     """The objects that an answer names. What it says of the collection itself is only whether it is all."""
     own = path_of(collection)
     etags: dict[str, str] = {}
@@ -134,20 +101,20 @@ def _listing_in(collection: httpx2.URL, said: Multistatus) -> DavListing:
             complete = False
         elif not _is_collection(one) and len(name_in(place)) <= _LONGEST_NAME:
             etags[name_in(place)] = one.text(_ETAG)
-    return DavListing(etags, frozenset(gone - set(etags)), complete=complete)
+    return ServerListing(etags, frozenset(gone - set(etags)), complete=complete)
 
 
 def _is_collection(said: DavResponse) -> bool:
     return said.href.endswith("/") or f"{DAV}collection" in said.names_in(_TYPE)
 
 
-async def read_objects(client: DavClient, collection: str, names: Sequence[str]) -> DavContents:
+async def read_objects(client: DavClient, collection: str, names: Sequence[str]) -> ServerContents:
     """The contents of these objects, asked for in batches of 50. One that cannot be read spoils no other.
 
     Raises DavError for what concerns the whole account.
     """
     url = httpx2.URL(collection)
-    objects: dict[str, DavObject] = {}
+    objects: dict[str, ServerObject] = {}
     gone: set[str] = set()
     unreadable: dict[str, DavError] = {}
     wanted = list(dict.fromkeys(names))
@@ -155,18 +122,18 @@ async def read_objects(client: DavClient, collection: str, names: Sequence[str])
         batch = wanted[start : start + _BATCH]
         for name, found in (await _read_batch(client, url, batch)).items():
             match found:
-                case DavObject():
+                case ServerObject():
                     objects[name] = found
                 case DavError(state="missing"):
                     gone.add(name)
                 case DavError():
                     unreadable[name] = found
-    return DavContents(tuple(objects.values()), frozenset(gone), unreadable)
+    return ServerContents(tuple(objects.values()), frozenset(gone), unreadable)
 
 
 async def _read_batch(
     client: DavClient, collection: httpx2.URL, names: Sequence[str]
-) -> dict[str, DavObject | DavError]:
+) -> dict[str, ServerObject | DavError]:
     if len(names) == 1:
         return {names[0]: await _read_alone(client, collection, names[0])}
     try:
@@ -183,27 +150,27 @@ async def _read_batch(
 
 async def _read_many(
     client: DavClient, collection: httpx2.URL, names: Sequence[str]
-) -> dict[str, DavObject | DavError]:
+) -> dict[str, ServerObject | DavError]:
     """What the server has of them; those of which it says nothing that can be used are asked for one by one."""
     hrefs = [place_of(collection, name).raw_path.decode("ascii") for name in names]
     said = await client.report(collection, multiget_body(client.kind, hrefs), 1, _MOST_OF_BATCH)
     asked = set(names)
-    found: dict[str, DavObject | DavError] = {}
+    found: dict[str, ServerObject | DavError] = {}
     for one in said.responses:
         name = name_in(collection.join(one.href))
         data = one.found.get(f"{{{client.kind.namespace}}}{client.kind.data}")
         if name in asked and data is not None and data.text:
-            found[name] = _bounded_object(DavObject(name, one.text(_ETAG), data.text.encode()))
+            found[name] = _bounded_object(ServerObject(name, one.text(_ETAG), data.text.encode()))
     return found
 
 
-def _bounded_object(found: DavObject) -> DavObject | DavError:
+def _bounded_object(found: ServerObject) -> ServerObject | DavError:
     if len(found.data) > MOST_OF_OBJECT:
         return DavError("too_large", f"it has more than {MOST_OF_OBJECT:,} bytes")
     return found
 
 
-async def _read_alone(client: DavClient, collection: httpx2.URL, name: str) -> DavObject | DavError:
+async def _read_alone(client: DavClient, collection: httpx2.URL, name: str) -> ServerObject | DavError:
     try:
         return await read_object(client, str(collection), name)
     except DavError as error:
@@ -212,8 +179,8 @@ async def _read_alone(client: DavClient, collection: httpx2.URL, name: str) -> D
         raise
 
 
-async def read_object(client: DavClient, collection: str, name: str) -> DavObject:
+async def read_object(client: DavClient, collection: str, name: str) -> ServerObject:
     """One object, byte for byte. Raises DavError, `missing` if there is none."""
     place = place_of(httpx2.URL(collection), name)
     answer = await client.send(DavRequest("GET", place, most=MOST_OF_OBJECT))
-    return DavObject(name, answer.etag, answer.body)
+    return ServerObject(name, answer.etag, answer.body)

@@ -7,16 +7,15 @@ no answer comes, the server is asked what it has.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable, Iterator
 
 import httpx2
 
-from switchboard.core.text.content_lines import ContentLine, content_lines, unescape_text
+from switchboard.core.text.compared_lines import has_all_lines
+from switchboard.ports.collection_server import ServerObject, ServerState
 from switchboard.transport.dav.client import DavClient, DavRequest
-from switchboard.transport.dav.kinds import DavError, DavState
+from switchboard.transport.dav.kinds import DavError
 from switchboard.transport.dav.places import place_of
-from switchboard.transport.dav.reading import DavObject, read_object
+from switchboard.transport.dav.reading import read_object
 
 
 def is_strong(etag: str) -> bool:
@@ -24,7 +23,7 @@ def is_strong(etag: str) -> bool:
     return len(etag) > 2 and etag.startswith('"') and etag.endswith('"')
 
 
-async def create_object(client: DavClient, collection: str, new: DavObject) -> DavObject:
+async def create_object(client: DavClient, collection: str, new: ServerObject) -> ServerObject:
     """Write an object under a name that is free; the ETag of `new` does not count. Returns what the server has.
 
     Repeating it is harmless: what is there already, and has all lines of this, is returned. Raises DavError: `changed`
@@ -43,13 +42,13 @@ async def create_object(client: DavClient, collection: str, new: DavObject) -> D
         raise DavError("changed", f"the server has something else under the name {new.name!r}") from error
 
 
-async def replace_object(client: DavClient, collection: str, old: DavObject, data: bytes) -> DavObject:
+async def replace_object(client: DavClient, collection: str, old: ServerObject, data: bytes) -> ServerObject:
     """Write these bytes in place of `old`. Returns what the server has then.
 
     Raises DavError: `changed` if somebody else has changed or deleted it, `unprotected` if `old` has no strong ETag,
     `later` if certainly nothing was written, and `unknown` if nobody can tell.
     """
-    new = DavObject(old.name, "", data)
+    new = ServerObject(old.name, "", data)
     try:
         return await _put_object(client, collection, new, _protection_of(old))
     except DavError as error:
@@ -62,7 +61,7 @@ async def replace_object(client: DavClient, collection: str, old: DavObject, dat
         raise DavError("later" if same else "changed", str(error)) from error
 
 
-async def delete_object(client: DavClient, collection: str, old: DavObject) -> None:
+async def delete_object(client: DavClient, collection: str, old: ServerObject) -> None:
     """Delete exactly this object; that it is gone already is success. Raises DavError, as `replace_object`."""
     place = place_of(httpx2.URL(collection), old.name)
     try:
@@ -78,28 +77,28 @@ async def delete_object(client: DavClient, collection: str, old: DavObject) -> N
         raise DavError("later" if found.etag == old.etag else "changed", str(error)) from error
 
 
-def _protection_of(old: DavObject) -> dict[str, str]:
+def _protection_of(old: ServerObject) -> dict[str, str]:
     if not is_strong(old.etag):
         raise DavError("unprotected", "the server gives this no ETag, so a change could undo somebody else's unnoticed")
     return {"if-match": old.etag}
 
 
-async def _put_object(client: DavClient, collection: str, new: DavObject, headers: dict[str, str]) -> DavObject:
+async def _put_object(client: DavClient, collection: str, new: ServerObject, headers: dict[str, str]) -> ServerObject:
     """The server may have written something else than it was sent: if its answer has no strong ETag, and if it has sent
     invitations (RFC 6638), as Xandikos then writes their fate into the object, and gives a strong ETag all the same.
     """
     place = place_of(httpx2.URL(collection), new.name)
     answer = await client.send(DavRequest("PUT", place, new.data, {"content-type": client.kind.media_type, **headers}))
     if is_strong(answer.etag) and "schedule-tag" not in answer.headers:
-        return DavObject(new.name, answer.etag, new.data)
+        return ServerObject(new.name, answer.etag, new.data)
     try:
         return await read_object(client, collection, new.name)
     except DavError as error:
-        state: DavState = "changed" if error.state == "missing" else "unknown"
+        state: ServerState = "changed" if error.state == "missing" else "unknown"
         raise DavError(state, f"it was written, but cannot be read: {error}") from error
 
 
-async def _look_again(client: DavClient, collection: str, name: str, after: DavError) -> DavObject | None:
+async def _look_again(client: DavClient, collection: str, name: str, after: DavError) -> ServerObject | None:
     """What the server has now; None: nothing. Raises DavError (`unknown`) if it does not say."""
     try:
         return await read_object(client, collection, name)
@@ -107,24 +106,3 @@ async def _look_again(client: DavClient, collection: str, name: str, after: DavE
         if error.state == "missing":
             return None
         raise DavError("unknown" if after.state == "unknown" else error.state, f"{after}; then {error}") from error
-
-
-def has_all_lines(found: bytes, written: bytes) -> bool:
-    """Whether the server has what was written. Servers order and fold the lines of events anew, and add their own.
-
-    They also note beside each guest what became of the invitation (RFC 6638, 7.3).
-    """
-    return not counted_lines(content_lines(written)) - counted_lines(content_lines(found))
-
-
-def counted_lines(lines: Iterable[ContentLine]) -> Counter[tuple[object, ...]]:
-    """How often each line is there, however it is folded and escaped, with its parameters in any order."""
-    return Counter(
-        (line.group.upper(), line.name, tuple(sorted(_sent_parameters(line))), unescape_text(line.value).strip())
-        for line in lines
-        if line.name
-    )
-
-
-def _sent_parameters(line: ContentLine) -> Iterator[tuple[str, tuple[str, ...]]]:
-    return ((name, values) for name, values in line.parameters.items() if name != "SCHEDULE-STATUS")

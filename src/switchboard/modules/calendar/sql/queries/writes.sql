@@ -26,7 +26,7 @@ select {{fields}} from write w where w.account = $1 and w.step = $2 order by w.p
 -- name: finish
 -- No row: another attempt has the lease, and says what became of the write.
 with held as (select l.account from lease l where l.account = $1 and l.holder = $5 for share)
-update write w set state = $3, now_etag = $4 from held
+update write w set state = $3, now_etag = $4, name = $6 from held
 where w.account = held.account and w.write_id = $2
 returning w.write_id;
 

@@ -1,0 +1,33 @@
+"""Whether two objects have the same lines, whoever has written them anew. Pure.
+
+`transport/dav/writing.py` and the modules that write ask it, to know what they have written before. Next:
+`content_lines.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from switchboard.core.text.content_lines import ContentLine, content_lines, unescape_text
+
+
+def has_all_lines(found: bytes, written: bytes) -> bool:
+    """Whether the server has what was written. Servers order and fold the lines of events anew, and add their own.
+
+    They also note beside each guest what became of the invitation (RFC 6638, 7.3).
+    """
+    return not counted_lines(content_lines(written)) - counted_lines(content_lines(found))
+
+
+def counted_lines(lines: Iterable[ContentLine]) -> Counter[tuple[object, ...]]:
+    """How often each line is there, however it is folded and escaped, with its parameters in any order."""
+    return Counter(
+        (line.group.upper(), line.name, tuple(sorted(_sent_parameters(line))), unescape_text(line.value).strip())
+        for line in lines
+        if line.name
+    )
+
+
+def _sent_parameters(line: ContentLine) -> Iterator[tuple[str, tuple[str, ...]]]:
+    return ((name, values) for name, values in line.parameters.items() if name != "SCHEDULE-STATUS")
