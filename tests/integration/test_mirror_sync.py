@@ -35,7 +35,7 @@ from switchboard.ports.module_store import ModuleStore
 from switchboard.store.database import Database
 from switchboard.store.modules.migrations import migrate_modules
 from switchboard.store.modules.stores import open_stores
-from switchboard.transport.dav.client import DavClient, open_dav
+from switchboard.transport.dav.client import LISTING_S, DavClient, open_dav
 from switchboard.transport.dav.kinds import DavError, DavKind
 from switchboard.transport.dav.server import DavCollections
 from switchboard.transport.dav.writing import create_object, delete_object, replace_object
@@ -52,7 +52,7 @@ from tests.dav_servers import (
     xandikos,
 )
 from tests.modules import a_module
-from tests.width import WIDE, pairs
+from tests.width import WIDE, pairs, wide
 
 PAGE = Answered(200, {"content-type": "text/html"}, b"<html>Log in")
 EMPTY = Answered(207, {}, b'<d:multistatus xmlns:d="DAV:"/>')
@@ -309,6 +309,19 @@ async def test_a_large_mirror_is_equal_in_the_end_wherever_it_is_killed(
             await sync_collections(store, DavCollections(client), kind.keeper)
         assert await made_of(database, kind) == (await mirrored(store)).keys() == set(proxy.server.names()), point
     assert await mirrored(store) == on_server(proxy)
+
+
+@pytest.mark.timeout(1200)
+async def test_many_objects_that_no_client_has_listed_yet_are_mirrored(
+    store: ModuleStore, kind: Mirrored, proxy: DavProxy
+) -> None:
+    """Radicale reads them all before the first byte of its answer."""
+    number = wide(2_000, 60)
+    proxy.server.write_files({kind.name(one): kind.make(f"Entry {one}", uid=f"{one}") for one in range(number)})
+    async with open_dav(proxy.login(), kind.dav, whole=LISTING_S) as client:
+        assert await sync_collections(store, DavCollections(client), kind.keeper) == SyncReport(read=number)
+    assert (await mirrored(store)).keys() == {kind.name(one) for one in range(number)}
+    assert [one.complete for one in await collections_in(store)] == [True]
 
 
 async def change_on_both_sides(

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from switchboard.domain.errors import InvalidInput
 from switchboard.ports.collection_server import ServerCollection, ServerState
-from switchboard.transport.dav.client import DavClient, open_dav
+from switchboard.transport.dav.client import LISTING_S, DavClient, open_dav
 from switchboard.transport.dav.discovery import find_addresses, find_collections, offers_scheduling
 from switchboard.transport.dav.kinds import CALDAV, DavError, DavKind, DavLogin
 from switchboard.transport.dav.reading import list_everything
@@ -52,7 +52,7 @@ class AccountSurvey(Struct, frozen=True):
 async def survey_account(login: DavLogin, kind: DavKind) -> AccountSurvey:
     """Log in and look. Raises InvalidInput, which says what would be right."""
     try:
-        async with open_dav(login, kind) as client:
+        async with open_dav(login, kind, whole=LISTING_S) as client:
             return await _survey_collections(client)
     except DavError as error:
         raise InvalidInput(describe_trouble(error, kind)) from error

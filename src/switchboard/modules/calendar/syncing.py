@@ -16,6 +16,7 @@ from switchboard.modules.mirror.origins import claim_mirror
 from switchboard.modules.mirror.sync import sync_account
 from switchboard.ports.collection_server import ServerError
 from switchboard.ports.module_store import ModuleStore
+from switchboard.transport.dav.client import LISTING_S
 from switchboard.transport.dav.kinds import CALDAV
 from switchboard.transport.dav.server import open_server
 
@@ -27,7 +28,7 @@ async def sync_calendars(name: str, account: DavAccount, store: ModuleStore) -> 
     login, keeper = read_login(name, account), CalendarKeeper(account)
     await claim_mirror(store, account, keeper)
     try:
-        async with open_server(login, CALDAV) as server:
+        async with open_server(login, CALDAV, whole=LISTING_S) as server:
             await sync_account(store, server, keeper)
     except ServerError as error:
         raise Unavailable(f"the account {name!r}: {error}") from error

@@ -15,6 +15,7 @@ from switchboard.modules.mirror.origins import claim_mirror
 from switchboard.modules.mirror.sync import sync_account
 from switchboard.ports.collection_server import ServerError
 from switchboard.ports.module_store import ModuleStore
+from switchboard.transport.dav.client import LISTING_S
 from switchboard.transport.dav.kinds import CARDDAV
 from switchboard.transport.dav.server import open_server
 
@@ -24,7 +25,7 @@ async def sync_contacts(name: str, account: DavAccount, store: ModuleStore) -> N
     login, keeper = read_login(name, account), CardKeeper(account.region)
     await claim_mirror(store, account, keeper)
     try:
-        async with open_server(login, CARDDAV) as server:
+        async with open_server(login, CARDDAV, whole=LISTING_S) as server:
             await sync_account(store, server, keeper)
     except ServerError as error:
         raise Unavailable(f"the account {name!r}: {describe_failure(error)}") from error

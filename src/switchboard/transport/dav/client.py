@@ -30,6 +30,11 @@ MOST_OF_ANSWER: Final = 32_000_000
 """Bytes of an answer about a whole collection."""
 MOST_OF_OBJECT: Final = 1_000_000
 _WHOLE_S: Final = 60.0
+LISTING_S: Final = 300.0
+"""The limit of an exchange where whole collections are listed. Radicale reads all objects before it answers for the
+first time: ten seconds for 2,000 events, some minutes on a machine that is busy.
+"""
+_SILENT_S: Final = 120.0
 _CONNECT_S: Final = 10.0
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS: Final = 5
@@ -179,9 +184,12 @@ def _answer_of(request: DavRequest, response: httpx2.Response, body: bytes) -> D
 async def open_dav(
     login: DavLogin, kind: DavKind, *, whole: float = _WHOLE_S, make: Callable[[], httpx2.AsyncClient] | None = None
 ) -> AsyncIterator[DavClient]:
-    """A client of an account; `whole` is the limit of an exchange in seconds. Raises DavError for a wrong address."""
+    """A client of an account. Raises DavError for a wrong address.
+
+    `whole` is the limit of an exchange in seconds; it ends also if nothing comes for two minutes.
+    """
     start_of(login.url)
-    timeout = httpx2.Timeout(whole, connect=min(_CONNECT_S, whole))
+    timeout = httpx2.Timeout(min(_SILENT_S, whole), connect=min(_CONNECT_S, whole))
     async with make() if make else _open_http(timeout) as http:
         yield DavClient(http, login, kind, whole)
 
