@@ -15,7 +15,7 @@ from switchboard.core.calls import is_by_operator, is_call
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.mcp_tools import server_of
 from switchboard.core.passages.folding import folds
-from switchboard.core.people.owners import is_owner
+from switchboard.core.people.owners import is_certain_owner
 from switchboard.core.people.readers import directory_of, person_of, reader_of
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.entries import own_words_of
@@ -86,7 +86,7 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
     """The grants for a message's sender. Raises `Unavailable`."""
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
     there, grants = _useful(await _offered_tools(options, tools), turn, reader), _grants(options)
-    owns = is_owner(turn.member, options.owners, turn.envelope) and reader.authentic
+    owns = is_certain_owner(turn.member, options.owners, turn.envelope, reader)
     audience = _audience(turn, reader, owns=owns)
     allowed = granted_tools(there, grants, audience)
     now, later = _divide_tools([_freeze_tool(tool, options) for tool in allowed], _core_names(allowed))

@@ -30,6 +30,16 @@ def is_owner(member: Member, owners: Collection[str], envelope: Envelope) -> boo
     return _is_among(sender_of(envelope), member, owners)
 
 
+def is_certain_owner(member: Member, owners: Collection[str], envelope: Envelope, reader: Reader) -> bool:
+    """Whether it is certainly an owner who writes: by the option, a code, or the person whom the reader is found to be.
+
+    The reader is looked up at that moment, and rules are followed: a handle that was linked just now counts at once.
+    """
+    return reader.authentic and (
+        is_owner(member, owners, envelope) or (bool(reader.person) and f"{_PERSON}:{reader.person}" in owners)
+    )
+
+
 def owns_any(members: Iterable[Member], envelope: Envelope) -> bool:
     """Whether the sender owns a butler that is switched on."""
     sender = sender_of(envelope)
