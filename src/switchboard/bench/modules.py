@@ -140,7 +140,7 @@ def _ask_an_address(chance: random.Random, objects: int) -> JsonMapping:
     return {"who": f"{person_name(number)[0].lower()}.{number}@example.org"}
 
 
-def _common_name(chance: random.Random) -> str:
+def _choose_first(chance: random.Random) -> str:
     return chance.choice(FIRST)
 
 
@@ -161,7 +161,7 @@ MEASURED: Final = (
             MeasuredCall("contacts_resolve", "a whole name", _ask_a_name),
             MeasuredCall("contacts_resolve", "half a name", _ask_half_a_name),
             MeasuredCall(
-                "contacts_resolve", "a first name that many have", lambda chance, _: {"who": _common_name(chance)}
+                "contacts_resolve", "a first name that many have", lambda chance, _: {"who": _choose_first(chance)}
             ),
             MeasuredCall("contacts_resolve", "an address", _ask_an_address),
             MeasuredCall(
@@ -169,7 +169,7 @@ MEASURED: Final = (
             ),
             MeasuredCall("contacts_resolve", "nobody", lambda chance, _: {"who": f"Quentin {chance.randrange(10**6)}"}),
             MeasuredCall(
-                "contacts_search", "a first name that many have", lambda chance, _: {"text": _common_name(chance)}
+                "contacts_search", "a first name that many have", lambda chance, _: {"text": _choose_first(chance)}
             ),
         ),
     ),

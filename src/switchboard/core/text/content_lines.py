@@ -120,6 +120,8 @@ def _unfold_parts(parts: Sequence[bytes]) -> bytes:
 
 def _parameters_of(text: str, at: int) -> tuple[dict[str, tuple[str, ...]], int]:
     """And where they end. A parameter of vCard 2.1 without a value, such as `HOME`, is a TYPE."""
+    if text[at] != ";":  # as most lines are
+        return {}, at
     found: dict[str, list[str]] = {}
     while match := _PARAMETER.match(text, at):
         name, values, at = match["name"].upper(), match["values"], match.end()

@@ -64,7 +64,7 @@ async def look_around(contacts: ContactAccounts, scope: ToolScope) -> Seen:
 
 async def resolve_for(contacts: ContactAccounts, scope: ToolScope, who: str) -> JsonObject:
     """Who may be meant, ranked; by the id of a contact, that one. Raises ContactsRefusal."""
-    found = await _find_all(contacts, scope, _finder_for(who), _SHOWN)
+    found = await _find_all(contacts, scope, _look_for(who), _SHOWN)
     if not found.matches and read_id(storable_text(who)) is not None:
         kept = await find_card(contacts, found.seen, who)
         return {"certain": True, "people": [listed_contact(kept)], "accounts": tell_freshness(found.seen, scope)}
@@ -82,7 +82,7 @@ async def resolve_for(contacts: ContactAccounts, scope: ToolScope, who: str) -> 
 
 async def search_for(contacts: ContactAccounts, scope: ToolScope, text: str, limit: int) -> JsonObject:
     """Cards with these words. Raises ContactsRefusal."""
-    found = await _find_all(contacts, scope, _finder_for(text), limit)
+    found = await _find_all(contacts, scope, _look_for(text), limit)
     people = resolve_matches(found.matches).people
     return {
         "found": f"{len(people)} or more" if len(found.matches) >= MOST_FOUND else len(people),
@@ -148,7 +148,7 @@ def tell_freshness(seen: Seen, scope: ToolScope) -> JsonObject:
     return {name: freshness_of(books, scope.zone) for name, books in seen.books.items()}
 
 
-def _finder_for(text: str) -> _Find:
+def _look_for(text: str) -> _Find:
     """Looks for whoever is meant by a text."""
     text = storable_text(text)
     return lambda store, name, account: find_matches(store, name, text, account.region)

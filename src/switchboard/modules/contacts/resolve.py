@@ -108,7 +108,8 @@ def resolve_matches(found: Iterable[ContactMatch]) -> Resolved:
         same = {id(owners[mark]): owners[mark] for mark in marks if mark in owners}
         person = _join_cards(people, [*same.values()])
         person.append(match)
-        owners |= dict.fromkeys((mark for card in person for mark in _marks_of(card)), person)
+        changed = [match] if len(same) < 2 else person  # those of the others are the first one's now
+        owners |= dict.fromkeys((mark for card in changed for mark in _marks_of(card)), person)
     return Resolved(tuple(MatchedPerson(tuple(cards)) for cards in people))
 
 
