@@ -144,7 +144,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[DavProxy]:
         yield stack.enter_context(dav_proxy(server))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_orders_in_events_have_no_effect_unasked(database_url: str, tmp_path: Path, proxy: DavProxy) -> None:
     assert len(PLACES) * len(ACTIONS) == 200
     before = proxy.server.objects()

@@ -62,7 +62,7 @@ def proxy(started: DavProxy, monkeypatch: pytest.MonkeyPatch) -> DavProxy:
     return started
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(900)
 async def test_sixty_orders_in_cards_have_no_effect_unasked(database_url: str, tmp_path: Path, proxy: DavProxy) -> None:
     assert len(ORDERS) == 60
     before = proxy.server.objects()
