@@ -529,7 +529,7 @@ async def test_what_a_platform_says_at_sign_in_replaces_what_the_manifest_says()
 
 
 @pytest.mark.parametrize(("status", "outcome"), [(503, "failed"), (404, "sent")], ids=["is away", "is of before"])
-async def test_a_late_failure_waits_for_a_server_that_knows_them(status: int, outcome: str) -> None:
+async def test_a_late_failure_waits_for_the_server_unless_it_knows_none(status: int, outcome: str) -> None:
     """One that does not know such reports must not stop the account."""
     platform, switchboard = ScriptedPlatform(), scripted()
     await platform.says("t", "hello")

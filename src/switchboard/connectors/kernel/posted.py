@@ -22,7 +22,7 @@ from switchboard.ports.connector import Batch
 from switchboard.tasks import cancel_tasks
 
 
-class NotKept(OSError):
+class EventNotKept(OSError):
     """The switchboard does not keep a pushed event now. The platform is not to blame."""
 
 
@@ -44,12 +44,12 @@ class PostedQueue(Struct, frozen=True):
         await Patience(self.health).insist(lambda: self.api.settle_posted(upto))
 
     async def keep(self, raw: bytes, mark: str) -> None:
-        """Have a pushed event kept. Raises NotKept if that fails; it is tried once, as the platform pushes it again."""
+        """Have a pushed event kept; tried once, as the platform pushes it again. Raises EventNotKept."""
         point("connector_pushed")
         try:
             await self.api.keep_posted(raw, mark)
         except Unreachable as error:
-            raise NotKept(f"the switchboard keeps no event now: {error.message}") from error
+            raise EventNotKept(f"the switchboard keeps no event now: {error.message}") from error
         point("connector_kept")
 
 

@@ -27,7 +27,7 @@ from switchboard.connectors.kernel.files import Filer, limits_of
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.limits import Brake, Earlier
-from switchboard.connectors.kernel.posted import NotKept
+from switchboard.connectors.kernel.posted import EventNotKept
 from switchboard.connectors.kernel.receiving import Receiver
 from switchboard.connectors.kernel.replaying import Replayer
 from switchboard.connectors.kernel.sending import ReplySender, brake_keys
@@ -147,7 +147,7 @@ class Runner:
                 self._forget_cursor = True
             case Unreachable(seconds=float(seconds)):
                 return self._note_failure(error.message, seconds)
-            case NotKept():
+            case EventNotKept():
                 return self._note_failure(str(error), 0.5)
             case Busy() | Overtaken():
                 return self._note_failure(error.message, _BUSY_S)
