@@ -8,13 +8,14 @@ from switchboard.bench.classify import CLIS, ClassifyWorkload, measure
 from switchboard.llm.port import CliKind
 from switchboard.llm.spec import API_KINDS
 from tests.programs import real_program
+from tests.width import WIDE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def real(kind: CliKind) -> str | None:
-    """Only one of them, as each question takes them seconds of the processor: the others are missing here."""
-    return real_program(kind) if kind == "codex" else None
+    """One, and only in `make random`, as each question takes it seconds of the processor: others are missing here."""
+    return real_program(kind) if kind == "codex" and WIDE else None
 
 
 async def test_every_way_is_measured_or_said_to_be_missing() -> None:
