@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,7 +14,6 @@ from typing import Final
 import httpx
 
 from tests.local_model.places import MODEL, SERVER
-from tests.ports import free_port
 
 CONTEXT: Final = 8192
 _LOADING: Final = 120.0
@@ -38,6 +38,13 @@ def local_model(log: Path) -> Iterator[str]:
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
