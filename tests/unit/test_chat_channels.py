@@ -1,4 +1,4 @@
-"""Slack, Discord and WhatsApp: what an event is, by functions of the raw event alone."""
+"""Slack, Discord, WhatsApp and Matrix: what an event is, by functions of the raw event alone."""
 
 from __future__ import annotations
 
@@ -252,6 +252,43 @@ def test_what_a_message_of_whatsapp_is(case: tuple[dict[str, Any], dict[str, Any
     usual = {"key": "wamid.A", "author": "4912345", "phone": "4912345", "number": "9", "conversation": None}
     assert found == usual | {"addressed": True, "replied_to": None} | expected
     assert known["whatsapp_user_id"] == (found["author"] or "somebody")
+
+
+HOUSE: Final = "@house:x.example"
+ANSWER: Final = {"m.in_reply_to": {"event_id": "$5"}}
+MATRIX: dict[str, tuple[dict[str, Any], str, str, dict[str, Any]]] = {
+    "by mention": ({"m.mentions": {"user_ids": [HOUSE]}}, HOUSE, "hi", {"addressed": True}),
+    "by our whole id": ({}, HOUSE, f"hi {HOUSE}, tea?", {"addressed": True}),
+    "at the end of a sentence": ({}, HOUSE, f"so says {HOUSE}.", {"addressed": True}),
+    "by the name of our server, which is not ours": ({}, HOUSE, "write to ann@x.example or @x.example", {}),
+    "somebody on another server": ({}, HOUSE, "hi @house:x.example.org", {}),
+    "somebody with a longer name": ({}, HOUSE, "hi @thehouse:x.example", {}),
+    "by the name of an endpoint that is no id": ({}, "bot:house", "hi @house", {"addressed": True}),
+    "an answer": ({"m.relates_to": ANSWER}, HOUSE, "hi", {"replied_to": "$5"}),
+    "an answer in a thread": (
+        {"m.relates_to": {"rel_type": "m.thread", "event_id": "$1", "is_falling_back": False, **ANSWER}},
+        HOUSE,
+        "hi",
+        {"replied_to": "$5"},
+    ),
+    "the next message of a thread": (
+        {"m.relates_to": {"rel_type": "m.thread", "event_id": "$1", "is_falling_back": True, **ANSWER}},
+        HOUSE,
+        "hi",
+        {},
+    ),
+    "odd values": ({"m.relates_to": ["$5"], "m.mentions": {"user_ids": HOUSE}}, HOUSE, "hi", {}),
+}
+
+
+@pytest.mark.parametrize("case", MATRIX.values(), ids=MATRIX.keys())
+def test_what_an_event_of_matrix_is(case: tuple[dict[str, Any], str, str, dict[str, Any]]) -> None:
+    content, endpoint, text, expected = case
+    raw = {"event_id": "$7", "room_id": "!r", "sender": "@ann:x.example", "content": content}
+    message, channel = native("matrix", raw, endpoint=endpoint, text=text), CHANNELS["matrix"]
+    addressed = routing.facts(message, channel)["addressed"] == "yes"
+    found = {"addressed": addressed, "replied_to": channel.replied_to(message)}
+    assert found == {"addressed": False, "replied_to": None} | expected
 
 
 PLACES: dict[str, tuple[str, object, dict[str, Any], str]] = {

@@ -7,11 +7,13 @@ from typing import Final
 
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found
-from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private, media_of
+from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private, media_of, words_of_sender
 from switchboard.ports.raw import Raw, at, child, first_word, matching, raw_of
 
 _MEDIA: Final = {"m.image": "photo", "m.video": "video", "m.audio": "audio", "m.file": "document"}
 _EVENT = re.compile(r"\$[!-~]{1,255}")
+_USER = re.compile(r"@[^\s:@]{1,200}:\S{1,250}$")
+"""The id of a user at the end of an endpoint; what follows the colon is the server, which is nobody's name."""
 
 _MARK: Final = "!"
 """Its apps take a word with a slash for a command of their own."""
@@ -26,7 +28,11 @@ def _room(envelope: Envelope) -> str | None:
 
 
 def _replied_to(envelope: Envelope) -> str | None:
-    return matching(_EVENT, at(envelope.payload.raw, "content", "m.relates_to", "m.in_reply_to", "event_id"))
+    """In a thread every message names the one before it, for clients that show no threads: it answers nothing."""
+    relation = child(envelope.payload.raw, "content", "m.relates_to")
+    if relation.get("is_falling_back") is True:
+        return None
+    return matching(_EVENT, at(relation, "m.in_reply_to", "event_id"))
 
 
 def _facts(envelope: Envelope) -> Found:
@@ -40,8 +46,14 @@ def _facts(envelope: Envelope) -> Found:
 
 
 def _is_addressed_to_us(envelope: Envelope) -> bool:
+    """By the mentions of the event, or by our whole id in the text, which old clients write."""
     named = at(envelope.payload.raw, "content", "m.mentions", "user_ids")
-    return is_called(envelope) or any(is_own(envelope, one) for one in (named if isinstance(named, list) else ()))
+    if any(is_own(envelope, one) for one in (named if isinstance(named, list) else ())):
+        return True
+    own = _USER.search(envelope.source.endpoint_identity)
+    if own is None:
+        return is_called(envelope)
+    return re.search(rf"(?<!\S){re.escape(own[0])}(?![.:-]?\w)", words_of_sender(envelope)) is not None
 
 
 def _media(event: Raw) -> str | None:
