@@ -22,6 +22,7 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from switchboard.domain.json_values import JsonObject
+from switchboard.testing.connectors.clock import in_no_time
 from switchboard.testing.slack import (
     ANN,
     APP_TOKEN,
@@ -178,6 +179,32 @@ async def test_tickets_are_used_once_and_there_are_ten_sockets() -> None:
         assert (await read_frame(refused))["reason"] == "too_many_websockets"
         for frames in (*sockets, refused):
             await frames.close()
+
+
+def test_in_virtual_time_it_comes_again_by_itself() -> None:
+    async def read_all() -> list[int]:
+        async with SlackServer() as slack, app_of(slack) as app:
+            frames = await app.socket()
+            slack.people.say("hello")
+            found = [(await read_frame(frames))["retry_attempt"] for _ in range(4)]
+            frames.transport.abort()
+            return found
+
+    assert in_no_time(read_all()) == [0, 1, 2, 3]
+
+
+async def test_events_of_any_kind_are_sent_and_a_server_opens_again() -> None:
+    async with SlackServer() as slack, app_of(slack) as app:
+        frames = await app.socket()
+        async with slack.closed():
+            with pytest.raises(websockets.ConnectionClosed):
+                await frames.recv()
+            with pytest.raises(httpx2.TransportError):
+                await app("auth.test")
+        frames = await app.socket()
+        slack.put({"type": "app_rate_limited", "minute_rate_limited": 1_800_000_000})
+        assert (await read_frame(frames))["payload"]["type"] == "app_rate_limited"
+        await frames.close()
 
 
 # Events ---------------------------------------------------------------------------------------------------------------

@@ -143,6 +143,10 @@ class SlackServer(PlatformServer[Fault]):
         self.clock.move(seconds)
         self.wake_waiting()
 
+    def put(self, payload: JsonObject) -> None:
+        """Send the app any event, however odd, with what surrounds it: its `payload` in the envelope."""
+        self._send_event(payload)
+
     async def disconnect_sockets(self, reason: str = "refresh_requested") -> None:
         """Tell all sockets that they will be closed; with `link_disabled`, Socket Mode is off from now on."""
         if reason == "link_disabled":

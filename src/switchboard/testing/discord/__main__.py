@@ -1,0 +1,36 @@
+"""The Discord server as a process, to try out bots without Discord, and for bots in other languages.
+
+`python -m switchboard.testing.discord` prints where it listens and the token of the bot. Next: `server.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from starlette.routing import Route
+
+from switchboard.testing.discord.server import TOKEN, DiscordServer
+from switchboard.testing.platform_process import run_platform
+
+
+class DiscordPlatform:
+    """Discord, for one bot."""
+
+    program = "switchboard.testing.discord"
+    description = "A Discord server: REST API and gateway."
+
+    def make_server(self, port: int, say: Route) -> DiscordServer:
+        """The server."""
+        return DiscordServer(port=port, more=(say,))
+
+    def say(self, server: DiscordServer, text: str) -> None:
+        """In the direct chat."""
+        server.people.say(text)
+
+    def tell_address(self, server: DiscordServer) -> str:
+        """The URL of the REST API, and the token of the bot."""
+        return f"Discord at {server.api_url}, token {TOKEN}"
+
+
+if __name__ == "__main__":
+    sys.exit(run_platform(DiscordPlatform()))
