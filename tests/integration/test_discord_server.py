@@ -520,6 +520,32 @@ async def test_limits_are_those_of_a_route_in_a_channel_and_of_all() -> None:
         assert everywhere.headers["retry-after"] == "3"
 
 
+async def test_one_may_sign_in_once_in_five_seconds() -> None:
+    async with DiscordServer(limits=True, clock=MovableClock(1_800_000_000.0)) as discord:
+        async with gateway_of(discord) as gateway:
+            await gateway.identify()
+        async with gateway_of(discord) as gateway:
+            await gateway.send(2, {"token": TOKEN, "intents": INTENTS})
+            assert await gateway.read() == {"op": 9, "d": False}
+            discord.skip(5)
+            assert (await gateway.identify())["session_id"] == "session-2"
+
+
+async def test_a_reply_mentions_whom_it_answers_unless_that_is_off() -> None:
+    async with DiscordServer() as discord, gateway_of(discord) as gateway, rest_of(discord) as rest:
+        channel = discord.people.channel()
+        await gateway.identify(WITHOUT_CONTENT)
+        await rest.post(channel.id, "of the bot")
+        [sent] = discord.sent
+        await gateway.event("MESSAGE_CREATE")
+        discord.people.say("yes", channel, reply_to=sent)
+        discord.people.say("no", channel, reply_to=sent, pings=False)
+        loud, quiet = [await gateway.event("MESSAGE_CREATE") for _ in range(2)]
+        assert ([one["id"] for one in loud["mentions"]], loud["content"]) == ([BOT["id"]], "yes")
+        assert (quiet["mentions"], quiet["content"]) == ([], "")
+        assert quiet["referenced_message"]["author"]["id"] == BOT["id"]
+
+
 async def test_faults_happen_once_each_in_their_order() -> None:
     async with DiscordServer() as discord, rest_of(discord) as rest:
         channel = discord.people.channel().id

@@ -358,6 +358,11 @@ async def test_history_has_no_replies_and_its_pages_go_both_ways() -> None:
         assert await pages(oldest=said[1]["ts"]) == [["m3", "m2"], ["for all", "m4"]]
         assert await pages(oldest=said[3]["ts"], inclusive="true") == [["m4", "m3"], ["for all"]]
         assert await pages(latest=said[1]["ts"], inclusive="1") == [["m1", "m0"]]
+        first = await app("conversations.history", channel=channel.id, limit=3)
+        slack.people.delete(said[2])
+        cursor = first["response_metadata"]["next_cursor"]
+        rest = await app("conversations.history", channel=channel.id, limit=3, cursor=cursor)
+        assert texts(rest["messages"]) == ["m1", "m0"]
         refused = [
             await app("conversations.history", channel=channel.id, **one)
             for one in ({"limit": 1000}, {"cursor": "none"}, {"oldest": "soon"})

@@ -25,6 +25,8 @@ ALL_INTENTS: Final = (1 << 26) - 1
 RESUME_S: Final = 180.0
 """For how long a session waits for its client. Discord says: a few minutes."""
 IDENTIFIES: Final = 1000
+IDENTIFY_S: Final = 5.0
+"""In which there may be one sign-in (`max_concurrency`)."""
 DAY_S: Final = 86_400.0
 SESSION_ENDS: Final = frozenset({1000, 1001, 4004, 4007, 4009, 4013, 4014})
 """With these closes, of either side, the session is over."""
@@ -106,6 +108,10 @@ class Sessions:
         """In how many seconds all sign-ins will be there again."""
         begin = self._clock() - DAY_S
         return max((at - begin for at in self.identified if at > begin), default=0.0)
+
+    def is_too_soon(self) -> bool:
+        """Whether the last sign-in was just now."""
+        return bool(self.identified) and self._clock() - self.identified[-1] < IDENTIFY_S
 
     def begin(self, intents: int) -> Session:
         """A new session; it is one sign-in."""

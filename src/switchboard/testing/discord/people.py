@@ -71,17 +71,20 @@ class People:
         *,
         user: JsonObject = ANN,
         reply_to: JsonObject | None = None,
+        pings: bool = True,
         **more: object,
     ) -> JsonObject:
         """Write a message, in a direct chat unless a place is given; `<@900>` mentions the bot, `<@&11>` its role.
 
-        `more` are further fields, such as `message_snapshots`.
+        A reply mentions whom it answers, unless that is switched off by `pings`. `more` are further fields, such as
+        `message_snapshots`.
         """
         where = place or self.direct_chat(user)
         content: JsonObject = {"content": text, **more}
         if reply_to is not None:
             content |= {"message_reference": {"message_id": reply_to["id"], "channel_id": where.id}}
             content |= {"referenced_message": reply_to}
+            content |= self._world.mentions_in(text, reply_to["author"] if pings else None)
         return self.put(content, where, user=user)
 
     def put(self, content: JsonMapping, place: Channel | None = None, *, user: JsonObject = ANN) -> JsonObject:

@@ -79,9 +79,9 @@ class _Closed(Exception):
 class DiscordServer(PlatformServer[Fault]):
     """Discord's side of a bot. `discord.people` are those who write to it, `discord.calls` are the requests of the bot.
 
-    `limits`: 429 as from Discord, and the headers that say how much is left. `tokens` are valid; remove one to revoke
-    it. `message_content`: the intent is switched on. `is_bricked`: sockets that resume are broken, without a word.
-    `more` are routes in addition to Discord's.
+    `limits`: 429 as from Discord, the headers that say how much is left, and one sign-in in five seconds. `tokens` are
+    valid; remove one to revoke it. `message_content`: the intent is switched on. `is_bricked`: sockets that resume are
+    broken, without a word. `more` are routes in addition to Discord's.
     """
 
     def __init__(
@@ -269,6 +269,8 @@ class DiscordServer(PlatformServer[Fault]):
             link.heard_at = self.clock()
             if link.acks:
                 await link.send({"op": 11, "d": None})
+        elif op == 2 and self._limits is not None and self.sessions.is_too_soon():
+            await link.send({"op": 9, "d": False})
         elif op == 2:
             self._begin_session(link, data)
         elif op == 6:

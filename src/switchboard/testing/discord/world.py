@@ -136,9 +136,10 @@ class DiscordWorld:
         channel.last_message = message["id"]
         return message
 
-    def mentions_in(self, text: str) -> JsonObject:
-        """The fields of a message that say whom its text mentions."""
-        people = [self.users[one] for one in dict.fromkeys(_USER.findall(text)) if one in self.users]
+    def mentions_in(self, text: str, answered: JsonObject | None = None) -> JsonObject:
+        """The fields of a message that say whom its text mentions, and whom it answers."""
+        named = _USER.findall(text) + ([answered["id"]] if answered is not None else [])
+        people = [self.users[one] for one in dict.fromkeys(named) if one in self.users]
         everyone = "@everyone" in text or "@here" in text
         return {"mentions": people, "mention_roles": _ROLE.findall(text), "mention_everyone": everyone}
 

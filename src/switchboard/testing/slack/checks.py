@@ -16,7 +16,7 @@ MAX_TEXT: Final = 40_000
 MAX_MARKDOWN: Final = 12_000
 """Of `markdown_text`, and of all blocks of Markdown together."""
 MAX_EXPANDED: Final = 13_200
-"""Of a message made of Markdown, with what Slack escapes."""
+"""Of a message made of Markdown, with what Slack escapes. Not documented; measured by others at about this length."""
 _MAX_METADATA: Final = 16_384
 _MAX_BLOCKS: Final = 50
 _PING: Final = re.compile(r"<(@[UW][A-Z0-9]+|!(?:channel|here|everyone)|!subteam\^S[A-Z0-9]+)(?:\|[^>]*)?>")

@@ -68,9 +68,9 @@ class WebCall(Struct, frozen=True):
 class SlackServer(PlatformServer[Fault]):
     """Slack's side of an app. `slack.people` are those who write to it, `slack.calls` are the calls of the app.
 
-    `limits`: 429 as from Slack. `scopes`, `bot_tokens` and `app_tokens` may be changed. `refusals`: methods that always
-    fail, by their name, with the code. `seed`: of the order of the two events of a mention, and of which socket is
-    chosen. `more` are routes in addition to Slack's.
+    `limits`: 429 as from Slack. To `scopes`, `bot_tokens` and `app_tokens` may be added, and from them removed.
+    `refusals`: methods that always fail, by their name, with the code. `seed`: of the order of the two events of a
+    mention, and of which socket is chosen. `more` are routes in addition to Slack's.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
 """Socket Mode: which events are to be sent again, and the sockets that they go to.
 
 Called by `server.py`. An event is sent, and if it is not acknowledged within three seconds, once more at once, after a
-minute and after five; then it is lost. Each sending is an envelope of its own, on any open socket.
+minute and after five; then it is lost. Each sending is an envelope of its own, on any open socket: Slack does not say
+whether a repeated event has the envelope of the first, so nobody may rely on it.
 """
 
 from __future__ import annotations
