@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 from pydantic import ValidationError
 
+from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.calendar.conflicts import find_conflicts, suggest_times
 from switchboard.modules.calendar.manifest import MANIFEST
@@ -101,6 +102,17 @@ async def test_a_taken_time_is_told_with_three_others(house: CalendarHouse) -> N
     await house.done("create", **lunch(13))
     await house.done("create", **lunch(conflicts="allow"))
     assert len(house.events()) == 3
+
+
+async def test_what_is_wrong_with_an_account_is_told_as_of_address_books(
+    house: CalendarHouse, started: DavProxy
+) -> None:
+    started.before = lambda _: Answered(401)
+    with pytest.raises(Unavailable, match="the account 'home': the server refuses the user or the password"):
+        await house.sync()
+    started.before = lambda _: Answered(404)
+    with pytest.raises(Unavailable, match="give the address of its CalDAV server"):
+        await house.sync()
 
 
 async def test_a_calendar_that_somebody_else_shares_is_not_the_persons(house: CalendarHouse, started: DavProxy) -> None:

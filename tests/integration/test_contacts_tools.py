@@ -338,7 +338,7 @@ async def test_an_old_mirror_is_told(house: House) -> None:
 
 async def test_what_is_wrong_with_an_account_is_told_plainly(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     for instead, told in (
-        (Answered(401), "the account 'ann': the server refuses the user or the password; correct them"),
+        (Answered(401), "the account 'ann': the server refuses the user or the password"),
         (Answered(503), "the account 'ann': the server cannot be reached now"),
         (Answered(200, {"content-type": "text/html"}, b"<html>Log in"), "a page for people"),
     ):

@@ -145,8 +145,8 @@ async def test_a_typed_password_gets_a_file_that_only_we_may_read(home: Home) ->
 
 
 WRONG: Final = {
-    "401": ("caldav", Answered(401), (), "the user or the password is wrong"),
-    "page": ("caldav", Answered(200, {"content-type": "text/html"}, b"<html>Log in"), (), "not that of its web pages"),
+    "401": ("caldav", Answered(401), (), "correct them; many providers want a password"),
+    "page": ("caldav", Answered(200, {"content-type": "text/html"}, b"<html>Log in"), (), "a page for people"),
     "no dav": ("carddav", Answered(404), (), "give the address of its CardDAV server"),
     "away": ("caldav", Answered(503), (), "try again later"),
     "elsewhere": ("caldav", Answered(302, {"location": "https://login.example/"}), (), "gets no password"),

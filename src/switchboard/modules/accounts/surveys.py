@@ -12,22 +12,14 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.domain.errors import InvalidInput
-from switchboard.ports.collection_server import ServerCollection, ServerState
+from switchboard.modules.accounts.failures import describe_for_operators
+from switchboard.ports.collection_server import ServerCollection
 from switchboard.transport.dav.client import LISTING_S, DavClient, open_dav
 from switchboard.transport.dav.discovery import find_addresses, find_collections, offers_scheduling
 from switchboard.transport.dav.kinds import CALDAV, DavError, DavKind, DavLogin
 from switchboard.transport.dav.reading import list_everything
 
 NAMES: Final[Mapping[str, tuple[str, str]]] = {"caldav": ("calendar", "CalDAV"), "carddav": ("address book", "CardDAV")}
-_REMEDIES: Final[Mapping[ServerState, str]] = {
-    "login": "the user or the password is wrong; many providers want a password that is made for programs",
-    "login_page": "give the address of its {protocol} server, which its manual has, and not that of its web pages",
-    "forbidden": "the account may not see this; give an address that is its own, or only the site",
-    "elsewhere": "give the address of the server to which it refers",
-    "unreadable": "give the address of its {protocol} server, which its manual has",
-    "missing": "give the address of its {protocol} server, which its manual has",
-    "later": "check the address; if it is right, try again later",
-}
 
 
 class Surveyed(Struct, frozen=True):
@@ -55,13 +47,7 @@ async def survey_account(login: DavLogin, kind: DavKind) -> AccountSurvey:
         async with open_dav(login, kind, whole=LISTING_S) as client:
             return await _survey_collections(client)
     except DavError as error:
-        raise InvalidInput(describe_trouble(error, kind)) from error
-
-
-def describe_trouble(error: DavError, kind: DavKind) -> str:
-    """What went wrong with a server, and what would be right."""
-    remedy = _REMEDIES.get(error.state, "").format(protocol=NAMES[kind.name][1])
-    return f"{error}; {remedy}" if remedy else str(error)
+        raise InvalidInput(describe_for_operators(error, kind)) from error
 
 
 async def _survey_collections(client: DavClient) -> AccountSurvey:

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.core.text.compared_lines import has_all_lines
+from switchboard.modules.accounts.failures import describe_failure
 from switchboard.modules.calendar.describing import LookingCalendar, describe_object
 from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
 from switchboard.modules.calendar.occurrences import CalendarKeeper
@@ -38,20 +39,9 @@ class WriteAttempt(Struct, frozen=True):
 
 
 def describe_error(error: ServerError) -> str:
-    """Why something was not written, in a sentence that says what would be right."""
-    match error.state:
-        case "unknown":
-            return f"it is not certain whether it was written ({error}); look at the calendar before you try again"
-        case "later":
-            return f"{_NOTHING}, as the server cannot be reached now ({error}); try again later"
-        case "login" | "login_page":
-            return f"{_NOTHING}: the server does not accept the log-in ({error}); an operator must look at it"
-        case "forbidden":
-            return f"{_NOTHING}: the server does not allow it ({error})"
-        case "quota":
-            return f"{_NOTHING}: there is no space left on the server ({error})"
-        case _:
-            return f"{_NOTHING}: {error}"
+    """Why something was not written, in a sentence."""
+    done = "it is not certain whether it was written" if error.state == "unknown" else _NOTHING
+    return f"{done}: {describe_failure(error)}"
 
 
 async def send_step(attempt: WriteAttempt, noted: Sequence[NotedWrite], *, again: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from switchboard.domain.errors import Unavailable
+from switchboard.modules.accounts.failures import describe_for_operators
 from switchboard.modules.accounts.logins import read_login
 from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.calendar.occurrences import CalendarKeeper
@@ -31,4 +32,4 @@ async def sync_calendars(name: str, account: DavAccount, store: ModuleStore) -> 
         async with open_server(login, CALDAV, whole=LISTING_S) as server:
             await sync_account(store, server, keeper)
     except ServerError as error:
-        raise Unavailable(f"the account {name!r}: {error}") from error
+        raise Unavailable(f"the account {name!r}: {describe_for_operators(error, CALDAV)}") from error

@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from switchboard.domain.errors import Unavailable
+from switchboard.modules.accounts.failures import describe_for_operators
 from switchboard.modules.accounts.logins import read_login
 from switchboard.modules.accounts.settings import DavAccount
-from switchboard.modules.contacts.failures import describe_failure
 from switchboard.modules.contacts.mirror import CardKeeper
 from switchboard.modules.mirror.origins import claim_mirror
 from switchboard.modules.mirror.sync import sync_account
@@ -28,4 +28,4 @@ async def sync_contacts(name: str, account: DavAccount, store: ModuleStore) -> N
         async with open_server(login, CARDDAV, whole=LISTING_S) as server:
             await sync_account(store, server, keeper)
     except ServerError as error:
-        raise Unavailable(f"the account {name!r}: {describe_failure(error)}") from error
+        raise Unavailable(f"the account {name!r}: {describe_for_operators(error, CARDDAV)}") from error

@@ -18,12 +18,12 @@ from switchboard.core.text.content_lines import escape_text
 from switchboard.core.text.visible import visible
 from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.domain.json_values import JsonObject
+from switchboard.modules.accounts.failures import describe_failure
 from switchboard.modules.accounts.servers import open_books
 from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.contacts.books import AccountBook, KeptCard, find_uid, keep_written, read_cards
 from switchboard.modules.contacts.callers import ContactAccounts, ContactsRefusal
 from switchboard.modules.contacts.cards import REPEATED, Card, CardChange, card_of, change_card
-from switchboard.modules.contacts.failures import describe_failure
 from switchboard.modules.contacts.looking import Seen, find_card, look_around
 from switchboard.modules.contacts.present import name_of, whole_contact
 from switchboard.ports.collection_server import CollectionServer, ServerError, ServerObject
