@@ -85,7 +85,7 @@ async def decide(database: Database, notifier: Notifier, asked: ShownApproval, w
         raise Conflict(f"{asked.tool} was {stands['decision']} already, by {stands['by']}")
 
 
-class Asking(Struct, frozen=True):
+class PlaceOfAsking(Struct, frozen=True):
     """Where people are asked: the pool of the reply, whether they may decide there, and the mark of commands."""
 
     pool: str | None
@@ -93,7 +93,7 @@ class Asking(Struct, frozen=True):
     mark: str
 
 
-async def tell(database: Database, worker: int, item: Item, where: Asking) -> bool:
+async def tell(database: Database, worker: int, item: Item, where: PlaceOfAsking) -> bool:
     """Tell the conversation what a running item waits for, unless it knows already. False if nothing was said."""
     asked = await store.untold(database, item)
     ids, text = [one.approval_id for one in asked], notice(asked, decides=where.decides, mark=where.mark)

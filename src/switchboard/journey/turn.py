@@ -30,7 +30,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import DeadLetterCategory, Member, SystemId
-from switchboard.journey.approving import Asking, ChatDecisions, Conversations, tell
+from switchboard.journey.approving import ChatDecisions, Conversations, PlaceOfAsking, tell
 from switchboard.journey.deltas import Deltas
 from switchboard.journey.handing_on import below, decide_next_receiver
 from switchboard.journey.linking import LinkCodes
@@ -363,7 +363,7 @@ class TurnLeg:
         reader = await self._replies.reader(turn_of(work, member, 1))
         decides = decides_in_chat(member, work.envelope, reader)
         mark = self._replies.channel_of(work.envelope).command_mark
-        if await tell(self._database, claim.worker, item, Asking(pool, decides, mark)):
+        if await tell(self._database, claim.worker, item, PlaceOfAsking(pool, decides, mark)):
             self._announce_reply(pool)
 
     def _settle_failure(self, draft: Settlement, work: Work, error: EngineFailure) -> Settlement:
