@@ -46,15 +46,19 @@ def event_key(raw: Raw) -> str | None:
 def author_of(raw: Raw) -> str | None:
     """Who wrote a message: the id of the user, for the parent business where there is one; without an id, the phone.
 
-    People can hide their phone number. An id is for one business, and changes with the number.
+    People can hide their phone number. An id is for one business, and changes with the number. A status is
+    by nobody: its contact is whom we wrote to.
     """
-    contact, message = child(value_of(raw), "contacts", 0), message_of(raw)
+    value, message = value_of(raw), message_of(raw)
+    contact = {} if "statuses" in value else child(value, "contacts", 0)
     return first_word(contact, ("parent_user_id",), ("user_id",)) or first_word(message, ("from",)) or phone_of(raw)
 
 
 def phone_of(raw: Raw) -> str | None:
     """The phone number of who wrote a message, in digits; None if it is hidden."""
-    found = first_word(message_of(raw), ("from",)) or first_word(value_of(raw), ("contacts", 0, "wa_id"))
+    value = value_of(raw)
+    known = None if "statuses" in value else first_word(value, ("contacts", 0, "wa_id"))
+    found = first_word(message_of(raw), ("from",)) or known
     return found if found and _PHONE.fullmatch(found) else None
 
 
