@@ -484,7 +484,7 @@ async def test_what_was_written_is_exported_and_erased_with_its_person(house: Ca
     await house.done("create", **lunch())
     assert MANIFEST.personal is not None
     store, kept = house.opened.held.store_of("home"), MANIFEST.personal
-    assert ["SUMMARY:Lunch" in row["event"] for row in await store.rows(kept.export, ["ann"])] == [True]
+    assert [b"SUMMARY:Lunch" in row["event"] for row in await store.rows(kept.export, ["ann"])] == [True]
     for query in kept.erase:
         await store.run(query, ["ann"])
     assert await store.rows(kept.export, ["ann"]) == []

@@ -159,3 +159,13 @@ class CollectionServer(Protocol):
     async def delete_object(self, collection: str, old: ServerObject) -> None:
         """Delete exactly this object; that it is gone already is success. Otherwise as `replace_object`."""
         ...
+
+
+async def find_object(server: CollectionServer, collection: str, name: str) -> ServerObject | None:
+    """One object; None if there is none. Raises ServerError for all else."""
+    try:
+        return await server.read_object(collection, name)
+    except ServerError as error:
+        if error.state == "missing":
+            return None
+        raise

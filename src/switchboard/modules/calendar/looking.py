@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import md5
 from time import monotonic
 from typing import Any, Final
@@ -26,6 +26,7 @@ from switchboard.modules.calendar.expansion import ExpansionWindow, Occurrence, 
 from switchboard.modules.calendar.occurrences import addresses_of, zone_of_calendar
 from switchboard.modules.calendar.rules import Budget
 from switchboard.modules.calendar.syncing import SYNC_EVERY_S
+from switchboard.modules.mirror.kept import is_stale
 from switchboard.modules.mirror.origins import NOT_READ_YET, own_mirrors_of
 from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.people_seen import PeopleSeen, SeenPerson
@@ -35,7 +36,6 @@ MAX_DATES: Final = 1_000
 """Of one account, in one answer."""
 _MAX_RECURRING: Final = 500
 _ON_DEMAND_S: Final = 2.0
-STALE_AFTER: Final = timedelta(seconds=3 * SYNC_EVERY_S)
 
 
 class CalendarRefusal(Exception):
@@ -201,7 +201,7 @@ def _date_of(row: Mapping[str, Any]) -> FoundDate:
 
 def _freshness_of(state: Mapping[str, Any]) -> Freshness:
     as_of, now = state["as_of"], state["now"]
-    stale = as_of is None or now - as_of > STALE_AFTER
+    stale = is_stale(as_of, now, SYNC_EVERY_S)
     return Freshness(as_of, complete=state["complete"], stale=stale, unreadable=state["unreadable"], now=now)
 
 

@@ -20,7 +20,7 @@ from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
 from switchboard.modules.calendar.occurrences import CalendarKeeper
 from switchboard.modules.calendar.writes import NewWrite, NotedWrite, WriteLease, is_as_written, writes_of_step
 from switchboard.modules.mirror.kept import collections_in, forget_object, write_object
-from switchboard.ports.collection_server import CollectionServer, ServerError, ServerObject
+from switchboard.ports.collection_server import CollectionServer, ServerError, ServerObject, find_object
 
 _NOTHING: Final = "nothing was written"
 
@@ -104,7 +104,7 @@ async def _told_state(attempt: WriteAttempt, writes: Sequence[NotedWrite]) -> st
     told: list[str] = []
     for write in writes:
         try:
-            there = await _find_object(attempt.server, write)
+            there = await find_object(attempt.server, write.url, write.name)
         except ServerError:
             meant = describe_object(write.after or write.before or b"", attempt.within)
             told.append(f"what there is now of {meant} cannot be looked up")
@@ -124,7 +124,7 @@ async def _send_again(attempt: WriteAttempt, write: NotedWrite) -> None:
     if write.state == "done":
         return
     try:
-        there = await _find_object(attempt.server, write)
+        there = await find_object(attempt.server, write.url, write.name)
     except ServerError as error:  # an earlier attempt may have sent it
         raise ServerError("unknown", str(error)) from error
     if there is None or write.after is None or not await asyncio.to_thread(has_all_lines, there.data, write.after):
@@ -138,7 +138,7 @@ async def _send_again(attempt: WriteAttempt, write: NotedWrite) -> None:
 async def _require_there(attempt: WriteAttempt, write: NotedWrite) -> None:
     """Raises CalendarRefusal if it was written, and is not there any more."""
     try:
-        gone = write.after is not None and await _find_object(attempt.server, write) is None
+        gone = write.after is not None and await find_object(attempt.server, write.url, write.name) is None
     except ServerError:
         return
     if gone:
@@ -187,7 +187,7 @@ async def _keep_object(account: SeenAccount, write: NewWrite, there: ServerObjec
 
 async def _lost_race(attempt: WriteAttempt, write: NotedWrite) -> str:
     """What is there now, which is put into the mirror."""
-    there = await _find_object(attempt.server, write)
+    there = await find_object(attempt.server, write.url, write.name)
     if there is None:
         keeper = CalendarKeeper(attempt.account.account)
         await forget_object(attempt.account.store, write.collection, write.name, keeper)
@@ -213,14 +213,5 @@ async def _take_back(attempt: WriteAttempt, write: NotedWrite) -> None:
 
 async def _is_taken_back(attempt: WriteAttempt, write: NotedWrite) -> bool:
     """Whether an earlier attempt has done it, and was interrupted."""
-    there = await _find_object(attempt.server, write)
+    there = await find_object(attempt.server, write.url, write.name)
     return there is not None and write.before is not None and await is_as_written(there.data, write.before)
-
-
-async def _find_object(server: CollectionServer, write: NewWrite) -> ServerObject | None:
-    try:
-        return await server.read_object(write.url, write.name)
-    except ServerError as error:
-        if error.state == "missing":
-            return None
-        raise

@@ -23,7 +23,7 @@ from switchboard.modules.calendar.write_plans import (
     propose_writes,
 )
 from switchboard.modules.calendar.writes import NewWrite, NotedWrite, find_write, is_as_written, writes_of_step
-from switchboard.ports.collection_server import ServerError, ServerObject
+from switchboard.ports.collection_server import ServerObject, find_object
 
 _NO_CHANGE: Final = "nothing was written: there is no such change of the last 30 days"
 _NOT_DONE: Final = "nothing was written: this change was not carried out, or is undone already"
@@ -58,7 +58,7 @@ async def _reverse_write(where: WritingIn, write: NotedWrite) -> NewWrite | None
     """None: nothing is left of it. Raises CalendarRefusal if somebody else has changed the object since."""
     if write.state in ("failed", "undone"):
         return None
-    there = await _read_there(where, write)
+    there = await find_object(where.server, write.url, write.name)
     if write.state != "done" and await _is_there(there, write.before):  # it was not carried out, or is taken back
         return None
     if not await _is_there(there, write.after) and (there is None or there.etag != write.now_etag):
@@ -73,15 +73,6 @@ async def _is_there(there: ServerObject | None, data: bytes | None) -> bool:
     if there is None or data is None:
         return there is None and data is None
     return await is_as_written(there.data, data)
-
-
-async def _read_there(where: WritingIn, write: NotedWrite) -> ServerObject | None:
-    try:
-        return await where.server.read_object(write.url, write.name)
-    except ServerError as error:
-        if error.state == "missing":
-            return None
-        raise
 
 
 def _guests_of(writes: tuple[NewWrite, ...]) -> tuple[Guest, ...]:

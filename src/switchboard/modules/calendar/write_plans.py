@@ -59,7 +59,12 @@ from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
 from switchboard.modules.calendar.occurrences import addresses_of, zone_of_calendar
 from switchboard.modules.calendar.writes import NewWrite
 from switchboard.modules.calendar.zones import find_event_zone, zones_of
-from switchboard.ports.collection_server import CollectionServer, ServerCollection, ServerError, ServerObject
+from switchboard.ports.collection_server import (
+    CollectionServer,
+    ServerCollection,
+    ServerObject,
+    find_object,
+)
 from switchboard.ports.tools import PreparedCall, Risk
 
 Scope = Literal["this", "following", "all"]
@@ -214,7 +219,9 @@ async def _find_uid(where: WritingIn, uid: str) -> tuple[ServerCollection, Serve
     if not places:
         for one in calendars.values():
             places += [(one, each.name) for each in await where.server.objects_with_uid(one.url, uid)]
-    found = [(one, there) for one, name in places if (there := await _read_there(where, one, name)) is not None]
+    found = [
+        (one, there) for one, name in places if (there := await find_object(where.server, one.url, name)) is not None
+    ]
     writable = [each for each in found if each[0].writable is not False]
     if len(writable) > 1:
         names = ", ".join(one.name for one, _ in writable)
@@ -222,15 +229,6 @@ async def _find_uid(where: WritingIn, uid: str) -> tuple[ServerCollection, Serve
     if found and not writable:
         raise NotInAccount(f"nothing was written: the calendar {found[0][0].name!r} is read-only")
     return writable[0] if writable else None
-
-
-async def _read_there(where: WritingIn, calendar: ServerCollection, name: str) -> ServerObject | None:
-    try:
-        return await where.server.read_object(calendar.url, name)
-    except ServerError as error:
-        if error.state == "missing":
-            return None
-        raise
 
 
 def _read_event(where: WritingIn, calendar: ServerCollection, there: ServerObject, recurrence: str) -> FoundEvent:

@@ -7,8 +7,7 @@ All that tools read of the mirror, and write to it, goes through here. In: the s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
@@ -16,11 +15,9 @@ from msgspec import Struct
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.contacts.mirror import SYNC_EVERY_S, CardKeeper
 from switchboard.modules.contacts.names import ContactId, label_books
-from switchboard.modules.mirror.kept import collections_in, write_object
+from switchboard.modules.mirror.kept import collections_in, is_stale, write_object
 from switchboard.ports.collection_server import ServerObject
 from switchboard.ports.module_store import ModuleStore
-
-_STALE_AFTER: Final = timedelta(seconds=3 * SYNC_EVERY_S)
 
 
 class AccountBook(Struct, frozen=True):
@@ -102,7 +99,7 @@ def freshness_of(books: Iterable[AccountBook], zone: str) -> JsonObject:
     if not there or len(synced) < len(there):
         return {"as_of": None, "complete": False, "note": "not all of it has been fetched yet"}
     told: JsonObject = {"as_of": local_time(min(synced), zone), "complete": all(book.complete for book in there)}
-    if there[0].now - min(synced) > _STALE_AFTER:
+    if is_stale(min(synced), there[0].now, SYNC_EVERY_S):
         told["note"] = "stale: the last syncs have failed, so the server may have changes that are not here"
     return told
 

@@ -82,6 +82,11 @@ def plan_changes(one: MirroredCollection, known: Mapping[str, str], listing: Ser
     return MirrorPlan(wanted, frozenset(), missing)
 
 
+def is_stale(as_of: datetime | None, now: datetime, every_s: float) -> bool:
+    """Whether the mirror was last equal to the server more than three syncs ago, or never."""
+    return as_of is None or now - as_of > timedelta(seconds=3 * every_s)
+
+
 async def collections_in(store: ModuleStore) -> tuple[MirroredCollection, ...]:
     """All collections of the account."""
     rows = await store.rows("collections.all", FULL_EVERY, RIPE_AFTER)
