@@ -19,7 +19,7 @@ _MEANING: Final[Mapping[ServerState, str]] = {
     "elsewhere": "the server refers to another site, to which no password is sent",
     "quota": "the server has no space left for this user",
     "changed": "somebody else has changed it meanwhile",
-    "missing": "the server does not have it",
+    "missing": "the server does not have it, or not any more",
     "too_large": "it is too large",
     "refused": "the server refuses it",
     "unprotected": "the server does not say in which state it is, so a change could undo somebody else's unnoticed",
