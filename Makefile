@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis cyrus-imapd icaljs pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report shapes surface bare container
+.PHONY: help demo test acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis cyrus-imapd icaljs pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report voice shapes surface bare container
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -181,6 +181,9 @@ local-model: $(STAMP) ## build llama.cpp and assemble a model (1.1 GB; ten minut
 local-model-report: $(STAMP) ## what that model gets done, task by task; 45 minutes
 	@$(BIN)/python -m tests.local_model.report $(REPORT)
 
+voice: $(STAMP) ## what a real Whisper hears in ten spoken files; three minutes, the first time ten
+	@nice -n 10 $(BIN)/python -m tests.whisper.build && $(BIN)/python -m tests.whisper.report
+
 statements: $(STAMP) ## record this release's SQL, which the next must still understand
 	@$(BIN)/python -m tests.statements
 
@@ -198,4 +201,4 @@ lock: $(STAMP) ## refresh the locks (development, runtime, image) from pyproject
 	@$(COMPILE) --extra models --extra backup --extra traces --constraints requirements.lock -o requirements-image.lock
 
 clean: ## remove what set-up and tests made
-	rm -rf .venv .pythons tests/clis/node_modules tests/icaljs/node_modules tests/pgbouncer .local-model .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard
+	rm -rf .venv .pythons tests/clis/node_modules tests/icaljs/node_modules tests/pgbouncer .local-model .whisper .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard

@@ -52,7 +52,7 @@ _PRELOADED: Final = [
     *("switchboard.connectors.telegram.channel", "switchboard.connectors.email.channel"),
     *("tests.chaos.turns_node", "tests.chaos.plans_node", "tests.pymap_server", "tests.remote_butler"),
     *(f"switchboard.cli.{entry.place.partition(':')[0]}" for entry in COMMANDS),
-    *("tests.settled", "tests.preloaded"),
+    *("tests.settled", "tests.speaking", "tests.preloaded"),
 ]
 _STUCK_S: Final = 45.0
 """Seconds after which a process tells where it is, in `errors`."""

@@ -123,7 +123,7 @@ class Lab:
     def worker(
         self, engines: Mapping[str, Engine] | None = None, *, classifier: Classifier | None = None, **settings: Any
     ) -> Worker:
-        """A worker with fast timings; `limits` and `route_limits` may be given.
+        """A worker with fast timings; `limits`, `route_limits` and `hearing` may be given.
 
         Only its TTL is long: where the machine stands still for a while, a worker with a short one would rightly be
         taken for dead, by itself first.
@@ -131,9 +131,10 @@ class Lab:
         limits = settings.pop("limits", TurnLimits(attempts=3, timeout=10, backoff_base=0.05, backoff_cap=0.2))
         quickly = RouteLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
         route_limits = settings.pop("route_limits", quickly)
-        route = RouteLeg(self.database, self.notifier, self.rule_book, classifier, route_limits)
+        parts, hearing = (self.database, self.notifier, self.rule_book), settings.pop("hearing", None)
+        route = RouteLeg(*parts, classifier, route_limits, hearing=hearing)
         ways = ReplyWays(self.database, {}, self.channels)
-        leg = TurnLeg(self.database, self.notifier, self.rule_book, engines or {"echo": Echo()}, ways, limits)
+        leg = TurnLeg(*parts, engines or {"echo": Echo()}, ways, limits, hearing=hearing)
         quick = WorkerSettings(**{"poll": 0.1, "rescue_every": 0.1, "ttl": 60.0, **settings})
         return Worker(self.database, self.notifier, {TURN: leg, NOTICE: leg, ROUTE: route}, quick)
 

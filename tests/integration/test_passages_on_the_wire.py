@@ -85,7 +85,7 @@ async def test_this_server_reads_connectors_of_both_kinds(database_url: str, tmp
         server.http.headers.update(await server.token_for(CONNECTOR))
         lease = {"channel": "telegram", "endpoint": "bot:house", "instance_id": "a"}
         accepts = (await server.http.post("/v1/connectors/lease", json=lease)).json()["accepts"]
-        assert accepts == [*NEW]
+        assert accepts == [*NEW, "recordings"]
         old, new = with_passages(event="1"), with_passages(event="2")
         forms = [submitted_form(old, ()), submitted_form(new, accepts)]
         again = [submitted_form(old, accepts), submitted_form(new, ())]
@@ -107,3 +107,12 @@ async def test_this_server_reads_connectors_of_both_kinds(database_url: str, tmp
             "payload.normalized_text",
         )
         assert (await server.http.get("/v1/quarantine")).json().get("events", []) == []
+
+
+@pytest.mark.parametrize("accepts", [("passages", "recordings"), NEW, ()], ids=["this one", "older", "oldest"])
+def test_a_server_is_told_of_voice_messages_only_if_it_reads_of_them(accepts: Sequence[str]) -> None:
+    file = {"media_type": "audio/ogg", "size_bytes": 3, "voice": True, "seconds": 14}
+    [sent] = payload_of(submitted_form(envelope("x", payload={"normalized_text": "", "attachments": [file]}), accepts))[
+        "attachments"
+    ]
+    assert sent == (file if "recordings" in accepts else {"media_type": "audio/ogg", "size_bytes": 3})

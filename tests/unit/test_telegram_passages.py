@@ -72,7 +72,7 @@ CASES: Final[dict[str, tuple[Mapping[str, Any], tuple[Passage, ...]]]] = {
     ),
     "a voice message": (
         {"voice": {"duration": 3}, "forward_origin": {"type": "user", "sender_user": BOB, "date": DATE}},
-        (forwarded("(Voice message of 3 seconds, not transcribed)", "Bob Ray"),),
+        (forwarded("[voice message, 3 s]", "Bob Ray"),),
     ),
     "a part that was picked": (
         {

@@ -83,13 +83,23 @@ def test_an_edit_is_an_event_of_its_own() -> None:
         ),
         (
             {"voice": {"file_id": "v", "duration": 3, "mime_type": "audio/ogg", "file_size": 8}},
-            Attachment(media_type="audio/ogg", size_bytes=8, source_attachment_id="v"),
-            "(Voice message of 3 seconds, not transcribed)",
+            Attachment(media_type="audio/ogg", size_bytes=8, source_attachment_id="v", voice=True, seconds=3),
+            "",
         ),
         (
             {"voice": {"file_id": "v"}, "caption": "listen"},
-            Attachment(media_type="audio/ogg", size_bytes=0, source_attachment_id="v"),
-            "listen\n\n(Voice message, not transcribed)",
+            Attachment(media_type="audio/ogg", size_bytes=0, source_attachment_id="v", voice=True),
+            "listen",
+        ),
+        (
+            {"video_note": {"file_id": "n", "duration": 7, "length": 240}},
+            Attachment(media_type="video/mp4", size_bytes=0, source_attachment_id="n", voice=True, seconds=7),
+            "",
+        ),
+        (
+            {"audio": {"file_id": "m", "duration": 200, "title": "Song"}},
+            Attachment(media_type="audio/mpeg", size_bytes=0, source_attachment_id="m", seconds=200),
+            "",
         ),
         (
             {"animation": {"file_id": "a"}, "document": {"file_id": "b"}},

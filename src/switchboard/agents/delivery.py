@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from switchboard.core.files.blobs import PREFIX, UNKNOWN
 from switchboard.core.files.reply_files import reply_name
-from switchboard.core.passages.own import has_others_words, passages_of
+from switchboard.core.passages.own import passages_of
 from switchboard.core.text.problems import after, path_of, wrong
 from switchboard.core.text.storable import storable_text
 from switchboard.core.text.words import near, or_list
@@ -156,9 +156,9 @@ def envelope_for_butler(envelope: Envelope) -> Envelope:
 
 
 def told_apart(envelope: Envelope) -> tuple[Passage, ...]:
-    """The passages of a message with their texts, unfolded; none if all of it is the sender's own."""
+    """The passages of a message with their texts, unfolded; none if the sender has written all of it."""
     passages = passages_of(envelope)
-    return passages if has_others_words(passages) else ()
+    return passages if any(one.kind != "own" for one in passages) else ()
 
 
 def parse_said(body: bytes, files: Sequence[Attachment] = ()) -> TurnResult:

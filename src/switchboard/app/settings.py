@@ -30,6 +30,7 @@ from switchboard.core.policy.rates import AcceptLimits
 from switchboard.core.policy.retry import TurnSettings
 from switchboard.core.schedules import Schedule, read_schedule
 from switchboard.core.text.problems import wrong
+from switchboard.core.voice.settings import TranscriptionSettings
 from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
@@ -250,6 +251,7 @@ class Settings(BaseSettings):
     trio: Table[TrioSettings] = TrioSettings()
     sandbox: Table[SandboxSettings] = SandboxSettings()
     search: Table[SearchPlace] = SearchPlace()
+    transcription: Table[TranscriptionSettings] = TranscriptionSettings()
     traces: Table[TraceSettings] = TraceSettings()
     mcp_servers: tuple[Table[ServerSpec], ...] = ()
     email: Table[EmailSettings] = EmailSettings()

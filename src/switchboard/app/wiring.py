@@ -26,6 +26,7 @@ from switchboard.app.processes import stay_registered
 from switchboard.app.rules.seed import seed_teams
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
+from switchboard.app.transcription import open_hearing
 from switchboard.domain.errors import Unavailable
 from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.ask import Classifier
@@ -138,12 +139,12 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     # Rules that name a butler without an engine create dead letters that say so; a model must not choose one at all.
     runtime.rule_book.avoid([member.system_id for member in members if member.engine not in engines])
     ways = ReplyWays(runtime.database, callbacks, runtime.channels, context.readers)
-    turn = TurnLeg(runtime.database, runtime.notifier, runtime.rule_book, add_calls(engines, context), ways, limits)
+    hearing = open_hearing(settings, runtime.database, stored_files(settings, runtime.database), runtime.closing)
+    parts = (runtime.database, runtime.notifier, runtime.rule_book)
+    turn = TurnLeg(*parts, add_calls(engines, context), ways, limits, hearing=hearing)
     runtime.closing.push_async_callback(turn.aclose)
     send = SendLeg(runtime.database, callbacks)
-    route = RouteLeg(
-        runtime.database, runtime.notifier, runtime.rule_book, make_classifier(runtime, models), _route_limits(settings)
-    )
+    route = RouteLeg(*parts, make_classifier(runtime, models), _route_limits(settings), hearing=hearing)
     group = settings.worker
     return Worker(
         runtime.database,

@@ -31,9 +31,10 @@ PolicyTier = Literal["high_priority", "interactive", "default", "passive"]
 IngestionTier = Literal["full", "metadata", "history", "held"]
 EventKind = Literal["message", "edit", "delete", "reaction", "button", "membership", "bounce"]
 ChatType = Literal["private", "group", "supergroup", "channel"]
-PassageKind = Literal["own", "between", "quoted", "forwarded"]
+PassageKind = Literal["own", "between", "quoted", "forwarded", "transcript"]
 """Whose words a passage of a message is: `own` was written here by the sender; `quoted` is by others; `forwarded` is a
 whole message by somebody else; `between` stands unmarked below or between others' words, and is probably the sender's.
+`transcript` is what a machine heard the sender say: only the server makes it, for those who read the message.
 """
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -102,7 +103,8 @@ class Sender(_Wire, frozen=True, kw_only=True):
 class Attachment(_Wire, frozen=True, kw_only=True):
     """The metadata of an attachment. Its bytes stay with the platform or where `storage_ref` points.
 
-    `unavailable`: why the bytes are missing, if a connector failed to fetch them.
+    `unavailable`: why the bytes are missing, if a connector failed to fetch them. `voice`: it was recorded to be heard
+    as the message, as voice and video messages are. `seconds`: how long a recording is, if the platform says so.
     """
 
     media_type: Identity
@@ -111,6 +113,8 @@ class Attachment(_Wire, frozen=True, kw_only=True):
     storage_ref: Identity | None = None
     source_attachment_id: Identity | None = None
     unavailable: Identity | None = None
+    voice: bool = False
+    seconds: Annotated[int, Meta(ge=0, le=2**31)] | None = None
 
 
 class Passage(_Wire, frozen=True, kw_only=True):

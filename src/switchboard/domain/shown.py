@@ -111,6 +111,29 @@ class ShownWaiting(LanePlace):
 
 
 @dataclass(frozen=True, slots=True)
+class ShownTranscription:
+    """What a machine heard in attachment `n` (from 0) of a message; `error`: why it is not known, or not yet.
+
+    `host` is where it was sent, `language` the one that was asked for, `spoken` the one that was found. `paid`: it was
+    sent for this message, and not for an earlier one with the same bytes. `ended_at` null: it is still to be tried.
+    """
+
+    n: int
+    state: Literal["open", "done", "failed"]
+    tries: int
+    text: str
+    spoken: str
+    error: str | None
+    host: str
+    model: str
+    language: str
+    seconds: int
+    first_at: datetime
+    ended_at: datetime | None
+    paid: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ClassificationRow:
     """One attempt to classify, as it is logged. `cost_usd` is None if not reported."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -26,13 +27,16 @@ from switchboard.core.policy.retry import backoff
 from switchboard.core.policy.tiers import TIERS, tier_of
 from switchboard.core.routing.decide import decide_with, is_kept, keep
 from switchboard.core.routing.due import decide_task
+from switchboard.core.routing.scope import subtree
 from switchboard.core.text.storable import storable_text
+from switchboard.core.voice.transcripts import HeardRecording, has_only_silence, with_transcripts
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
-from switchboard.domain.routing import Classified, Decision, TrailStep, Undecided, Unrouted
+from switchboard.domain.routing import Classified, Decision, Route, SystemId, Target, TrailStep, Undecided, Unrouted
 from switchboard.journey.ask import Classifier, ClassifierBusy, ClassifierFailure, Question
 from switchboard.journey.candidates import candidate_of
+from switchboard.journey.hearing import Listens, NotHeardYet
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StoredJournal
@@ -40,7 +44,7 @@ from switchboard.lanes.kinds import Claim
 from switchboard.lanes.notifier import WORK, Notifier, settled_topic
 from switchboard.ports.engine import Fenced, OutcomeUnknown
 from switchboard.store.database import Database
-from switchboard.store.work import lanes, ledger
+from switchboard.store.work import lanes, ledger, transcriptions
 from switchboard.store.work import routing as store
 from switchboard.store.work.lanes import Settlement
 from switchboard.store.work.routing import Routed, WaitingMessage
@@ -50,6 +54,7 @@ log = structlog.get_logger(__name__)
 _MAX_REASON: Final = 2000
 _FAILED: Final = "classification"
 _NOT_ASKED: Final = "not_asked"
+_SILENT: Final = "no speech was recognised in it"
 
 
 class RouteLimits(Struct, frozen=True):
@@ -82,10 +87,20 @@ class _Case(Struct, frozen=True):
     item: Item
     waiting: WaitingMessage
     pauses: int = 0
+    heard: Sequence[HeardRecording] = ()
+    """What its recordings say, once it has to be asked whom it is for."""
+
+    @property
+    def envelope(self) -> Envelope:
+        """The message as it arrived."""
+        return stored_envelope(self.waiting.envelope)
 
 
 class RouteLeg:
-    """Handles `route:` lanes. Without a classifier it still decides; asking one then counts as failed."""
+    """Handles `route:` lanes. Without a classifier it still decides; asking one then counts as failed.
+
+    Without `hearing`, recordings are files like any other.
+    """
 
     def __init__(
         self,
@@ -94,12 +109,15 @@ class RouteLeg:
         rule_book: RuleBook,
         classifier: Classifier | None,
         limits: RouteLimits,
+        *,
+        hearing: Listens | None = None,
     ) -> None:
         self._database = database
         self._notifier = notifier
         self._rule_book = rule_book
         self._classifier = classifier
         self._limits = limits
+        self._hearing = hearing
 
     async def __call__(self, item: Item, claim: Claim) -> Item | None:
         started = datetime.now(UTC)
@@ -172,16 +190,29 @@ class RouteLeg:
                 answers[found] = Classified(failed=f"given up after {self._limits.attempts} attempts")
                 continue
             if journal is None:
+                case = await self._listen(case, claim)
                 journal = await StoredJournal.open(claim.steps, case.item, waiting.request_id, resumed=waiting.resumed)
             answers[found] = await self._ask(found, case, journal)
         if journal is not None:
             await journal.flush()
         return found
 
+    async def _listen(self, case: _Case, claim: Claim) -> _Case:
+        """The case with what its recordings say. Raises _NotYetError; waiting for it is no attempt."""
+        if self._hearing is None:
+            return case
+        try:
+            heard = await self._hearing.listen(case.item, claim, case.waiting.request_id, case.envelope)
+        except NotHeardYet as not_yet:
+            raise _NotYetError(str(not_yet), not_yet.retry_in, _NOT_ASKED) from not_yet
+        return replace(case, heard=heard)
+
     async def _ask(self, asked: Undecided, case: _Case, journal: StoredJournal) -> Classified:
         """The classifier's answer for one team. In the last attempt, a failure counts as an answer."""
         if self._classifier is None:
             return Classified(failed="there is no model to ask")
+        if has_only_silence(case.envelope, case.heard):
+            return await self._choose_without_words(asked, case)
         question = self._question(asked, case)
         try:
             async with asyncio.timeout(self._limits.timeout):
@@ -192,6 +223,23 @@ class RouteLeg:
             return Classified(failed=storable_text(str(error)))
         except ClassifierFailure as error:
             return self._handle_failure(case, error)
+
+    async def _choose_without_words(self, asked: Undecided, case: _Case) -> Classified:
+        """Whom the sender last wrote to: a model that is shown no words would only guess."""
+        last = await transcriptions.last_butler(self._database, case.waiting.request_id)
+        targets = self._rule_book.rules.index.candidates(asked.team_id)
+        target = next((one for one in targets if last is not None and self._leads_to(one, SystemId(last))), None)
+        if target is None:
+            return Classified(failed=f"{_SILENT}, and its sender has not written to any of these butlers before")
+        return Classified((Route(target),), detail=f"{_SILENT}, so no model was asked: to whom its sender last wrote")
+
+    def _leads_to(self, target: Target, system_id: SystemId) -> bool:
+        """Whether a candidate is this butler, or a team above it."""
+        rules = self._rule_book.rules
+        if target.team_id is None:
+            return target.system_id == system_id
+        member = rules.members.get(system_id)
+        return member is not None and member.team_id in subtree(rules.teams, target.team_id)
 
     def _handle_failure(self, case: _Case, error: ClassifierFailure) -> Classified:
         """The failure as an answer if another attempt would be pointless. Raises _NotYetError otherwise."""
@@ -209,7 +257,7 @@ class RouteLeg:
 
     def _question(self, asked: Undecided, case: _Case) -> Question:
         item, waiting, rules = case.item, case.waiting, self._rule_book.rules
-        envelope = stored_envelope(waiting.envelope)
+        envelope = with_transcripts(case.envelope, case.heard)
         sender, targets = envelope.sender, rules.index.candidates(asked.team_id)
         message = AskedMessage(
             _text_for_model(envelope) if asked.segment is None else asked.segment,

@@ -26,6 +26,7 @@ from switchboard.core.policy.retry import OutagePolicy, TurnSettings, backoff, o
 from switchboard.core.text.storable import storable_text
 from switchboard.core.turns.entries import entry_of
 from switchboard.core.turns.stop import STOPPED
+from switchboard.core.voice.transcripts import with_transcripts
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.domain.remote_agents import RemoteAgent
@@ -33,6 +34,7 @@ from switchboard.domain.routing import DeadLetterCategory, Member, SystemId
 from switchboard.journey.approving import ChatDecisions, Conversations, PlaceOfAsking, tell
 from switchboard.journey.deltas import Deltas
 from switchboard.journey.handing_on import below, decide_next_receiver
+from switchboard.journey.hearing import Listens, NotHeardYet
 from switchboard.journey.linking import LinkCodes
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.stopping import STOP, StopEngine, built_in, watch_for_stop
@@ -107,7 +109,7 @@ class Replies(Conversations, Protocol):
 class TurnLeg:
     """Handles `turn:` and `notice:` lanes."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of an installation that every turn needs
         self,
         database: Database,
         notifier: Notifier,
@@ -115,6 +117,8 @@ class TurnLeg:
         engines: Mapping[str, Engine],
         replies: Replies,
         limits: TurnLimits,
+        *,
+        hearing: Listens | None = None,
     ) -> None:
         self._database = database
         self._notifier = notifier
@@ -129,6 +133,7 @@ class TurnLeg:
         self._remembering = frozenset(name for name, engine in remembering.items() if engine.remembers)
         self._patient = {name: engine for name, engine in self._engines.items() if isinstance(engine, SetsPatience)}
         self._limits = limits
+        self._hearing = hearing
         self._deltas = Deltas(database, notifier)
         self._load: BatchWriter[Item, Work] = BatchWriter(lambda items: store.load_work(database, items), writers=2)
         self._settle: dict[int, BatchWriter[Settlement, store.SettlementOutcome]] = {}
@@ -148,6 +153,11 @@ class TurnLeg:
             return await self._save(self._unreadable(item, error), claim)
         if not claim.alive():
             raise Fenced
+        try:
+            work = await self._listen(item, work, claim)
+        except NotHeardYet as not_yet:
+            await self._retry(_not_heard(item, not_yet), work, claim)
+            return None
         settlement = await self._with_question(await self._attempt(item, work, claim), work)
         if settlement.outcome == "failed" and settlement.dead_letter is None:
             await self._retry(settlement, work, claim)
@@ -169,6 +179,13 @@ class TurnLeg:
         if settlement.handed_on is not None:
             return await store.hand_on(self._database, worker, settlement, settlement.handed_on)
         return await self._settle_batch(worker).put(settlement)
+
+    async def _listen(self, item: Item, work: Work, claim: Claim) -> Work:
+        """The work with what the recordings of the message say; a part that a model has cut has it already."""
+        if self._hearing is None or work.whole_text is not None or work.stopped:
+            return work
+        heard = await self._hearing.listen(item, claim, work.request_id, work.envelope)
+        return replace(work, envelope=with_transcripts(work.envelope, heard)) if heard else work
 
     def _unreadable(self, item: Item, error: Exception) -> Settlement:
         """End an item whose message this release cannot read; nobody is notified, as nobody could read it."""
@@ -432,3 +449,15 @@ def _nobody(work: Work, member: Member | None, remote_agent: RemoteAgent | None)
     if remote_agent is not None and remote_agent.by:
         return f"quarantined: {remote_agent.why}"
     return f"no engine {member.engine!r}"
+
+
+def _not_heard(item: Item, not_yet: NotHeardYet) -> Settlement:
+    """An attempt that gave its place away because it is not known yet what the message says; it does not count."""
+    return Settlement(
+        replace(item, attempts=item.attempts - 1),
+        "failed",
+        *(None, datetime.now(UTC)),
+        error_class="target_unavailable",
+        error=storable_text(f"not transcribed yet: {not_yet}")[:2000],
+        retry_in=not_yet.retry_in,
+    )

@@ -26,6 +26,8 @@ Point = Literal[
     "during_send",
     "notice_taken",
     "notice_made",
+    "before_transcript",
+    "after_transcript",
     "before_route",
     "after_route",
     "after_expect",

@@ -26,7 +26,7 @@ _ACCOUNTS: Final = {"OpenAI-Organization": "OPENAI_ORG_ID", "OpenAI-Project": "O
 
 def opener(http: httpx2.AsyncClient, kind: ApiKind, base_url: str, key: str | None) -> Open:
     """Sends bodies of this kind. Without a key a placeholder is sent, which servers without keys are used to."""
-    url = _address(httpx2.URL(base_url), _PATHS[kind])
+    url = address_below(httpx2.URL(base_url), _PATHS[kind])
     headers = {
         "Accept": "application/json",
         "Authorization": f"Bearer {key or 'none'}",
@@ -49,7 +49,7 @@ def opener(http: httpx2.AsyncClient, kind: ApiKind, base_url: str, key: str | No
     return opened
 
 
-def _address(base: httpx2.URL, path: bytes) -> httpx2.URL:
-    """`path` below the base URL, whose query stays at the end: gateways have their version in it."""
+def address_below(base: httpx2.URL, path: bytes) -> httpx2.URL:
+    """`path` below a base URL, whose query stays at the end: gateways have their version in it."""
     before, mark, query = base.raw_path.partition(b"?")
     return base.copy_with(raw_path=before.rstrip(b"/") + path + mark + query)

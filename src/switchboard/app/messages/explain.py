@@ -42,6 +42,7 @@ from switchboard.domain.shown import (
     ShownDelivery,
     ShownPlan,
     ShownStep,
+    ShownTranscription,
     ShownWaiting,
 )
 from switchboard.ports.channel import Implies
@@ -51,7 +52,7 @@ from switchboard.store.messages.inbox import StoredMessage
 from switchboard.store.models import classification, history
 from switchboard.store.people import strangers
 from switchboard.store.rules.versions import open_rules_at
-from switchboard.store.work import approvals, lanes, ledger, routing
+from switchboard.store.work import approvals, lanes, ledger, routing, transcriptions
 from switchboard.store.work.ledger import DecisionHead, ShownDecision
 
 EXPLAIN: Final = Action("explain", OPERATOR)
@@ -176,6 +177,8 @@ class Explanation:
     """What is unusual about the message."""
     attachments: Sequence[JsonObject] = ()
     """As in its envelope."""
+    transcriptions: tuple[ShownTranscription, ...] = ()
+    """What a machine heard in them."""
 
 
 async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
@@ -195,6 +198,7 @@ async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
         plans=tuple(await plans_of(runtime.database, request_id)),
         notes=await _notes(runtime, message),
         attachments=message.envelope["payload"]["attachments"],
+        transcriptions=tuple(await transcriptions.of_message(runtime.database, request_id)),
     )
 
 

@@ -14,6 +14,8 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from switchboard.app.access import AGENT, CONNECTOR, OPERATOR, Access, Action, Principal, owns_endpoint
 from switchboard.app.cursors import CursorText, LongRows, Number, cursor_after, key_of
 from switchboard.app.messages.blobs import RAW
@@ -26,8 +28,10 @@ from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.routing.facts import shown_facts
 from switchboard.core.routing.rulefile import RuleJson, rule_json
 from switchboard.core.text.words import offer
+from switchboard.core.voice.recordings import shown_voices
+from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import NotFound
-from switchboard.domain.json_values import JsonObject
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import MessageOrigin, OutboxPart, OutboxRow, OutboxState
 from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_description
 from switchboard.domain.routing import Member, Team, TeamId
@@ -392,7 +396,14 @@ class Views:
 def message_view(stored: StoredMessage) -> MessageView:
     """A stored message as the interfaces list it."""
     same = {one.name: getattr(stored, one.name) for one in fields(MessageView) if one.name != "text"}
-    return MessageView(**same, text=stored.envelope["payload"]["normalized_text"])
+    payload = stored.envelope["payload"]
+    return MessageView(**same, text=payload["normalized_text"] or _voices(payload))
+
+
+def _voices(payload: JsonMapping) -> str:
+    """What stands for the words of a message that has none."""
+    spoken = [one for one in payload.get("attachments", ()) if one.get("voice")]
+    return shown_voices(msgspec.convert(spoken, tuple[Attachment, ...]))
 
 
 def _member(member: Member) -> MemberView:

@@ -26,6 +26,7 @@ from switchboard.app.ops.modules import check_modules
 from switchboard.app.ownership import read_ours
 from switchboard.app.rules.checks import check_stored_teams, check_team_files
 from switchboard.app.settings import TOO_MANY_INSIDE, Settings
+from switchboard.app.transcription import check_transcription
 from switchboard.connectors.kernel.checks import Trust, check_accounts, paused_endpoints
 from switchboard.llm.checks import check_models
 from switchboard.ports.checks import Check, CheckResult
@@ -49,6 +50,7 @@ def findings_of_machine(settings: Settings) -> Iterator[CheckResult]:
     yield from check_team_files(settings)
     yield from check_accounts(settings.channels_dir, read_ours, trust, full)
     yield from check_models(settings.models, settings.classify.models)
+    yield from check_transcription(settings.transcription)
     yield check_data_dir(settings.data_dir)
     yield check_token_file(settings.data_dir)
 

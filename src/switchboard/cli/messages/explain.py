@@ -112,6 +112,7 @@ def tree_of(explanation: Json) -> Tree:
     for note in explanation.get("notes", ()):
         tree.add(_label("note", (note, "yellow")))
     parts = (
+        ("transcriptions", _transcription),
         ("classifications", _classification),
         ("decisions", _decision),
         ("deliveries", _delivery),
@@ -154,6 +155,18 @@ def _waiting(tree: Tree, found: Json) -> None:
     branch = tree.add(_label("waiting to be classified", (place, "yellow")))
     for attempt in found["attempts"]:
         branch.add(_label(attempt["outcome"], (attempt["error"] or "", "red")))
+
+
+def _transcription(tree: Tree, heard: Json) -> None:
+    tries = f"{heard['tries']} {'try' if heard['tries'] == 1 else 'tries'}"
+    by = f"by {heard['model']} at {heard['host']}, {tries}" if heard["tries"] else "not sent for this message"
+    branch = tree.add(_label(f"recording {heard['n'] + 1}", (f"{heard['seconds']} s at most, {by}", "dim")))
+    if heard["state"] == "done":
+        said = f"“{one_line(heard['text'], 300)}”" if heard["text"] else "no speech was recognised"
+        branch.add(Text(said, style="italic"))
+    else:
+        title = "not transcribed" if heard["state"] == "failed" else "not transcribed yet"
+        branch.add(_label(title, (heard["error"] or "", "yellow")))
 
 
 def _classification(tree: Tree, attempt: Json) -> None:

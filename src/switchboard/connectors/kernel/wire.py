@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from switchboard.domain.envelope import Envelope
 
 PASSAGES: Final = "passages"
+RECORDINGS: Final = "recordings"
+"""That attachments say whether they are voice messages, and how long they are."""
 _COMPARED: Final = "compared"
 """The text of a mail in `payload.raw` as servers without passages have stored it, so that they know it again."""
 _MAIL: Final = "email"
@@ -26,6 +28,8 @@ def submitted_form(envelope: Envelope, accepts: Collection[str]) -> bytes:
 
     Such a server gets the text of a mail as its own release would read it.
     """
+    if RECORDINGS not in accepts:
+        envelope = _without_recordings(envelope)
     if PASSAGES not in accepts:
         return _encode(_without_passages(envelope))
     if not envelope.payload.passages:
@@ -33,6 +37,14 @@ def submitted_form(envelope: Envelope, accepts: Collection[str]) -> bytes:
     whole = msgspec.to_builtins(envelope, builtin_types=())
     del whole["payload"]["normalized_text"]
     return _encode(whole)
+
+
+def _without_recordings(envelope: Envelope) -> Envelope:
+    files = envelope.payload.attachments
+    if not any(one.voice or one.seconds is not None for one in files):
+        return envelope
+    plain = tuple(replace(one, voice=False, seconds=None) for one in files)
+    return replace(envelope, payload=replace(envelope.payload, attachments=plain))
 
 
 def _without_passages(envelope: Envelope) -> Envelope:

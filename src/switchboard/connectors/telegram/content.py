@@ -1,15 +1,16 @@
-"""The files of a Telegram message, and what is said of speech. Pure; called by `updates.py` and `passages.py`."""
+"""The files of a Telegram message, and what stands for speech. Pure; called by `updates.py` and `passages.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypedDict
 
 from switchboard.core.text.lenient import count
+from switchboard.core.voice.recordings import stand_in
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import FileIn
-from switchboard.ports.raw import Raw, at, child, number, word
+from switchboard.ports.raw import Raw, child, word
 
 _FILES: Final = {
     "animation": "video/mp4",
@@ -20,7 +21,15 @@ _FILES: Final = {
     "voice": "audio/ogg",
 }
 """By field, the media type where none is given."""
-_SPOKEN: Final = {"voice": "Voice message", "video_note": "Video message"}
+_SPOKEN: Final = frozenset({"voice", "video_note"})
+_TIMED: Final = _SPOKEN | {"audio", "video"}
+"""Of these Telegram says how long they are."""
+_MOST_SECONDS: Final = 2**31
+
+
+class _Recorded(TypedDict):
+    voice: bool
+    seconds: int | None
 
 
 def files_of(message: Raw) -> Iterator[tuple[Attachment, FileIn]]:
@@ -36,6 +45,7 @@ def files_of(message: Raw) -> Iterator[tuple[Attachment, FileIn]]:
         filename=word(about.get("file_name")),
         size_bytes=size,
         source_attachment_id=word(about.get("file_unique_id")) or file_id,  # the same file may have another file_id
+        **_recorded(found, about),
     )
     handle: JsonObject = {"file_id": file_id, "size": size}
     yield attachment, FileIn(0, handle)
@@ -64,10 +74,16 @@ def _largest(message: Raw) -> Raw:
     return child(sizes[-1]) if isinstance(sizes, list) and sizes else {}
 
 
-def note_on_speech(message: Raw) -> str:
-    """The note that speech is not transcribed, also below a caption."""
-    for kind, called in _SPOKEN.items():
-        if kind in message:
-            seconds = number(at(message, kind, "duration"))
-            return f"({called}{f' of {seconds} seconds' if seconds else ''}, not transcribed)"
-    return ""
+def speech_in(message: Raw) -> str:
+    """What stands for speech where there is no text to belong to: the server says what is said in it, or why not."""
+    kind = next((one for one in _SPOKEN if one in message), None)
+    if kind is None:
+        return ""
+    about = child(message, kind)
+    return stand_in(Attachment(media_type=_media_type(kind, about), size_bytes=0, **_recorded(kind, about)))
+
+
+def _recorded(kind: str, about: Raw) -> _Recorded:
+    """How long a recording is, and whether it was recorded to be heard as the message."""
+    seconds = count(about.get("duration")) if kind in _TIMED else 0
+    return {"voice": kind in _SPOKEN, "seconds": min(seconds, _MOST_SECONDS) or None}

@@ -15,7 +15,7 @@ from unicodedata import category
 
 from msgspec.structs import replace
 
-from switchboard.connectors.telegram.content import note_on_speech
+from switchboard.connectors.telegram.content import files_of, speech_in
 from switchboard.connectors.telegram.described import describe_content
 from switchboard.core.channels.telegram import (
     answered_by,
@@ -184,9 +184,13 @@ def _names_of_mentioned(text: str, entities: Iterable[Entity]) -> str:
 
 
 def _describe_content(message: Raw, *, alone: bool) -> tuple[Passage, ...]:
-    """What stands for content that is no text; `alone`: there is no text."""
-    if said := note_on_speech(message):
-        return _passage("own", said)
+    """What stands for content that is no text; `alone`: there is no text.
+
+    Speech stands for itself, unless it was forwarded: then a passage says by whom.
+    """
+    if said := speech_in(message):
+        missing = _is_by_others(message) or not any(files_of(message))
+        return _passage("own", said) if missing and alone else ()
     return describe_content(message) if alone else ()
 
 

@@ -65,7 +65,10 @@ def fast_envelope(data: bytes) -> Envelope | None:
 
 def _are_the_text(passages: Sequence[Passage], text: str) -> bool:
     """Whether they are as the strict parser would leave them: its times are not those that msgspec has read."""
-    bare = all(one.sent_at is None and _are_bare((one.text, one.author, one.refers_to)) for one in passages)
+    bare = all(
+        one.sent_at is None and one.kind != "transcript" and _are_bare((one.text, one.author, one.refers_to))
+        for one in passages
+    )
     return bare and joined(passages) == text
 
 

@@ -70,6 +70,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "metadata_raw_must_be_null": "must be null when control.ingestion_tier is 'metadata'",
     "empty_message": "must not be empty when there are no attachments",
     "passages_differ": "must be the texts of payload.passages, joined by blank lines, or be left out",
+    "transcript_given": "must not be 'transcript': transcripts are made here",
     "empty_value": "must not be blank",
     "address_too_long": f"must not be longer than {MAX_ADDRESS} bytes",
 }
@@ -82,6 +83,7 @@ _FIELD_OF_CODE: Final[Mapping[str, str]] = {
     "metadata_raw_must_be_null": "payload.raw",
     "empty_message": "payload.normalized_text",
     "passages_differ": "payload.normalized_text",
+    "transcript_given": "payload.passages",
 }
 
 
@@ -150,6 +152,8 @@ def _check_consistency(envelope: Any) -> Any:
     payload = envelope.payload
     if payload.passages and payload.normalized_text != joined(payload.passages):
         raise _error_of("passages_differ")
+    if any(one.kind == "transcript" for one in payload.passages):
+        raise _error_of("transcript_given")
     if envelope.control.ingestion_tier == "metadata" and envelope.payload.raw is not None:
         raise _error_of("metadata_raw_must_be_null")
     empty = not envelope.payload.normalized_text and not envelope.payload.attachments

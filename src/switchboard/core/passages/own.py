@@ -43,8 +43,8 @@ def own_text(passages: Sequence[Passage]) -> str:
 
 
 def has_others_words(passages: Sequence[Passage]) -> bool:
-    """Whether anything in a message may be by somebody else."""
-    return any(one.kind != "own" for one in passages)
+    """Whether anything in a message may be by somebody else; what its sender said aloud is not."""
+    return any(one.kind not in ("own", "transcript") for one in passages)
 
 
 def joined(passages: Sequence[Passage]) -> str:

@@ -27,7 +27,7 @@ _HEADS: Final = {
 
 def shown_text(passages: Sequence[Shown]) -> str:
     """The text. A message of nothing but own words is shown unchanged."""
-    noted = (NOTE,) if any(one.kind != "own" and not one.folded for one in passages) else ()
+    noted = (NOTE,) if any(not _is_by_sender(one) and not one.folded for one in passages) else ()
     return JOINT.join((*noted, marked_text(passages)))
 
 
@@ -50,10 +50,15 @@ def shortened_text(text: str, most: int) -> str:
 
 
 def _show_passage(one: Shown) -> str:
-    if one.kind == "own" or one.folded:
+    if _is_by_sender(one) or one.folded:
         return one.text
     # Not split("\n"): the prompt quotes each of these lines.
     return "\n".join((_head_of(one), *(f"| {line}" for line in one.text.splitlines())))
+
+
+def _is_by_sender(one: Shown) -> bool:
+    """A transcript has its mark in its text."""
+    return one.kind in ("own", "transcript")
 
 
 def _head_of(one: Shown) -> str:

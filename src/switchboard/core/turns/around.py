@@ -18,10 +18,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.passages.names import shown_name, speaker
-from switchboard.core.passages.own import passages_of
+from switchboard.core.passages.own import joined, passages_of
 from switchboard.core.passages.showing import shortened_text
 from switchboard.core.people.readers import person_of
-from switchboard.domain.envelope import Envelope
+from switchboard.core.voice.recordings import shown_voices
+from switchboard.core.voice.transcripts import transcripts_among
+from switchboard.domain.envelope import Envelope, Passage, Payload
 from switchboard.ports.channel import Channel
 from switchboard.ports.engine import Turn
 from switchboard.ports.raw import word
@@ -190,10 +192,10 @@ def _spoken_text(message: ConversationEvent, most: int) -> SpokenText:
 
 
 def _text_or_filenames(envelope: Envelope) -> str:
-    """The text, or the names of the files if there is none."""
+    """The text, or what stands for the voice messages, or the names of the files, if there is none."""
     payload = envelope.payload
     names = ", ".join(one.filename or one.media_type for one in payload.attachments)
-    return payload.normalized_text or f"({names})"
+    return payload.normalized_text or shown_voices(payload.attachments) or f"({names})"
 
 
 # For a turn ---------------------------------------------------------------------------------------------------------
@@ -206,12 +208,22 @@ def as_read(turn: Turn, around: Surrounding) -> Turn:
     """
     payload, new = turn.envelope.payload, around.edited
     if new is not None:
+        heard = transcripts_among(payload.passages)
         payload = replace(payload, normalized_text=new.text, passages=new.passages)
+        payload = _with_passages_behind(replace(turn.envelope, payload=payload), heard)
     elif around.passages:
         payload = replace(payload, passages=around.passages)
     else:
         return turn
     return dataclasses.replace(turn, envelope=replace(turn.envelope, payload=payload))
+
+
+def _with_passages_behind(envelope: Envelope, more: Sequence[Passage]) -> Payload:
+    """The payload with further passages: an edit is of what was written, and not of what was said."""
+    if not more:
+        return envelope.payload
+    passages = (*passages_of(envelope), *more)
+    return replace(envelope.payload, normalized_text=joined(passages), passages=passages)
 
 
 def name_speakers(around: Surrounding, names: Mapping[str, str]) -> Surrounding:

@@ -8,7 +8,7 @@ import time
 
 payload = json.load(sys.stdin)["envelope"]["payload"]
 parts = payload.get("passages") or [{"kind": "own", "text": payload["normalized_text"]}]
-text = "\n\n".join(part["text"] for part in parts if part["kind"] in ("own", "between"))
+text = "\n\n".join(part["text"] for part in parts if part["kind"] in ("own", "between", "transcript"))
 time.sleep(float(os.environ.get("THINK_SECONDS", "0.6")))
 amounts = re.findall(r"\d+[.,]\d\d(?= ?(?:EUR|€))", text)
 if amounts:

@@ -13,7 +13,8 @@ QUESTIONS = (
 
 payload = json.load(sys.stdin)["envelope"]["payload"]
 parts = payload.get("passages") or [{"kind": "own", "text": payload["normalized_text"]}]
-heard = "\n\n".join(part["text"] for part in parts if part["kind"] in ("own", "between"))  # not what is quoted
+said = ("own", "between", "transcript")  # not what is quoted
+heard = "\n\n".join(part["text"] for part in parts if part["kind"] in said)
 time.sleep(float(os.environ.get("THINK_SECONDS", "0.6")))  # a model would take longer
 question = QUESTIONS[sum(map(ord, heard)) % len(QUESTIONS)]
 print(f"Thank you, I have noted: {heard!r}. {question}")

@@ -70,7 +70,7 @@ class AccountLease:
     answering: Sequence[Answering] = ()
     recent: Sequence[RecentReply] = ()
     heard: int = 0
-    accepts: Sequence[str] = ("passages",)
+    accepts: Sequence[str] = ("passages", "recordings")
 
 
 class Holder(Struct, frozen=True):

@@ -239,7 +239,9 @@ def _work(r: Row) -> Work:
     if r["text"] is None:
         return work
     whole = passages_of(envelope)
-    passages = part_of(whole, r["text"]) if has_others_words(whole) else ()
+    # What is not in the text is of a transcript, and so is not what the sender wrote.
+    written = r["text"] in envelope.payload.normalized_text and not has_others_words(whole)
+    passages = () if written else part_of(whole, r["text"])
     part = replace(envelope.payload, normalized_text=r["text"], passages=passages)
     cut = replace(envelope, payload=part)
     return replace(work, envelope=cut, whole_text=envelope.payload.normalized_text)

@@ -93,10 +93,12 @@ class People:
             for n, data in enumerate(photos)
         ]
 
-    def voice(self, data: bytes = _OGG, chat: Chat | None = None, *, seconds: int = 3) -> JsonObject:
+    def voice(
+        self, data: bytes = _OGG, chat: Chat | None = None, *, seconds: int = 3, user: JsonObject = ANN
+    ) -> JsonObject:
         """Send a voice message."""
         about = {**self._store_file(data, "voice"), "mime_type": "audio/ogg", "duration": seconds}
-        return self._post_message({"voice": about}, chat)
+        return self._post_message({"voice": about}, chat, user=user)
 
     def document(
         self,

@@ -96,7 +96,7 @@ class LateRecord:
 class ScriptedSwitchboard:
     """A switchboard as a connector sees it. `ttl_s` applies to leases of accounts, which expire by `clock`."""
 
-    accepts: Sequence[str] = ("passages",)
+    accepts: Sequence[str] = ("passages", "recordings")
     """The fields of messages that only newer releases know. Those that are not named are refused, as unknown fields."""
 
     heard: int | None = None

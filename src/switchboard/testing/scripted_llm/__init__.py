@@ -1,4 +1,4 @@
-"""A scripted LLM server: OpenAI chat and Responses, Anthropic and Gemini on loopback, well-behaved or not.
+"""A scripted LLM server: OpenAI, its transcriptions too, Anthropic and Gemini on loopback, well-behaved or not.
 
 For tests of anything that talks to a model, ours and yours; docs/scripted-llm.md is its manual. Begin with `server.py`.
 """
@@ -18,6 +18,7 @@ from switchboard.testing.scripted_llm.faults import (
     Hang,
     HugeText,
     Slow,
+    SpeechInSilence,
     Status,
     TextForm,
     TwoTools,
@@ -54,6 +55,7 @@ __all__ = [
     "Script",
     "ScriptedLlm",
     "Slow",
+    "SpeechInSilence",
     "Status",
     "TextForm",
     "Tool",

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.testing.scripted_llm.faults import Habit, WithoutIds
+from switchboard.testing.scripted_llm.faults import Fault, Habit, WithoutIds
 from switchboard.testing.scripted_llm.habits import habits_of
 from switchboard.testing.scripted_llm.request import Request
 from switchboard.testing.scripted_llm.script import Call, Reply, Usage
@@ -52,6 +52,7 @@ class Answer(Struct, frozen=True):
     without_ids: bool = False
     without_usage: bool = False
     habits: frozenset[Habit] = frozenset()
+    fault: Fault | None = None
 
 
 def answer(reply: Reply, request: Request) -> Answer:
@@ -71,6 +72,7 @@ def answer(reply: Reply, request: Request) -> Answer:
         request,
         without_ids,
         habits=habits_of(reply.fault),
+        fault=reply.fault,
     )
 
 

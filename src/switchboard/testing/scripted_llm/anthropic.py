@@ -10,7 +10,7 @@ from typing import Final
 
 from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.answer import Answer, Ended, Json, event, pieces, seal, slices
-from switchboard.testing.scripted_llm.dialect import blocks_of, text_of, wanted
+from switchboard.testing.scripted_llm.dialect import JsonSpeaker, blocks_of, text_of, wanted
 from switchboard.testing.scripted_llm.request import Choice, Conversation, Dialect, Role, Said, Tool, ToolCall
 
 _STOP: Final[Mapping[Ended, str]] = {
@@ -38,7 +38,7 @@ _BEGUN: Final[Mapping[str, Json]] = {
 """Blocks are announced without their content."""
 
 
-class Anthropic:
+class Anthropic(JsonSpeaker):
     """`POST /v1/messages`."""
 
     name: Dialect = "anthropic"

@@ -9,13 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from switchboard.domain.json_values import JsonMapping
+import msgspec
+from starlette.requests import Request as HttpRequest
+
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.testing.scripted_llm.answer import Answer, Json
 from switchboard.testing.scripted_llm.request import Conversation, Dialect, Said
 
 
 class BadRequest(Exception):
-    """The body is invalid for this API. The message goes to the client, with status 400."""
+    """The body is invalid for this API. The message goes to the client, with status 400 unless another one is given."""
+
+    def __init__(self, message: str, *, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class JsonSpeaker:
+    """What all dialects have in common whose requests are JSON."""
+
+    async def body_of(self, http: HttpRequest) -> JsonObject:
+        """See `Speaker`."""
+        return msgspec.json.decode(await http.body(), type=JsonObject)
 
 
 class Speaker(Protocol):
@@ -24,6 +39,9 @@ class Speaker(Protocol):
     @property
     def name(self) -> Dialect:
         """Its name in records and scripts."""
+
+    async def body_of(self, http: HttpRequest) -> JsonObject:
+        """The body as JSON. Raises BadRequest, msgspec.DecodeError."""
 
     def read(self, body: JsonMapping, path: str) -> Conversation:
         """Read a request. Raises BadRequest."""

@@ -20,7 +20,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from switchboard.domain.json_values import JsonObject
 from switchboard.tasks import unless
 from switchboard.testing.loopback import Connection
 from switchboard.testing.scripted_llm.answer import Answer, Json, answer
@@ -30,6 +29,7 @@ from switchboard.testing.scripted_llm.faults import ContentType, Cut, Disconnect
 from switchboard.testing.scripted_llm.gemini import Gemini
 from switchboard.testing.scripted_llm.habits import sent_as, type_of
 from switchboard.testing.scripted_llm.local import CONTEXT, SLOTS, check_locally, within
+from switchboard.testing.scripted_llm.openai_audio import OpenAiAudio
 from switchboard.testing.scripted_llm.openai_chat import OpenAiChat
 from switchboard.testing.scripted_llm.openai_responses import OpenAiResponses
 from switchboard.testing.scripted_llm.record import Ending, Exchange, Record
@@ -82,6 +82,7 @@ def application(record: Record, player: Player, manners: Manners) -> Starlette:
         routes=[
             *speak(("/v1/chat/completions", "/chat/completions"), OpenAiChat()),
             *speak(("/v1/responses", "/responses"), OpenAiResponses()),
+            *speak(("/v1/audio/transcriptions", "/audio/transcriptions"), OpenAiAudio()),
             *speak(("/v1/messages",), Anthropic()),
             Route("/v1/messages/count_tokens", lists.count, methods=["POST"]),
             Route("/v1beta/models", lists.gemini),
@@ -111,7 +112,7 @@ class _Endpoint:
             request = await self._read(http)
         except BadRequest as error:
             self._record.strays.append(f"{http.method} {http.url.path}: {error}")
-            await _json(self._speaker.error(400, str(error)), 400)(scope, receive, send)
+            await _json(self._speaker.error(error.status, str(error)), error.status)(scope, receive, send)
             return
         except ClientDisconnect:
             self._record.strays.append(f"{http.method} {http.url.path}: the client disconnected while sending its body")
@@ -137,7 +138,7 @@ class _Endpoint:
 
     async def _read(self, http: HttpRequest) -> Request:
         try:
-            body = msgspec.json.decode(await http.body(), type=JsonObject)
+            body = await self._speaker.body_of(http)
             conversation = self._speaker.read(body, http.url.path)
             if self._manners.strict:
                 check_strictly(self._speaker.name, body, self._has_thought)

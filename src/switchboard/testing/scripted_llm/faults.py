@@ -97,6 +97,12 @@ class HugeText(_Fault, frozen=True, tag="huge_text"):
     characters: int = 1_000_000
 
 
+class SpeechInSilence(_Fault, frozen=True, tag="speech_in_silence"):
+    """A transcript ends with what nobody said, as Whisper writes where it hears nothing; it says that it is unsure."""
+
+    text: str = "Thank you for watching!"
+
+
 Habit = Literal[
     "no_done",  # the stream ends without saying so, after the reason for its end
     "keep_alive",  # comments, and events without data or with `null`
@@ -131,5 +137,5 @@ class CallsAsText(_Fault, frozen=True, tag="calls_as_text"):
 
 
 OfTheWire = Status | Disconnect | Hang | Cut | Garbage | Empty | ContentType | Slow | Habits
-OfTheModel = WrongTool | UnknownTool | TwoTools | WithoutIds | HugeText | CallsAsText
+OfTheModel = WrongTool | UnknownTool | TwoTools | WithoutIds | HugeText | CallsAsText | SpeechInSilence
 Fault = OfTheWire | OfTheModel

@@ -12,7 +12,7 @@ import msgspec
 
 from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.answer import Answer, Ended, Json, event, pieces
-from switchboard.testing.scripted_llm.dialect import blocks_of, text_of, wanted
+from switchboard.testing.scripted_llm.dialect import JsonSpeaker, blocks_of, text_of, wanted
 from switchboard.testing.scripted_llm.request import Choice, Conversation, Dialect, Said, Tool, ToolCall
 
 _FINISH: Final[Mapping[Ended, str]] = {"stop": "STOP", "tool": "STOP", "length": "MAX_TOKENS", "filter": "SAFETY"}
@@ -28,7 +28,7 @@ _STATUS: Final = {
 }
 
 
-class Gemini:
+class Gemini(JsonSpeaker):
     """`POST /v1beta/models/MODEL:generateContent` and `:streamGenerateContent?alt=sse`."""
 
     name: Dialect = "gemini"

@@ -10,7 +10,7 @@ from typing import Final
 
 from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.answer import CREATED, Answer, Called, Ended, Json, event, pieces, slices
-from switchboard.testing.scripted_llm.dialect import text_of, wanted
+from switchboard.testing.scripted_llm.dialect import JsonSpeaker, text_of, wanted
 from switchboard.testing.scripted_llm.habits import name_of, pieces_of
 from switchboard.testing.scripted_llm.request import Choice, Conversation, Dialect, Role, Said, Tool, ToolCall
 
@@ -32,7 +32,7 @@ _TYPES: Final = {400: "invalid_request_error", 401: "authentication_error", 429:
 CHOICES: Final[Mapping[object, Choice]] = {"none": "none", "required": "required"}
 
 
-class OpenAi:
+class OpenAi(JsonSpeaker):
     """What both dialects of OpenAI have in common."""
 
     def error(self, status: int, message: str) -> Json:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from switchboard.domain.json_values import JsonMapping
 
-Dialect = Literal["openai-chat", "openai-responses", "anthropic", "gemini"]
+Dialect = Literal["openai-chat", "openai-responses", "anthropic", "gemini", "openai-audio"]
 Role = Literal["system", "user", "assistant", "tool"]
 Choice = Literal["auto", "none", "required"]
 

@@ -25,6 +25,7 @@ begin
             where r.blob = u.blob and m.channel = u.channel and m.endpoint = u.endpoint
         );
     delete from blob_made x where x.request_id = any (_id);
+    delete from transcription t where t.request_id = any (_id);
     delete from outbox_blob b where b.outbox_id in (select o.outbox_id from outbox o where o.request_id = any (_id));
     update outbox o set text = '', files = null where o.request_id = any (_id);
     update step s set result = null where s.request_id = any (_id);

@@ -2,10 +2,13 @@
 
 -- name: history_in
 select s.at, s.author, false as ours, s.text from (
-    select i.request_id, i.received_at as at, i.sender as author,
-           coalesce(i.envelope #>> '{payload,normalized_text}', '') as text,
-           sum(length(i.envelope #>> '{payload,normalized_text}')) over (order by i.request_id desc) as so_far
+    select i.request_id, i.received_at as at, i.sender as author, w.text, sum(length(w.text)) over (order by i.request_id desc) as so_far
     from switchboard.message_inbox i
+    cross join lateral (
+        select concat_ws(E'\n', nullif(i.envelope #>> '{payload,normalized_text}', ''), (
+            select string_agg('[transcribed by a machine] ' || t.text, E'\n' order by t.n)
+            from switchboard.transcription t where t.request_id = i.request_id and t.text <> '')) as text
+    ) w
     where i.conversation = switchboard.conversation_key($1) and i.request_id >= $2 and i.request_id < $3
       and i.request_id > coalesce(
         (select c.since from switchboard.conversation_start c where c.conversation = switchboard.conversation_key($1)),

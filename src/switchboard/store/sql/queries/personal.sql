@@ -51,6 +51,8 @@ select 'classification', to_jsonb(c)::text from classification c where c.request
 union all
 select 'route_call', to_jsonb(r)::text from route_call r where r.request_id = $1 and (r.segment is not null or r.reason <> '')
 union all
+select 'transcription', (to_jsonb(t) - 'blob')::text from transcription t where t.request_id = $1
+union all
 select 'delivery', to_jsonb(d)::text from delivery d where d.request_id = $1 and d.text <> ''
 union all
 select 'attempt', to_jsonb(a)::text from attempt a where a.request_id = $1 and a.error is not null

@@ -1,0 +1,1 @@
+"""Recordings in messages, and what a machine heard in them."""
