@@ -21,7 +21,7 @@ from switchboard.core.turns.command import command_text
 from switchboard.core.voice.settings import TranscriptionSettings
 from switchboard.journey.hearing import Hearing, HearingPolicy
 from switchboard.store.messages.files import StoredFiles
-from switchboard.testing.scripted_llm import Disconnect, Hang, Reply, ScriptedLlm, SpeechInSilence, Status
+from switchboard.testing.scripted_llm import Disconnect, Fault, Hang, Reply, ScriptedLlm, SpeechInSilence, Status
 from tests.forked import ForkedCommand
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import Lab, spent_on, submission
@@ -153,7 +153,7 @@ async def test_an_outage_is_tried_three_times_and_the_message_goes_on(database_u
         assert (shown.state, shown.tries, shown.paid) == ("failed", 3, False)
 
 
-PASSING: Final = {"busy": Status(429), "broken": Disconnect(), "overloaded": Status(529)}
+PASSING: Final[dict[str, Fault]] = {"busy": Status(429), "broken": Disconnect(), "overloaded": Status(529)}
 
 
 @pytest.mark.parametrize("fault", PASSING)

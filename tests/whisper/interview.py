@@ -25,7 +25,7 @@ _TEAMS: Final = HOME / "src/switchboard/examples/teams"
 _ACCOUNT: Final = """
 channel = "telegram"
 secrets = {{token = {{env = "BOT_TOKEN"}}}}
-start = "all"
+handling = {{start = "all"}}
 [settings]
 api_url = "{url}"
 poll_s = 1

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.places import passable
 from tests.whisper.interview import interview
 from tests.whisper.places import MODEL, missing
 from tests.whisper.report import found
@@ -18,8 +19,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.skipif(boo
 
 
 async def test_the_interviewer_reads_what_whisper_has_heard(tmp_path: Path) -> None:
-    with real_whisper(tmp_path / "whisper.log") as url:
-        happened = await interview(tmp_path, url, str(MODEL), within=300.0)
+    with passable("switchboard voice ") as place, real_whisper(tmp_path / "whisper.log") as url:
+        happened = await interview(place, url, str(MODEL), within=300.0)
     [heard] = happened.explained["transcriptions"]
     assert found("four people in our house", heard["text"]) >= 4
     assert f"transcribed by a machine] {heard['text']}" in happened.reply

@@ -33,7 +33,7 @@ def check_transcription(settings: TranscriptionSettings) -> list[CheckResult]:
     if settings.url is None:
         return []
     try:
-        _key(settings)
+        _header_with_key(settings)
     except ConfigurationError as error:
         return [warning("transcription", error.message, "fix it where the workers run, and restart them")]
     what = ", ".join(settings.media)
@@ -43,10 +43,10 @@ def check_transcription(settings: TranscriptionSettings) -> list[CheckResult]:
 def _open_transcriber(settings: Settings, database: Database, closing: AsyncExitStack) -> Transcriber:
     from switchboard.app.models.transcriber import open_transcriber
 
-    transcriber = open_transcriber(settings, database, _key(settings.transcription))
+    transcriber = open_transcriber(settings, database, _header_with_key(settings.transcription))
     closing.push_async_callback(transcriber.aclose)
     return transcriber
 
 
-def _key(settings: TranscriptionSettings) -> dict[str, str]:
+def _header_with_key(settings: TranscriptionSettings) -> dict[str, str]:
     return header_with_key(settings.api_key_env, "Authorization", hint=_HINT)

@@ -190,14 +190,14 @@ class RouteLeg:
                 answers[found] = Classified(failed=f"given up after {self._limits.attempts} attempts")
                 continue
             if journal is None:
-                case = await self._listen(case, claim)
+                case = await self._listen_to(case, claim)
                 journal = await StoredJournal.open(claim.steps, case.item, waiting.request_id, resumed=waiting.resumed)
             answers[found] = await self._ask(found, case, journal)
         if journal is not None:
             await journal.flush()
         return found
 
-    async def _listen(self, case: _Case, claim: Claim) -> _Case:
+    async def _listen_to(self, case: _Case, claim: Claim) -> _Case:
         """The case with what its recordings say. Raises _NotYetError; waiting for it is no attempt."""
         if self._hearing is None:
             return case

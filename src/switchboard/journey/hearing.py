@@ -121,15 +121,17 @@ class Hearing:
         heard = list[HeardRecording]()
         language = self._settings.language_of(envelope.source.channel, envelope.source.endpoint_identity)
         for found in recordings_in(envelope.payload.attachments):
-            unfit = _TOO_MANY if len(heard) >= MOST else self._unfit(found)
+            unfit = _TOO_MANY if len(heard) >= MOST else self._reason_against(found)
             if self._transcriber is None and found.attachment.voice:
                 heard.append(HeardRecording(found.attachment, reason=_OFF))
             elif self._transcriber is not None and (found.attachment.voice or found.kind in self._settings.media):
                 place = RecordingPlace(claim.worker, item, request_id, found.n)
-                heard.append(await self._hear(self._transcriber, _Wanted(place, found.attachment, language), unfit))
+                heard.append(
+                    await self._hear_recording(self._transcriber, _Wanted(place, found.attachment, language), unfit)
+                )
         return heard
 
-    def _unfit(self, found: FoundRecording) -> str | None:
+    def _reason_against(self, found: FoundRecording) -> str | None:
         """Why a recording is not sent, as far as its metadata say so."""
         settings, one = self._settings, found.attachment
         if found.kind not in settings.media:
@@ -144,11 +146,11 @@ class Hearing:
         most = self._settings.max_seconds
         return f"longer than {most / 60:.3g} min" if seconds is not None and seconds > most else None
 
-    async def _hear(self, transcriber: Transcriber, wanted: _Wanted, unfit: str | None) -> HeardRecording:
+    async def _hear_recording(self, transcriber: Transcriber, wanted: _Wanted, unfit: str | None) -> HeardRecording:
         may_ask = unfit is None and self._free > 0
         self._free -= may_ask
         try:
-            known = await self._begin(wanted, may_ask=may_ask)
+            known = await self._begin_try(wanted, may_ask=may_ask)
             if known.state == "done":
                 return HeardRecording(wanted.attachment, known.text)
             if known.state == "failed":
@@ -161,7 +163,7 @@ class Hearing:
             return await self._wait_on(wanted, known)
         return await self._give_up(wanted, unfit or _DAY_USED_UP)
 
-    async def _begin(self, wanted: _Wanted, *, may_ask: bool) -> KnownTranscript:
+    async def _begin_try(self, wanted: _Wanted, *, may_ask: bool) -> KnownTranscript:
         settings, one = self._settings, wanted.attachment
         seconds = min(one.seconds or -(-one.size_bytes // _LEAST_BYTES_PER_SECOND), settings.max_seconds)
         asked = WantedTranscript(stored_blob(one) or b"", settings.model, wanted.language, settings.host, seconds)
@@ -175,7 +177,7 @@ class Hearing:
         """Send the recording, and keep what comes back before anybody reads it."""
         began = monotonic()
         try:
-            recording = await self._recording(wanted)
+            recording = await self._read_recording(wanted)
             said = await transcriber.transcribe(recording)
         except TranscriptionFailed as failure:
             self._away = failure.reason if failure.away else ""
@@ -183,11 +185,11 @@ class Hearing:
         self._away = ""
         text = clean_transcript(said.text)
         point("before_transcript")
-        await self._end(wanted, EndedTry("done", text, said.language, seconds=_seconds_of(said, recording)))
+        await self._end_try(wanted, EndedTry("done", text, said.language, seconds=_seconds_of(said, recording)))
         point("after_transcript")
         return HeardRecording(wanted.attachment, text)
 
-    async def _recording(self, wanted: _Wanted) -> SpokenRecording:
+    async def _read_recording(self, wanted: _Wanted) -> SpokenRecording:
         """The bytes as they are sent. Raises `TranscriptionFailed` for those that should not be."""
         data = b"".join([piece async for piece in self._files.read(wanted.attachment)])
         if not data:
@@ -209,7 +211,7 @@ class Hearing:
         pause = backoff(known.tries, base=policy.pause, jitter=random.random())
         if not failure.away or known.tries >= policy.tries or waited + pause > policy.within:
             return await self._give_up(wanted, failure.reason)
-        await self._end(wanted, EndedTry("open", error=failure.reason))
+        await self._end_try(wanted, EndedTry("open", error=failure.reason))
         raise NotHeardYet(failure.reason, pause)
 
     async def _wait_on(self, wanted: _Wanted, known: KnownTranscript) -> HeardRecording:
@@ -220,10 +222,10 @@ class Hearing:
         raise NotHeardYet(_BUSY, policy.pause * (0.5 + random.random()))
 
     async def _give_up(self, wanted: _Wanted, reason: str) -> HeardRecording:
-        await self._end(wanted, EndedTry("failed", error=reason[:MOST_REASON]))
+        await self._end_try(wanted, EndedTry("failed", error=reason[:MOST_REASON]))
         return HeardRecording(wanted.attachment, reason=reason[:MOST_REASON])
 
-    async def _end(self, wanted: _Wanted, ended: EndedTry) -> None:
+    async def _end_try(self, wanted: _Wanted, ended: EndedTry) -> None:
         if not await store.end(self._database, wanted.place, ended):
             raise Fenced
 

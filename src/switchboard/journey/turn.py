@@ -154,7 +154,7 @@ class TurnLeg:
         if not claim.alive():
             raise Fenced
         try:
-            work = await self._listen(item, work, claim)
+            work = await self._listen_to(item, work, claim)
         except NotHeardYet as not_yet:
             await self._retry(_not_heard(item, not_yet), work, claim)
             return None
@@ -180,7 +180,7 @@ class TurnLeg:
             return await store.hand_on(self._database, worker, settlement, settlement.handed_on)
         return await self._settle_batch(worker).put(settlement)
 
-    async def _listen(self, item: Item, work: Work, claim: Claim) -> Work:
+    async def _listen_to(self, item: Item, work: Work, claim: Claim) -> Work:
         """The work with what the recordings of the message say; a part that a model has cut has it already."""
         if self._hearing is None or work.whole_text is not None or work.stopped:
             return work

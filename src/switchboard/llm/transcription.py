@@ -129,20 +129,20 @@ def read_transcript(body: str) -> Transcript:
     if "text" not in answer:
         raise ModelFailure("garbage", "the answer is no transcript")
     segments = answer.get("segments")
-    text = "".join(_spoken(segments)) if isinstance(segments, list) else string(answer.get("text"))
-    return Transcript(text.strip(), string(answer.get("language")), _number(answer.get("duration")))
+    text = "".join(_spoken_texts(segments)) if isinstance(segments, list) else string(answer.get("text"))
+    return Transcript(text.strip(), string(answer.get("language")), _number_in(answer.get("duration")))
 
 
-def _spoken(segments: object) -> Iterator[str]:
+def _spoken_texts(segments: object) -> Iterator[str]:
     for one in items(segments):
-        silent = (_number(one.get("no_speech_prob")) or 0.0) > _NO_SPEECH
-        unsure = (_number(one.get("avg_logprob")) or 0.0) < _UNSURE
-        repetitive = (_number(one.get("compression_ratio")) or 0.0) > _REPETITIVE
+        silent = (_number_in(one.get("no_speech_prob")) or 0.0) > _NO_SPEECH
+        unsure = (_number_in(one.get("avg_logprob")) or 0.0) < _UNSURE
+        repetitive = (_number_in(one.get("compression_ratio")) or 0.0) > _REPETITIVE
         if not (silent and unsure) and not repetitive:
             yield string(one.get("text"))
 
 
-def _number(value: object) -> float | None:
+def _number_in(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 

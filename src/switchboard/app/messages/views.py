@@ -397,10 +397,10 @@ def message_view(stored: StoredMessage) -> MessageView:
     """A stored message as the interfaces list it."""
     same = {one.name: getattr(stored, one.name) for one in fields(MessageView) if one.name != "text"}
     payload = stored.envelope["payload"]
-    return MessageView(**same, text=payload["normalized_text"] or _voices(payload))
+    return MessageView(**same, text=payload["normalized_text"] or _text_of_voices(payload))
 
 
-def _voices(payload: JsonMapping) -> str:
+def _text_of_voices(payload: JsonMapping) -> str:
     """What stands for the words of a message that has none."""
     spoken = [one for one in payload.get("attachments", ()) if one.get("voice")]
     return shown_voices(msgspec.convert(spoken, tuple[Attachment, ...]))

@@ -112,7 +112,7 @@ def tree_of(explanation: Json) -> Tree:
     for note in explanation.get("notes", ()):
         tree.add(_label("note", (note, "yellow")))
     parts = (
-        ("transcriptions", _transcription),
+        ("transcriptions", _add_transcription),
         ("classifications", _classification),
         ("decisions", _decision),
         ("deliveries", _delivery),
@@ -157,7 +157,7 @@ def _waiting(tree: Tree, found: Json) -> None:
         branch.add(_label(attempt["outcome"], (attempt["error"] or "", "red")))
 
 
-def _transcription(tree: Tree, heard: Json) -> None:
+def _add_transcription(tree: Tree, heard: Json) -> None:
     tries = f"{heard['tries']} {'try' if heard['tries'] == 1 else 'tries'}"
     by = f"by {heard['model']} at {heard['host']}, {tries}" if heard["tries"] else "not sent for this message"
     branch = tree.add(_label(f"recording {heard['n'] + 1}", (f"{heard['seconds']} s at most, {by}", "dim")))

@@ -45,7 +45,7 @@ def files_of(message: Raw) -> Iterator[tuple[Attachment, FileIn]]:
         filename=word(about.get("file_name")),
         size_bytes=size,
         source_attachment_id=word(about.get("file_unique_id")) or file_id,  # the same file may have another file_id
-        **_recorded(found, about),
+        **_recording_fields(found, about),
     )
     handle: JsonObject = {"file_id": file_id, "size": size}
     yield attachment, FileIn(0, handle)
@@ -80,10 +80,10 @@ def speech_in(message: Raw) -> str:
     if kind is None:
         return ""
     about = child(message, kind)
-    return stand_in(Attachment(media_type=_media_type(kind, about), size_bytes=0, **_recorded(kind, about)))
+    return stand_in(Attachment(media_type=_media_type(kind, about), size_bytes=0, **_recording_fields(kind, about)))
 
 
-def _recorded(kind: str, about: Raw) -> _Recorded:
+def _recording_fields(kind: str, about: Raw) -> _Recorded:
     """How long a recording is, and whether it was recorded to be heard as the message."""
     seconds = count(about.get("duration")) if kind in _TIMED else 0
     return {"voice": kind in _SPOKEN, "seconds": min(seconds, _MOST_SECONDS) or None}

@@ -48,7 +48,7 @@ def payload_with(payload: Payload, passages: Sequence[Passage], heard: Sequence[
     forwarded = next((one for one in passages if one.kind == "forwarded"), None)
     origin = forwarded if forwarded is not None and all(one.kind == "forwarded" for one in passages) else None
     said = [one for one in passages if one.text not in known]
-    read = (*said, *(_passage(one, origin) for one in heard))
+    read = (*said, *(_passage_of(one, origin) for one in heard))
     return replace(payload, normalized_text=joined(read), passages=read)
 
 
@@ -69,7 +69,7 @@ def clean_transcript(text: str) -> str:
     return shortened_text(" ".join(text.split()), MOST_TEXT)
 
 
-def _passage(heard: HeardRecording, origin: Passage | None) -> Passage:
+def _passage_of(heard: HeardRecording, origin: Passage | None) -> Passage:
     """What the sender said is theirs; what they passed on, or attached as a file, is somebody else's."""
     what = describe_recording(heard.attachment)
     if heard.reason is not None:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.testing.scripted_llm.faults import Fault, Habit, WithoutIds
+from switchboard.testing.scripted_llm.faults import Habit, SpeechInSilence, WithoutIds
 from switchboard.testing.scripted_llm.habits import habits_of
 from switchboard.testing.scripted_llm.request import Request
 from switchboard.testing.scripted_llm.script import Call, Reply, Usage
@@ -52,7 +52,8 @@ class Answer(Struct, frozen=True):
     without_ids: bool = False
     without_usage: bool = False
     habits: frozenset[Habit] = frozenset()
-    fault: Fault | None = None
+    invented: str = ""
+    """What nobody said, at the end of a transcript."""
 
 
 def answer(reply: Reply, request: Request) -> Answer:
@@ -72,7 +73,7 @@ def answer(reply: Reply, request: Request) -> Answer:
         request,
         without_ids,
         habits=habits_of(reply.fault),
-        fault=reply.fault,
+        invented=reply.fault.text if isinstance(reply.fault, SpeechInSilence) else "",
     )
 
 

@@ -16,7 +16,6 @@ from starlette.requests import Request as HttpRequest
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.testing.scripted_llm.answer import Answer, Json
 from switchboard.testing.scripted_llm.dialect import BadRequest, wanted
-from switchboard.testing.scripted_llm.faults import SpeechInSilence
 from switchboard.testing.scripted_llm.openai_chat import OpenAi
 from switchboard.testing.scripted_llm.request import Conversation, Dialect, Said
 
@@ -66,7 +65,7 @@ class OpenAiAudio(OpenAi):
 
     def whole(self, answer: Answer) -> Json:
         """A `Transcription`, or a `TranscriptionVerbose` with one segment for what was said."""
-        segments = list(_segments(answer))
+        segments = list(_segments_of(answer))
         text = "".join(str(one["text"]) for one in segments).strip()
         if answer.request.body.get("response_format", "json") == "json":
             return {"text": text}
@@ -83,9 +82,8 @@ class OpenAiAudio(OpenAi):
         raise BadRequest(message)
 
 
-def _segments(answer: Answer) -> Iterator[Json]:
-    fault = answer.fault
-    invented = [(fault.text, _NOBODY_SPOKE)] if isinstance(fault, SpeechInSilence) else []
+def _segments_of(answer: Answer) -> Iterator[Json]:
+    invented = [(answer.invented, _NOBODY_SPOKE)] if answer.invented else []
     spoken = [(answer.text, _SURE)] if answer.text else []
     for n, (text, figures) in enumerate((*spoken, *invented)):
         times = {"seek": 0, "start": float(n), "end": float(n + 1)}
