@@ -78,6 +78,12 @@ async def say_everywhere(server: Opened) -> None:
         await say(server, f"{word} alone", sender, thread=sender, chat_type="private")
         await say(server, f"{word} {more}", sender, thread="-5", chat_type="group")
         await say(server, f"{word} at the door", sender, endpoint="bot:locked", chat_type="private")
+        await server.lab.database.run(
+            "insert into transcription (request_id, n, blob, model, language, host, seconds, state, text)"
+            " select request_id, 0, '\\x00', 'm', 'de', 'h', 3, 'done', $2 from message_inbox"
+            " where sender = $1 and endpoint = 'bot:house'",
+            *(sender, f"{word} aloud"),
+        )
     await say(server, f"{WORD} by mail", "Ann <Ann@Example.org>", channel="email", endpoint="me@example.net")
 
 
@@ -214,7 +220,8 @@ async def test_everything_of_a_person_is_erased_and_nothing_of_anybody_else(serv
 
 
 ERASED: Final = """approval attempt awaited classification contact dead_letter decision delivery entry fact held memo
-    message_inbox message_raw outbox route_call step summary blob_upload message_blob blob_made outbox_blob"""
+    message_inbox message_raw outbox route_call step summary blob_upload message_blob blob_made outbox_blob
+    transcription"""
 """Tables with words or files of persons, all of which are erased."""
 NO_WORDS: Final = """audit balance blob blob_piece book chore compaction connector connector_account contact_owner
     conversation conversation_start dedupe erased_files erased_history fact_source forgotten installation
@@ -235,6 +242,7 @@ EXPORTED: Final[Mapping[str, tuple[str, ...]]] = {
     "messages held": ("held",),
     "messages decision": ("decision",),
     "messages classification": ("classification",),
+    "messages transcription": ("transcription",),
     "messages route_call": ("route_call",),
     "messages delivery": ("delivery",),
     "messages step": ("step",),
