@@ -67,7 +67,7 @@ async def test_an_error_has_the_form_of_the_provider() -> None:
     assert (refused.value.status_code, refused.value.response.headers["retry-after"]) == (429, "1")
 
 
-async def test_what_a_model_invents_in_silence_is_marked_as_the_real_one_marks_it() -> None:
+async def test_what_a_model_invents_in_silence_is_marked() -> None:
     async with ScriptedLlm([Reply(SAID, fault=SpeechInSilence())]) as server, sdk(server) as client:
         given: Any = {"model": "whisper-1", "file": ("voice.ogg", ogg_of(3)), "response_format": "verbose_json"}
         whole = await client.audio.transcriptions.create(**given)

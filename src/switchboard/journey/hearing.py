@@ -35,7 +35,7 @@ from switchboard.domain.ledger import Item
 from switchboard.lanes.faults import point
 from switchboard.lanes.kinds import Claim
 from switchboard.ports.engine import Fenced, Files
-from switchboard.ports.transcription import SpokenRecording, Transcriber, Transcript, TranscriptionFailed
+from switchboard.ports.transcription import HeardText, SpokenRecording, Transcriber, TranscriptionFailed
 from switchboard.store.database import Database
 from switchboard.store.work import transcriptions as store
 from switchboard.store.work.transcriptions import (
@@ -230,6 +230,6 @@ class Hearing:
             raise Fenced
 
 
-def _seconds_of(said: Transcript, recording: SpokenRecording) -> int | None:
+def _seconds_of(said: HeardText, recording: SpokenRecording) -> int | None:
     """How long the recording was, as the server has counted it, otherwise as it says itself."""
     return recording.seconds if said.seconds is None else -int(-said.seconds // 1)

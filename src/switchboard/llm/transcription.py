@@ -21,7 +21,7 @@ from switchboard.domain.llm import AWAY, Bill, ModelFailure
 from switchboard.llm.openai_api import address_below
 from switchboard.llm.spending import Spending
 from switchboard.llm.web import broken_failure, status_failure
-from switchboard.ports.transcription import SpokenRecording, Transcript, TranscriptionFailed
+from switchboard.ports.transcription import HeardText, SpokenRecording, TranscriptionFailed
 
 ASKER: Final = "transcribe"
 """What a model was asked for, in the account of models."""
@@ -69,7 +69,7 @@ class TranscriptionApi:
         """Close the client."""
         await self._http.aclose()
 
-    async def transcribe(self, recording: SpokenRecording) -> Transcript:
+    async def transcribe(self, recording: SpokenRecording) -> HeardText:
         """As in the port."""
         wanted = Amount(micros=self._settings.micros(recording.seconds or self._settings.max_seconds))
         reserved = await self._spending.reserve(wanted, self._cap)
@@ -87,14 +87,14 @@ class TranscriptionApi:
             await self._spending.settle(reserved, bill)
         return said
 
-    async def _ask_in_time(self, recording: SpokenRecording) -> Transcript:
+    async def _ask_in_time(self, recording: SpokenRecording) -> HeardText:
         try:
             async with asyncio.timeout(self._settings.timeout):
                 return await self._ask(recording)
         except TimeoutError:
             raise ModelFailure("timeout", f"no answer within {self._settings.timeout:g} s") from None
 
-    async def _ask(self, recording: SpokenRecording) -> Transcript:
+    async def _ask(self, recording: SpokenRecording) -> HeardText:
         try:
             return await self._ask_for(recording, self._form)
         except ModelFailure as failure:
@@ -103,7 +103,7 @@ class TranscriptionApi:
             self._form = "json"
             return await self._ask_for(recording, self._form)
 
-    async def _ask_for(self, recording: SpokenRecording, form: str) -> Transcript:
+    async def _ask_for(self, recording: SpokenRecording, form: str) -> HeardText:
         settings = self._settings
         fields = {"model": settings.model, "response_format": form, "temperature": "0"}
         if recording.language != AUTO:
@@ -123,14 +123,14 @@ class TranscriptionApi:
         return read_transcript(response.content.decode(errors="replace"))
 
 
-def read_transcript(body: str) -> Transcript:
+def read_transcript(body: str) -> HeardText:
     """The transcript in an answer, without what its model wrote where nobody spoke. Raises ModelFailure."""
     answer = mapping(json_value(body))
     if "text" not in answer:
         raise ModelFailure("garbage", "the answer is no transcript")
     segments = answer.get("segments")
     text = "".join(_spoken_texts(segments)) if isinstance(segments, list) else string(answer.get("text"))
-    return Transcript(text.strip(), string(answer.get("language")), _number_in(answer.get("duration")))
+    return HeardText(text.strip(), string(answer.get("language")), _number_in(answer.get("duration")))
 
 
 def _spoken_texts(segments: object) -> Iterator[str]:

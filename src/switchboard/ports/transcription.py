@@ -19,7 +19,7 @@ class SpokenRecording(Struct, frozen=True):
     seconds: int | None = None
 
 
-class Transcript(Struct, frozen=True):
+class HeardText(Struct, frozen=True):
     """What was said; empty: nothing. `language` and `seconds` as the server has found them, if it says so."""
 
     text: str
@@ -42,6 +42,6 @@ class TranscriptionFailed(Exception):
 class Transcriber(Protocol):
     """A server that transcribes, within the budget of the day."""
 
-    async def transcribe(self, recording: SpokenRecording) -> Transcript:
+    async def transcribe(self, recording: SpokenRecording) -> HeardText:
         """Ask it once. Raises `TranscriptionFailed`, `Unavailable`."""
         ...
