@@ -40,9 +40,10 @@ _PASSING: Final = frozenset({408, 425, 429})
 _ONLY_JSON: Final = "gpt-4o"
 """Models whose names begin like this do not say which parts of a recording they are sure of."""
 _NO_SPEECH: Final = 0.6
-_UNSURE: Final = -1.0
+_UNSURE: Final = -0.7
 _REPETITIVE: Final = 2.4
-"""Above these a model has written something where nobody spoke: "Thank you for watching", or the same word for ever."""
+"""Beyond these a model has written something where nobody spoke: "Thank you for watching", or the same word for ever.
+In silence, Whisper base hears "You", at 0.72 and -0.77."""
 
 
 class TranscriptionApi:
