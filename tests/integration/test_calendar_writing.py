@@ -137,7 +137,7 @@ async def test_a_calendar_that_somebody_else_shares_is_not_the_persons(house: Ca
         prepared = await house.prepare("create", **lunch(14, into="Bob's"))
         assert isinstance(prepared, PreparedCall)
         assert (prepared.risk, prepared.why) == ("high", "others share this calendar")
-        made = await house.done("create", **lunch(14, into="Bob's"))
+        made = await house.approved("create", **lunch(14, into="Bob's"))
         for tool, arguments in (("undo", {"change": made["change"]}), ("delete", {"event": "m"})):
             prepared = await house.prepare(tool, **arguments)
             assert isinstance(prepared, PreparedCall)
