@@ -88,10 +88,8 @@ async def _find_wizard(kind: str) -> tuple[ModuleManifest, str]:
     if kind in kinds:
         return kinds[kind]
     if kind not in manifests and kind not in plug_ins(GROUP).names:
-        known = sorted({*kinds, *manifests})
-        raise NotFound(
-            f"no module logs in {kind!r}{offer(kind, known)}; known: {', '.join(sorted(kinds)) or 'nothing'}"
-        )
+        known = {*kinds, *(name for name, one in manifests.items() if one.logs_in)}
+        raise NotFound(f"no module logs in {kind!r}{offer(kind, known)}")
     manifest = await _find_installed(kind)
     if len(manifest.logs_in) > 1:
         raise InvalidInput(

@@ -57,7 +57,10 @@ class ModuleService:
         async with self._database.transaction() as one:
             due = await chores.make_due(one, module)
             if not due:
-                raise Conflict(f"there is nothing that the module {module!r} does by itself, or it is being done")
+                raise Conflict(
+                    f"there is nothing that the module {module!r} does by itself, or it is being done; "
+                    "workers know a new account once they are restarted"
+                )
             await audit.append(one, caller.name, "modules:synced", {"module": module, "chores": due})
         return ModuleSync(module, due)
 

@@ -123,7 +123,7 @@ class ToolScope(Struct, frozen=True):
     reader: Reader | None = None
     """For whom the turn reads; None: for nobody in particular, so that nothing personal is told."""
     zone: str = "UTC"
-    """The time zone of the person, by its IANA name."""
+    """The time zone of the butler, by its IANA name."""
     tainted: bool = False
     """Whether the turn has read text that its person did not write."""
     grant: Any = None

@@ -42,6 +42,12 @@ class CalendarRefusal(Exception):
     """The sentence that the model is told: why nothing was found, and what would be right."""
 
 
+def as_sentence(text: str) -> str:
+    """With a capital letter, and a full stop unless it ends as a question."""
+    text = text.rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('?') else '.'}"
+
+
 class SeenAccount(Struct, frozen=True):
     """An account of which something is told. `own`: it is that of the person who asks, not a household's.
 

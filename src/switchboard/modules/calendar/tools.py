@@ -32,6 +32,7 @@ from switchboard.modules.calendar.looking import (
     CalendarRefusal,
     CallerSight,
     SeenAccount,
+    as_sentence,
     dates_in,
 )
 from switchboard.modules.calendar.opened import OpenCalendar
@@ -57,8 +58,7 @@ def _telling_refusals(tool: Callable[_P, Awaitable[JsonObject]]) -> Callable[_P,
         try:
             return await tool(*args, **given)
         except CalendarRefusal as error:
-            sentence = str(error).rstrip(".")
-            return ToolOutcome(f"{sentence[:1].upper()}{sentence[1:]}.", ok=False)
+            return ToolOutcome(as_sentence(str(error)), ok=False)
 
     return tell
 

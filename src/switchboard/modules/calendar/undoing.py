@@ -27,7 +27,9 @@ from switchboard.ports.collection_server import ServerObject, find_object
 
 _NO_CHANGE: Final = "nothing was written: there is no such change of the last 30 days"
 _NOT_DONE: Final = "nothing was written: this change was not carried out, or is undone already"
-_CHANGED: Final = "nothing was written: somebody has changed the event since; change it as it is wanted now"
+_CHANGED: Final = (
+    "nothing was written: somebody has changed the event since, or it is undone already; change it as it is wanted now"
+)
 
 
 async def propose_undo(where: WritingIn, change: str) -> ProposedWrite:

@@ -34,7 +34,7 @@ from switchboard.modules.calendar.editing.fields import EventEdit, PartStat
 from switchboard.modules.calendar.editing.rules import read_repeats
 from switchboard.modules.calendar.editing.times import WrittenTime
 from switchboard.modules.calendar.guests import resolve_guests
-from switchboard.modules.calendar.looking import CalendarAccounts, CalendarRefusal, SeenAccount
+from switchboard.modules.calendar.looking import CalendarAccounts, CalendarRefusal, SeenAccount, as_sentence
 from switchboard.modules.calendar.sending import describe_error
 from switchboard.modules.calendar.undoing import propose_undo
 from switchboard.modules.calendar.wall_times import read_end, read_start, require_weekday, settle_start
@@ -396,5 +396,4 @@ def _refusal_of(error: Exception) -> ToolOutcome:
         sentence = str(error)
         if not isinstance(error, CalendarRefusal):
             sentence = f"nothing was written: {sentence}"
-    sentence = sentence.rstrip(".")
-    return ToolOutcome(f"{sentence[:1].upper()}{sentence[1:]}.", ok=False)
+    return ToolOutcome(as_sentence(sentence), ok=False)
