@@ -28,4 +28,4 @@ async def test_a_spoken_answer_reaches_the_interviewer_by_rules() -> None:
     [heard] = found.explained["transcriptions"]
     assert (heard["text"], heard["host"], heard["tries"]) == (SAID, server.url.removeprefix("http://"), 1)
     told = [one["detail"] for one in found.doctor["findings"] if one["name"] == "transcription"]
-    assert told == [f"recordings (voice) leave this machine: they are sent to {heard['host']}"]
+    assert told == [f"recordings (voice) are sent to {heard['host']}"]

@@ -15,7 +15,8 @@ import pytest
 from msgspec.structs import asdict
 
 from switchboard.cli.init.discovery import Offer, discover, models_at
-from switchboard.cli.init.files import Choice, files_of
+from switchboard.cli.init.files import TEAM, Choice, files_of
+from switchboard.cli.init.places import zone_of_machine
 from switchboard.cli.main import main
 from switchboard.core.routing.teamfile import parse_team_file
 from switchboard.distribution import install_command
@@ -386,7 +387,7 @@ async def test_servers_keys_and_logins_are_found(tmp_path: Path, monkeypatch: py
 def test_what_was_found_is_written_with_its_reason() -> None:
     offer = Offer("own", "openai", "m", "x", "http://x/v1")
     traits = ModelTraits(schemas=False, thinks=True, calls="schema", timeout=420, tokens_per_second=58.6)
-    text = next(iter(files_of(Choice("butler", offer, "w", "cli:o", traits, 2)).values()))
+    text = next(iter(files_of(Choice("butler", offer, "w", "cli:o", "UTC", traits, 2)).values()))
     assert "timeout = 420  # seconds; it reads about 59 tokens a second" in text
     [model] = tomllib.loads(text)["models"]
     found = {name: value for name, value in asdict(traits).items() if name != "tokens_per_second"}
@@ -402,3 +403,23 @@ def test_strange_names_stay_what_they_are() -> None:
     team = json.loads(texts["root.json"])
     assert team["systems"][0]["config"]["workspace"] == '/srv/"q"'
     assert parse_team_file(team, "root").team.team_id == "root"
+
+
+@pytest.mark.parametrize(
+    ("named", "linked", "zone"),
+    [
+        ("", "/usr/share/zoneinfo/Europe/Berlin", "Europe/Berlin"),
+        (":America/New_York", "/usr/share/zoneinfo/Europe/Berlin", "America/New_York"),
+        ("CET-1CEST", "/usr/share/zoneinfo/Europe/Berlin", "UTC"),
+        ("", "/usr/share/zoneinfo/Nowhere", "UTC"),
+        ("", "/etc/localtime-as-bytes", "UTC"),
+    ],
+)
+def test_a_butler_has_the_zone_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, linked: str, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", named)
+    (tmp_path / "localtime").symlink_to(linked)
+    assert zone_of_machine(tmp_path / "localtime") == zone
+    files = files_of(Choice("butler", Offer("own", "openai", "m", "x"), "w", "cli:o", zone))
+    assert json.loads(files[TEAM])["systems"][0]["config"]["zone"] == zone

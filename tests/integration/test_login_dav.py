@@ -157,6 +157,7 @@ WRONG: Final = {
     "zone": ("caldav", None, ("zone=Europe/Nowhere",), "there is no time zone"),
     "mail": ("caldav", None, ("sends=mail",), "later release"),
     "preset": ("caldav", None, ("preset=fastmial",), "did you mean fastmail?"),
+    "question": ("caldav", None, ("zonee=Europe/Berlin",), "did you mean zone?"),
     "kind": ("caldev", None, (), "no module logs in 'caldev'"),
 }
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from switchboard.app.account_tables import NewAccount, add_account, describe_variables, has_settings_file
@@ -29,6 +29,8 @@ class Questions(Protocol):
 
     def answer_to(self, name: str, question: str, default: str | None, check: Callable[[str], str]) -> str: ...
 
+    def require_known_answers(self, names: Collection[str]) -> None: ...
+
     def password(self) -> TypedPassword: ...
 
 
@@ -50,6 +52,9 @@ class SettingsDesk:
 
     def answer_to(self, name: str, question: str, default: str | None, check: Callable[[str], str]) -> str:
         return self._questions.answer_to(name, question, default, check)
+
+    def require_known_answers(self, names: Collection[str]) -> None:
+        self._questions.require_known_answers(names)
 
     def password(self) -> TypedPassword:
         return self._questions.password()

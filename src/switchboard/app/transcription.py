@@ -37,7 +37,8 @@ def check_transcription(settings: TranscriptionSettings) -> list[CheckResult]:
     except ConfigurationError as error:
         return [warning("transcription", error.message, "fix it where the workers run, and restart them")]
     what = ", ".join(settings.media)
-    return [ok("transcription", f"recordings ({what}) leave this machine: they are sent to {settings.host}")]
+    told = "" if settings.stays_here else " leave this machine: they"
+    return [ok("transcription", f"recordings ({what}){told} are sent to {settings.host}")]
 
 
 def _open_transcriber(settings: Settings, database: Database, closing: AsyncExitStack) -> Transcriber:

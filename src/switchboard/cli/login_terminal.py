@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import typer
 
 from switchboard.cli.channels.adding import secret_in_file, secret_in_variable
 from switchboard.cli.output import clean, out, wants_json
+from switchboard.core.text.words import offer
 from switchboard.domain.errors import InvalidInput
 from switchboard.ports.login_desk import TypedPassword
 
@@ -60,6 +61,11 @@ class LoginTerminal:
         if default is None:
             raise InvalidInput(f"give the answer to `{name}` with --set {name}=…: {question}")
         return _check_option(name, default, check)
+
+    def require_known_answers(self, names: Collection[str]) -> None:
+        """As in `LoginDesk`."""
+        for name in self._answers.keys() - set(names):
+            raise InvalidInput(f"--set {name}=…: there is no such question{offer(name, names)}")
 
     def password(self) -> TypedPassword:
         """As in `LoginDesk`."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -40,6 +40,10 @@ class LoginDesk(Protocol):
 
         With nobody to ask, it is the default. Raises InvalidInput that names the option, if there is none.
         """
+        ...
+
+    def require_known_answers(self, names: Collection[str]) -> None:
+        """Called first. Raises InvalidInput if an option of the command answers none of these questions."""
         ...
 
     def password(self) -> TypedPassword:

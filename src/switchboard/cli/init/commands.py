@@ -26,7 +26,13 @@ from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import print_next
 from switchboard.cli.init.discovery import PROVIDERS, Discovery, Offer, discover, models_at
 from switchboard.cli.init.files import SETTINGS, TEAM, Choice, files_of
-from switchboard.cli.init.places import as_in_team_file, closed_to_database, require_new, workspace_at
+from switchboard.cli.init.places import (
+    as_in_team_file,
+    closed_to_database,
+    require_new,
+    workspace_at,
+    zone_of_machine,
+)
 from switchboard.cli.init.typed import KEYS, ChosenModel, ask_for_model, is_near, source
 from switchboard.cli.messages.talk import local_user
 from switchboard.cli.output import FAILED, Json, clean, errors, out, print_json, program, wants_json
@@ -168,7 +174,7 @@ def _choose_all(wanted: _Wanted, offer: Offer | None) -> Choice:
         wanted.butler or _ask_question(wanted, "What should the butler be called?", "butler", _check_name)
     )
     workspace = as_in_team_file(wanted.directory, _choose_workspace(wanted, offer), TEAM.parent)
-    return Choice(butler, offer, workspace, f"cli:{local_user()}")
+    return Choice(butler, offer, workspace, f"cli:{local_user()}", zone_of_machine())
 
 
 def _choose_workspace(wanted: _Wanted, offer: Offer | None) -> Path:

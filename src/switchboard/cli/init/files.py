@@ -28,14 +28,15 @@ class Choice(Struct, frozen=True):
     """The choices made. `offer` None: no model for now.
 
     `found` is what the model was found to be like, `concurrency` how many requests it runs at once, if that is not
-    usual. `workspace` is the directory of the butler's files as the team file
-    names it; `owner` the person who may use all of its tools.
+    usual. `workspace` is the directory of the butler's files as the team file names it; `owner` the person who may use
+    all of its tools; `zone` the time zone in which the butler reads and tells times.
     """
 
     butler: str
     offer: Offer | None
     workspace: str
     owner: str
+    zone: str = "UTC"
     found: ModelTraits = NO_TRAITS
     concurrency: int | None = None
 
@@ -94,6 +95,7 @@ def _team_file(choice: Choice) -> JsonObject:
                 "prompt_file": _PROMPT.name,
                 "workspace": choice.workspace,
                 "owners": [choice.owner],
+                "zone": choice.zone,
             },
         }
     return {

@@ -1,4 +1,4 @@
-"""Checks the directories of a new installation: its own, and the one that its butler reads and writes.
+"""What a new installation finds on the machine: directories for itself and for its butler's files, and the time zone.
 
 Called by `commands.py` before anything is written. In: paths as typed; out: absolute paths, or `BadParameter` with what
 would be correct. Next: `files.py`.
@@ -14,6 +14,7 @@ from typing import Final
 
 import typer
 
+from switchboard.core.zones import find_zone
 from switchboard.domain.errors import ConfigurationError
 from switchboard.embedded.binaries import account_for, require_open
 
@@ -46,6 +47,15 @@ def as_in_team_file(directory: Path, place: Path, teams: PurePosixPath) -> str:
     """How a team file names a directory: relative to itself if it moves with the installation."""
     home = directory.absolute()
     return os.path.relpath(place, home / teams) if place.is_relative_to(home) else str(place)
+
+
+def zone_of_machine(localtime: Path = Path("/etc/localtime")) -> str:
+    """The IANA name of the time zone of this machine; UTC if it cannot be told."""
+    named = os.environ.get("TZ", "").removeprefix(":") or str(localtime.resolve()).partition("/zoneinfo/")[2]
+    try:
+        return find_zone(named).key
+    except ValueError:
+        return "UTC"
 
 
 def _why_not(place: Path, installation: Path) -> str | None:

@@ -6,6 +6,7 @@ sends it. Next: `recordings.py`.
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
@@ -47,6 +48,15 @@ class TranscriptionSettings(Struct, frozen=True):
     def host(self) -> str:
         """Where recordings are sent, without the path; empty if they are not."""
         return urlsplit(self.url).netloc if self.url is not None else ""
+
+    @property
+    def stays_here(self) -> bool:
+        """Whether they are sent to a server on this machine."""
+        name = urlsplit(self.url or "").hostname or ""
+        try:
+            return name == "localhost" or ip_address(name).is_loopback
+        except ValueError:
+            return False
 
     def language_of(self, channel: str, endpoint: str) -> str:
         """The language that people speak to an account."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -55,6 +56,12 @@ class _Owned(Struct, frozen=True):
         return {kind: name}
 
 
+_QUESTIONS: Final = frozenset(
+    ("preset", "url", "user", "whose", "name", "addresses", "zone", "busy_for", "sends", "region", "also")
+)
+"""What can be answered beforehand, by options of the command."""
+
+
 async def log_in_caldav(context: ModuleContext) -> None:
     """Connect the calendars of an account. Raises InvalidInput, Conflict, ConfigurationError."""
     await _log_in(context.needs[LOGIN_DESK], CALDAV)
@@ -66,6 +73,7 @@ async def log_in_carddav(context: ModuleContext) -> None:
 
 
 async def _log_in(desk: LoginDesk, kind: DavKind) -> None:
+    desk.require_known_answers(_QUESTIONS)
     opened = _ask_opened(desk, kind)
     survey = await survey_account(opened.login, kind)
     _say_survey(desk, kind, survey)
@@ -95,11 +103,8 @@ def _say_survey(desk: LoginDesk, kind: DavKind, survey: AccountSurvey) -> None:
 
 
 def _ask_owned(desk: LoginDesk) -> _Owned:
-    whose = desk.answer_to(
-        "whose", "Whose it is: person:ID, as in `switchboard people list`, or group:NAME of people", None, _is_viewer
-    )
-    _require_known(desk, whose)
-    return _Owned(whose)
+    question = "Whose it is: person:ID, as in `switchboard people list`, or group:NAME of people"
+    return _Owned(desk.answer_to("whose", question, None, partial(_is_known_viewer, desk)))
 
 
 def _ask_name(desk: LoginDesk, module: str, owned: _Owned) -> str:
@@ -137,10 +142,8 @@ def _ask_of_calendar(desk: LoginDesk, survey: AccountSurvey, user: str) -> JsonO
         "busy_for",
         "Who else may see when they are busy, such as person:ann,group:family; Enter: nobody",
         "",
-        _are_viewers,
+        partial(_are_known_viewers, desk),
     )
-    for one in filter(None, viewers.split(",")):
-        _require_known(desk, one)
     sends = desk.answer_to("sends", _describe_sending(survey), "server" if survey.scheduling else "nobody", _is_sending)
     if sends == "server" and not survey.scheduling:
         raise InvalidInput(
@@ -185,13 +188,6 @@ async def _offer_other(desk: LoginDesk, kind: DavKind, name: str, opened: _Opene
         _keep_account(desk, kind, name, there, owned, survey)
 
 
-def _require_known(desk: LoginDesk, whose: str) -> None:
-    if not desk.knows(whose):
-        kind, _, name = whose.partition(":")
-        add = f"switchboard people add {name}" if kind == "person" else f"switchboard people group PERSON {name}"
-        raise InvalidInput(f"there is no {kind} {name!r}: see `switchboard people list`, or add it: `{add}`")
-
-
 # What answers are right -----------------------------------------------------------------------------------------------
 
 
@@ -220,14 +216,18 @@ def _is_name(typed: str) -> str:
     return typed
 
 
-def _is_viewer(typed: str) -> str:
+def _is_known_viewer(desk: LoginDesk, typed: str) -> str:
     if not _VIEWER.fullmatch(typed):
         raise ValueError("write person:ID, such as person:ann, or group:NAME, such as group:family")
+    if not desk.knows(typed):
+        kind, _, name = typed.partition(":")
+        add = f"switchboard people add {name}" if kind == "person" else f"switchboard people group PERSON {name}"
+        raise ValueError(f"there is no {kind} {name!r}: see `switchboard people list`, or add it first: `{add}`")
     return typed
 
 
-def _are_viewers(typed: str) -> str:
-    return ",".join(_is_viewer(one.strip()) for one in typed.split(",") if one.strip())
+def _are_known_viewers(desk: LoginDesk, typed: str) -> str:
+    return ",".join(_is_known_viewer(desk, one.strip()) for one in typed.split(",") if one.strip())
 
 
 def _are_addresses(typed: str) -> str:
