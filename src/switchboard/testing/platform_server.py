@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
+from switchboard.tasks import cancel_tasks, wait_at_most
 from switchboard.testing.loopback import Connection, Loopback
 
 _F = TypeVar("_F")
@@ -111,6 +112,41 @@ class PlatformServer(Loopback, Generic[_F], ABC):
         """Wait until the condition holds; checked whenever people or clients have done something."""
         while not condition():
             await self.news.wait()
+
+
+class SocketServer(PlatformServer[_F]):
+    """One that sends events over web sockets. `clock`: the present time of the platform."""
+
+    def __init__(self, *routes: BaseRoute, clock: MovableClock, port: int = 0) -> None:
+        super().__init__(*routes, port=port, sockets=True)
+        self.clock = clock
+        self._sender: asyncio.Task[None] | None = None
+
+    def skip(self, seconds: float) -> None:
+        """Let time pass at once, with what is due in it."""
+        self.clock.move(seconds)
+        self.wake_waiting()
+
+    @abstractmethod
+    async def _send_events(self) -> None:
+        """Send what is due, without end."""
+
+    async def _wait_for_news(self, news: asyncio.Event, due: float | None) -> None:
+        """Wait until something happens, but not longer than until `due`."""
+        if due is None:
+            await news.wait()
+        else:
+            await wait_at_most(max(0.0, due - self.clock()), news)
+
+    async def _listen_at_port(self) -> None:
+        await super()._listen_at_port()
+        self._sender = asyncio.create_task(self._send_events())
+
+    async def _close(self) -> None:
+        if self._sender is not None:
+            await cancel_tasks(self._sender)
+            self._sender = None
+        await super()._close()
 
 
 class Endpoint:

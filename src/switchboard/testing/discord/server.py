@@ -7,7 +7,6 @@ In: requests of the REST API at `discord.api_url`, sockets of the gateway, and p
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import zlib
@@ -22,7 +21,6 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from switchboard.domain.json_values import JsonObject
-from switchboard.tasks import cancel_tasks, wait_at_most
 from switchboard.testing.discord.errors import Fault, FormError, RestError
 from switchboard.testing.discord.gateway import (
     ALL_INTENTS,
@@ -45,7 +43,7 @@ from switchboard.testing.platform_server import (
     Hang,
     MovableClock,
     Page,
-    PlatformServer,
+    SocketServer,
     Upload,
     connection_of,
     wait_gone,
@@ -76,7 +74,7 @@ class _Closed(Exception):
         self.code, self.reason = code, reason
 
 
-class DiscordServer(PlatformServer[Fault]):
+class DiscordServer(SocketServer[Fault]):
     """Discord's side of a bot. `discord.people` are those who write to it, `discord.calls` are the requests of the bot.
 
     `limits`: 429 as from Discord, the headers that say how much is left, and one sign-in in five seconds. `tokens` are
@@ -93,19 +91,18 @@ class DiscordServer(PlatformServer[Fault]):
         port: int = 0,
         more: Sequence[Route] = (),
     ) -> None:
-        self.clock = clock or MovableClock()
+        clock = clock or MovableClock()
         self.tokens, self.message_content, self.is_bricked = {token}, True, False
         self.calls: list[RestCall] = []
         self.leaks: list[str] = []
         """The paths of files that were asked for with an Authorization header: the token went where it must not."""
         self.links: list[Link] = []
         """The sockets that are open, in order."""
-        self.sessions = Sessions(self.clock)
-        self.world = DiscordWorld(self.clock, lambda: self.url)
+        self.sessions = Sessions(clock)
+        self.world = DiscordWorld(clock, lambda: self.url)
         self.people = People(self.world, self.sessions, self.wake_waiting)
         self._routes = Routes(self.world, self.people, self.sessions, lambda: self.message_content)
-        self._limits = RouteLimits(self.clock) if limits else None
-        self._sender: asyncio.Task[None] | None = None
+        self._limits = RouteLimits(clock) if limits else None
         super().__init__(
             *map(self._make_route, self._routes.table),
             Route(f"{_PREFIX}/{{path:path}}", _refuse_route, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
@@ -113,8 +110,8 @@ class DiscordServer(PlatformServer[Fault]):
             WebSocketRoute("/gateway", self._serve_socket),
             WebSocketRoute("/gateway/", self._serve_socket),
             *more,
+            clock=clock,
             port=port,
-            sockets=True,
         )
 
     @property
@@ -151,11 +148,6 @@ class DiscordServer(PlatformServer[Fault]):
     def calls_of(self, name: str) -> list[RestCall]:
         """The requests to one route, such as `POST /channels/{channel}/messages`."""
         return [call for call in self.calls if call.name == name]
-
-    def skip(self, seconds: float) -> None:
-        """Let time pass at once, with what is due in it."""
-        self.clock.move(seconds)
-        self.wake_waiting()
 
     def put(self, name: str, data: JsonObject, intent: int = GUILDS) -> None:
         """Send the sessions with this intent any event, however odd."""
@@ -196,16 +188,6 @@ class DiscordServer(PlatformServer[Fault]):
 
     # Gateway ----------------------------------------------------------------------------------------------------------
 
-    async def _listen_at_port(self) -> None:
-        await super()._listen_at_port()
-        self._sender = asyncio.create_task(self._send_events())
-
-    async def _close(self) -> None:
-        if self._sender is not None:
-            await cancel_tasks(self._sender)
-            self._sender = None
-        await super()._close()
-
     async def _send_events(self) -> None:
         """Give each socket its events, and close those whose heartbeats are overdue."""
         while True:
@@ -217,10 +199,7 @@ class DiscordServer(PlatformServer[Fault]):
             if given:
                 self.wake_waiting()
             due = min((link.heard_at + _OVERDUE * HEARTBEAT_S for link in self.links), default=None)
-            if due is None:
-                await news.wait()
-            else:
-                await wait_at_most(max(0.0, due - self.clock()), news)
+            await self._wait_for_news(news, due)
 
     async def _serve_socket(self, web: WebSocket) -> None:
         await web.accept()

@@ -7,7 +7,6 @@ like Slack's, and a log of the calls. Next: `methods.py` for the methods, `socke
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import uuid
@@ -22,7 +21,6 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.tasks import cancel_tasks, wait_at_most
 from switchboard.testing.platform_server import (
     BrokenOff,
     Cut,
@@ -30,7 +28,7 @@ from switchboard.testing.platform_server import (
     Hang,
     MovableClock,
     Page,
-    PlatformServer,
+    SocketServer,
     connection_of,
     wait_gone,
 )
@@ -65,7 +63,7 @@ class WebCall(Struct, frozen=True):
     error: str | None = None
 
 
-class SlackServer(PlatformServer[Fault]):
+class SlackServer(SocketServer[Fault]):
     """Slack's side of an app. `slack.people` are those who write to it, `slack.calls` are the calls of the app.
 
     `limits`: 429 as from Slack. To `scopes`, `bot_tokens` and `app_tokens` may be added, and from them removed.
@@ -89,10 +87,9 @@ class SlackServer(PlatformServer[Fault]):
             Route("/files-pri/{path:path}", Endpoint(self._answer_download)),
             WebSocketRoute("/link/", self._serve_socket),
             *more,
+            clock=clock or MovableClock(),
             port=port,
-            sockets=True,
         )
-        self.clock = clock or MovableClock()
         self.scopes, self.app_scopes = set(SCOPES), {"connections:write"}
         self.bot_tokens, self.app_tokens = {BOT_TOKEN}, {APP_TOKEN}
         self.refusals: dict[str, str] = {}
@@ -107,7 +104,6 @@ class SlackServer(PlatformServer[Fault]):
         self._methods = Methods(self.workspace, events, self.scopes)
         self._limits = Limits(self.clock) if limits else None
         self._tickets: dict[str, float] = {}
-        self._sender: asyncio.Task[None] | None = None
 
     @property
     def api_url(self) -> str:
@@ -137,11 +133,6 @@ class SlackServer(PlatformServer[Fault]):
     def calls_of(self, method: str) -> list[WebCall]:
         """The calls of one method."""
         return [call for call in self.calls if call.method == method]
-
-    def skip(self, seconds: float) -> None:
-        """Let time pass at once, with what is due in it."""
-        self.clock.move(seconds)
-        self.wake_waiting()
 
     def put(self, payload: JsonObject) -> None:
         """Send the app any event, however odd, with what surrounds it: its `payload` in the envelope."""
@@ -181,17 +172,7 @@ class SlackServer(PlatformServer[Fault]):
         self.deliveries.add(payload)
         self.wake_waiting()
 
-    async def _listen_at_port(self) -> None:
-        await super()._listen_at_port()
-        self._sender = asyncio.create_task(self._send_deliveries())
-
-    async def _close(self) -> None:
-        if self._sender is not None:
-            await cancel_tasks(self._sender)
-            self._sender = None
-        await super()._close()
-
-    async def _send_deliveries(self) -> None:
+    async def _send_events(self) -> None:
         while True:
             news, lost = self.news, len(self.deliveries.lost)
             due = self.deliveries.take_due()
@@ -203,11 +184,7 @@ class SlackServer(PlatformServer[Fault]):
                     await socket.web.send_json(envelope)
             if due or len(self.deliveries.lost) > lost:
                 self.wake_waiting()
-            next_due = self.deliveries.next_due()
-            if next_due is None:
-                await news.wait()
-            else:
-                await wait_at_most(max(0.0, next_due - self.clock()), news)
+            await self._wait_for_news(news, self.deliveries.next_due())
 
     def _issue_ticket(self, _: Arguments) -> JsonObject:
         ticket = str(uuid.uuid4())

@@ -73,7 +73,7 @@ def pressed_button(value: str, label: str) -> JsonObject:
 
 
 def reaction_to(wamid: str, emoji: str) -> JsonObject:
-    """The content of a reaction_to to a message; an empty emoji takes it back."""
+    """The content of a reaction to a message; an empty emoji takes it back."""
     return {"type": "reaction", "reaction": {"message_id": wamid} | ({"emoji": emoji} if emoji else {})}
 
 
