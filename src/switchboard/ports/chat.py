@@ -15,6 +15,8 @@ from switchboard.ports.channel import SEVERAL, YES_OR_NO, Form, Found, Values
 
 COMMAND_NAMES: Final = ("approve", "refuse", "answer", "stop", "new", "help", "start", "link")
 """The commands of Switchboard. No others are recognised by another mark than a slash."""
+EXCLAMATION_MARK: Final = "!"
+"""The `command_mark` of platforms whose apps take a word with a slash for a command of their own."""
 _COMMAND = re.compile(r"/([\w-]{1,64})(?:@(\S+))?(?!\S)")
 _OURS: Final = re.compile(rf"(?:{'|'.join(COMMAND_NAMES)})\b", re.IGNORECASE)
 _KINDS: Final = {"image": "photo", "video": "video", "audio": "audio"}

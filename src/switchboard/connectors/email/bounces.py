@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeGuard
 
 from switchboard.core.mail.bounce import reason_of_bounce
 from switchboard.core.mail.mime import read_part
@@ -14,11 +15,13 @@ from switchboard.ports.connector import Inbound, LateFailure, Unreadable
 
 def late_failures(events: Iterable[Inbound | Unreadable]) -> tuple[LateFailure, ...]:
     """The failures that these mails report."""
-    return tuple(_failure_of(one) for one in events if isinstance(one, Inbound) and is_bounce(one))
+    return tuple(_failure_of(one) for one in events if is_bounce(one))
 
 
-def is_bounce(event: Inbound) -> bool:
+def is_bounce(event: Inbound | Unreadable) -> TypeGuard[Inbound]:
     """Whether it is such a notice, and names the mail."""
+    if isinstance(event, Unreadable):
+        return False
     about = event.envelope.event
     return about.kind == "bounce" and about.refers_to is not None
 

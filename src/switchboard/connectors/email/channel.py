@@ -352,12 +352,8 @@ async def _whole_file(file: FileOut) -> File:
 
 async def _batch_of(events: Sequence[Inbound | Unreadable], cursor: str) -> Batch:
     """With what they report of mails of ours; a notice may have megabytes."""
-    late = await asyncio.to_thread(late_failures, list(events)) if any(map(_is_notice, events)) else ()
+    late = await asyncio.to_thread(late_failures, list(events)) if any(map(is_bounce, events)) else ()
     return Batch(tuple(events), cursor, late=late)
-
-
-def _is_notice(event: Inbound | Unreadable) -> bool:
-    return isinstance(event, Inbound) and is_bounce(event)
 
 
 def _with_arrival(envelope: Envelope, arrived: datetime | None) -> Envelope:

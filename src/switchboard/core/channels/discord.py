@@ -13,7 +13,7 @@ from typing import Final
 from switchboard.core.passages.showing import shortened_text
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import MAX_REPLIED, NUMBER, SEVERAL, Channel, Found, Replied
-from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private, kind_of, media_of
+from switchboard.ports.chat import EXCLAMATION_MARK, KEYS, chat_facts, is_called, is_own, is_private, kind_of, media_of
 from switchboard.ports.raw import Raw, at, child, first_word, integer, matching, number, raw_of
 
 _SNOWFLAKE = re.compile(r"\d{1,20}", re.ASCII)
@@ -24,9 +24,6 @@ _ANSWERING: Final = frozenset({None, 19, 23})
 """The types of messages that answer the one to which they refer; None: the connector does not say."""
 _DELETION: Final = "MESSAGE_DELETE"
 _EDITED_AT = re.compile(r"[\dTZ:.+-]{1,40}", re.ASCII)
-
-_MARK: Final = "!"
-"""Its apps take a word with a slash for a command of their own."""
 
 
 def message_of(raw: Raw) -> Raw:
@@ -134,7 +131,10 @@ def _facts(envelope: Envelope) -> Found:
         "discord_user_id": integer(user) or integer(envelope.sender.identity),
         "media": _media(message),
         **chat_facts(
-            envelope, direct=_direct(envelope, message), named=_is_addressed_to_us(envelope, message), mark=_MARK
+            envelope,
+            direct=_direct(envelope, message),
+            named=_is_addressed_to_us(envelope, message),
+            mark=EXCLAMATION_MARK,
         ),
     }
 
@@ -168,7 +168,7 @@ CHANNELS: Final = (
         event_id=lambda envelope: event_key(raw_of(envelope)),
         chat=lambda envelope: conversation_of(_message(envelope)),
         group=lambda envelope: place_of(_message(envelope)),
-        command_mark=_MARK,
+        command_mark=EXCLAMATION_MARK,
         replied_to=lambda envelope: replied_to(_message(envelope)),
         replied=_replied_message,
         facts=_facts,

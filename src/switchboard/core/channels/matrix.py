@@ -7,16 +7,22 @@ from typing import Final
 
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found
-from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private, media_of, words_of_sender
+from switchboard.ports.chat import (
+    EXCLAMATION_MARK,
+    KEYS,
+    chat_facts,
+    is_called,
+    is_own,
+    is_private,
+    media_of,
+    words_of_sender,
+)
 from switchboard.ports.raw import Raw, at, child, first_word, matching, raw_of
 
 _MEDIA: Final = {"m.image": "photo", "m.video": "video", "m.audio": "audio", "m.file": "document"}
 _EVENT = re.compile(r"\$[!-~]{1,255}")
 _USER = re.compile(r"@[^\s:@]{1,200}:\S{1,250}$")
 """The id of a user at the end of an endpoint; what follows the colon is the server, which is nobody's name."""
-
-_MARK: Final = "!"
-"""Its apps take a word with a slash for a command of their own."""
 
 
 def _event_id(envelope: Envelope) -> str | None:
@@ -41,7 +47,7 @@ def _facts(envelope: Envelope) -> Found:
         "matrix_room_id": _room(envelope) or (thread if thread.startswith("!") else None),
         "matrix_user_id": first_word(raw, ("sender",)) or envelope.sender.identity,
         "media": _media(raw_of(envelope)),
-        **chat_facts(envelope, direct=is_private(envelope), named=_is_addressed_to_us(envelope), mark=_MARK),
+        **chat_facts(envelope, direct=is_private(envelope), named=_is_addressed_to_us(envelope), mark=EXCLAMATION_MARK),
     }
 
 
@@ -71,7 +77,7 @@ CHANNELS: Final = (
         providers=frozenset({"matrix"}),
         event_id=_event_id,
         chat=_room,
-        command_mark=_MARK,
+        command_mark=EXCLAMATION_MARK,
         replied_to=_replied_to,
         facts=_facts,
         keys={**dict.fromkeys(("matrix_room_id", "matrix_user_id"), "text"), **KEYS},

@@ -12,6 +12,7 @@ from typing import Final
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found
 from switchboard.ports.chat import (
+    EXCLAMATION_MARK,
     KEYS,
     chat_facts,
     is_called,
@@ -28,9 +29,6 @@ _ID = re.compile(r"[A-Z0-9]{1,40}", re.ASCII)
 _MENTION = re.compile(r"<@([A-Z0-9]{1,40})[|>]")
 _TS = re.compile(r"\d{1,20}\.\d{1,10}", re.ASCII)
 _EDIT, _DELETION = "message_changed", "message_deleted"
-
-_MARK: Final = "!"
-"""Its apps take a word with a slash for a command of their own."""
 
 
 def event_of(raw: Raw) -> Raw:
@@ -138,7 +136,7 @@ def _facts(envelope: Envelope) -> Found:
         "slack_channel_id": _channel(raw),
         "slack_user_id": user or envelope.sender.identity,
         "media": _media(message_of(event)),
-        **chat_facts(envelope, direct=_direct(envelope), named=_is_addressed_to_us(envelope), mark=_MARK),
+        **chat_facts(envelope, direct=_direct(envelope), named=_is_addressed_to_us(envelope), mark=EXCLAMATION_MARK),
     }
 
 
@@ -172,7 +170,7 @@ CHANNELS: Final = (
         event_id=_event_id,
         chat=_chat,
         group=_group,
-        command_mark=_MARK,
+        command_mark=EXCLAMATION_MARK,
         replied_to=_replied_to,
         facts=_facts,
         implies={"slack_channel_id": ("slack_team_id",)},

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from switchboard.core.passages.own import joined, passages_of
 from switchboard.core.passages.showing import shortened_text
 from switchboard.core.voice.recordings import describe_recording, stand_in
-from switchboard.domain.envelope import Attachment, Envelope, Passage, PassageKind, Payload
+from switchboard.domain.envelope import Attachment, Envelope, Passage, PassageKind
 
 MOST_TEXT: Final = 20_000
 """Characters of one transcript: ten minutes of fast speech are 12,000."""
@@ -39,17 +39,12 @@ def with_transcripts(envelope: Envelope, heard: Sequence[HeardRecording]) -> Env
     """The envelope as it is read: what was heard stands behind the text."""
     if not heard:
         return envelope
-    return replace(envelope, payload=payload_with(envelope.payload, passages_of(envelope), heard))
-
-
-def payload_with(payload: Payload, passages: Sequence[Passage], heard: Sequence[HeardRecording]) -> Payload:
-    """A payload with these passages, and with what was heard behind them."""
-    known = {stand_in(one.attachment) for one in heard}
+    passages, known = passages_of(envelope), {stand_in(one.attachment) for one in heard}
     forwarded = next((one for one in passages if one.kind == "forwarded"), None)
     origin = forwarded if forwarded is not None and all(one.kind == "forwarded" for one in passages) else None
     said = [one for one in passages if one.text not in known]
     read = (*said, *(_passage_of(one, origin) for one in heard))
-    return replace(payload, normalized_text=joined(read), passages=read)
+    return replace(envelope, payload=replace(envelope.payload, normalized_text=joined(read), passages=read))
 
 
 def transcripts_among(passages: Iterable[Passage]) -> tuple[Passage, ...]:

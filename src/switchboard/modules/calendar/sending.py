@@ -1,6 +1,6 @@
 """Send the writes of a step, all or none: each once, and if one of them fails, those before it are taken back.
 
-`carrying.py` calls it with what the step has noted (`writes.py`). In: an `WriteAttempt`; what goes wrong is a
+`carrying.py` calls it with what the step has noted (`writes.py`). In: a `WriteAttempt`; what goes wrong is a
 CalendarRefusal, which says what there is now. Whoever repeats a step sends the same bytes, or finds what has become of
 them, or goes on taking back. Next: `ports/collection_server.py`.
 """

@@ -29,9 +29,10 @@ from switchboard.transport.signed_post import SendTrace, body_of, retry_after
 MOST_OF_ANSWER: Final = 32_000_000
 """Bytes of an answer about a whole collection."""
 MOST_OF_OBJECT: Final = 1_000_000
-_WHOLE_S: Final = 60.0
+WHOLE_S: Final = 60.0
+"""The limit of an exchange, in seconds."""
 LISTING_S: Final = 300.0
-"""The limit of an exchange where whole collections are listed. Radicale reads all objects before it answers for the
+"""The same where whole collections are listed. Radicale reads all objects before it answers for the
 first time: ten seconds for 2,000 events, some minutes on a machine that is busy.
 """
 _SILENT_S: Final = 120.0
@@ -90,7 +91,7 @@ class DavAnswer(Struct, frozen=True):
 class DavClient:
     """One account of one kind. Open it with `open_dav`; it makes one request at a time."""
 
-    def __init__(self, http: httpx2.AsyncClient, login: DavLogin, kind: DavKind, whole: float = _WHOLE_S) -> None:
+    def __init__(self, http: httpx2.AsyncClient, login: DavLogin, kind: DavKind, whole: float = WHOLE_S) -> None:
         self.kind = kind
         self.start = start_of(login.url)
         self._http = http
@@ -182,7 +183,7 @@ def _answer_of(request: DavRequest, response: httpx2.Response, body: bytes) -> D
 
 @asynccontextmanager
 async def open_dav(
-    login: DavLogin, kind: DavKind, *, whole: float = _WHOLE_S, make: Callable[[], httpx2.AsyncClient] | None = None
+    login: DavLogin, kind: DavKind, *, whole: float = WHOLE_S, make: Callable[[], httpx2.AsyncClient] | None = None
 ) -> AsyncIterator[DavClient]:
     """A client of an account. Raises DavError for a wrong address.
 

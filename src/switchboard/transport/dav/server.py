@@ -19,7 +19,7 @@ from switchboard.ports.collection_server import (
     ServerListing,
     ServerObject,
 )
-from switchboard.transport.dav.client import DavClient, open_dav
+from switchboard.transport.dav.client import WHOLE_S, DavClient, open_dav
 from switchboard.transport.dav.discovery import find_collections
 from switchboard.transport.dav.kinds import DavKind, DavLogin
 from switchboard.transport.dav.ranges import objects_between, objects_with_uid
@@ -28,9 +28,9 @@ from switchboard.transport.dav.writing import create_object, delete_object, repl
 
 
 @asynccontextmanager
-async def open_server(login: DavLogin, kind: DavKind, whole: float | None = None) -> AsyncIterator[CollectionServer]:
-    """An account. `whole`: seconds that one request may take. Raises DavError."""
-    async with open_dav(login, kind) if whole is None else open_dav(login, kind, whole=whole) as client:
+async def open_server(login: DavLogin, kind: DavKind, whole: float = WHOLE_S) -> AsyncIterator[CollectionServer]:
+    """An account. `whole`: seconds that one exchange may take. Raises DavError."""
+    async with open_dav(login, kind, whole=whole) as client:
         yield DavCollections(client)
 
 
