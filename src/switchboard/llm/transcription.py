@@ -1,8 +1,8 @@
 """Asking a server what is said in a recording: `POST /audio/transcriptions`, as OpenAI and many others offer it.
 
-`app/wiring.py` opens a `TranscriptionApi`, `journey/hearing.py` calls it through its port. A recording goes in, at most
-one request leaves (two where a server does not know the form with segments), and the cost is booked on the day. Nothing
-of it is loaded before the first recording. Next: `web.py`, what a status means.
+`app/models/transcriber.py` opens a `TranscriptionApi`, `journey/hearing.py` calls it through its port. A recording goes
+in, at most one request leaves (two where a server does not know the form with segments), and the cost is booked on the
+day. Next: `web.py`, what a status means.
 """
 
 from __future__ import annotations

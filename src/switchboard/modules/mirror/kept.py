@@ -31,7 +31,7 @@ _LONGEST_UID: Final = 500
 
 
 class MirroredCollection(Struct, frozen=True):
-    """A calendar or address book in the mirror. `collection` is its path.
+    """A calendar or address book in the mirror. `collection` is its `key` on the server.
 
     `shared`: it is somebody else's on the server. `doubted` are names that the last full listing lacked. `started` is
     the time at which this was read. `missing`: the server did not name it the last time. `ripe`: the doubt is old

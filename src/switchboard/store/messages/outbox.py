@@ -27,14 +27,12 @@ from switchboard.store.ids import new_uuid7
 
 MAX_SENDS: Final = 8
 """Attempts to send before a reply is abandoned (and can be sent again by an operator)."""
-
-
+LEASE_S: Final = 60.0
+"""Seconds for which a reply is leased again with each part of it that is recorded."""
 _COUNTED_STAY: Final = timedelta(days=35)
 """Reports of replies that were not delivered: one may come again."""
 _UNKNOWN_STAY: Final = timedelta(days=2)
 """Reports of messages that no reply has sent: a receipt may still come."""
-LEASE_S: Final = 60.0
-"""Seconds for which a reply is leased again with each part of it that is recorded."""
 
 
 class OpenReplies(NamedTuple):

@@ -52,7 +52,7 @@ class _Room(Struct, frozen=True):
 
 
 _USUAL_LIMITS: Final = StoreLimits()
-_LIMITS_TRANSACTIONS: Final = 17
+_WITH_TRANSACTION_TIMEOUT: Final = 17
 """The first version of PostgreSQL that limits transactions as a whole."""
 
 
@@ -83,7 +83,9 @@ async def open_stores(
 def _limiting_statements(limits: StoreLimits, server: int) -> str:
     """With which a transaction begins, on a server of this version."""
     settings = {"statement_timeout": limits.statement_s, "idle_in_transaction_session_timeout": limits.transaction_s}
-    if server >= _LIMITS_TRANSACTIONS:  # between the parts of a statement that is being prepared, no other limit counts
+    if (
+        server >= _WITH_TRANSACTION_TIMEOUT
+    ):  # between the parts of a statement that is being prepared, no other limit counts
         settings["transaction_timeout"] = limits.transaction_s
     return "; ".join(f"set local {name} = '{seconds}s'" for name, seconds in settings.items())
 
