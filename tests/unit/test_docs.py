@@ -283,6 +283,8 @@ def test_the_table_of_settings_is_the_settings() -> None:
 
 
 def _shown(default: object) -> str:
+    if isinstance(default, tuple) and default:
+        return json.dumps(default)
     return str(default).lower() if default or default is False else "none"
 
 
