@@ -44,7 +44,7 @@ from switchboard.lanes.kinds import Claim
 from switchboard.lanes.notifier import WORK, Notifier, settled_topic
 from switchboard.ports.engine import Fenced, OutcomeUnknown
 from switchboard.store.database import Database
-from switchboard.store.work import lanes, ledger, transcriptions
+from switchboard.store.work import lanes, ledger
 from switchboard.store.work import routing as store
 from switchboard.store.work.lanes import Settlement
 from switchboard.store.work.routing import Routed, WaitingMessage
@@ -226,7 +226,7 @@ class RouteLeg:
 
     async def _choose_without_words(self, asked: Undecided, case: _Case) -> Classified:
         """Whom the sender last wrote to: a model that is shown no words would only guess."""
-        last = await transcriptions.last_butler(self._database, case.waiting.request_id)
+        last = await store.last_butler(self._database, case.waiting.request_id)
         targets = self._rule_book.rules.index.candidates(asked.team_id)
         target = next((one for one in targets if last is not None and self._leads_to(one, SystemId(last))), None)
         if target is None:

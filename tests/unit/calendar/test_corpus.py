@@ -8,7 +8,7 @@ import pytest
 
 from switchboard.modules.calendar.events import read_object
 from switchboard.modules.calendar.expansion import ExpansionWindow, Occurrence, expand_object
-from switchboard.modules.calendar.occurrences import describe_object, problem_of
+from switchboard.modules.calendar.occurrences import problem_of, rows_of_object
 from switchboard.modules.calendar.zones import UTC_ZONE
 from tests.calendar_corpus import CORPUS, UglyObject
 
@@ -27,7 +27,7 @@ def test_an_ugly_object_is_read_or_named(ugly: UglyObject) -> None:
     assert ugly.problem in problem_of(expansion) or ugly.problem in str(expansion.problems)
     assert bool(ugly.problem) == bool(expansion.problems), expansion.problems
     assert tuple(sorted(map(shown, expansion.occurrences))) == ugly.starts
-    assert describe_object(ugly.data, UTC_ZONE, WINDOW, ()).problem == problem_of(expansion)
+    assert rows_of_object(ugly.data, UTC_ZONE, WINDOW, ()).problem == problem_of(expansion)
 
 
 def test_there_are_many() -> None:

@@ -64,7 +64,7 @@ class CalendarKeeper:
     ) -> str:
         """Write the rows of an object anew. Returns why some of it cannot be read."""
         zone = zone_of_calendar(self._account, calendar_zone)
-        kept = await asyncio.to_thread(describe_object, data, zone, window, addresses_of(self._account))
+        kept = await asyncio.to_thread(rows_of_object, data, zone, window, addresses_of(self._account))
         await store.run("occurrences.forget", *place)
         for row in kept.events:
             await store.run("occurrences.find_events", *place, *row)
@@ -99,7 +99,7 @@ def window_at(now: datetime) -> ExpansionWindow:
     return ExpansionWindow(today - BEFORE, today + AFTER)
 
 
-def describe_object(data: bytes, zone: EventZone, window: ExpansionWindow, addresses: Collection[str]) -> KeptEvents:
+def rows_of_object(data: bytes, zone: EventZone, window: ExpansionWindow, addresses: Collection[str]) -> KeptEvents:
     """The rows of an object; its events are numbered in the order in which they stand."""
     budget = Budget()
     found = read_object(data, zone, budget)

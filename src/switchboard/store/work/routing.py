@@ -100,3 +100,9 @@ async def any_waiting(database: Database) -> bool:
 async def waiting_of(database: Database, request_id: UUID) -> ShownWaiting | None:
     """Where this message waits or waited; None if it was decided at once."""
     return row_as(ShownWaiting, await database.row(query("routing.of_message"), request_id))
+
+
+async def last_butler(database: Database, request_id: UUID) -> str | None:
+    """Who was last given a message of the sender of this one, in its conversation before it."""
+    found: str | None = await database.value(query("routing.last_butler"), request_id)
+    return found

@@ -95,9 +95,3 @@ async def end(database: Database, place: RecordingPlace, ended: EndedTry) -> boo
 async def of_message(database: Database, request_id: UUID) -> list[ShownTranscription]:
     """What was heard in a message, or not, by the place of the attachment."""
     return rows_as(ShownTranscription, await database.rows(query("transcriptions.of_message"), request_id))
-
-
-async def last_butler(database: Database, request_id: UUID) -> str | None:
-    """Who was last given a message of the sender of this one, in its conversation before it."""
-    found: str | None = await database.value(query("transcriptions.last_butler"), request_id)
-    return found

@@ -31,3 +31,11 @@ select lane_name(s.lane) as lane, s.seq, s.path, null::text as tool, s.effect, s
        false as as_text
 from routing r join step s on s.lane = r.lane and s.seq = r.seq and s.request_id = r.request_id
 where r.request_id = $1 order by s.started_at, s.path;
+
+-- name: last_butler
+-- Who was last given a message of this sender in this conversation.
+select d.system_id from message_inbox m join delivery d using (request_id)
+where m.conversation = (select c.conversation from message_inbox c where c.request_id = $1)
+  and m.sender = (select c.sender from message_inbox c where c.request_id = $1)
+  and m.request_id < $1
+order by m.request_id desc, d.segment limit 1;
