@@ -20,7 +20,7 @@ import pytest
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.tools import PreparedCall
 from switchboard.store.database import Database
-from tests.calendar_house import DAY, CalendarHouse, account_at, open_house, scope_of
+from tests.calendar_house import DAY, CalendarHouse, account_at, foreign_event, open_house, scope_of
 from tests.dav_servers import PASSWORD, Answered, Asked, DavProxy, dav_proxy, radicale
 from tests.forked import Forked, Forks
 from tests.width import wide
@@ -260,6 +260,32 @@ async def test_of_two_attempts_of_a_step_the_later_one_writes(house: CalendarHou
     assert "something else writes into these calendars by now" in first.text
     assert (await house.done("create", scope, **given)) == later[0]
     assert titles(house) == ["Ours"]
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+async def test_an_interrupted_deletion_of_a_date_is_repeated(
+    house: CalendarHouse, started: DavProxy, *, arrives: bool
+) -> None:
+    """It only takes lines away, so that all that it leaves is there before, too."""
+    other = TEN + timedelta(days=1)
+    single = foreign_event("s", "Choir", TEN)
+    date = foreign_event("s", "Band", other, f"RECURRENCE-ID:{other:%Y%m%dT%H%M%SZ}")
+    both = single.replace(b"END:VCALENDAR", date[date.index(b"BEGIN:VEVENT") :].rstrip())
+    house.server.put("s.ics", both)
+    given = {"event": f"s/{other:%Y%m%dT%H%M%SZ}"}
+    scope = await house.approve("delete", **given)
+
+    def interrupt(asked: Asked) -> Answered | None:
+        if asked.method == "PUT":
+            return Answered(207, body=b"" if not arrives else started.answer_of_server(asked).body)
+        return Answered(503) if "PUT" in [one.method for one in started.asked] else None
+
+    started.asked.clear()
+    started.before = interrupt
+    assert "not certain" in (await house.call("delete", scope, **given)).text
+    started.behave()
+    await house.done("delete", scope, **given)
+    assert titles(house) == ["Choir"]
 
 
 @pytest.mark.parametrize("point", ["before the request", "after the request"])

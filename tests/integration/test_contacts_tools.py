@@ -305,6 +305,17 @@ async def test_a_change_whose_answer_was_lost_is_no_change_by_others(house: Hous
     assert (again.risk, again.begun) == ("low", True)
 
 
+async def test_what_was_not_removed_is_not_told_as_removed(house: House) -> None:
+    """Somebody else has added something meanwhile: all that the change would leave is there."""
+    await house.sync("home")
+    [ben] = (await house.told("resolve", who="ben@work.example"))["people"]
+    change = {"contact": ben["id"], "field": "email", "old": "ben@work.example", "new": ""}
+    approved = await house.approve("update", **change)
+    house.proxy.server.put("ben.vcf", BEN.replace(b"ORG:Acme", b"ORG:Acme\r\nROLE:Cook"))
+    refused = await house.call_as(approved, "update", **change)
+    assert "somebody else has changed Ben Müller meanwhile" in refused.text
+
+
 async def test_what_others_see_needs_an_approval(house: House) -> None:
     await house.sync("ann", "home")
     for book, risk in (("ann", "medium"), ("home", "high")):

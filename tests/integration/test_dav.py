@@ -287,6 +287,20 @@ async def test_a_write_whose_answer_is_lost_was_carried_out_once(
     assert error.value.state == "unknown"
 
 
+async def test_a_write_that_never_arrived_was_not_carried_out(
+    proxy: DavProxy, things: DavThings, client: DavClient
+) -> None:
+    """What is there has all lines of it, as it only leaves one out."""
+    made = await create_object(
+        client, proxy.book, ServerObject(things.name("new"), "", things.make("new", "X-MORE:more"))
+    )
+    proxy.before = lambda asked: Answered(207) if asked.method == "PUT" else None
+    with pytest.raises(DavError) as error:
+        await replace_object(client, proxy.book, made, things.make("new"))
+    assert error.value.state == "later"
+    assert b"X-MORE" in proxy.server.objects()[things.name("new")]
+
+
 @pytest.mark.parametrize("etag", ["", 'W/"1"'])
 async def test_without_a_strong_etag_nothing_is_replaced(
     proxy: DavProxy, things: DavThings, client: DavClient, etag: str

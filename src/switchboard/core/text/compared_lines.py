@@ -12,12 +12,15 @@ from collections.abc import Iterable, Iterator
 from switchboard.core.text.content_lines import ContentLine, content_lines, unescape_text
 
 
-def has_all_lines(found: bytes, written: bytes) -> bool:
+def has_all_lines(found: bytes, written: bytes, replaced: bytes = b"") -> bool:
     """Whether the server has what was written. Servers order and fold the lines of events anew, and add their own.
 
-    They also note beside each guest what became of the invitation (RFC 6638, 7.3).
+    They also note beside each guest what became of the invitation (RFC 6638, 7.3). What was written in place of
+    `replaced` is not there while a line is that it left out: a write that only removes lines is else never missed.
     """
-    return not counted_lines(content_lines(written)) - counted_lines(content_lines(found))
+    there, wanted = counted_lines(content_lines(found)), counted_lines(content_lines(written))
+    left_out = counted_lines(content_lines(replaced)) - wanted
+    return not wanted - there and not (there - wanted) & left_out
 
 
 def counted_lines(lines: Iterable[ContentLine]) -> Counter[tuple[object, ...]]:

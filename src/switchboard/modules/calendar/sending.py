@@ -127,12 +127,16 @@ async def _send_again(attempt: WriteAttempt, write: NotedWrite) -> None:
         there = await find_object(attempt.server, write.url, write.name)
     except ServerError as error:  # an earlier attempt may have sent it
         raise ServerError("unknown", str(error)) from error
-    if there is None or write.after is None or not await asyncio.to_thread(has_all_lines, there.data, write.after):
+    if there is None or write.after is None or not await _is_carried_out(write, write.after, there):
         await _send_write(attempt, write)
         return
     await _keep_object(attempt.account, write, there)
     ours = await is_as_written(there.data, write.after)  # else others may have added to it
     await attempt.lease.finish_write(write, "done", there.etag if ours else "", there.name)
+
+
+async def _is_carried_out(write: NotedWrite, after: bytes, there: ServerObject) -> bool:
+    return await asyncio.to_thread(has_all_lines, there.data, after, write.before or b"")
 
 
 async def _require_there(attempt: WriteAttempt, write: NotedWrite) -> None:

@@ -92,7 +92,8 @@ async def update_for(contacts: ContactAccounts, scope: ToolScope, contact: str, 
             if error.state != "changed":
                 raise
             written = await server.read_object(kept.book.url, kept.found.name)
-            if not has_all_lines(written.data, data):  # else this call was made before, and its outcome was lost
+            # else this call was made before, and its outcome was lost
+            if not has_all_lines(written.data, data, kept.found.data):
                 await keep_written(store, kept.book, written, kept.found.etag, account.region)
                 raise ContactsRefusal(
                     f"Nothing was written: somebody else has changed {name_of(kept)} meanwhile. "

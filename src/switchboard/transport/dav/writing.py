@@ -55,7 +55,7 @@ async def replace_object(client: DavClient, collection: str, old: ServerObject, 
         if error.state != "unknown":
             raise
         found = await _look_again(client, collection, old.name, error)
-        if found is not None and await asyncio.to_thread(has_all_lines, found.data, data):
+        if found is not None and await asyncio.to_thread(has_all_lines, found.data, data, old.data):
             return found
         same = found is not None and found.etag == old.etag
         raise DavError("later" if same else "changed", str(error)) from error
