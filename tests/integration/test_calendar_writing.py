@@ -13,9 +13,12 @@ from typing import Any, Final
 import pytest
 from pydantic import ValidationError
 
+from switchboard.core.text.content_lines import content_lines
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonObject
-from switchboard.modules.calendar.conflicts import find_conflicts, suggest_times
+from switchboard.modules.calendar.conflicts import find_conflicts, new_times, suggest_times
+from switchboard.modules.calendar.describing import describe_object
+from switchboard.modules.calendar.editing.series import read_source
 from switchboard.modules.calendar.manifest import MANIFEST
 from switchboard.modules.kernel.tables import read_table
 from switchboard.ports.tools import PreparedCall, ToolScope
@@ -209,6 +212,20 @@ async def test_what_others_organise_is_answered_and_not_changed(house: CalendarH
     await sending.approved("respond", event="m", answer="accepted")
     [data] = house.server.objects().values()
     assert b"PARTSTAT=ACCEPTED" in data
+
+
+async def test_what_others_have_put_into_an_event_is_read_in_a_thread(house: CalendarHouse) -> None:
+    """An invitation of as many lines as are read at all held the event loop for seconds, three times for an answer."""
+    attendee = "ATTENDEE;PARTSTAT=NEEDS-ACTION:mailto:ann@home.example"
+    house.put("i", "Party", TEN, "ORGANIZER:mailto:eve@work.example", attendee)
+    house.put("m", "Meeting", TEN)
+    sending = of_account(house, sends="server")
+    with called_here(content_lines, read_source, describe_object, new_times) as here:
+        answered = await sending.approved("respond", event="i", answer="declined")
+        await sending.approved("undo", change=answered["change"])
+        await house.done("update", event="m", title="Board")
+        await house.done("delete", event="m")
+    assert here == []
 
 
 async def test_an_invitation_that_nobody_sends_is_refused(house: CalendarHouse) -> None:

@@ -6,6 +6,8 @@ can be undone, too. Next: `writes.py`.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from switchboard.domain.json_values import JsonObject
@@ -38,12 +40,20 @@ async def propose_undo(where: WritingIn, change: str) -> ProposedWrite:
     if found is None:
         raise NotInAccount(_NO_CHANGE)
     step = await writes_of_step(where.account.store, found.step)
-    if not where.account.own and any(has_private(data) for one in step for data in (one.before, one.after)):
+    if not where.account.own and await asyncio.to_thread(_has_private, step):
         raise NotInAccount(_NO_CHANGE)
     reversed_ = [await _reverse_write(where, one) for one in reversed(step)]
     writes = tuple(one for one in reversed_ if one is not None)
     if not writes:
         raise CalendarRefusal(_NOT_DONE)
+    return await asyncio.to_thread(_propose_reversed, where, found.short_id, writes)
+
+
+def _has_private(step: Sequence[NotedWrite]) -> bool:
+    return any(has_private(data) for one in step for data in (one.before, one.after))
+
+
+def _propose_reversed(where: WritingIn, change: str, writes: tuple[NewWrite, ...]) -> ProposedWrite:
     within = looking_of(where.account, where.zone)
     told = [
         f"back to {describe_object(one.after, within)}"
@@ -51,8 +61,8 @@ async def propose_undo(where: WritingIn, change: str) -> ProposedWrite:
         else f"delete {describe_object(one.before or b'', within)}"
         for one in writes
     ]
-    said: JsonObject = {"undone": found.short_id, "now": told}
-    shown = "\n".join([f"Undo the change {found.short_id} in {where.account.name}", *told])
+    said: JsonObject = {"undone": change, "now": told}
+    shown = "\n".join([f"Undo the change {change} in {where.account.name}", *told])
     return propose_writes(where, writes, said, shown, ToldPeople(_guests_of(writes), "medium"))
 
 

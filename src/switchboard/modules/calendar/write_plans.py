@@ -7,6 +7,7 @@ scope, invitations that nobody would send, events of others. Next: `carrying.py`
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -200,8 +201,8 @@ async def find_event(where: WritingIn, event: str) -> FoundEvent:
     uid, slash, recurrence = event.strip().rpartition("/")
     for one, date_ in ((event.strip(), ""), (uid, recurrence)) if slash else ((event.strip(), ""),):
         if (found := await _find_uid(where, one)) is not None:
-            event_found = _read_event(where, *found, date_)
-            if where.account.own or not has_private(event_found.there.data):
+            event_found = await asyncio.to_thread(_read_event, where, *found, date_)
+            if where.account.own or not await asyncio.to_thread(has_private, event_found.there.data):
                 return event_found
     raise NotInAccount
 
@@ -368,8 +369,11 @@ def _approval_text(head: str, lines: Sequence[str], place: str, notes: str) -> s
 # Changes --------------------------------------------------------------------------------------------------------------
 
 
-async def propose_change(where: WritingIn, found: FoundEvent, wish: ChangeWish, scope: Scope | None) -> ProposedWrite:
-    """A change of an event, of one date of it, of those that follow, or of all. Raises as `propose_event`."""
+def propose_change(where: WritingIn, found: FoundEvent, wish: ChangeWish, scope: Scope | None) -> ProposedWrite:
+    """A change of an event, of one date of it, of those that follow, or of all. Raises as `propose_event`.
+
+    Called in a thread, like those below: what others have put into an event is read several times.
+    """
     _check_texts(wish.edit.title, wish.edit.place, wish.edit.notes)
     _require_ours(where, found)
     scope = _require_scope(found, scope)
@@ -395,7 +399,7 @@ async def propose_change(where: WritingIn, found: FoundEvent, wish: ChangeWish, 
     return propose_writes(where, tuple(writes), said, shown, _reach_of(found, scope, edit.invite, deletes=False))
 
 
-async def propose_deletion(where: WritingIn, found: FoundEvent, scope: Scope | None) -> ProposedWrite:
+def propose_deletion(where: WritingIn, found: FoundEvent, scope: Scope | None) -> ProposedWrite:
     """A deletion, likewise."""
     _require_ours(where, found)
     scope = _require_scope(found, scope)
@@ -417,7 +421,7 @@ async def propose_deletion(where: WritingIn, found: FoundEvent, scope: Scope | N
     return propose_writes(where, (write,), said, shown, _reach_of(found, scope, (), deletes=True))
 
 
-async def propose_answer(where: WritingIn, found: FoundEvent, answer: PartStat, scope: Scope | None) -> ProposedWrite:
+def propose_answer(where: WritingIn, found: FoundEvent, answer: PartStat, scope: Scope | None) -> ProposedWrite:
     """Our answer to an invitation, and nothing else of it. Raises as `propose_event`."""
     organizer = found.part.organizer
     if not organizer or organizer in where.own:

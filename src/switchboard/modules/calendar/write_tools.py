@@ -8,6 +8,7 @@ for how it is done.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial, wraps
@@ -254,7 +255,7 @@ async def _wanted_change(
     wish = ChangeWish(EventEdit(*texts, start, None, guests, leaving), end)
 
     async def propose(where: WritingIn) -> ProposedWrite:
-        return await propose_change(where, await find_event(where, named[0]), wish, named[1])
+        return await asyncio.to_thread(propose_change, where, await find_event(where, named[0]), wish, named[1])
 
     return _Wanted(propose, conflicts=conflicts, note=note)
 
@@ -274,9 +275,9 @@ async def _wanted_answer(event: str, answer: InvitationAnswer, scope: Scope | No
     return _of_event(event, lambda where, found: propose_answer(where, found, _ANSWERS[answer], scope))
 
 
-def _of_event(event: str, propose: Callable[[WritingIn, FoundEvent], Awaitable[ProposedWrite]]) -> _Wanted:
+def _of_event(event: str, propose: Callable[[WritingIn, FoundEvent], ProposedWrite]) -> _Wanted:
     async def propose_found(where: WritingIn) -> ProposedWrite:
-        return await propose(where, await find_event(where, event))
+        return await asyncio.to_thread(propose, where, await find_event(where, event))
 
     return _Wanted(propose_found, conflicts="allow")
 
