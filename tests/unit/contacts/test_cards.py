@@ -146,3 +146,22 @@ def test_what_was_changed_is_read_again(text: str, odd: list[str], field: FieldN
     before = [line.raw for line in content_lines(data)]
     assert len([one for one in content_lines(changed) if one.raw not in before]) <= 1
     card_of(changed)
+
+
+@pytest.mark.parametrize("filling", ["A:\n" * 60_000, "X-A:b\r\n" * 6_000], ids=["ends", "properties"])
+def test_a_card_of_too_many_lines_is_not_read(filling: str) -> None:
+    """It would hold up whoever reads it, for seconds."""
+    with pytest.raises(InvalidInput, match="more than 5,000 lines"):
+        card_of(f"BEGIN:VCARD\r\nVERSION:3.0\r\nFN:Eve\r\n{filling}END:VCARD\r\n".encode())
+
+
+def test_a_large_picture_makes_no_card_too_large() -> None:
+    picture = "PHOTO;ENCODING=b;TYPE=JPEG:/9j/\r\n" + f" {'A' * 74}\r\n" * 12_000
+    assert card_of(f"BEGIN:VCARD\r\nVERSION:3.0\r\nFN:Eve\r\n{picture}END:VCARD\r\n".encode()).name == "Eve"
+
+
+def test_endless_nicknames_are_cut() -> None:
+    """A nickname is a row, by which people are found."""
+    lines = ("NICKNAME:" + "eve," * 200_000 + "\r\n") * 2
+    found = card_of(f"BEGIN:VCARD\r\nVERSION:3.0\r\nFN:Eve\r\n{lines}END:VCARD\r\n".encode())
+    assert found.nicknames == ("eve",) * 200

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -35,6 +36,12 @@ FieldName = Literal[
 
 _LONGEST: Final = 4_000
 """Characters of a value that are read; a note may be longer, and stays whole on the server."""
+_MOST_LINES: Final = 5_000
+"""Properties of a card. One of a picture has one for it, however many lines it is folded into."""
+_MOST_ENDS: Final = 50_000
+"""Ends of lines in a card: to read so many takes a third of a second."""
+_MOST_LISTED: Final = 200
+"""Nicknames, or categories."""
 _WAYS: Final[dict[str, WayKind]] = {
     "EMAIL": "email",
     "TEL": "phone",
@@ -103,8 +110,10 @@ class CardChange(Struct, frozen=True):
 
 
 def card_of(data: bytes) -> Card:
-    """The first card in an object. Raises InvalidInput if there is none; whatever it cannot read, it leaves out."""
-    lines = content_lines(data)
+    """The first card in an object. Raises InvalidInput if there is none, or too much in it; whatever it cannot read,
+    it leaves out.
+    """
+    lines = _bounded_lines(data)
     own = [(index, lines[index]) for index in _card_in(lines).own()]
     said = _Said(tuple(own))
     family, given = (*fields_of(said.value("N")), "")[:2]
@@ -131,6 +140,14 @@ def card_of(data: bytes) -> Card:
     )
 
 
+def _bounded_lines(data: bytes) -> tuple[ContentLine, ...]:
+    if data.count(b"\n") + data.count(b"\r") - data.count(b"\r\n") <= _MOST_ENDS:
+        lines = content_lines(data)
+        if len(lines) <= _MOST_LINES:
+            return lines
+    raise InvalidInput(f"this card has more than {_MOST_LINES:,} lines", field="card")
+
+
 class _Said(Struct, frozen=True):
     """The lines of one card, by their names."""
 
@@ -149,8 +166,8 @@ class _Said(Struct, frozen=True):
         return tuple(line.value for _, line in self.lines if line.name in names)
 
     def list(self, name: str) -> tuple[str, ...]:
-        found = [fields_of(value, ",") for value in self.all(name)]
-        return tuple(part.strip() for parts in found for part in parts if part.strip())
+        found = (part.strip() for value in self.all(name) for part in fields_of(value[:_LONGEST], ",") if part.strip())
+        return tuple(islice(found, _MOST_LISTED))
 
 
 def _card_in(lines: Sequence[ContentLine]) -> Component:

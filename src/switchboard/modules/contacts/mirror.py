@@ -5,6 +5,7 @@ The mirror (`modules/mirror`) calls it for each card. Next: `resolve.py`, which 
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from switchboard.domain.errors import InvalidInput
@@ -28,7 +29,7 @@ class CardKeeper:
         """By what the card is found. One that cannot be read is not found."""
         await store.run("people.forget_card", collection, name)
         try:
-            card = card_of(data)
+            card = await asyncio.to_thread(card_of, data)
         except InvalidInput as error:
             return error.message
         words = search_words(card)

@@ -160,9 +160,9 @@ def _changed_data(kept: KeptCard, change: CardChange) -> bytes:
         _check_value(value)
     if kept.book.writable is False:
         raise ContactsRefusal(f"Nothing was written: the book {kept.book.label} is read-only.")
-    if _is_made(card_of(kept.found.data), change):
-        return kept.found.data
     try:
+        if _is_made(card_of(kept.found.data), change):
+            return kept.found.data
         return change_card(kept.found.data, [change])
     except InvalidInput as error:
         raise ContactsRefusal(f"Nothing was written: {error.message}.") from error
