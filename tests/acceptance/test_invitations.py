@@ -247,7 +247,7 @@ async def invite_on_telegram(house: House, api: BotApi) -> None:
         before = len(api.texts)
         api.people.say("And on Thursday once more?", user=ANN)
         await asyncio.wait_for(api.until(lambda: len(api.texts) > before), 60)
-        assert f"Free are: Thursday {next_day(3)} 15:00-16:00" in api.texts[-1]
+        assert f"Free times: Thursday {next_day(3)} 15:00-16:00" in api.texts[-1]
         assert house.invited == [(BEN, "REQUEST")]
         await asyncio.to_thread(stack.close)
 

@@ -78,7 +78,7 @@ async def test_two_turns_never_book_one_time(house: CalendarHouse) -> None:
         lost = [one for one in outcomes if not one.ok]
         assert len(won) == 1, [one.text for one in outcomes]
         title = json.loads(won[0].text)["created"]
-        assert f"there is something else then: “{title}”" in lost[0].text
+        assert f"that time is taken: “{title}”" in lost[0].text
     starts = [start for _, start in house.events()]
     assert len(starts) == len({*starts}) == TIMES
 
@@ -131,7 +131,7 @@ async def test_another_program_and_a_turn_never_book_one_time(house: CalendarHou
         before_request(started, moment, partial(house.put, f"t{number}", "Theirs", TEN))
         outcome = await house.call("create", title="Ours", start=f"{DAY:%Y-%m-%d} 10:00")
         assert not outcome.ok, outcome.text
-        assert "there is something else then: “Theirs”" in outcome.text
+        assert "that time is taken: “Theirs”" in outcome.text
         assert [title for title, _ in house.events()] == ["Theirs"]
         taken_back += moment > made.index("PUT")
         house.server.delete(f"t{number}.ics")
@@ -235,7 +235,7 @@ async def test_what_cannot_be_taken_back_is_told(house: CalendarHouse, started: 
     said = await house.call("create", title="Ours", start=f"{DAY:%Y-%m-%d} 10:00")
     assert "could not be taken back" in said.text
     assert "there is now “Ours”" in said.text
-    assert "there is something else then: “Theirs”" in said.text
+    assert "that time is taken: “Theirs”" in said.text
     started.behave()
     [change] = re.findall(r"change ([0-9a-f]{12})", said.text)
     await house.approved("undo", change=change)

@@ -212,7 +212,7 @@ async def test_events_are_written_at_google_once_and_undone(calendars: tuple[Cal
     server.after = lambda _: None
     made = await house.done("create", scope, **given)
     assert [event["id"] for event in await found(house)] == [made["id"]]
-    assert "there is something else then: “Lunch”" in await house.refused("create", title="x", start=given["start"])
+    assert "that time is taken: “Lunch”" in await house.refused("create", title="x", start=given["start"])
     changed = await house.done("update", event=made["id"], title="Dinner")
     await house.done("undo", change=changed["change"])
     assert [event["title"] for event in await found(house)] == ["Lunch"]

@@ -47,8 +47,8 @@ def test_days(day: str, to: str, first: str, last: str) -> None:
 @pytest.mark.parametrize(
     ("day", "said"),
     [
-        ("friday 2026-12-03", "2026-12-03 is a Thursday; Friday 2026-12-04 is near it"),
-        ("wednesday 2026-12-03", "2026-12-03 is a Thursday; Wednesday 2026-12-02 is near it"),
+        ("friday 2026-12-03", "2026-12-03 is a Thursday; the nearest Friday is 2026-12-04"),
+        ("wednesday 2026-12-03", "2026-12-03 is a Thursday; the nearest Wednesday is 2026-12-02"),
         ("2026-02-30", "no date"),
         ("2026-12-03 2026-12-04", "is no day"),
         ("t", "is no day"),

@@ -159,13 +159,13 @@ async def refusal_of(call: WriteCall, server: CollectionServer, plan: WritePlan,
     objects = await _read_between(call, server, WantedTime(wanted.start - _DAY, wanted.start + 8 * _DAY))
     free = await asyncio.to_thread(suggest_times, objects, wanted, plan.uids, call.within)
     others = ", ".join(describe_span(one, call.zone) for one in free) or "none within a week"
-    return f"{sentence}. Free are: {others}. Ask which one, or repeat it with conflicts=allow if both are meant"
+    return f"{sentence}. Free times: {others}. Ask which one, or repeat it with conflicts=allow if both are meant"
 
 
 def _refusal_without_times(call: WriteCall, found: Sequence[TimeConflict]) -> str:
     certain = [one for one in found if one.certain]
     told = "; ".join(_told_conflict(one, call.zone) for one in certain[:_TOLD])
-    return f"nothing was written, as there is something else then: {told}"
+    return f"nothing was written, as that time is taken: {told}"
 
 
 def describe_span(time: WantedTime, zone: ZoneInfo) -> str:

@@ -109,9 +109,8 @@ def _read_day(said: str, today: date) -> date:
         raise ValueError(f"{dates[0]} is no date of the calendar") from None
     if weekday is not None and found.weekday() != weekday:
         near = found + _DAY * ((weekday - found.weekday() + 3) % 7 - 3)
-        raise ValueError(
-            f"{found} is a {_WEEKDAYS[found.weekday()].title()}; {_name_of(near)} is near it: which is meant?"
-        )
+        said, wanted = (_WEEKDAYS[one.weekday()].title() for one in (found, near))
+        raise ValueError(f"{found} is a {said}; the nearest {wanted} is {near}: which is meant?")
     return found
 
 

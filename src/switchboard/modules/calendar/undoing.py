@@ -61,7 +61,11 @@ def _propose_reversed(where: WritingIn, change: str, writes: tuple[NewWrite, ...
         else f"delete {describe_object(one.before or b'', within)}"
         for one in writes
     ]
-    said: JsonObject = {"undone": change, "now": told}
+    now = [
+        describe_object(one.after, within) if one.after else f"deleted: {describe_object(one.before or b'', within)}"
+        for one in writes
+    ]
+    said: JsonObject = {"undone": change, "now": now}
     shown = "\n".join([f"Undo the change {change} in {where.account.name}", *told])
     return propose_writes(where, writes, said, shown, ToldPeople(_guests_of(writes), "medium"))
 
