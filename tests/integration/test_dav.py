@@ -184,7 +184,9 @@ async def test_a_sync_that_fails_says_nothing_of_deletions(
     assert [one.method for one in proxy.asked] == ["REPORT"], "the question is not asked again without the token"
 
 
-async def test_an_answer_that_is_cut_short_goes_on(proxy: DavProxy, things: DavThings, client: DavClient) -> None:
+async def test_an_answer_that_is_cut_short_goes_on(
+    proxy: DavProxy, things: DavThings, client: DavClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     token = (await list_changes(client, proxy.book, "")).cursor
     proxy.server.put(things.name("a"), things.make("a"))
     proxy.before = lambda asked: _page_of(proxy, asked)
@@ -197,6 +199,20 @@ async def test_an_answer_that_is_cut_short_goes_on(proxy: DavProxy, things: DavT
 
     proxy.before = stuck
     assert (await list_changes(client, proxy.book, token)).whole, "a server that goes on for ever is listed"
+    proxy.asked.clear()
+    monkeypatch.setattr("switchboard.transport.dav.reading._MOST_CHANGED", 100)
+    proxy.before = lambda asked: _large_page_of(proxy) if asked.method == "REPORT" else None
+    assert (await list_changes(client, proxy.book, token)).whole
+    assert [one.method for one in proxy.asked].count("REPORT") == 3, "not all it says is kept in memory"
+
+
+def _large_page_of(proxy: DavProxy) -> Answered:
+    """New names on each page, and a new token."""
+    page = len(proxy.asked)
+    named = "".join(f"<d:response><d:href>{proxy.server.book}{page}-{n}</d:href></d:response>" for n in range(40))
+    short = f"<d:response><d:href>{proxy.server.book}</d:href><d:status>HTTP/1.1 507 x</d:status></d:response>"
+    body = f'<d:multistatus xmlns:d="DAV:">{named}{short}<d:sync-token>urn:{page}</d:sync-token></d:multistatus>'
+    return Answered(207, {"content-type": "application/xml"}, body.encode())
 
 
 def _page_of(proxy: DavProxy, asked: Asked, always: str = "") -> Answered | None:

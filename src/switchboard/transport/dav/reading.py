@@ -28,6 +28,8 @@ _CTAG: Final = "ctag "
 _BATCH: Final = 50
 _MOST_OF_BATCH: Final = 16_000_000
 _MOST_PAGES: Final = 1_000
+_MOST_CHANGED: Final = 100_000
+"""Names on all pages of what has changed."""
 _LONGEST_NAME: Final = 500
 """Characters of the name of an object; what has a longer one is not listed."""
 _NO_ROOM: Final = 507
@@ -61,7 +63,7 @@ async def _changes_since(client: DavClient, collection: httpx2.URL, token: str) 
         gone = (gone - set(page.etags)) | page.gone
         if page.complete and said.cursor:
             return ServerListing(etags, frozenset(gone), said.cursor)
-        if not said.cursor or said.cursor == token:
+        if not said.cursor or said.cursor == token or len(etags) + len(gone) > _MOST_CHANGED:
             break
         token = said.cursor
     raise DavError("unreadable", f"{collection.host} does not come to the end of what has changed")
