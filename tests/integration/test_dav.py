@@ -395,6 +395,14 @@ def test_what_is_no_multistatus_is_refused(body: bytes) -> None:
     assert error.value.state == "unreadable"
 
 
+def test_an_answer_of_tiny_elements_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchboard.transport.dav.multistatus._MOST_ELEMENTS", 100)
+    body = b'<d:multistatus xmlns:d="DAV:">%s</d:multistatus>'
+    assert multistatus_of(body % (b"<a/>" * 99)).responses == ()
+    with pytest.raises(DavError, match="more than 50 levels or 100 elements"):
+        multistatus_of(body % (b"<a/>" * 100))
+
+
 async def test_what_a_mirror_remembers_of_another_site_gets_no_password() -> None:
     async with open_dav(DavLogin("https://dav.example.org", "ann", PASSWORD), CALDAV) as client:
         with pytest.raises(DavError) as error:

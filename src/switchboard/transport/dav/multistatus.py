@@ -21,6 +21,8 @@ DAV: Final = "{DAV:}"
 _CTAG: Final = "http://calendarserver.org/ns/"
 _APPLE: Final = "http://apple.com/ns/ical/"
 _DEEPEST: Final = 50
+_MOST_ELEMENTS: Final = 1_000_000
+"""Of an answer; each takes some hundred bytes of memory, and may be four bytes of XML."""
 _STATUS: Final = re.compile(r"HTTP/[\d.]+\s+(\d{3})")
 
 
@@ -104,15 +106,16 @@ def multistatus_of(data: bytes) -> Multistatus:
 
 
 def _tree_of(data: bytes) -> Element:
-    builder, depth = TreeBuilder(), 0
+    builder, depth, number = TreeBuilder(), 0, 0
     parser = ParserCreate(namespace_separator="}")
     parser.buffer_text = True
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
-        nonlocal depth
-        depth += 1
-        if depth > _DEEPEST:
-            raise DavError("unreadable", f"the server answered with XML of more than {_DEEPEST} levels")
+        nonlocal depth, number
+        depth, number = depth + 1, number + 1
+        if depth > _DEEPEST or number > _MOST_ELEMENTS:
+            limits = f"{_DEEPEST} levels or {_MOST_ELEMENTS:,} elements"
+            raise DavError("unreadable", f"the server answered with XML of more than {limits}")
         builder.start(f"{{{name}" if "}" in name else name, dict(attributes))
 
     def end(name: str) -> None:
