@@ -24,6 +24,7 @@ from switchboard.core.routing.decide import decide
 from switchboard.core.routing.facts import facts
 from switchboard.core.uuid7 import uuid7_time
 from switchboard.domain.message import RequestId
+from switchboard.modules.contacts.keys import name_digest
 from switchboard.modules.contacts.manifest import MANIFEST
 from switchboard.modules.contacts.mirror import CardKeeper
 from switchboard.modules.mirror.kept import collections_in, write_object
@@ -205,13 +206,16 @@ async def unlink(database: Database, person: str, channel: str) -> None:
 # What the clauses are for ---------------------------------------------------------------------------------------------
 
 
+_KEEPER: Final[tuple[object, ...]] = ([], ["keeper"], "\U0010ffff", name_digest(["keeper"]), 200)
+"""What asks for all who are called so."""
+
+
 async def observe(stores: ModuleStores) -> list[set[str]]:
     """What each query that reads shows of all accounts to the store of Bob's."""
     bob = stores("bob")
     paths, names = [f"/{account}/friends" for account in BOOKS], [f"{account}.vcf" for account in BOOKS]
     rows = [
-        await bob.rows("people.candidates", [], ["% keeper%"], "", 200, "keeper", "keeperz"),
-        await bob.rows("people.keys_of", paths, names),
+        await bob.rows("people.candidates", *_KEEPER),
         await bob.rows("people.cards_of", paths, names),
         await bob.rows("objects.of_uid", HOUSEHOLD),
         await bob.rows("people.of_person", [*OWNERS.values()]),
@@ -219,13 +223,13 @@ async def observe(stores: ModuleStores) -> list[set[str]]:
     return [words_in(str(one)) for one in rows]
 
 
-@pytest.mark.parametrize("name", ["people.candidates", "people.keys_of", "people.cards_of", "people.of_person"])
+@pytest.mark.parametrize("name", ["people.candidates", "people.cards_of", "people.of_person"])
 async def test_without_the_account_a_query_tells_of_others(
     database: Database, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     stores = await fill_books(database)
     own = await observe(stores)
-    assert own == [{SECRETS["bob"]}] * 3 + [set(), {SECRETS["bob"]}]
+    assert own == [{SECRETS["bob"]}] * 2 + [set(), {SECRETS["bob"]}]
     usual = stores.find_query
 
     def changed(asked: str) -> str:
@@ -252,6 +256,6 @@ async def test_the_mirror_of_a_person_is_handed_out_and_erased_and_nobody_elses(
     assert [await keeper.count(scope), await keeper.erase(scope), await keeper.erase(scope)] == [1, 1, 0]
     left = await database.rows("select data::text as data, account from switchboard_contacts.object")
     assert {row["account"] for row in left} == {*BOOKS} - {"ann"}
-    assert await stores("ann").rows("people.candidates", [], ["% keeper%"], "", 200, "keeper", "keeperz") == []
+    assert await stores("ann").rows("people.candidates", *_KEEPER) == []
     assert await collections_in(stores("ann")) == (), "the next sync fetches everything"
     assert await keeper.count(PersonalScope("family", (), ())) == 0

@@ -173,7 +173,7 @@ def by_api(envelope: dict[str, Any]) -> dict[str, Any]:
 async def test_made_up_envelopes_are_answered_as_fastapi_would(ways: Both) -> None:
     made: list[Asked] = []
 
-    @settings(max_examples=wide(150, 40), suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=wide(150, 100), suppress_health_check=list(HealthCheck), database=None)
     @given(st.one_of(broken_envelope_dicts(), envelope_dicts().map(by_api)), st.booleans())
     def collect(envelope: dict[str, Any], alone: bool) -> None:
         data = json.dumps(envelope).encode()

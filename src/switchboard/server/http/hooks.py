@@ -19,7 +19,7 @@ from switchboard.server.contracts.messages import HookAnswer
 from switchboard.server.fastpath.direct import whole_body
 from switchboard.server.fastpath.first import POSTED_SERVICE
 from switchboard.server.http.parameters import router_of
-from switchboard.server.http.services import Parts, answer, operation
+from switchboard.server.http.services import Parts, Responses, answer, operation
 from switchboard.server.services import ServiceFactory
 
 QUARANTINE_SERVICE: Final = ServiceFactory(lambda s: QuarantineService(s.runtime.database, s.access))
@@ -52,12 +52,15 @@ async def post(request: Request, account: Name, parts: Parts) -> Response:
     return Response(found.body, media_type="application/json") if isinstance(found, HookReply) else answer(found)
 
 
+_CHALLENGED: Final[Responses] = {
+    200: {"description": "What the platform wants to read.", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
+
 @router.get(
     "/hooks/{account}",
-    response_class=PlainTextResponse,
-    **operation(
-        "answer_challenge", "Answer a platform's challenge", None, 404, description="What the platform wants to read."
-    ),
+    response_class=Response,  # no type of its own: errors are JSON
+    **operation("answer_challenge", "Answer a platform's challenge", None, 404, more=_CHALLENGED),
 )
 async def answer_challenge(request: Request, account: Name, parts: Parts) -> Response:
     """By which a platform learns that the URL is ours. 403 if the parameters are not those of the platform."""
