@@ -106,17 +106,17 @@ async def _told_state(attempt: WriteAttempt, writes: Sequence[NotedWrite]) -> st
         try:
             there = await find_object(attempt.server, write.url, write.name)
         except ServerError:
-            meant = await _describe(attempt, write.after or write.before)
+            meant = await _describe_data(attempt, write.after or write.before)
             told.append(f"what there is now of {meant} cannot be looked up")
             continue
         if there is not None:
-            told.append(f"there is now {await _describe(attempt, there.data)}")
+            told.append(f"there is now {await _describe_data(attempt, there.data)}")
         else:
-            told.append(f"{await _describe(attempt, write.before)} is deleted")
+            told.append(f"{await _describe_data(attempt, write.before)} is deleted")
     return "; ".join(told)
 
 
-async def _describe(attempt: WriteAttempt, data: bytes | None) -> str:
+async def _describe_data(attempt: WriteAttempt, data: bytes | None) -> str:
     return await asyncio.to_thread(describe_object, data or b"", attempt.within)
 
 
@@ -203,7 +203,7 @@ async def _lost_race(attempt: WriteAttempt, write: NotedWrite) -> str:
     await _keep_object(attempt.account, write, there)
     return (
         f"{_NOTHING}, as somebody else has changed this event meanwhile. "
-        f"There is now: {await _describe(attempt, there.data)}. Look at it, and repeat what is still wanted"
+        f"There is now: {await _describe_data(attempt, there.data)}. Look at it, and repeat what is still wanted"
     )
 
 
