@@ -257,5 +257,6 @@ async def test_the_mirror_of_a_person_is_handed_out_and_erased_and_nobody_elses(
     left = await database.rows("select data::text as data, account from switchboard_contacts.object")
     assert {row["account"] for row in left} == {*BOOKS} - {"ann"}
     assert await stores("ann").rows("people.candidates", *_KEEPER) == []
+    assert await stores("ann").rows("origins.find") == [], "it has the name of the user at the server"
     assert await collections_in(stores("ann")) == (), "the next sync fetches everything"
     assert await keeper.count(PersonalScope("family", (), ())) == 0

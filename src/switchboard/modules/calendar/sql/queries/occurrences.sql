@@ -140,8 +140,10 @@ where w.account = $1 and (w.made_by = any ($2::text[]) or g.owner = any ($2::tex
 order by calendar, name;
 
 -- name: erase_of_person
--- The objects are counted; with the collections goes from where the next sync would ask.
-with gone as (
+-- The objects are counted; with the collections goes from where the next sync would ask, and with the origin whose it was.
+with forgotten as (
+    delete from origin g where g.account = $1 and g.owner = any ($2::text[])
+), gone as (
     delete from collection c using origin g where c.account = $1 and g.account = c.account and g.owner = any ($2::text[])
 )
 delete from object o using origin g where o.account = $1 and g.account = o.account and g.owner = any ($2::text[]);

@@ -58,8 +58,10 @@ from origin o join object x using (account) join collection b using (account, co
 where o.account = $1 and o.owner = any($2::text[]) order by x.collection, x.name;
 
 -- name: erase_of_person
--- The objects are counted; with the collections goes from where the next sync would ask.
-with gone as (
+-- The objects are counted; with the collections goes from where the next sync would ask, and with the origin whose it was.
+with forgotten as (
+    delete from origin g where g.account = $1 and g.owner = any ($2::text[])
+), gone as (
     delete from collection b using origin o where b.account = $1 and o.account = b.account and o.owner = any($2::text[])
 )
 delete from object x using origin o where x.account = $1 and o.account = x.account and o.owner = any($2::text[]);
