@@ -39,7 +39,7 @@ NOTHING: dict[str, Any] = {
     "answering": [],
     "recent": [],
     "heard": 0,
-    "accepts": ["passages"],
+    "accepts": ["passages", "recordings"],
 }
 
 

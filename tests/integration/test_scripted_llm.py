@@ -37,6 +37,7 @@ from switchboard.testing.scripted_llm import (
     Script,
     ScriptedLlm,
     Slow,
+    SpeechInSilence,
     Status,
     TwoTools,
     UnknownTool,
@@ -485,7 +486,7 @@ async def test_as_a_process_it_says_its_url_and_ends_when_told(tmp_path: Path, s
 FAULTS: Final[tuple[Fault, ...]] = (
     *(Status(429, 1.5, "m", "middle"), Disconnect(), Hang("g", "middle"), Cut(7, quiet=True), Garbage("x"), Empty()),
     *(Slow(0.5), ContentType("a/b", "c"), WrongTool(), UnknownTool("u"), TwoTools(), WithoutIds(), HugeText(7)),
-    *(Habits(("no_done", "no_index")), CallsAsText("channel")),
+    *(Habits(("no_done", "no_index")), CallsAsText("channel"), SpeechInSilence("Bye")),
 )
 
 

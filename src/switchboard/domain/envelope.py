@@ -113,7 +113,7 @@ class Attachment(_Wire, frozen=True, kw_only=True):
     storage_ref: Identity | None = None
     source_attachment_id: Identity | None = None
     unavailable: Identity | None = None
-    voice: bool = False
+    voice: bool | None = None
     seconds: Annotated[int, Meta(ge=0, le=2**31)] | None = None
 
 

@@ -155,6 +155,8 @@ from message_inbox;
 insert into route_call select request_id, 1, request_id, 'health', null, '', true, '' from message_inbox;
 insert into classification (request_id, conversation, team_id, n, candidates, result, tokens_in, tokens_out, ms)
 select request_id, conversation, 'root', 1, '{}', '{}', 1, 1, 1 from message_inbox;
+insert into transcription (request_id, n, blob, model, language, host, seconds)
+select request_id, 0, '', 'm', 'auto', 'h', 1 from message_inbox;
 analyze;
 """.replace("AN_ID", AN_ID)
 

@@ -43,7 +43,7 @@ def _without_recordings(envelope: Envelope) -> Envelope:
     files = envelope.payload.attachments
     if not any(one.voice or one.seconds is not None for one in files):
         return envelope
-    plain = tuple(replace(one, voice=False, seconds=None) for one in files)
+    plain = tuple(replace(one, voice=None, seconds=None) for one in files)
     return replace(envelope, payload=replace(envelope.payload, attachments=plain))
 
 

@@ -28,7 +28,7 @@ _MOST_SECONDS: Final = 2**31
 
 
 class _Recorded(TypedDict):
-    voice: bool
+    voice: bool | None
     seconds: int | None
 
 
@@ -86,4 +86,4 @@ def speech_in(message: Raw) -> str:
 def _recording_fields(kind: str, about: Raw) -> _Recorded:
     """How long a recording is, and whether it was recorded to be heard as the message."""
     seconds = count(about.get("duration")) if kind in _TIMED else 0
-    return {"voice": kind in _SPOKEN, "seconds": min(seconds, _MOST_SECONDS) or None}
+    return {"voice": True if kind in _SPOKEN else None, "seconds": min(seconds, _MOST_SECONDS) or None}

@@ -63,6 +63,7 @@ _FORMS: Final[Mapping[str, str]] = {
     r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$": (
         "must be a name of up to 100 letters, digits and . _ @ -, with a letter or digit first"
     ),
+    r"^(auto|[a-z]{2,3})$": "must be auto, or the code of a language, such as de",
     r"^[A-Za-z0-9-]+$": "must be the name of a header, such as X-Api-Key",
     r"^[a-z0-9_-]{1,64}$": "must be a name of up to 64 lower-case letters, digits, _ and -",
     r"^[A-Za-z0-9_-]{1,60}$": "must be a name of up to 60 letters, digits, _ and -",
