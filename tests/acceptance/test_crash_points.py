@@ -42,7 +42,12 @@ RARE_POINTS: Final = tuple(
 )
 ERASURE_POINTS: Final = ("erasure_begun", "files_ordered", "erased_batch", "erased_kind", "erased_on_disk")
 """Passed by `test_erasing_killed.py`."""
-ELSEWHERE: Final = ROUTE_POINTS + WAIT_POINTS + COMPACTION_POINTS + CONNECTOR_POINTS + RARE_POINTS + ERASURE_POINTS
+VOICE_POINTS: Final = ("before_transcript", "after_transcript")
+"""Passed by `integration/test_voice.py`."""
+ELSEWHERE: Final = (
+    *(*ROUTE_POINTS, *WAIT_POINTS, *COMPACTION_POINTS, *CONNECTOR_POINTS),
+    *(*RARE_POINTS, *ERASURE_POINTS, *VOICE_POINTS),
+)
 
 
 @dataclass(frozen=True, slots=True)
