@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
+from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
 
+from switchboard.core.calls import WantedCall, call_message
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.handle import Handle, handle_behind, handle_of
-from switchboard.core.people.owners import owns
+from switchboard.core.people.owners import is_certain_owner, owns
 from switchboard.core.people.readers import person_named, person_of
 from switchboard.core.routing.facts import facts
-from switchboard.domain.routing import Owner
+from switchboard.domain.message import Conversation, RequestId
+from switchboard.domain.routing import Member, Owner, SystemId, TeamId
+from switchboard.ports.facts import Reader
 from tests.lab import butler, envelope
 
 VOUCHED: Final = {
@@ -69,3 +74,24 @@ def test_owners_are_those_whose_facts_a_person_is_told(sender: Owner, *, owner: 
     handles = frozenset(Owner(one.channel, one.realm, one.identity) for one in linked)
     assert owns(sender, replace(butler("hers"), linked=handles)) == owner
     assert (handle_behind(person_named(sender.channel, sender.endpoint, sender.identity)) in linked) == owner
+
+
+@pytest.mark.parametrize(
+    ("person", "owners", "certain", "owns_it"),
+    [
+        ("ann", ("person:ann",), True, True),
+        ("bob", ("person:ann",), True, False),
+        ("ann", ("person:ann",), False, False),
+        (None, ("person:-",), False, False),
+    ],
+)
+def test_whom_a_call_is_for_owns_what_they_own_at_once(
+    person: str | None, owners: tuple[str, ...], certain: bool, owns_it: bool
+) -> None:
+    wanted = WantedCall("calendar_undo", {}, SystemId("System1/clerk"), person, caller="operator-1", by_operator=True)
+    called = call_message(wanted, RequestId(UUID(int=1)), datetime(2027, 3, 1, tzinfo=UTC)).envelope
+    clerk = Member(SystemId("System1/clerk"), TeamId("root"), 1, "model")
+    reader = Reader(clerk.system_id, Conversation("c"), person_of(called), private=True, authentic=certain)
+    assert is_certain_owner(clerk, owners, called, reader) == owns_it
+    chat = envelope("hello", channel="telegram", sender="ann")
+    assert not is_certain_owner(clerk, owners, chat, reader)

@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from switchboard.core.calls import is_call
 from switchboard.core.people.handle import identity_of, sender_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Member, Owner
@@ -31,13 +32,13 @@ def is_owner(member: Member, owners: Collection[str], envelope: Envelope) -> boo
 
 
 def is_certain_owner(member: Member, owners: Collection[str], envelope: Envelope, reader: Reader) -> bool:
-    """Whether it is certainly an owner who writes: by the option, a code, or the person whom the reader is found to be.
+    """Whether it is certainly an owner who writes, or whom a call is for."""
+    return reader.authentic and (is_owner(member, owners, envelope) or _is_called_for(owners, envelope))
 
-    The reader is looked up at that moment, and rules are followed: a handle that was linked just now counts at once.
-    """
-    return reader.authentic and (
-        is_owner(member, owners, envelope) or (bool(reader.person) and f"{_PERSON}:{reader.person}" in owners)
-    )
+
+def _is_called_for(owners: Collection[str], envelope: Envelope) -> bool:
+    """The sender of a call is a person, also before its handle is linked to them and the rules were read since."""
+    return is_call(envelope) and f"{_PERSON}:{envelope.sender.identity}" in owners
 
 
 def owns_any(members: Iterable[Member], envelope: Envelope) -> bool:
