@@ -77,9 +77,9 @@ def secretary(request: Request) -> Reply:
         looked = Call("calendar_free_busy", {"day": day.lower(), "part": "afternoon"})
         return Reply(calls=(Call("contacts_resolve", {"who": "Ben"}), looked))
     if len(results) == 2:
-        when = next_day(3 if day == "Thursday" else 4)
-        meeting = {"title": "An hour with Ann", "start": f"{when} 14:00", "end": "15:00", "attendees": ["Ben"]}
-        return Reply(calls=(Call("calendar_create", {**meeting, "weekday": day}),))
+        when = f"{day} {next_day(3 if day == 'Thursday' else 4)} 14:00"
+        meeting = {"title": "An hour with Ann", "start": when, "end": "15:00", "attendees": ["Ben"]}
+        return Reply(calls=(Call("calendar_create", meeting),))
     return Reply(text=f"{day}: {results[0]}")
 
 

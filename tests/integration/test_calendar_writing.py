@@ -258,9 +258,8 @@ async def test_the_right_ben_is_asked_for(house: CalendarHouse) -> None:
     ("given", "why"),
     [
         ({"title": "x", "start": "2020-01-01 10:00"}, "is past"),
-        ({"title": "x", "start": f"{ISO} 25:00"}, "is no time of the calendar"),
+        ({"title": "x", "start": f"{ISO} 25:00"}, "is no time of day"),
         ({"title": "x", "start": f"{ISO} 10:00+01:00"}, "is no time"),
-        ({"title": "x", "start": f"{ISO} 10:00", "weekday": f"{DAY + timedelta(1):%A}"}, "which is meant?"),
         ({"title": "x", "start": f"{DAY + timedelta(1):%A} {ISO} 10:00"}, "which is meant?"),
         ({"title": "x", "start": f"{ISO} 10:00", "end": "09:00"}, "would end before it begins"),
         ({"title": "x", "start": f"{ISO} 10:00", "notes": "<b>x</b>"}, "plain text"),

@@ -96,6 +96,15 @@ class House:
         self._post(f"/v1/messages/{request_id}/stop", {})
         return self._reply(request_id, wait_s=5)
 
+    def last_answer(self, request_id: str, within: float) -> str:
+        """All replies to a message that was answered before, once nobody works on it. Raises TimeoutError."""
+        end = time.monotonic() + within
+        while self._is_at_work(request_id):
+            if time.monotonic() > end:
+                raise TimeoutError("the message is still worked on")
+            time.sleep(0.2)
+        return self._reply(request_id, wait_s=0)
+
     def _reply(self, request_id: str, wait_s: int) -> str:
         replies = self.get(f"/v1/messages/{request_id}/replies", wait_s=wait_s)["replies"]
         return "\n\n".join(str(one["text"]) for one in replies)

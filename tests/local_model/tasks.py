@@ -224,7 +224,7 @@ def invite(house: House, asked: Asked) -> Judged:
     sent = house.text(asked.text, _PATIENCE)
     answer = house.answer(sent, _PATIENCE)
     while house.approve_calls(sent):
-        answer = house.answer(sent, _PATIENCE)
+        answer = house.last_answer(sent, _PATIENCE)
     made = house.diary.meetings()
 
     def faults() -> Iterator[str]:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from switchboard.modules.calendar.busy import BusyBlock, find_slots, merge_blocks
 from switchboard.modules.calendar.days import read_range
+from switchboard.modules.calendar.looking import CalendarRefusal
+from switchboard.modules.calendar.wall_times import read_start
 
 TODAY: Final = date(2026, 12, 2)
 """A Wednesday."""
@@ -118,3 +120,35 @@ def test_slots_are_free(blocks: list[BusyBlock], minutes: int) -> None:
     for begin, end in slots:
         assert NOON <= begin < end == begin + length <= NOON + timedelta(hours=6)
         assert not any(one.start < end and one.end > begin for one in blocks if one.end > one.start)
+
+
+@pytest.mark.parametrize(
+    ("text", "wall"),
+    [
+        ("2026-12-03 18:00", "2026-12-03T18:00:00"),
+        ("2026-12-03T18:00:00", "2026-12-03T18:00:00"),
+        ("thursday 14:00", "2026-12-03T14:00:00"),
+        ("Thursday, 2026-12-03 at 9:30", "2026-12-03T09:30:00"),
+        ("next wednesday 8:00", "2026-12-09T08:00:00"),
+        ("today", "2026-12-02T00:00:00"),
+    ],
+)
+def test_starts_of_events(text: str, wall: str) -> None:
+    found = read_start(text, TODAY, BERLIN)
+    assert (found.wall.isoformat(), found.all_day) == (wall, ":" not in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("friday 2026-12-03 14:00", "2026-12-03 is a Thursday; the nearest Friday is 2026-12-04"),
+        ("next week 14:00", "is not one day"),
+        ("14:00", "is no time"),
+        ("thursday 25:00", "is no time of day"),
+        ("2026-12-03 14:00+01:00", "is no time"),
+        ("thursday afternoon", "is no day"),
+    ],
+)
+def test_what_is_no_start_is_refused(text: str, said: str) -> None:
+    with pytest.raises(CalendarRefusal, match=f"nothing was written: .*{said}"):
+        read_start(text, TODAY, BERLIN)

@@ -64,6 +64,14 @@ def read_range(day: str, to: str, part: str, today: date, zone: ZoneInfo) -> Ask
     return AskedRange(first, last, zone, begin, end)
 
 
+def read_day(text: str, today: date) -> date:
+    """The one day that is named; a weekday is the next such day, which may be today. Raises ValueError."""
+    first, last = _read_days(text, today)
+    if first != last:
+        raise ValueError(f"{text[:60]!r} is not one day: {_FORM}")
+    return first
+
+
 def find_asked_zone(name: str) -> ZoneInfo:
     """The zone with an IANA name. Raises ValueError."""
     try:

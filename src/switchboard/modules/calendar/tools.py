@@ -83,6 +83,8 @@ async def calendar_query(  # noqa: PLR0913 - one parameter per argument of the t
     shown: JsonObject = {"range": show_range(asked), "events": events[:_LISTED]}
     if len(events) > _LISTED:
         shown["more"] = f"{len(events) - _LISTED} more; ask for fewer days"
+    if not (text or attendee):
+        shown["own_time"] = _busy_object([one for one in found if _is_own_time(one.account)], asked)["state"]
     return {**shown, **_freshness_of(found, asked)}
 
 
@@ -180,7 +182,12 @@ def _accounts_of(caller: CallerSight, who: str) -> tuple[SeenAccount, ...]:
     wanted = who.removeprefix("person:").removeprefix("group:")
     if wanted and wanted != caller.seen.person:
         return tuple(one for one in caller.accounts if one.whose == wanted)
-    return tuple(one for one in caller.accounts if one.own or one.account.group)
+    return tuple(filter(_is_own_time, caller.accounts))
+
+
+def _is_own_time(one: SeenAccount) -> bool:
+    """Whether what it says keeps the one busy who asks."""
+    return one.own or bool(one.account.group)
 
 
 def _busy_object(found: Sequence[AccountDates], asked: AskedRange) -> JsonObject:

@@ -38,7 +38,7 @@ from switchboard.modules.calendar.guests import resolve_guests
 from switchboard.modules.calendar.looking import CalendarAccounts, CalendarRefusal, SeenAccount, as_sentence
 from switchboard.modules.calendar.sending import describe_error
 from switchboard.modules.calendar.undoing import propose_undo
-from switchboard.modules.calendar.wall_times import read_end, read_start, require_weekday, settle_start
+from switchboard.modules.calendar.wall_times import read_end, read_start, settle_start
 from switchboard.modules.calendar.write_plans import (
     ChangeWish,
     EventWish,
@@ -61,9 +61,12 @@ from switchboard.ports.module import ModuleTool, typed_tool
 from switchboard.ports.tools import PreparedCall, Risk, ToolOutcome, ToolScope
 
 InvitationAnswer = Literal["accepted", "declined", "tentative"]
-Start = Annotated[str, "Local: YYYY-MM-DD HH:MM, or YYYY-MM-DD for all day", Meta(max_length=40)]
+Start = Annotated[
+    str,
+    "Local, as they said it: thursday 14:00, or YYYY-MM-DD 14:00, with both if they named both; a day alone for all day",
+    Meta(max_length=60),
+]
 End = Annotated[str, "Likewise, or HH:MM; of days the last one", Meta(max_length=40)]
-Day = Annotated[str, "If they named a weekday", Meta(max_length=12)]
 Zone = Annotated[str, "IANA zone, if not the person's", Meta(max_length=64)]
 Title = Annotated[str, Meta(max_length=500)]
 Place = Annotated[str, Meta(max_length=500)]
@@ -143,7 +146,6 @@ async def calendar_create(  # noqa: PLR0913 - one parameter per argument of the 
     call: ToolScope,
     *,
     end: End = "",
-    weekday: Day = "",
     zone: Zone = "",
     place: Place = "",
     notes: Notes = "",
@@ -153,7 +155,7 @@ async def calendar_create(  # noqa: PLR0913 - one parameter per argument of the 
     into: Annotated[str, "A calendar, if not the first", Meta(max_length=200)] = "",
 ) -> CalendarWrite:
     """Put an event into the calendar."""
-    times = (start, end, weekday, zone)
+    times = (start, end, zone)
     texts, rest = (title, place, notes), (attendees, repeats, into, conflicts)
     return CalendarWrite(calendar, call, partial(_wanted_event, calendar, call, times, texts, rest))
 
@@ -167,7 +169,6 @@ async def calendar_update(  # noqa: PLR0913 - one parameter per argument of the 
     title: Title | None = None,
     start: Start = "",
     end: End = "",
-    weekday: Day = "",
     zone: Zone = "",
     place: Place | None = None,
     notes: Notes | None = None,
@@ -176,7 +177,7 @@ async def calendar_update(  # noqa: PLR0913 - one parameter per argument of the 
     conflicts: Conflicts = "suggest",
 ) -> CalendarWrite:
     """Change an event; what is not given stays."""
-    times = (start, end, weekday, zone)
+    times = (start, end, zone)
     texts, rest = (title, place, notes), (invite, uninvite, conflicts)
     return CalendarWrite(calendar, call, partial(_wanted_change, calendar, call, (event, scope), times, texts, rest))
 
@@ -216,7 +217,7 @@ WRITING_TOOLS: Final = (
 # What a call wants ----------------------------------------------------------------------------------------------------
 
 
-_Times = tuple[str, str, str, str]
+_Times = tuple[str, str, str]
 
 
 async def _wanted_event(
@@ -227,7 +228,7 @@ async def _wanted_event(
     rest: tuple[list[str], str, str, Conflicts],
 ) -> _Wanted:
     attendees, repeats, into, conflicts = rest
-    zone = find_asked_zone(times[3].strip() or call.zone)
+    zone = find_asked_zone(times[2].strip() or call.zone)
     start, note = settle_start(_start_of(times, zone), zone)
     end = read_end(times[1], start, zone) if times[1].strip() else None
     guests = await resolve_guests(calendar.contacts, call, attendees)
@@ -245,10 +246,8 @@ async def _wanted_change(
     rest: tuple[list[str], list[str], Conflicts],
 ) -> _Wanted:
     invite, uninvite, conflicts = rest
-    zone = find_asked_zone(times[3].strip() or call.zone)
+    zone = find_asked_zone(times[2].strip() or call.zone)
     start, note = settle_start(_start_of(times, zone), zone) if times[0].strip() else (None, "")
-    if start is None and times[2].strip():
-        raise CalendarRefusal("nothing was written: a weekday is given together with a start")
     guests = await resolve_guests(calendar.contacts, call, invite)
     leaving = tuple(one.address for one in await resolve_guests(calendar.contacts, call, uninvite))
     end = (lambda begins: read_end(times[1], begins, zone)) if times[1].strip() else None
@@ -261,10 +260,7 @@ async def _wanted_change(
 
 
 def _start_of(times: _Times, zone: ZoneInfo) -> WrittenTime:
-    start = read_start(times[0], zone)
-    if times[2].strip():
-        require_weekday(start.wall.date(), times[2].strip())
-    return start
+    return read_start(times[0], datetime.now(UTC).astimezone(zone).date(), zone)
 
 
 async def _wanted_deletion(event: str, scope: Scope | None) -> _Wanted:
