@@ -78,7 +78,7 @@ def secretary(request: Request) -> Reply:
         return Reply(calls=(Call("contacts_resolve", {"who": "Ben"}), looked))
     if len(results) == 2:
         when = f"{day} {next_day(3 if day == 'Thursday' else 4)} 14:00"
-        meeting = {"title": "An hour with Ann", "start": when, "end": "15:00", "attendees": ["Ben"]}
+        meeting = {"title": "An hour with Ann", "start": when, "end": "15:00", "invite": ["Ben"]}
         return Reply(calls=(Call("calendar_create", meeting),))
     return Reply(text=f"{day}: {results[0]}")
 

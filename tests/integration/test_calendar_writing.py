@@ -229,7 +229,7 @@ async def test_what_others_have_put_into_an_event_is_read_in_a_thread(house: Cal
 
 
 async def test_an_invitation_that_nobody_sends_is_refused(house: CalendarHouse) -> None:
-    assert "nobody sends invitations" in await house.refused("create", **lunch(attendees=["noor"]))
+    assert "nobody sends invitations" in await house.refused("create", **lunch(invite=["noor"]))
     assert house.events() == []
 
 
@@ -241,14 +241,14 @@ def test_the_settings_name_nobody_who_sends_no_invitations() -> None:
 
 async def test_the_right_ben_is_asked_for(house: CalendarHouse) -> None:
     sending = of_account(house, sends="server")
-    said = await sending.refused("create", **lunch(attendees=["Ben"]))
+    said = await sending.refused("create", **lunch(invite=["Ben"]))
     assert "Ben Ado (ben@ado.example, id home/b/1); Ben Ruiz (ben@ruiz.example, id home/b/2)" in said
-    assert "nobody called 'Zoe'" in await sending.refused("create", **lunch(attendees=["Zoe"]))
-    prepared = await sending.prepare("create", **lunch(attendees=["home/b/2", "noor"]))
+    assert "nobody called 'Zoe'" in await sending.refused("create", **lunch(invite=["Zoe"]))
+    prepared = await sending.prepare("create", **lunch(invite=["home/b/2", "noor"]))
     assert isinstance(prepared, PreparedCall)
     assert (prepared.risk, prepared.why) == ("high", "others are told of it")
     assert prepared.shown.endswith("The server mails: Ben Ruiz <ben@ruiz.example>, Noor <noor@home.example>")
-    await sending.approved("create", **lunch(attendees=["home/b/2", "noor"]))
+    await sending.approved("create", **lunch(invite=["home/b/2", "noor"]))
     [data] = house.server.objects().values()
     assert b"ORGANIZER:mailto:ann@home.example" in data
     assert b"ben@ruiz.example" in data.replace(b"\r\n ", b"")
@@ -408,11 +408,11 @@ async def test_a_household_is_not_told_what_was_private_by_undoing_it(house: Cal
 
 async def test_what_was_begun_is_finished_whatever_its_arguments_mean_by_now(house: CalendarHouse) -> None:
     sending = of_account(house, sends="server")
-    scope = await sending.approve("create", **lunch(attendees=["noor"]))
-    first = await sending.done("create", scope, **lunch(attendees=["noor"]))
+    scope = await sending.approve("create", **lunch(invite=["noor"]))
+    first = await sending.done("create", scope, **lunch(invite=["noor"]))
     later = CalendarHouse(type(house.opened)(sending.opened.held, None), house.server)
-    assert await later.prepare("create", scope, **lunch(attendees=["noor"])) == BEGUN
-    assert await later.done("create", scope, **lunch(attendees=["noor"])) == first
+    assert await later.prepare("create", scope, **lunch(invite=["noor"])) == BEGUN
+    assert await later.done("create", scope, **lunch(invite=["noor"])) == first
 
 
 @pytest.mark.parametrize("private", [False, True])
@@ -466,7 +466,7 @@ async def test_the_account_is_written_that_has_what_is_meant(database: Database,
 async def test_attendees_who_were_told_are_told_what_is_certain(house: CalendarHouse, started: DavProxy) -> None:
     sending = of_account(house, sends="server")
     house.put("t", "Perhaps", TEN - timedelta(minutes=30), "STATUS:TENTATIVE")
-    scope = await sending.approve("create", **lunch(10, attendees=["noor"]))
+    scope = await sending.approve("create", **lunch(10, invite=["noor"]))
 
     def book(asked: Asked) -> Answered | None:
         if asked.method == "PUT":
@@ -474,7 +474,7 @@ async def test_attendees_who_were_told_are_told_what_is_certain(house: CalendarH
         return None
 
     started.before = book
-    said = await sending.call("create", scope, **lunch(10, attendees=["noor"]))
+    said = await sending.call("create", scope, **lunch(10, invite=["noor"]))
     assert "somebody else has booked the time: “Theirs”" in said.text
 
 

@@ -81,7 +81,9 @@ async def test_what_may_not_be_called_goes_back_once(form: TextForm, *, local: b
         a_local_engine(llm, look) if local else a_hosted_engine(llm, look) as engine,
     ):
         result, seen = await answered(engine)
-    assert llm.requests[1].messages[-1].text == AS_TEXT
+    read = local and form not in ("pythonic", "channel")
+    told = llm.requests[1].messages[-1].text
+    assert ("text must be string, not 7" in told) if read else (told == AS_TEXT)
     assert [arguments for _, arguments in look.calls] == [{"text": "here"}]
     assert (result.text, set(seen)) == ("Seen.", {"", "Seen."})
 

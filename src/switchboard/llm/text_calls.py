@@ -15,7 +15,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.arguments import complaint
 from switchboard.core.replies import ARGUMENT_KEYS, arguments_of
 from switchboard.core.text.lenient import clean, json_value, mapping, string
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -174,7 +173,7 @@ def _calls(found: Sequence[JsonMapping], offered: Mapping[str, OfferedTool]) -> 
 
 
 def _fitting(one: JsonMapping, tool: OfferedTool) -> JsonMapping | None:
-    """The arguments of a call, if they are valid."""
+    """The arguments of a call, if they can be read; whether they fit is checked where it is carried out."""
     if "written" in one:
         arguments: JsonMapping = _parse_arguments(one["written"], tool)
     else:
@@ -182,7 +181,7 @@ def _fitting(one: JsonMapping, tool: OfferedTool) -> JsonMapping | None:
         given = next((one[key] for key in ARGUMENT_KEYS if key in one), None)
         if not arguments and given not in ({}, None, "", "{}"):
             return None
-    return None if complaint(arguments, tool.parameters) else arguments
+    return arguments
 
 
 def _parse_arguments(written: Mapping[str, str], tool: OfferedTool) -> JsonObject:

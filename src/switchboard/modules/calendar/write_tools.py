@@ -149,14 +149,14 @@ async def calendar_create(  # noqa: PLR0913 - one parameter per argument of the 
     zone: Zone = "",
     place: Place = "",
     notes: Notes = "",
-    attendees: People = [],  # noqa: B006 - it is not changed
+    invite: People = [],  # noqa: B006 - it is not changed
     repeats: Recurs = "",
     conflicts: Conflicts = "suggest",
     into: Annotated[str, "A calendar, if not the first", Meta(max_length=200)] = "",
 ) -> CalendarWrite:
     """Put an event into the calendar."""
     times = (start, end, zone)
-    texts, rest = (title, place, notes), (attendees, repeats, into, conflicts)
+    texts, rest = (title, place, notes), (invite, repeats, into, conflicts)
     return CalendarWrite(calendar, call, partial(_wanted_event, calendar, call, times, texts, rest))
 
 
@@ -227,11 +227,11 @@ async def _wanted_event(
     texts: tuple[str, str, str],
     rest: tuple[list[str], str, str, Conflicts],
 ) -> _Wanted:
-    attendees, repeats, into, conflicts = rest
+    invite, repeats, into, conflicts = rest
     zone = find_asked_zone(times[2].strip() or call.zone)
     start, note = settle_start(_start_of(times, zone), zone)
     end = read_end(times[1], start, zone) if times[1].strip() else None
-    guests = await resolve_guests(calendar.contacts, call, attendees)
+    guests = await resolve_guests(calendar.contacts, call, invite)
     recurs = read_repeats(repeats) if repeats.strip() else None
     wish = EventWish(texts[0], start, end, texts[1], texts[2], guests, recurs, into)
     return _Wanted(lambda where: propose_event(where, call.key, wish), into, conflicts, note)
