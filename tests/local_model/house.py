@@ -292,9 +292,11 @@ def _root(places: Places, files: Path) -> dict[str, object]:
 
 
 def _secretary() -> dict[str, object]:
-    """Has the modules that know a person's time and friends."""
+    """Knows a person's time and friends, and has few tools, as is better for a small model."""
     config = {"models": ["local"], "max_tokens": 300, "owners": ["person:ann"], "modules": ["calendar", "contacts"]}
-    return _butler("secretary", "model", config)
+    tools = ["calendar_query", "calendar_create", "contacts_resolve"]
+    does = "Looks whether the time is free; if it is, puts the event there, and invites whoever is to come."
+    return {**_butler("secretary", "model", {**config, "tools": tools}), "description": does}
 
 
 def _desk() -> dict[str, object]:

@@ -165,6 +165,12 @@ def test_arguments_that_do_not_fit_are_left_to_whoever_calls(form: TextForm) -> 
     assert (call.name, call.arguments) == ("write_file", {"text": "no path"})
 
 
+@pytest.mark.parametrize("closed", ["}}", "}"])
+def test_doubled_braces_around_a_call_are_one(closed: str) -> None:
+    [call] = reply_to(f"{{{as_text(GOOD, 'json')[:-1]}{closed}").calls
+    assert (call.name, call.arguments) == ("write_file", ARGUMENTS)
+
+
 @pytest.mark.parametrize("form", [one for one in READ if one != "parameters"] + ["pythonic", "channel"])
 @pytest.mark.parametrize(
     ("call", "local", "finish"),

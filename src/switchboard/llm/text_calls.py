@@ -51,7 +51,7 @@ _NAMED: Final = re.compile(r"<function=([^<>\s]{1,200})>")
 _PARAMETER: Final = re.compile(r"\s*<parameter=([^<>\s]{1,200})>")
 _TO_ARGUMENTS: Final = re.compile(r"\s*([\w.-]{1,200})\s*(?:\[CALL_ID\][\w-]{0,60})?(?:\[ARGS\])?\s*(?=\{)")
 _FENCE: Final = re.compile(r"```([\w-]*)[ \t]*\r?\n")
-_KEY: Final = re.compile(r'[\[\s]*\{\s*"(\w+)"')
+_KEY: Final = re.compile(r'[\[\s]*\{{1,2}\s*"(\w+)"')
 _BEGUN: Final = re.compile(
     rf'[\[\s]*\{{\s*"(?:{"|".join(_NAMES)})"\s*:\s*"([^"\\]{{1,200}})"\s*,\s*"(?:{"|".join(ARGUMENT_KEYS)})"\s*:'
 )
@@ -102,7 +102,7 @@ def begins_like_call(text: str, names: Sequence[str]) -> bool | None:
     if any(called.startswith(f"{name}(") for name in names):
         return True
     beginnings = (*MARKS, "```", *(f"{name}(" for name in names))
-    open_json = re.fullmatch(r'[\[\s]*\{?\s*(?:"\w*)?', head) is not None
+    open_json = re.fullmatch(r'[\[\s]*\{{0,2}\s*(?:"\w*)?', head) is not None
     return None if open_json or any(one.startswith((called, head)) for one in beginnings) else False
 
 
@@ -365,7 +365,10 @@ def _read_call_objects(text: str, offered: Mapping[str, OfferedTool]) -> Iterato
 
 
 def _values(text: str) -> Sequence[JsonMapping]:
-    """The objects in a text of JSON values, lists opened. Raises ValueError for broken ones, `_NoCall` for others."""
+    """The objects in a text of JSON values, lists opened. Raises ValueError for broken ones, `_NoCall` for others.
+
+    Some chat templates show small models the outer braces doubled.
+    """
     found: list[JsonMapping] = []
     at = 0
     while at < len(text):
@@ -374,7 +377,9 @@ def _values(text: str) -> Sequence[JsonMapping]:
             continue
         if found and text[at] not in "{[":
             raise _NoCall
-        value, at = _DECODER.raw_decode(text, at)
+        doubled = text.startswith("{{", at)
+        value, at = _DECODER.raw_decode(text, at + doubled)
+        at += doubled and text.startswith("}", at)
         listed = mapping(value).get("tool_calls", value)
         for one in listed if isinstance(listed, list) else [listed]:
             if not isinstance(one, dict):

@@ -37,7 +37,9 @@ AS_TEXT: Final = (
     "You wrote a call of a tool as text, or with arguments that do not fit, so it was not carried out. "
     "Call the tool as it was described to you, or answer in words."
 )
-REPEATED: Final = "You have made this call before, and the result is the same. Answer, or make the call that comes next."
+REPEATED: Final = (
+    "You have made this call before, and the result is the same. Answer, or make the call that comes next."
+)
 _DONE: Final = "The model wrote no answer. This was done:"
 _MOST_DONE: Final = 10
 _MOST_SHOWN: Final = 100
@@ -190,7 +192,9 @@ def carried_out(progress: LoopProgress, results: Sequence[ToolResult], *, second
         tool_calls=progress.used.tool_calls + len(results),
         seconds=progress.used.seconds + seconds,
     )
-    told = (_tell_repeat(result) if call in progress.done else result for call, result in zip(done, results, strict=True))
+    told = (
+        _tell_repeat(result) if call in progress.done else result for call, result in zip(done, results, strict=True)
+    )
     message = ChatMessage("user", results=(*told, *missing))
     return structs.replace(
         progress, messages=(*progress.messages, message), pending=(), used=used, done=(*progress.done, *done)

@@ -1,7 +1,7 @@
 """Times as a person says them, for what is to be written: a day, or a day and a time, perhaps with its weekday. Pure.
 
 `write_tools.py` reads arguments by it. In: `2026-12-03`, `2026-12-03 18:00`, `thursday 18:00`, `thursday 2026-12-03
-18:00`; out: a `WrittenTime`, and what is to be said about it. Next: `days.py`, which refuses a weekday that does not fit.
+18:00`; out: a `WrittenTime`, and what is to be said about it. A weekday that does not fit is refused. Next: `days.py`.
 """
 
 from __future__ import annotations

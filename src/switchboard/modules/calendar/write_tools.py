@@ -63,7 +63,7 @@ from switchboard.ports.tools import PreparedCall, Risk, ToolOutcome, ToolScope
 InvitationAnswer = Literal["accepted", "declined", "tentative"]
 Start = Annotated[
     str,
-    "Local, as they said it: thursday 14:00, or YYYY-MM-DD 14:00, with both if they named both; a day alone for all day",
+    "Local, as they said it: thursday 14:00 or YYYY-MM-DD 14:00, with both if they named both; a day for all of it",
     Meta(max_length=60),
 ]
 End = Annotated[str, "Likewise, or HH:MM; of days the last one", Meta(max_length=40)]
