@@ -491,6 +491,24 @@ async def test_a_webhook_account_is_added_with_its_address(settings: Settings, t
 
 
 @pytest.mark.usefixtures("no_server")
+async def test_a_channel_says_what_to_paste_and_what_is_left_to_do(
+    settings: Settings, api: BotApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def to_do(account: Account, identity: Identity) -> str:
+        return f"Invite {identity.display_name} for {account.name}:\n  https://invite.example/[a]\u202e"
+
+    described = replace(manifest_of("telegram"), to_paste='{"app": ["[b]house"]}', to_do=to_do)
+    monkeypatch.setattr("switchboard.cli.channels.connecting.manifest_of", lambda _: described)
+    given = replace(wanted("telegram", f"api_url={api.url}"), secret_files=(), asking=True)
+    with CliRunner().isolation(input=f"{TOKEN}\n") as (_, asked, _):
+        added = await asyncio.to_thread(connect_new, settings, given)
+        steps = asked.getvalue().decode()
+    assert steps.index("4. To read whole groups") < steps.index('{"app": ["[b]house"]}') < steps.index("token: ")
+    print_next(added)
+    assert "Invite @house_bot for telegram:\n  https://invite.example/[a]\n" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("no_server")
 async def test_telegram_posts_only_to_an_address_that_the_world_reaches(
     settings: Settings, api: BotApi, tmp_path: Path
 ) -> None:

@@ -457,6 +457,10 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """Who may write to an account, unless the account says otherwise."""
     steps: tuple[str, ...]
     """How to get an account, one sentence each, for people who have never done it."""
+    to_paste: str = ""
+    """What a step says to paste at the platform, such as the description of an app; it is shown below the steps."""
+    to_do: Callable[[Account, Identity], str] | None = None
+    """What is left to do at the platform once the account has signed in, such as opening the URL that invites a bot."""
     capabilities: Capabilities
     open: Callable[[Account], Awaitable[Session]]
     """Signs in. Raises SignInRefused, OSError."""

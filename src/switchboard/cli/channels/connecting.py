@@ -21,7 +21,7 @@ from switchboard.cli.channels.standing import known_accounts
 from switchboard.cli.channels.tokens import require_free
 from switchboard.cli.client import Client, ask
 from switchboard.cli.names import butlers_with_tools
-from switchboard.cli.output import Json, NoServer, errors
+from switchboard.cli.output import Json, NoServer, clean, errors
 from switchboard.connectors.kernel.accounts import Configured, connectable, handling_of, hook_url, manifest_of
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.core.channels.registry import CHANNELS
@@ -89,6 +89,7 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
         "files": list(map(str, written)),
         "connects": manifest.connects,
         "hook_url": account.hook_url if manifest.hook and manifest.hook(account) else None,
+        "to_do": clean(manifest.to_do(account, identity)) if manifest.to_do else None,
         "pairing": _make_code(manifest, identity, owner_of) if policy == "pair" else None,
         "owner_of": owner_of,
         "butlers_with_tools": None if butlers is None else list(butlers.values()),
@@ -130,6 +131,8 @@ def _require_public(manifest: Manifest, account: Account) -> None:
 def _print_steps(manifest: Manifest) -> None:
     for number, step in enumerate(manifest.steps, 1):
         errors().print(f"{number}. {step}", soft_wrap=True)
+    if manifest.to_paste:
+        errors().print(f"\n{manifest.to_paste}\n", soft_wrap=True)
 
 
 def _require_free(settings: Settings, name: str, manifest: Manifest, identity: Identity) -> None:

@@ -171,6 +171,8 @@ def print_next(added: Json) -> None:
     for file in added["files"]:
         console.print(f"wrote {file}", style="dim", soft_wrap=True)
     console.print()
+    if to_do := added.get("to_do"):
+        console.print(f"{to_do}\n", soft_wrap=True)
     if not added["connects"]:
         _print_address(added)
     elif added["strangers"] == "pair":
