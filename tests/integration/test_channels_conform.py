@@ -1,6 +1,6 @@
-"""Telegram, e-mail and a folder obey the laws of connectors.
+"""Telegram, Slack, e-mail and a folder obey the laws of connectors.
 
-Telegram against the strict Bot API server, e-mail against pymap and aiosmtpd.
+Telegram and Slack against our strict servers, e-mail against pymap and aiosmtpd.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from switchboard.testing.connectors import (
     killed_while_receiving,
     killed_while_sending,
 )
+from switchboard.testing.slack import SlackServer
 from tests.documents import HOME, blocks
 from tests.drivers import FolderDriver, MailDriver, TelegramDriver, mail_driver
 from tests.mail_servers import Imap, Postbox, running_pymap, running_smtp
+from tests.slack_driver import AGAIN_AFTER_S, SlackDriver
 from tests.width import WIDE
 
 
@@ -35,6 +37,15 @@ def test_telegram(check: ConnectorCheck) -> None:
     async def checked() -> None:
         async with BotApi() as api:
             await check(TelegramDriver(api))
+
+    in_no_time(checked())
+
+
+@pytest.mark.parametrize("check", checks_for(SlackDriver), ids=lambda check: check.__name__)
+def test_slack(check: ConnectorCheck) -> None:
+    async def checked() -> None:
+        async with SlackServer(again_after=AGAIN_AFTER_S) as slack:
+            await check(SlackDriver(slack))
 
     in_no_time(checked())
 

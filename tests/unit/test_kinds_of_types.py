@@ -25,6 +25,7 @@ MODELS: Final = {
     "connectors/email/settings.py",
     "connectors/kernel/accounts.py",
     "connectors/kernel/intake.py",
+    "connectors/slack/settings.py",
     "connectors/telegram/settings.py",
     "connectors/webhook/manifest.py",
     "connectors/webhook/mapping.py",

@@ -67,6 +67,9 @@ class Methods:
             "users.conversations": Method(
                 self._list_conversations, tuple(f"{one}:read" for one in PREFIXES.values()), _TIER_3
             ),
+            "conversations.info": Method(
+                self._find_conversation, tuple(f"{one}:read" for one in PREFIXES.values()), _TIER_3
+            ),
             "files.info": Method(self._find_file, ("files:read",), _TIER_4),
             "files.list": Method(self._list_files, ("files:read",), _TIER_3),
             "files.getUploadURLExternal": Method(self._begin_upload, ("files:write",), _TIER_4),
@@ -156,6 +159,11 @@ class Methods:
         ]
         page, cursor = cut_list(found, arguments)
         return {"channels": page, "response_metadata": {"next_cursor": cursor}}
+
+    def _find_conversation(self, arguments: Arguments) -> JsonObject:
+        place = self._workspace.find(arguments.word("channel"))
+        check_scope([f"{PREFIXES[place.kind]}:read"], self._scopes)
+        return {"channel": about_conversation(place)}
 
     def _find_file(self, arguments: Arguments) -> JsonObject:
         return {"file": {**self._shared_file(arguments.word("file")).about, "file_access": "visible"}, "comments": []}

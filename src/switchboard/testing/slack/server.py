@@ -38,7 +38,14 @@ from switchboard.testing.slack.events import Events
 from switchboard.testing.slack.limits import Limits
 from switchboard.testing.slack.methods import Method, Methods
 from switchboard.testing.slack.people import People
-from switchboard.testing.slack.socket_mode import Deliveries, Socket, as_disconnect, as_envelope, as_hello
+from switchboard.testing.slack.socket_mode import (
+    AGAIN_AFTER_S,
+    Deliveries,
+    Socket,
+    as_disconnect,
+    as_envelope,
+    as_hello,
+)
 from switchboard.testing.slack.workspace import PREFIXES, TEAM, Workspace
 
 BOT_TOKEN: Final = "xoxb-test-token"  # noqa: S105  of nobody
@@ -68,7 +75,8 @@ class SlackServer(SocketServer[Fault]):
 
     `limits`: 429 as from Slack. To `scopes`, `bot_tokens` and `app_tokens` may be added, and from them removed.
     `refusals`: methods that always fail, by their name, with the code. `seed`: of the order of the two events of a
-    mention, and of which socket is chosen. `more` are routes in addition to Slack's.
+    mention, and of which socket is chosen. `again_after`: how long after a failed sending the next one is made, by
+    default as Slack does. `more` are routes in addition to Slack's.
     """
 
     def __init__(
@@ -77,6 +85,7 @@ class SlackServer(SocketServer[Fault]):
         limits: bool = False,
         clock: MovableClock | None = None,
         seed: int = 0,
+        again_after: Sequence[float] = AGAIN_AFTER_S,
         port: int = 0,
         more: Sequence[Route] = (),
     ) -> None:
@@ -96,7 +105,7 @@ class SlackServer(SocketServer[Fault]):
         self.calls: list[WebCall] = []
         self.sockets: list[Socket] = []
         """Those that are open, in order."""
-        self.deliveries = Deliveries(self.clock)
+        self.deliveries = Deliveries(self.clock, again_after)
         self.workspace = Workspace(self.clock, lambda: self.url)
         self._rng = random.Random(seed)
         events = Events(self.workspace, self.scopes, self._rng, self._send_event)

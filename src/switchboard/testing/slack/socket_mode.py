@@ -8,7 +8,7 @@ whether a repeated event has the envelope of the first, so nobody may rely on it
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,8 +44,8 @@ class Socket:
 class Deliveries:
     """The events on their way. Pure, but for the time that it is given."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], again_after: Sequence[float] = AGAIN_AFTER_S) -> None:
+        self._clock, self._again_after = clock, again_after
         self.waiting: list[Delivery] = []
         self.acknowledged: list[JsonObject] = []
         self.lost: list[JsonObject] = []
@@ -83,11 +83,11 @@ class Deliveries:
             self._fail(delivery, self._clock())
 
     def _fail(self, delivery: Delivery, at: float) -> None:
-        if delivery.attempt == len(AGAIN_AFTER_S):
+        if delivery.attempt == len(self._again_after):
             self.waiting.remove(delivery)
             self.lost.append(delivery.payload)
             return
-        delivery.due = at + AGAIN_AFTER_S[delivery.attempt]
+        delivery.due = at + self._again_after[delivery.attempt]
         delivery.attempt += 1
         delivery.is_sent = False
         delivery.envelope_id = str(uuid.uuid4())

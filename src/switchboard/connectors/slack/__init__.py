@@ -1,0 +1,1 @@
+"""The connector of Slack, by Socket Mode and the Web API. Next: `manifest.py`, `channel.py`."""

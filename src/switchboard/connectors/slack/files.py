@@ -1,0 +1,112 @@
+"""The files of a Slack message, and how they are fetched and sent. Called by `events.py` and `channel.py`.
+
+Without the right scope Slack answers a request for a file with a page to sign in, and status 200. What is sent is
+visible only after the last of three calls, so that the ones before can be made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Final
+
+from switchboard.connectors.slack.api import CallNotAnswered, CallNotWritten, SlackApi
+from switchboard.core.files.blobs import bare_type
+from switchboard.core.text.lenient import count
+from switchboard.domain.envelope import Attachment
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.ports.connector import FileIn, FileOut, Later
+from switchboard.ports.raw import Raw, child, word
+
+CHECK: Final = "check_file_info"
+_GONE: Final = {
+    "tombstone": "the file was deleted",
+    "hidden_by_limit": "the plan of the workspace hides the file",
+}
+_SPOKEN: Final = frozenset({"slack_audio", "slack_video"})
+_REINSTALL: Final = "Slack shows a page to sign in instead of the file: the app lacks files:read, reinstall it"
+_HTML: Final = "text/html"
+_MOST_SECONDS: Final = 2**31
+
+
+def files_of(message: Raw, whole: Mapping[str, Raw]) -> Iterator[tuple[Attachment, FileIn]]:
+    """The files of a message, in order; `whole`: those of which the message does not say everything."""
+    named = [(file_id, about) for about in _files_in(message) if (file_id := word(about.get("id")))]
+    for number, (file_id, about) in enumerate(named):
+        yield _file_of(file_id, number, whole.get(file_id, about))
+
+
+def _files_in(message: Raw) -> list[Raw]:
+    found = message.get("files")
+    return list(map(child, found)) if isinstance(found, list) else []
+
+
+def _file_of(file_id: str, number: int, about: Raw) -> tuple[Attachment, FileIn]:
+    size, gone = count(about.get("size")), _GONE.get(word(about.get("mode")) or "")
+    spoken, milliseconds = about.get("subtype") in _SPOKEN, count(about.get("duration_ms"))
+    attachment = Attachment(
+        media_type=word(about.get("mimetype")) or "application/octet-stream",
+        filename=word(about.get("name")),
+        size_bytes=size,
+        source_attachment_id=file_id,
+        unavailable=gone,
+        voice=True if spoken else None,
+        seconds=min(-(-milliseconds // 1000), _MOST_SECONDS) or None,
+    )
+    url = word(about.get("url_private_download")) or word(about.get("url_private"))
+    handle: JsonObject = {"id": file_id, "url": url, "size": size, "media_type": attachment.media_type}
+    return attachment, FileIn(number, handle)
+
+
+def unknown_files(message: Raw) -> Iterator[str]:
+    """The ids of those of which the message does not say what they are."""
+    for about in _files_in(message):
+        if about.get("file_access") == CHECK and (file_id := word(about.get("id"))):
+            yield file_id
+
+
+async def fetch_file(api: SlackApi, file: FileIn) -> AsyncIterator[bytes]:
+    """The bytes of a file. Raises OSError; ValueError if Slack will never deliver it."""
+    url = word(file.handle.get("url"))
+    if url is None:
+        raise ValueError("Slack does not say where the file is")
+    async with api.download(url) as response:
+        if response.status_code in (404, 410):
+            raise FileNotFoundError("the file is gone")
+        if response.status_code == 429 or response.status_code >= 500:
+            raise OSError(f"Slack answers {response.status_code}")
+        if not response.is_success:  # a redirection leads to the page where people sign in
+            raise ValueError(_REINSTALL if response.is_redirect else f"Slack answers {response.status_code}")
+        if _is_page(response.headers.get("content-type", ""), str(file.handle.get("media_type"))):
+            raise ValueError(_REINSTALL)
+        async for piece in response.aiter_bytes():
+            yield piece
+
+
+def _is_page(answered: str, announced: str) -> bool:
+    return bare_type(answered) == _HTML != bare_type(announced)
+
+
+async def begin_uploads(api: SlackApi, files: Sequence[FileOut]) -> list[JsonObject] | Later:
+    """Upload the files, which nobody sees yet: their ids and titles. Raises SlackRefusal, and the errors of reading."""
+    begun = list[JsonObject]()
+    for file in files:
+        try:
+            place = await api.call("files.getUploadURLExternal", _upload_request(file))
+            await api.upload(str(place.get("upload_url")), file)
+        except (CallNotWritten, CallNotAnswered) as error:
+            return Later(2.0, f"a file cannot be uploaded: {error}")
+        begun.append({"id": place.get("file_id"), "title": file.filename})
+    return begun
+
+
+def _upload_request(file: FileOut) -> JsonMapping:
+    return {"filename": file.filename, "length": file.size_bytes}
+
+
+async def shared_file(api: SlackApi, files: Sequence[FileOut], user: str, channel: str, since: int) -> str | None:
+    """The id of the first of these files, if all were shared in a channel since then."""
+    asked = {"user": user, "channel": channel, "ts_from": since, "count": 100}
+    found = _files_in(await api.read("files.list", asked))
+    known = {(one.get("name"), one.get("size")): word(one.get("id")) for one in found}
+    ids = [known.get((file.filename, file.size_bytes)) for file in files]
+    return ids[0] if all(ids) else None

@@ -1,0 +1,125 @@
+"""What was said while nobody listened, from the history. Called by `channel.py`.
+
+Slack gives events again for six minutes only. Later, the history of each conversation is asked, and each thread that is
+known, or that has new replies: the history does not have them. What was heard already comes again, and is recognised.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+import structlog
+from msgspec import Struct
+
+from switchboard.connectors.slack.api import SlackApi, SlackRefusal
+from switchboard.connectors.slack.events import SlackBot, time_of
+from switchboard.connectors.slack.names import NameBook
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.ports.raw import Raw, at, child, word
+
+log = structlog.get_logger(__name__)
+
+AGAIN_S: Final = 420.0
+"""For how long Slack gives an event again: for so long, one may come after others that happened later."""
+_PAGE: Final = 200
+_MOST_PAGES: Final = 50
+_PLACES: Final = {"im": "im", "mpim": "mpim", "groups": "private_channel", "channels": "public_channel"}
+"""By the beginning of the scopes for them, the types of conversations; direct chats come first."""
+_TYPES: Final = (("is_im", "im"), ("is_mpim", "mpim"), ("is_private", "group"), ("is_channel", "channel"))
+
+
+class SlackChat(Struct, frozen=True):
+    """A conversation that the app is in; `type` is as in events."""
+
+    id: str
+    type: str
+
+
+class MissedMessages:
+    """Asks for what was missed in one workspace."""
+
+    def __init__(self, api: SlackApi, me: SlackBot, names: NameBook) -> None:
+        self._api, self._me, self._names = api, me, names
+        self._told = False
+
+    async def chats(self) -> list[SlackChat]:
+        """The conversations that the app is in, direct chats first. Raises SlackRefusal, OSError."""
+        found = list[SlackChat]()
+        wanted = [kind for prefix, kind in _PLACES.items() if f"{prefix}:read" in self._api.scopes]
+        asked = {"types": ",".join(wanted), "exclude_archived": "true", "limit": str(_PAGE)}
+        if wanted:
+            async for page in self._api.pages("users.conversations", asked, "channels", _MOST_PAGES):
+                found += filter(None, map(self._chat_of, page))
+        return sorted(found, key=lambda one: one.type != "im")
+
+    def _chat_of(self, about: object) -> SlackChat | None:
+        raw = child(about)
+        chat, kind = word(raw.get("id")), next((kind for flag, kind in _TYPES if raw.get(flag)), None)
+        if chat is not None and (name := word(raw.get("name"))):
+            self._names.note(chat, name)
+        return SlackChat(chat, kind) if chat and kind else None
+
+    async def messages(self, chat: SlackChat, since: float, threads: Sequence[str]) -> list[bytes]:
+        """The messages of a conversation since a time, oldest first, in the form of events; `threads` are asked, too.
+
+        Raises OSError.
+        """
+        about: JsonMapping = {"channel": chat.id, "oldest": f"{since:.6f}", "limit": str(_PAGE)}
+        try:
+            found = {str(one.get("ts")): one async for one in self._read_pages("conversations.history", about)}
+        except SlackRefusal as error:
+            log.info("a conversation cannot be asked", chat=chat.id, why=str(error))
+            return []
+        begun = [
+            ts for ts, one in found.items() if one.get("reply_count") and _is_after(one.get("latest_reply"), since)
+        ]
+        for thread in dict.fromkeys((*threads, *begun)):
+            found |= await self._read_replies(thread, about)
+        known = sorted(found.items(), key=lambda one: _seconds_of(one[0]))
+        return [raw for _, message in known for raw in self._as_events(message, chat, since)]
+
+    async def _read_replies(self, thread: str, about: JsonMapping) -> dict[str, Raw]:
+        """The replies of a thread. Where Slack refuses them, it says so once."""
+        try:
+            pages = self._read_pages("conversations.replies", {**about, "ts": thread})
+            return {str(one.get("ts")): one async for one in pages if one.get("ts") != thread}
+        except SlackRefusal as error:
+            if error.code not in ("thread_not_found", "message_not_found") and not self._told:
+                self._told = True
+                log.warning("replies in threads cannot be fetched after an outage of six minutes", why=str(error))
+            return {}
+
+    async def root(self, channel: str, thread: str) -> Raw:
+        """The message with which a thread began; empty if nobody can read it. Raises OSError."""
+        edge = {"latest": thread, "oldest": thread, "inclusive": "true", "limit": "1"}
+        try:
+            answer = await self._api.read("conversations.history", {"channel": channel, **edge})
+        except SlackRefusal:
+            return {}
+        found = child(at(answer, "messages", 0))
+        return found if found.get("ts") == thread else {}
+
+    async def _read_pages(self, method: str, asked: JsonMapping) -> AsyncIterator[Raw]:
+        async for page in self._api.pages(method, asked, "messages", _MOST_PAGES):
+            for one in map(child, page):
+                yield one
+
+    def _as_events(self, message: Raw, chat: SlackChat, since: float) -> list[bytes]:
+        """A message as the event that Slack sends of it; and its edit, if the message was perhaps heard before that."""
+        content = {**message, "channel": chat.id, "channel_type": chat.type}
+        found: list[JsonObject] = [{"type": "message", **content}]
+        if time_of(at(message, "edited", "ts")) is not None and _seconds_of(message.get("ts")) <= since + AGAIN_S:
+            edit = {"subtype": "message_changed", "message": dict(message), "previous_message": {}}
+            found.append({"type": "message", **edit, "channel": chat.id, "channel_type": chat.type})
+        return [json.dumps({"team_id": self._me.team, "event": one}).encode() for one in found]
+
+
+def _seconds_of(ts: object) -> float:
+    found = time_of(ts)
+    return found.timestamp() if found else 0.0
+
+
+def _is_after(ts: object, since: float) -> bool:
+    return _seconds_of(ts) > since
