@@ -59,7 +59,8 @@ from switchboard.ports.connector import (
     Uncertain,
     Unreadable,
 )
-from switchboard.ports.raw import Raw, child, word
+from switchboard.ports.raw import Raw, at, child, word
+from switchboard.tasks import cancel_tasks
 
 _POSTED_S: Final = 20.0
 """Seconds for which the server is asked for what it keeps."""
@@ -67,6 +68,9 @@ _AT_ONCE: Final = 200
 """Messages of a conversation that are given in one batch."""
 _LOOK_UP: Final = 200
 _LOOK_UP_PAGES: Final = 5
+_FIND_S: Final = 2 * 86_400.0
+"""A part is not older when it is looked up."""
+_OTHER_APP: Final = "the app_token is that of another app than the bot_token: copy both from the same app"
 _THINKING: Final = "is thinking…"
 _PREFIXES: Final = {"app_token": "xapp-", "bot_token": "xoxb-"}
 
@@ -178,6 +182,9 @@ class SlackSession(Session):
         if payload.get("type") == "app_rate_limited":
             self._limited = True
             return
+        receiver = child(at(payload, "authorizations", 0))
+        if receiver.get("is_bot") is True and receiver.get("user_id") != self._me.user:
+            raise SignInRefused(_OTHER_APP)
         raw = json.dumps(payload).encode()
         await posted.keep(raw, word(payload.get("event_id")) or hashlib.sha256(raw).hexdigest())
 
@@ -231,7 +238,14 @@ class SlackSession(Session):
 
     async def _missed_in(self, chat: SlackChat, since: float) -> AsyncGenerator[Batch, None]:
         threads = list(self._place.latest_threads(chat.id, time.time()))
-        found = await self._missed.messages(chat, since, threads)
+        fetching = asyncio.ensure_future(self._missed.messages(chat, since, threads))
+        try:
+            while not (await asyncio.wait((fetching,), timeout=_POSTED_S))[0]:
+                yield Batch((), trouble=self._tell_trouble())  # Slack makes us wait, which is no silence
+        finally:
+            if not fetching.done():
+                await cancel_tasks(fetching)
+        found = fetching.result()
         for start in range(0, len(found), _AT_ONCE):
             events = [await self._read(raw) for raw in found[start : start + _AT_ONCE]]
             yield Batch(tuple(events), trouble=self._tell_trouble())
@@ -348,15 +362,16 @@ class SlackSession(Session):
 
     async def find(self, part: Part, key: str) -> Sent | None:
         """A part of ours by its key; files by their names and sizes. Raises SlackRefusal, OSError."""
-        channel, since = word(part.address.get("channel")), word(part.address.get("message")) or "0"
+        channel, answered = word(part.address.get("channel")), time_of(part.address.get("message"))
         if channel is None:
             return None
+        since = max(answered.timestamp() if answered else 0.0, time.time() - _FIND_S)
         if part.files:
-            found = await shared_file(self._api, part.files, self._me.user, channel, int(float(since)))
+            found = await shared_file(self._api, part.files, self._me.user, channel, int(since))
             return Sent(found) if found else None
         thread = word(part.address.get("thread"))
         method = "conversations.replies" if thread else "conversations.history"
-        asked = {"channel": channel, "oldest": since, "limit": str(_LOOK_UP), "include_all_metadata": "true"}
+        asked = {"channel": channel, "oldest": f"{since:.6f}", "limit": str(_LOOK_UP), "include_all_metadata": "true"}
         asked |= {"ts": thread} if thread else {}
         async for page in self._api.pages(method, asked, "messages", _LOOK_UP_PAGES):
             for one in map(child, page):

@@ -104,7 +104,7 @@ def kind_of(event: Raw) -> EventKind | None:
         case "reaction_added":
             return "reaction"
         case "message":
-            subtype = event.get("subtype")
+            subtype = word(event.get("subtype"))
             if subtype == _EDIT:
                 return "edit" if _is_edit(event) else None
             if subtype == _DELETION:
@@ -281,7 +281,7 @@ def root_passage(root: Raw, names: Mapping[str, str], me: SlackBot) -> Passage |
     """The message with which a thread began, for the first reader of the thread."""
     words = in_words(source_of(root), names, me.user)[:MAX_ROOT]
     author = author_of(root) or ""
-    if not words:
+    if not words or word(root.get("subtype")) not in _MESSAGES:
         return None
     name = names.get(author) or word(root.get("username")) or author or None
     ts = word(root.get("ts"))

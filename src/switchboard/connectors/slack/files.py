@@ -42,7 +42,7 @@ def _files_in(message: Raw) -> list[Raw]:
 
 def _file_of(file_id: str, number: int, about: Raw) -> tuple[Attachment, FileIn]:
     size, gone = count(about.get("size")), _GONE.get(word(about.get("mode")) or "")
-    spoken, milliseconds = about.get("subtype") in _SPOKEN, count(about.get("duration_ms"))
+    spoken, milliseconds = word(about.get("subtype")) in _SPOKEN, count(about.get("duration_ms"))
     attachment = Attachment(
         media_type=word(about.get("mimetype")) or "application/octet-stream",
         filename=word(about.get("name")),

@@ -22,6 +22,8 @@ class NameBook:
 
     def __init__(self, api: SlackApi) -> None:
         self._api = api
+        self._rests_until = 0.0
+        """Until then Slack is not asked, as it has not answered."""
         self._names: dict[str, tuple[str, float]] = {}
 
     def note(self, id_: str, name: str) -> None:
@@ -40,11 +42,16 @@ class NameBook:
         return {id_: name for id_, _, _ in asked if (name := self._names.get(id_, ("", 0.0))[0])}
 
     async def _ask(self, id_: str, method: str, kind: str) -> None:
+        if time.monotonic() < self._rests_until:
+            return
         try:
             async with asyncio.timeout(_PATIENCE_S):
-                answer = await self._api.read(method, {kind: id_})
-        except (SlackRefusal, OSError, TimeoutError):
+                answer = await self._api.call(method, {kind: id_})
+        except SlackRefusal as error:
             self._put_name(id_, "", _UNKNOWN_S)
+            self._rests_until = time.monotonic() + (error.retry_after or 0.0)
+        except (OSError, TimeoutError):
+            self._rests_until = time.monotonic() + _UNKNOWN_S
         else:
             self._put_name(id_, name_of(child(answer, kind)), _KNOWN_S)
 

@@ -19,6 +19,7 @@ _ENTITY: Final = re.compile(r"&(amp|lt|gt);")
 _CHARACTERS: Final = {"amp": "&", "lt": "<", "gt": ">"}
 _SCHEME: Final = re.compile(r"^(?:https?://|mailto:)", re.IGNORECASE)
 _DEEPEST: Final = 8
+_MAX_NAME: Final = 80
 _TOKENS: Final = {
     "link": ("<{}>", "url"),
     "user": ("<@{}>", "user_id"),
@@ -64,9 +65,9 @@ def _words_of_token(found: re.Match[str], names: Mapping[str, str]) -> str:
     sign, what, label = found[1], found[2], found[3] or ""
     match sign:
         case "@":
-            return f"@{label or names.get(what, what)}".replace("@@", "@")
+            return f"@{(label or names.get(what, what)).removeprefix('@')[:_MAX_NAME]}"
         case "#":
-            return f"#{label or names.get(what, what)}"
+            return f"#{(label or names.get(what, what))[:_MAX_NAME]}"
         case "!":
             return _words_of_command(what, label)
     url = _SCHEME.sub("", what) if what.lower().startswith("mailto:") else what
@@ -97,14 +98,14 @@ def escape_text(text: str) -> str:
 def _text_of_block(block: object, depth: int) -> str:
     """The text of a block or an element, in the form of the texts that Slack stores."""
     about = child(block)
-    kind = about.get("type")
+    kind = word(about.get("type")) or ""
     if depth > _DEEPEST:
         return ""
     if kind == "text":
         return escape_text(_string_of(about.get("text")))
     if kind in _WITH_TEXT:
         return _string_of(about.get("text")) or _string_of(child(about, "text").get("text"))
-    if isinstance(kind, str) and kind in _TOKENS:
+    if kind in _TOKENS:
         form, name = _TOKENS[kind]
         return form.format(word(about.get(name)) or "")
     between = "\n" if kind in _OF_LINES else ""
