@@ -144,6 +144,17 @@ async def test_a_deaf_socket_answers_pings_and_a_frozen_one_does_not() -> None:
         await slack.until(lambda: not slack.sockets)
 
 
+async def test_what_is_said_at_the_moment_of_a_cut_comes_over_the_next_socket() -> None:
+    async with SlackServer() as slack, app_of(slack) as app:
+        await app.socket()
+        slack.cut_sockets()
+        slack.people.say("hello")
+        await slack.until(lambda: not slack.sockets)
+        frames = await app.socket()
+        slack.skip(70)
+        assert (await read_frame(frames))["payload"]["event"]["text"] == "hello"
+
+
 async def test_sockets_are_told_before_they_are_closed() -> None:
     async with SlackServer() as slack, app_of(slack) as app:
         old = await app.socket()

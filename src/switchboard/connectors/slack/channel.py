@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Final
 
 from switchboard.connectors.kernel.posted import batches_while
@@ -64,6 +65,8 @@ from switchboard.tasks import cancel_tasks
 
 _POSTED_S: Final = 20.0
 """Seconds for which the server is asked for what it keeps."""
+_MEANWHILE_S: Final = 2.0
+"""Seconds between two looks at what is said while Slack makes us wait."""
 _AT_ONCE: Final = 200
 """Messages of a conversation that are given in one batch."""
 _LOOK_UP: Final = 200
@@ -215,40 +218,49 @@ class SlackSession(Session):
         return _describe_missing(missing) if missing else None
 
     async def _catch_up(self, posted: PostedEvents) -> AsyncGenerator[Batch, None]:
-        """What was said since the last event. Conversations in which something is said meanwhile come first."""
+        """What was said since the last event. Conversations in which something is said meanwhile come first.
+
+        What is said meanwhile in those that were fetched waits for no others.
+        """
         now = time.time()
         since = max((self._place.heard or 0.0) - AGAIN_S, now - self._settings.catch_up_s)
         left = {one.id: one for one in await self._find_chats()}
-        while left:
-            kept = await posted.posted(self._place.posted, 0.0)
-            wanted = [chat for _, raw in kept if (chat := _place_in(raw)) in left]
-            for chat in dict.fromkeys(wanted or [next(iter(left))]):
-                async for batch in self._missed_in(left.pop(chat), since):
-                    yield batch
-            if kept:
-                yield Batch(await self._kept_events(kept), str(self._place), self._tell_trouble())
+        chat, fetching = "", None
+        try:
+            while left:
+                kept = await posted.posted(self._place.posted, 0.0)
+                ready = list(takewhile(lambda one: _place_in(one[1]) not in left, kept))
+                yield Batch(await self._kept_events(ready), str(self._place) if ready else None, self._tell_trouble())
+                if fetching is None:
+                    urgent = _place_in(kept[len(ready)][1]) if kept[len(ready) :] else None
+                    chat = urgent or next(iter(left))
+                    fetching = asyncio.create_task(self._fetch_missed(left[chat], since))
+                await asyncio.wait((fetching,), timeout=_MEANWHILE_S)
+                if fetching.done():
+                    async for batch in self._missed_batches(fetching.result()):
+                        yield batch
+                    del left[chat]
+                    fetching = None
+        finally:
+            if fetching is not None:
+                await cancel_tasks(fetching)
         self._place.note_time(max(now, self._heard))
         yield Batch((), str(self._place))
+
+    async def _missed_batches(self, found: Sequence[bytes]) -> AsyncGenerator[Batch, None]:
+        for start in range(0, len(found), _AT_ONCE):
+            events = [await self._read(raw) for raw in found[start : start + _AT_ONCE]]
+            yield Batch(tuple(events), trouble=self._tell_trouble())
+
+    async def _fetch_missed(self, chat: SlackChat, since: float) -> list[bytes]:
+        threads = list(self._place.latest_threads(chat.id, time.time()))
+        return await self._missed.messages(chat, since, threads)
 
     async def _find_chats(self) -> list[SlackChat]:
         try:
             return await self._missed.chats()
         except SlackRefusal as error:
             raise OSError(f"Slack does not say where the app is: {error}") from None
-
-    async def _missed_in(self, chat: SlackChat, since: float) -> AsyncGenerator[Batch, None]:
-        threads = list(self._place.latest_threads(chat.id, time.time()))
-        fetching = asyncio.ensure_future(self._missed.messages(chat, since, threads))
-        try:
-            while not (await asyncio.wait((fetching,), timeout=_POSTED_S))[0]:
-                yield Batch((), trouble=self._tell_trouble())  # Slack makes us wait, which is no silence
-        finally:
-            if not fetching.done():
-                await cancel_tasks(fetching)
-        found = fetching.result()
-        for start in range(0, len(found), _AT_ONCE):
-            events = [await self._read(raw) for raw in found[start : start + _AT_ONCE]]
-            yield Batch(tuple(events), trouble=self._tell_trouble())
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
         """An event from quarantine."""

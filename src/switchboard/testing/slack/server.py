@@ -11,6 +11,7 @@ import json
 import random
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.testing.platform_server import (
@@ -190,7 +191,8 @@ class SlackServer(SocketServer[Fault]):
                 envelope = as_envelope(delivery)
                 self.deliveries.note_sent(delivery, on_socket=socket is not None)
                 if socket is not None and not socket.is_deaf:  # Slack does not know that it is deaf
-                    await socket.web.send_json(envelope)
+                    with suppress(WebSocketDisconnect, RuntimeError):  # nor that it has just been cut
+                        await socket.web.send_json(envelope)
             if due or len(self.deliveries.lost) > lost:
                 self.wake_waiting()
             await self._wait_for_news(news, self.deliveries.next_due())
