@@ -1,6 +1,6 @@
 """`make kit`: every planted defect against every law, and connectors that are killed twenty times at every point.
 
-    python -m tests.kit [defects] [guesses] [telegram] [folder] [pymap] [dovecot]
+    python -m tests.kit [defects] [guesses] [telegram] [slack] [folder] [pymap] [dovecot]
 
 Each defect breaks its laws and no other. The table at the end shows for each channel and point how many kills there
 were, and how many messages or parts were lost, doubled, repeated with a mark, or left uncertain. E-mail runs by pymap
@@ -28,6 +28,7 @@ import structlog
 from switchboard.bench import lab
 from switchboard.testing.bot_api import BotApi
 from switchboard.testing.connectors import (
+    PUSHING_DEATHS,
     RECEIVING_DEATHS,
     SENDING_DEATHS,
     Driver,
@@ -38,11 +39,13 @@ from switchboard.testing.connectors import (
     killed_while_sending,
     table,
 )
+from switchboard.testing.slack import SlackServer
 from tests.documents import HOME
 from tests.drivers import FolderDriver, TelegramDriver, mail_driver, postfix_driver
 from tests.guessing import BOT, contacts, guess
 from tests.integration.test_connector_conformance import ALL, PLANTED, broken_by
 from tests.mail_servers import queueing_postfix, running_dovecot, running_pymap, running_smtp
+from tests.slack_driver import AGAIN_AFTER_S, SlackDriver
 
 KILLS: Final = 20
 KILLS_OF_REAL_SERVERS: Final = 3
@@ -129,7 +132,8 @@ def killed(name: str) -> list[Killed]:
 
 async def _rows(run: Run) -> list[Killed]:
     async with run.opened() as driver:
-        found = await killed_while_receiving(driver, RECEIVING_DEATHS, run.kills)
+        pushing = PUSHING_DEATHS if hasattr(driver, "acknowledged") else ()
+        found = await killed_while_receiving(driver, (*RECEIVING_DEATHS, *pushing), run.kills)
         # At the points that each part passes, so many kills in all.
         for death in SENDING_DEATHS:
             of_parts = death.at in {"connector_intended", "connector_sent", "connector_recorded"}
@@ -146,6 +150,18 @@ def telegram() -> Iterator[Run]:
     async def opened() -> AsyncIterator[Driver]:
         async with BotApi() as api:
             yield TelegramDriver(api)
+
+    yield Run(opened, in_no_time, KILLS)
+
+
+@contextmanager
+def slack() -> Iterator[Run]:
+    """Against the strict server."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Driver]:
+        async with SlackServer(again_after=AGAIN_AFTER_S) as server:
+            yield SlackDriver(server)
 
     yield Run(opened, in_no_time, KILLS)
 
@@ -180,6 +196,7 @@ def real_mail() -> Iterator[Run]:
 
 RUNS: Final[Mapping[str, Callable[[], AbstractContextManager[Run]]]] = {
     "telegram": telegram,
+    "slack": slack,
     "folder": folder,
     "pymap": mail,
     "dovecot": real_mail,

@@ -21,6 +21,7 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import load_settings
 from switchboard.connectors.kernel.accounts import read_account, read_declarations
 from switchboard.testing.bot_api import TOKEN, BotApi
+from switchboard.testing.slack import APP_TOKEN, BOT_TOKEN, SlackServer
 from tests.acceptance.test_cli_processes import terminal
 from tests.documents import HOME, Step, blocks, calls, command_lines, steps
 from tests.forked import ForkedCommand
@@ -33,6 +34,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.slow
 
 MAIL, TELEGRAM = HOME / "docs/channels/email.md", HOME / "docs/channels/telegram.md"
+SLACK: Final = HOME / "docs/channels/slack.md"
 WEBHOOK: Final = HOME / "docs/channels/webhook.md"
 STRANGERS: Final = HOME / "docs/who-may-write.md"
 ACCOUNT, SETTINGS = (next(one.text for one in blocks(MAIL) if one.language == kind) for kind in ("text", "toml"))
@@ -155,7 +157,8 @@ async def test_a_bot_is_added_as_the_page_shows_it_and_its_other_commands_work(
         env |= {"TERM": "dumb", "SWITCHBOARD_PUBLIC_URL": "https://hooks.example"}
         here = ("--set", f"api_url={api.url}")
         [adding] = typed(TELEGRAM)
-        await asyncio.to_thread(add_bot, env, [*next(calls(adding.command, "switchboard")), *here], adding.output)
+        words = [*next(calls(adding.command, "switchboard")), *here]
+        await asyncio.to_thread(add_by_asking, env, words, adding.output, {"token": TOKEN})
         await said(env, ["channels", "remove", "telegram", "--yes"])
         webhook = command(TELEGRAM, "switchboard channels add telegram house --webhook")
         assert (await said(env, [*webhook, *here, "--secret-file", "-"], TOKEN))["hook_url"]
@@ -165,14 +168,27 @@ async def test_a_bot_is_added_as_the_page_shows_it_and_its_other_commands_work(
             await said(env, [*words, *(here if "add" in words else ())], TOKEN)
 
 
-def add_bot(env: Mapping[str, str], words: Sequence[str], claimed: str) -> None:
+async def test_an_app_of_slack_is_added_as_the_page_shows_it(database_url: str, tmp_path: Path) -> None:
+    async with SlackServer() as slack, open_server(database_url, tmp_path / "data", tree=HOUSE) as server:
+        env = environment(tmp_path / "data", URL=server.url, CHANNELS_DIR=str(tmp_path / "channels.d"))
+        [adding] = typed(SLACK)
+        words = [*next(calls(adding.command, "switchboard")), "--set", f"api_url={slack.api_url}"]
+        tokens = {"app_token": APP_TOKEN, "bot_token": BOT_TOKEN}
+        await asyncio.to_thread(add_by_asking, env | {"TERM": "dumb"}, words, adding.output, tokens)
+        for what in ("test", "pause", "resume"):
+            await said(env, command(SLACK, f"switchboard channels {what} slack"))
+        await said(env, [*command(SLACK, "switchboard channels remove slack"), "--yes"])
+
+
+def add_by_asking(env: Mapping[str, str], words: Sequence[str], claimed: str, secrets: Mapping[str, str]) -> None:
     """At a terminal, which shows what the page shows but for the code, the time and the place."""
     varying = {"K7QM2XWP4B": r"\w+", "2026-11-25 09:14:03": r"[\d: -]+", " channels.d/": r" \S*channels.d/"}
     varying |= {"switchboard": r"\S*switchboard"}
     with terminal(env, *words) as screen:
-        screen.expect("while you type")
-        screen.expect("token: ")  # the blank comes once nothing is shown any more
-        screen.type(f"{TOKEN}\n")
+        for name, secret in secrets.items():
+            screen.expect("while you type")
+            screen.expect(f"{name}: ")  # the blank comes once nothing is shown any more
+            screen.type(f"{secret}\n")
         screen.expect("[none]: ")
         screen.type("butler\n")
         screen.expect("See how it is:")

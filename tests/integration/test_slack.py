@@ -210,8 +210,9 @@ def test_what_is_said_now_does_not_wait_for_what_was_missed() -> None:
         await hears(switchboard, "privately now")
         assert len(switchboard.accepted) < 60
         await until(lambda: "now" in texts(switchboard.accepted), "the other, too", more_s=60.0)
-        assert texts(switchboard.accepted)[-2:] == ["missed in c119", "now"]
-        assert len(switchboard.accepted) < 110
+        heard = texts(switchboard.accepted)
+        assert heard[-30:].index("missed in c119") < heard[-30:].index("now")
+        assert "missed in c118" not in heard
         await until(lambda: len(switchboard.accepted) == 123, "all are accepted", more_s=300.0)
 
     played(story, limits=True)
