@@ -7,6 +7,7 @@ again at the same URL, and tells the application the connection of each request,
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from uvicorn.server import ServerState
 from switchboard.domain.errors import ConfigurationError
 
 _LOOPBACK: Final = "127.0.0.1"
+logging.getLogger("uvicorn.error").setLevel(logging.INFO)  # below that it logs frames, and clients' tokens are in them
 
 
 class Connection(Protocol):

@@ -13,6 +13,9 @@ from switchboard.testing.platform_server import Upload
 MAX_TEXT: Final = 2000
 MAX_NONCE: Final = 25
 MAX_FILES: Final = 10
+MAX_ROW: Final = 5
+MAX_VALUE: Final = 100
+MAX_LABEL: Final = 80
 MAX_FILE: Final = 10 * 1024 * 1024
 MAX_REQUEST: Final = 25 * 1024 * 1024
 _KINDS: Final = frozenset({"users", "roles", "everyone"})
@@ -39,6 +42,20 @@ def check_message(body: JsonMapping, files: Sequence[Upload]) -> None:
     if not (content.strip() or files or body.get("embeds") or body.get("poll") or body.get("sticker_ids")):
         raise EMPTY_MESSAGE
     check_mentions(body.get("allowed_mentions"))
+    _check_components(body.get("components"))
+
+
+def _check_components(rows: object) -> None:
+    """At most five rows of at most five buttons, each with a label and a value of its own. Raises RestError."""
+    found = rows if isinstance(rows, list) else []
+    buttons = [one for row in found for one in row.get("components", ())]
+    values = [one.get("custom_id") or "" for one in buttons]
+    if len(found) > MAX_ROW or any(row.get("type") != 1 or len(row["components"]) > MAX_ROW for row in found):
+        raise FormError(components="Must be between 1 and 5 in length.")
+    if any(not 1 <= len(one) <= MAX_VALUE for one in values) or len(set(values)) != len(values):
+        raise FormError(components="Component custom id cannot be duplicated.")
+    if any(not 1 <= len(one.get("label") or "") <= MAX_LABEL for one in buttons):
+        raise FormError(components="Must be between 1 and 80 in length.")
 
 
 def check_mentions(allowed: object) -> None:

@@ -42,6 +42,7 @@ def too_many_requests(retry_after: float, *, is_global: bool = False, code: int 
 
 
 UNKNOWN_CHANNEL: Final = RestError(404, 10003, "Unknown Channel")
+UNKNOWN_GUILD: Final = RestError(404, 10004, "Unknown Guild")
 UNKNOWN_MESSAGE: Final = RestError(404, 10008, "Unknown Message")
 MISSING_ACCESS: Final = RestError(403, 50001, "Missing Access")
 MISSING_PERMISSIONS: Final = RestError(403, 50013, "Missing Permissions")
@@ -49,5 +50,8 @@ CLOSED_TO_BOT: Final = RestError(403, 50007, "Cannot send messages to this user"
 ARCHIVED_THREAD: Final = RestError(400, 50083, "Tried to perform an operation on an archived thread")
 LOCKED_THREAD: Final = RestError(403, 160005, "Thread is locked")
 THREAD_EXISTS: Final = RestError(400, 160004, "A thread has already been created for this message")
+UNKNOWN_WEBHOOK: Final = RestError(404, 10015, "Unknown Webhook")
+UNKNOWN_INTERACTION: Final = RestError(404, 10062, "Unknown interaction")
+INTERACTION_HEARD: Final = RestError(400, 40060, "Interaction has already been acknowledged.")
 EMPTY_MESSAGE: Final = RestError(400, 50006, "Cannot send an empty message")
 TOO_LARGE: Final = RestError(413, 40005, "Request entity too large")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
 
@@ -82,9 +83,10 @@ class Link:
         if self.session is None or self.is_deaf:
             return False
         due = self.session.after(self.given)
-        for event in due:
-            self.given = event["s"]
-            await self.send(event)
+        with suppress(WebSocketDisconnect):  # it was broken just now; whoever reads it will notice
+            for event in due:
+                self.given = event["s"]
+                await self.send(event)
         return bool(due)
 
 
@@ -145,8 +147,9 @@ class Sessions:
                 session.add(name, show(bool(session.intents & MESSAGE_CONTENT)))
 
 
-def as_ready(session: Session, url: str, user: JsonObject, flags: int) -> JsonObject:
+def as_ready(session: Session, url: str, user: JsonObject, flags: int, guilds: Iterable[str]) -> JsonObject:
     """READY: what a client must know to resume."""
-    about: JsonObject = {"v": 10, "user": user, "guilds": [{"id": "10", "unavailable": True}], "shard": [0, 1]}
+    about: JsonObject = {"v": 10, "user": user, "guilds": [], "shard": [0, 1]}
+    about["guilds"] += ({"id": one, "unavailable": True} for one in guilds)
     application = {"id": user["id"], "flags": flags}
     return about | {"session_id": session.id, "resume_gateway_url": url, "application": application}

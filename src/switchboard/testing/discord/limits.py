@@ -46,3 +46,29 @@ class RouteLimits:
         while done and done[0] <= self._clock() - window:
             done.popleft()
         return done
+
+
+class AccountLimit:
+    """A limit of the whole account, which begins with the next message; `clock` returns seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._lasts = clock, 0.0
+        self._began: float | None = None
+        self.hasty = 0
+
+    def begin(self, seconds: float) -> None:
+        """Refuse the next message, and all others for so long after it."""
+        self._lasts, self._began, self.hasty = seconds, None, 0
+
+    def check(self) -> None:
+        """Raises RestError while it lasts."""
+        now = self._clock()
+        if not self._lasts:
+            return
+        if self._began is None:
+            self._began = now
+        if now >= self._began + self._lasts:
+            self._lasts = 0.0
+            return
+        self.hasty += now > self._began + 1.0
+        raise too_many_requests(self._began + self._lasts - now, is_global=True)

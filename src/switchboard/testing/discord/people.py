@@ -16,11 +16,14 @@ from switchboard.testing.discord.gateway import (
 )
 from switchboard.testing.discord.world import (
     ANN,
+    BOT,
     GUILD,
     TEXT,
     Channel,
     DiscordWorld,
+    Press,
     about_channel,
+    about_guild,
     new_user,
 )
 
@@ -39,9 +42,15 @@ class People:
         self._world.users[user] = new_user(user, name)
         return self._world.users[user]
 
-    def channel(self, name: str = "general", *, kind: int = TEXT) -> Channel:
-        """A channel of the guild, which the bot may see."""
-        made = self._world.add_channel(kind, name)
+    def guild(self, guild: str, name: str) -> str:
+        """Another server, to which the bot is invited."""
+        self._world.guilds[guild] = name
+        self._tell_event("GUILD_CREATE", GUILDS, about_guild(self._world, guild))
+        return guild
+
+    def channel(self, name: str = "general", *, kind: int = TEXT, guild: str = GUILD) -> Channel:
+        """A channel of a server, which the bot may see."""
+        made = self._world.add_channel(kind, name, guild)
         self._tell_event("CHANNEL_CREATE", GUILDS, about_channel(made))
         return made
 
@@ -118,7 +127,7 @@ class People:
         """Delete a message, of a person or of the bot."""
         where = self._world.channels[message["channel_id"]]
         del where.messages[message["id"]]
-        about = {"id": message["id"], "channel_id": where.id, **({"guild_id": GUILD} if where.guild else {})}
+        about = {"id": message["id"], "channel_id": where.id, **({"guild_id": where.guild} if where.guild else {})}
         self._tell_of(where, "MESSAGE_DELETE", lambda _: about)
 
     def react(self, message: JsonMapping, emoji: str = "👍", *, user: JsonObject = ANN) -> None:
@@ -126,10 +135,22 @@ class People:
         where = self._world.channels[message["channel_id"]]
         about = {"user_id": user["id"], "channel_id": where.id, "message_id": message["id"], "burst": False, "type": 0}
         about |= {"emoji": {"id": None, "name": emoji}, "message_author_id": message["author"]["id"]}
-        about |= {"guild_id": GUILD, "member": {**_MEMBER, "user": user}} if where.guild else {}
+        about |= {"guild_id": where.guild, "member": {**_MEMBER, "user": user}} if where.guild else {}
         intent = GUILD_REACTIONS if where.guild else DIRECT_REACTIONS
         self._sessions.add("MESSAGE_REACTION_ADD", intent, lambda _: about)
         self._wake_all()
+
+    def press(self, message: JsonMapping, custom_id: str, *, user: JsonObject = ANN) -> JsonObject:
+        """Press a button of the bot, which has three seconds to say that it has heard of it."""
+        where = self._world.channels[message["channel_id"]]
+        press: JsonObject = {"id": self._world.next_id(), "application_id": BOT["id"], "type": 3, "version": 1}
+        press |= {"token": f"press-{press['id']}", "channel_id": where.id, "message": dict(message), "locale": "en-US"}
+        press |= {"channel": about_channel(where), "data": {"component_type": 2, "custom_id": custom_id}}
+        press |= {"app_permissions": "0", "entitlements": [], "authorizing_integration_owners": {}}
+        press |= {"guild_id": where.guild, "member": {**_MEMBER, "user": user}} if where.guild else {"user": user}
+        self._world.presses[press["token"]] = Press(press["id"], self._world.clock())
+        self._tell_event("INTERACTION_CREATE", GUILDS, press)
+        return press
 
     def tell_message(self, place: Channel, message: JsonMapping) -> None:
         """There is a new message, of anybody."""
@@ -146,10 +167,9 @@ class People:
         return after
 
     def _show_later(self, place: Channel, message: JsonMapping) -> Callable[[bool], JsonMapping]:
-        more = {"guild_id": GUILD, "member": _MEMBER} if place.guild else {}
-        more = (
-            more if message["author"]["id"] in self._world.users else {key: GUILD for key in more if key == "guild_id"}
-        )
+        more: JsonObject = {"guild_id": place.guild} if place.guild else {}
+        if place.guild and message["author"]["id"] in self._world.users:
+            more["member"] = _MEMBER
         snapshot = dict(message)
         return lambda reads: {**self._world.show_message(snapshot, reads_content=reads), **more}
 

@@ -14,19 +14,38 @@ from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.testing.discord.checks import check_mentions, check_message, pings_of
 from switchboard.testing.discord.errors import (
     ARCHIVED_THREAD,
+    INTERACTION_HEARD,
     MISSING_ACCESS,
     MISSING_PERMISSIONS,
     THREAD_EXISTS,
+    UNKNOWN_GUILD,
+    UNKNOWN_INTERACTION,
+    UNKNOWN_WEBHOOK,
     FormError,
     RestError,
 )
 from switchboard.testing.discord.gateway import IDENTIFIES, Sessions
+from switchboard.testing.discord.limits import AccountLimit
 from switchboard.testing.discord.people import People
-from switchboard.testing.discord.world import ANN, BOT, Channel, DiscordWorld, about_channel
+from switchboard.testing.discord.world import (
+    ANN,
+    BOT,
+    Channel,
+    DiscordWorld,
+    about_channel,
+    about_guild,
+    channels_of,
+    threads_of,
+)
 from switchboard.testing.platform_server import Upload
 
 NONCE_S: Final = 120.0
 """For how long a nonce is remembered. Discord says: a few minutes."""
+HEARING_S: Final = 3.0
+"""Within which a press must be said to have been heard of."""
+ANSWERING_S: Final = 900.0
+"""For how long it can be answered then."""
+_LATER: Final = 6
 _MAX_PAGE: Final = 100
 _LIMITED_CONTENT: Final = 1 << 19
 _Answer = JsonObject | list[JsonObject] | None
@@ -59,6 +78,7 @@ class Routes:
         """Whom the messages of the bot have notified, by creating and by editing."""
         self.typing: list[str] = []
         """The channels in which the bot was shown to type, in order."""
+        self.account = AccountLimit(world.clock)
         self._nonces: dict[str, tuple[float, Channel, str]] = {}
         messages = "/channels/{channel}/messages"
         self.table: Sequence[RestRoute] = (
@@ -75,6 +95,11 @@ class Routes:
             RestRoute(f"POST {messages}/{{message}}/threads", self._begin_thread),
             RestRoute("GET /channels/{channel}/threads/archived/public", self._list_archived),
             RestRoute("POST /channels/{channel}/typing", self._show_typing),
+            RestRoute("GET /guilds/{guild}", lambda request: about_guild(world, self._find_guild(request))),
+            RestRoute("GET /guilds/{guild}/channels", lambda request: channels_of(world, self._find_guild(request))),
+            RestRoute("GET /guilds/{guild}/threads/active", self._list_active),
+            RestRoute("POST /interactions/{press}/{token}/callback", self._hear_press),
+            RestRoute("POST /webhooks/{application}/{token}", self._post_whisper),
         )
 
     def about_application(self) -> JsonObject:
@@ -129,6 +154,7 @@ class Routes:
 
     def _post_message(self, request: RestRequest) -> JsonObject:
         channel, body = self._find_channel(request), request.body
+        self.account.check()
         if channel.posting is not None:
             raise channel.posting
         check_message(body, request.files)
@@ -178,6 +204,7 @@ class Routes:
         check_mentions(body.get("allowed_mentions"))
         self.pings += pings_of({**body, "content": content}, None)
         changes = {"content": content, "edited_timestamp": self._world.now(), **self._world.mentions_in(content)}
+        changes |= {"components": body["components"]} if "components" in body else {}
         after = channel.messages[before["id"]] = {**before, **changes}
         self._people.tell_change(channel, after)
         return self._shown_message(after)
@@ -201,6 +228,34 @@ class Routes:
         found = [one for one in self._world.channels.values() if one.parent == parent.id and one.archived_at]
         found.sort(key=lambda one: one.archived_at or "", reverse=True)
         return {"threads": [about_channel(one) for one in found], "members": [], "has_more": False}
+
+    def _find_guild(self, request: RestRequest) -> str:
+        if request.path["guild"] not in self._world.guilds:
+            raise UNKNOWN_GUILD
+        return request.path["guild"]
+
+    def _list_active(self, request: RestRequest) -> JsonObject:
+        return {"threads": threads_of(self._world, self._find_guild(request)), "members": []}
+
+    def _hear_press(self, request: RestRequest) -> None:
+        """Of the callbacks only the one that changes nothing for now is known here."""
+        press = self._world.presses.get(request.path["token"])
+        if press is None or press.id != request.path["press"] or self._world.clock() > press.at + HEARING_S:
+            raise UNKNOWN_INTERACTION
+        if press.heard:
+            raise INTERACTION_HEARD
+        if request.body.get("type") != _LATER:
+            raise FormError(type="Value must be one of {6}.")
+        press.heard = True
+
+    def _post_whisper(self, request: RestRequest) -> JsonObject:
+        press = self._world.presses.get(request.path["token"])
+        if press is None or not press.heard or self._world.clock() > press.at + ANSWERING_S:
+            raise UNKNOWN_WEBHOOK
+        check_message(request.body, request.files)
+        self.pings += pings_of(request.body, None)
+        self._world.whispers.append(dict(request.body))
+        return {"id": self._world.next_id(), **request.body}
 
     def _show_typing(self, request: RestRequest) -> None:
         channel = self._find_channel(request)

@@ -103,6 +103,7 @@ class DiscordServer(SocketServer[Fault]):
         self.people = People(self.world, self.sessions, self.wake_waiting)
         self._routes = Routes(self.world, self.people, self.sessions, lambda: self.message_content)
         self._limits = RouteLimits(clock) if limits else None
+        self._refused_until = 0.0
         super().__init__(
             *map(self._make_route, self._routes.table),
             Route(f"{_PREFIX}/{{path:path}}", _refuse_route, methods=["GET", "POST", "PUT", "PATCH", "DELETE"]),
@@ -145,6 +146,20 @@ class DiscordServer(SocketServer[Fault]):
         """The channels in which the bot was shown to type, in order."""
         return self._routes.typing
 
+    @property
+    def whispers(self) -> list[JsonObject]:
+        """What the bot has shown to those alone who pressed a button."""
+        return self.world.whispers
+
+    @property
+    def hasty(self) -> int:
+        """How many messages came while the account was limited, later than a second after the first refusal."""
+        return self._routes.account.hasty
+
+    def limit_account(self, seconds: float) -> None:
+        """Refuse the next message of the bot, and all others for so many seconds after it (429, global)."""
+        self._routes.account.begin(seconds)
+
     def calls_of(self, name: str) -> list[RestCall]:
         """The requests to one route, such as `POST /channels/{channel}/messages`."""
         return [call for call in self.calls if call.name == name]
@@ -176,6 +191,11 @@ class DiscordServer(SocketServer[Fault]):
         for link in self.links:
             connection_of(link.web.scope).transport.abort()
 
+    def refuse_links(self, seconds: float) -> None:
+        """Break all sockets, and let none be opened for so long."""
+        self._refused_until = self.clock() + seconds
+        self.cut_links()
+
     def deafen_links(self) -> None:
         """The present sockets get no events from now on, though their heartbeats are acknowledged."""
         for link in self.links:
@@ -202,6 +222,9 @@ class DiscordServer(SocketServer[Fault]):
             await self._wait_for_news(news, due)
 
     async def _serve_socket(self, web: WebSocket) -> None:
+        if self.clock() < self._refused_until:
+            await web.close()  # before it is accepted: 403
+            return
         await web.accept()
         if web.query_params.get("encoding", "json") != "json" or web.query_params.get("v") != "10":
             await web.close(4012, "Invalid API version")
@@ -271,9 +294,9 @@ class DiscordServer(SocketServer[Fault]):
             raise _Closed(4004, "Authentication failed.")
         link.session = self.sessions.begin(intents)
         flags = self._routes.about_application()["flags"]
-        link.session.add("READY", as_ready(link.session, self.gateway_url, BOT, flags))
-        if intents & GUILDS:
-            link.session.add("GUILD_CREATE", about_guild(self.world))
+        link.session.add("READY", as_ready(link.session, self.gateway_url, BOT, flags, self.world.guilds))
+        for guild in self.world.guilds if intents & GUILDS else ():
+            link.session.add("GUILD_CREATE", about_guild(self.world, guild))
 
     def _check_token(self, data: Any) -> None:
         if not isinstance(data, dict) or str(data.get("token")).removeprefix("Bot ") not in self.tokens:

@@ -69,6 +69,15 @@ class Channel:
 
 
 @dataclass(slots=True)
+class Press:
+    """Of a button; `heard`: the bot has said that it has heard of it."""
+
+    id: str
+    at: float
+    heard: bool = False
+
+
+@dataclass(slots=True)
 class DiscordWorld:
     """Everything in Discord that one bot can see."""
 
@@ -79,6 +88,12 @@ class DiscordWorld:
     files: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     """By id: the media type and the content."""
     users: dict[str, JsonObject] = field(default_factory=lambda: {BOT["id"]: BOT, ANN["id"]: ANN})
+    guilds: dict[str, str] = field(default_factory=lambda: {GUILD: "House"})
+    """The names of the servers that the bot is in, by id."""
+    presses: dict[str, Press] = field(default_factory=dict)
+    """By the token with which they are answered."""
+    whispers: list[JsonObject] = field(default_factory=list)
+    """What the bot has shown to those alone who pressed a button."""
     _last_id: int = 0
 
     def next_id(self) -> str:
@@ -90,16 +105,16 @@ class DiscordWorld:
         """The time as Discord writes it."""
         return datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="microseconds")
 
-    def add_channel(self, kind: int = TEXT, name: str = "general") -> Channel:
-        """A channel of the guild."""
-        made = Channel(self.next_id(), kind, name)
+    def add_channel(self, kind: int = TEXT, name: str = "general", guild: str = GUILD) -> Channel:
+        """A channel of a guild."""
+        made = Channel(self.next_id(), kind, name, guild)
         self.channels[made.id] = made
         return made
 
     def add_thread(self, parent: Channel, name: str, owner: JsonObject, message: JsonMapping | None = None) -> Channel:
         """A thread in a channel; one on a message has its id."""
         thread_id = message["id"] if message is not None else self.next_id()
-        made = Channel(thread_id, THREAD, name, parent=parent.id, owner=owner["id"])
+        made = Channel(thread_id, THREAD, name, parent.guild, parent=parent.id, owner=owner["id"])
         self.channels[made.id] = made
         return made
 
@@ -181,7 +196,7 @@ def about_channel(channel: Channel) -> JsonObject:
     about: JsonObject = {"id": channel.id, "type": channel.kind, "last_message_id": channel.last_message, "flags": 0}
     if channel.recipient is not None:
         return about | {"recipients": [channel.recipient]}
-    about |= {"guild_id": GUILD, "name": channel.name, "parent_id": channel.parent, "rate_limit_per_user": 0}
+    about |= {"guild_id": channel.guild, "name": channel.name, "parent_id": channel.parent, "rate_limit_per_user": 0}
     if channel.kind != THREAD:
         about |= {"position": 0, "permission_overwrites": [], "nsfw": False, "topic": None}
         return about | ({"available_tags": [], "default_auto_archive_duration": 1440} if channel.kind == FORUM else {})
@@ -191,13 +206,11 @@ def about_channel(channel: Channel) -> JsonObject:
     return about | {"message_count": len(channel.messages), "member_count": 2, "total_message_sent": 0}
 
 
-def about_guild(world: DiscordWorld) -> JsonObject:
+def about_guild(world: DiscordWorld, guild: str) -> JsonObject:
     """GUILD_CREATE: the guild with its channels, and the threads that are not archived."""
-    roles = [_about_role(GUILD, "@everyone"), {**_about_role(ROLE, "house"), "managed": True}]
+    roles = [_about_role(guild, "@everyone"), {**_about_role(ROLE, "house"), "managed": True}]
     roles[1]["tags"] = {"bot_id": BOT["id"]}
-    seen = [one for one in world.channels.values() if one.guild and not one.is_hidden]
-    places = [about_channel(one) for one in seen if one.kind != THREAD]
-    threads = [about_channel(one) for one in seen if one.kind == THREAD and one.archived_at is None]
+    places, threads = channels_of(world, guild), threads_of(world, guild)
     member = {"roles": [ROLE], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
     counts = {"member_count": len(world.users), "premium_subscription_count": 0, "afk_timeout": 300}
     none = dict.fromkeys(_ABSENT)
@@ -205,9 +218,25 @@ def about_guild(world: DiscordWorld) -> JsonObject:
     empty = ("emojis", "features", "voice_states", "presences", "stage_instances", "guild_scheduled_events", "stickers")
     lists: JsonObject = {name: [] for name in (*empty, "soundboard_sounds")}
     flags = {"large": False, "unavailable": False, "premium_progress_bar_enabled": False, "widget_enabled": False}
-    about = {"id": GUILD, "name": "House", "owner_id": ANN["id"], "region": "", "preferred_locale": "en-US"}
-    about |= {"joined_at": member["joined_at"], **counts, **none, **levels, **lists, **flags, "roles": roles}
+    about: JsonObject = {"id": guild, "name": world.guilds[guild], "owner_id": ANN["id"], "region": ""}
+    about |= {"preferred_locale": "en-US", "joined_at": member["joined_at"], "roles": roles}
+    about |= {**counts, **none, **levels, **lists, **flags}
     return {**about, "members": [{**member, "user": BOT}], "channels": places, "threads": threads}
+
+
+def channels_of(world: DiscordWorld, guild: str) -> list[JsonObject]:
+    """The channels of a guild, without its threads."""
+    return [about_channel(one) for one in world.channels.values() if one.guild == guild and _is_seen(one, thread=False)]
+
+
+def threads_of(world: DiscordWorld, guild: str) -> list[JsonObject]:
+    """The threads of a guild that are not archived."""
+    seen = [one for one in world.channels.values() if one.guild == guild and _is_seen(one, thread=True)]
+    return [about_channel(one) for one in seen if one.archived_at is None]
+
+
+def _is_seen(channel: Channel, *, thread: bool) -> bool:
+    return not channel.is_hidden and (channel.kind == THREAD) is thread
 
 
 def _about_role(role: str, name: str) -> JsonObject:
