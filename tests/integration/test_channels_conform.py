@@ -1,6 +1,6 @@
-"""Telegram, Slack, e-mail and a folder obey the laws of connectors.
+"""Telegram, Slack, Discord, e-mail and a folder obey the laws of connectors.
 
-Telegram and Slack against our strict servers, e-mail against pymap and aiosmtpd.
+The chats against the strict servers of `switchboard.testing`, e-mail against pymap and aiosmtpd.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from switchboard.testing.connectors import (
     killed_while_receiving,
     killed_while_sending,
 )
+from switchboard.testing.discord import DiscordServer
 from switchboard.testing.slack import SlackServer
+from tests.discord_driver import DiscordDriver
 from tests.documents import HOME, blocks
 from tests.drivers import FolderDriver, MailDriver, TelegramDriver, mail_driver
 from tests.mail_servers import Imap, Postbox, running_pymap, running_smtp
@@ -46,6 +48,15 @@ def test_slack(check: ConnectorCheck) -> None:
     async def checked() -> None:
         async with SlackServer(again_after=AGAIN_AFTER_S) as slack:
             await check(SlackDriver(slack))
+
+    in_no_time(checked())
+
+
+@pytest.mark.parametrize("check", checks_for(DiscordDriver), ids=lambda check: check.__name__)
+def test_discord(check: ConnectorCheck) -> None:
+    async def checked() -> None:
+        async with DiscordServer() as discord:
+            await check(DiscordDriver(discord))
 
     in_no_time(checked())
 

@@ -22,6 +22,7 @@ MODELS: Final = {
     "agents/delivery.py",
     "agents/model/options.py",
     "agents/trio/options.py",
+    "connectors/discord/settings.py",
     "connectors/email/settings.py",
     "connectors/kernel/accounts.py",
     "connectors/kernel/intake.py",

@@ -1,0 +1,47 @@
+"""When a route of Discord may be asked again, as the headers of its answers say. Pure; called by `rest.py`.
+
+`now` is in seconds of any monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+_MOST: Final = 1000
+
+
+def route_of(verb: str, path: str) -> str:
+    """The route of a path: of its ids only that of the channel counts, with which it begins."""
+    first, *rest = path.strip("/").split("/")
+    places = rest[:1] if first == "channels" else ["…"]
+    return f"{verb} /{'/'.join((first, *places, *('…' if one.isdecimal() else one for one in rest[1:])))}"
+
+
+@dataclass(slots=True)
+class RouteTimes:
+    """Remembers which routes are used up, and until when."""
+
+    _until: dict[str, float] = field(default_factory=dict)
+
+    def wait(self, route: str, now: float) -> float:
+        """Seconds until the route may be asked; 0: now."""
+        return max(self._until.get(route, 0.0) - now, 0.0)
+
+    def learn(self, route: str, headers: Mapping[str, str], now: float) -> None:
+        """What an answer says of its route."""
+        after = seconds_in(headers.get("x-ratelimit-reset-after"))
+        if headers.get("x-ratelimit-remaining") == "0" and after is not None:
+            self._until[route] = now + after
+        if len(self._until) > _MOST:
+            self._until = {name: until for name, until in self._until.items() if until > now}
+
+
+def seconds_in(value: object) -> float | None:
+    """A number of seconds, at most a day; None: it is none."""
+    try:
+        found = float(value) if isinstance(value, str | int | float) else None
+    except ValueError:
+        return None
+    return None if found is None or not found >= 0.0 else min(found, 86_400.0)
