@@ -28,9 +28,9 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import PRESS, Inbound, Unreadable
 from switchboard.ports.raw import Raw, at, child, first_word, integer, word
 
-_WRITTEN: Final = frozenset({0, 19, 20, 23})
+_WRITTEN: Final = frozenset({"0", "19", "20", "23"})
 """The types of messages that somebody wrote: the usual one, a reply, and what comes of commands."""
-_BESIDE: Final = frozenset({18, 21})
+_BESIDE: Final = frozenset({"18", "21"})
 """Those that say again what a thread is and begins with."""
 _IN_CHANNELS: Final = frozenset({0, 5})
 """The types of channels in which a thread can be begun on a message."""
@@ -44,6 +44,7 @@ KINDS: Final[dict[str, EventKind]] = {
     "INTERACTION_CREATE": "button",
 }
 """The events that are for us, and as what."""
+_NOT_SHOWN: Final = Passage(kind="quoted", text="(A message that Discord does not show to bots)", author="Discord")
 TOKEN: Final = "token"  # noqa: S105  the name of a field
 """The field of a press with which it is answered, in its address only."""
 
@@ -86,7 +87,7 @@ class DiscordReader(Struct, frozen=True):
         """A message, or its new text."""
         if kind == "edit" and message.get("edited_timestamp") is None:
             return None  # a preview of a link has arrived
-        type_ = message.get("type", 0)
+        type_ = integer(message.get("type", 0))
         if type_ in _BESIDE:
             return None
         who = self._find_doer(name, message)
@@ -96,10 +97,9 @@ class DiscordReader(Struct, frozen=True):
             return self._make_event(who, _Content(unknown=f"message type {type_}"[:64]), now)
         self.places.note_author(who.key.partition(":")[0], who.author, who.name)
         addressed = self._is_addressed(who)
-        content = _Content(
-            passages_in(who.about, self.places), addressed=addressed, blank=_is_blank(who.about) and not addressed
-        )
-        return self._make_event(who, content, now)
+        if _is_blank(who.about) and not addressed:
+            return self._make_event(who, _Content((_NOT_SHOWN,), blank=True), now)
+        return self._make_event(who, _Content(passages_in(who.about, self.places), addressed=addressed), now)
 
     def _read_deed(self, name: str, kind: EventKind, about: JsonObject, now: datetime) -> Inbound | str | None:
         """What somebody did without writing."""

@@ -14,9 +14,10 @@ _MOST: Final = 1000
 
 def route_of(verb: str, path: str) -> str:
     """The route of a path: of its ids only that of the channel counts, with which it begins."""
-    first, *rest = path.strip("/").split("/")
-    places = rest[:1] if first == "channels" else ["…"]
-    return f"{verb} /{'/'.join((first, *places, *('…' if one.isdecimal() else one for one in rest[1:])))}"
+    first, *rest = path.partition("?")[0].strip("/").split("/")
+    if first != "channels":
+        return f"{verb} /{first}"
+    return f"{verb} /{'/'.join((first, *rest[:1], *('…' if one.isdecimal() else one for one in rest[1:])))}"
 
 
 @dataclass(slots=True)

@@ -54,10 +54,11 @@ def _guild_of(message: Raw) -> str | None:
 
 
 def _without_calls(text: str, me: str, roles: frozenset[str]) -> str:
-    """The text without the names of ours at its beginning."""
-    while (mark := _MARK.match(text)) is not None and (mark["user"] == me or mark["role"] in roles):
-        text = text[mark.end() :].lstrip()
-    return text
+    """The text without the names of ours at its beginning, unless it is nothing else."""
+    left = text
+    while (mark := _MARK.match(left)) is not None and (mark["user"] == me or mark["role"] in roles):
+        left = left[mark.end() :].lstrip()
+    return left or text
 
 
 def _in_words(text: str, message: Raw, places: DiscordPlaces) -> str:

@@ -14,7 +14,7 @@ from switchboard.core.passages.showing import shortened_text
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import MAX_REPLIED, NUMBER, SEVERAL, Channel, Found, Replied
 from switchboard.ports.chat import EXCLAMATION_MARK, KEYS, chat_facts, is_called, is_own, is_private, kind_of, media_of
-from switchboard.ports.raw import Raw, at, child, first_word, integer, matching, number, raw_of
+from switchboard.ports.raw import Raw, at, child, first_word, integer, matching, number, raw_of, word
 
 _SNOWFLAKE = re.compile(r"\d{1,20}", re.ASCII)
 _THREADS: Final = frozenset({10, 11, 12})
@@ -168,6 +168,7 @@ CHANNELS: Final = (
         event_id=lambda envelope: event_key(raw_of(envelope)),
         chat=lambda envelope: conversation_of(_message(envelope)),
         group=lambda envelope: place_of(_message(envelope)),
+        title=lambda envelope: word(at(_message(envelope), "guild", "name")),
         command_mark=EXCLAMATION_MARK,
         replied_to=lambda envelope: replied_to(_message(envelope)),
         replied=_replied_message,
