@@ -1,6 +1,6 @@
 """`make kit`: every planted defect against every law, and connectors that are killed twenty times at every point.
 
-    python -m tests.kit [defects] [guesses] [telegram] [slack] [folder] [pymap] [dovecot]
+    python -m tests.kit [defects] [guesses] [telegram] [slack] [discord] [folder] [pymap] [dovecot]
 
 Each defect breaks its laws and no other. The table at the end shows for each channel and point how many kills there
 were, and how many messages or parts were lost, doubled, repeated with a mark, or left uncertain. E-mail runs by pymap
@@ -39,7 +39,9 @@ from switchboard.testing.connectors import (
     killed_while_sending,
     table,
 )
+from switchboard.testing.discord import DiscordServer
 from switchboard.testing.slack import SlackServer
+from tests.discord_driver import DiscordDriver
 from tests.documents import HOME
 from tests.drivers import FolderDriver, TelegramDriver, mail_driver, postfix_driver
 from tests.guessing import BOT, contacts, guess
@@ -167,6 +169,18 @@ def slack() -> Iterator[Run]:
 
 
 @contextmanager
+def discord() -> Iterator[Run]:
+    """Against the strict server."""
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Driver]:
+        async with DiscordServer() as server:
+            yield DiscordDriver(server)
+
+    yield Run(opened, in_no_time, KILLS)
+
+
+@contextmanager
 def folder() -> Iterator[Run]:
     """The example."""
     sys.path.insert(0, str(HOME / "src/switchboard/examples/connectors/folder"))
@@ -197,6 +211,7 @@ def real_mail() -> Iterator[Run]:
 RUNS: Final[Mapping[str, Callable[[], AbstractContextManager[Run]]]] = {
     "telegram": telegram,
     "slack": slack,
+    "discord": discord,
     "folder": folder,
     "pymap": mail,
     "dovecot": real_mail,

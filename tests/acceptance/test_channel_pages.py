@@ -21,6 +21,8 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import load_settings
 from switchboard.connectors.kernel.accounts import read_account, read_declarations
 from switchboard.testing.bot_api import TOKEN, BotApi
+from switchboard.testing.discord import TOKEN as DISCORD_TOKEN
+from switchboard.testing.discord import DiscordServer
 from switchboard.testing.slack import APP_TOKEN, BOT_TOKEN, SlackServer
 from tests.acceptance.test_cli_processes import terminal
 from tests.documents import HOME, Step, blocks, calls, command_lines, steps
@@ -35,6 +37,7 @@ pytestmark = pytest.mark.slow
 
 MAIL, TELEGRAM = HOME / "docs/channels/email.md", HOME / "docs/channels/telegram.md"
 SLACK: Final = HOME / "docs/channels/slack.md"
+DISCORD: Final = HOME / "docs/channels/discord.md"
 WEBHOOK: Final = HOME / "docs/channels/webhook.md"
 STRANGERS: Final = HOME / "docs/who-may-write.md"
 ACCOUNT, SETTINGS = (next(one.text for one in blocks(MAIL) if one.language == kind) for kind in ("text", "toml"))
@@ -178,6 +181,16 @@ async def test_an_app_of_slack_is_added_as_the_page_shows_it(database_url: str, 
         for what in ("test", "pause", "resume"):
             await said(env, command(SLACK, f"switchboard channels {what} slack"))
         await said(env, [*command(SLACK, "switchboard channels remove slack"), "--yes"])
+
+
+async def test_a_bot_of_discord_is_added_as_its_page_shows_it(database_url: str, tmp_path: Path) -> None:
+    async with DiscordServer() as discord, open_server(database_url, tmp_path / "data", tree=HOUSE) as server:
+        env = environment(tmp_path / "data", URL=server.url, CHANNELS_DIR=str(tmp_path / "channels.d"))
+        here = ("--set", f"api_url={discord.api_url}")
+        [adding] = typed(DISCORD)
+        words = [*next(calls(adding.command, "switchboard")), *here]
+        await asyncio.to_thread(add_by_asking, env | {"TERM": "dumb"}, words, adding.output, {"token": DISCORD_TOKEN})
+        await said(env, ["channels", "test", "discord"])
 
 
 def add_by_asking(env: Mapping[str, str], words: Sequence[str], claimed: str, secrets: Mapping[str, str]) -> None:

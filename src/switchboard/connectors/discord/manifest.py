@@ -37,7 +37,7 @@ MANIFEST: Final = Manifest(
     provider="discord",
     title="Discord",
     settings=DiscordAccountSettings,
-    secrets=(Secret("token", "the token of the bot, from its page *Bot*"),),
+    secrets=(Secret("token", "the token of the bot, from its page Bot"),),
     steps=(
         "Open discord.com/developers/applications, press New Application, and name it.",
         "Under Bot press Reset Token, and copy the token.",

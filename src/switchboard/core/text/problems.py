@@ -56,6 +56,7 @@ _FORMS: Final[Mapping[str, str]] = {
     ),
     r"^[\x21-\x7e]+$": "must be ASCII without blanks",
     r"^https?://[^\s?#]+$": "must be a URL such as https://example.org",
+    r"^wss?://[^\s?#]+$": "must be a URL such as wss://example.org",
     r"^https?://[^\s?#@]+$": "must be a URL without a user or password, such as https://example.org",
     r"^https?://[^\s/?#]+$": "must be a URL without a path, such as https://example.org",
     r"^[^\s<>@]+@[^\s<>@]+$": "must be a mail address such as desk@example.org",
