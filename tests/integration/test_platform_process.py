@@ -13,6 +13,8 @@ import pytest
 from switchboard.testing.discord import TOKEN
 from switchboard.testing.loopback import bound
 from switchboard.testing.slack import BOT_TOKEN
+from switchboard.testing.whatsapp import APP_SECRET
+from switchboard.testing.whatsapp import TOKEN as GRAPH_TOKEN
 
 
 @asynccontextmanager
@@ -44,7 +46,7 @@ async def test_what_is_said_to_slack_is_answered_by_the_app() -> None:
         assert (await waiting).text == "hi\n"
 
 
-@pytest.mark.parametrize("program", ["slack", "discord", "bot_api"])
+@pytest.mark.parametrize("program", ["slack", "discord", "bot_api", "whatsapp"])
 async def test_a_port_that_is_taken_is_named(program: str) -> None:
     taken = bound(0)
     taken.listen()
@@ -61,3 +63,14 @@ async def test_discord_tells_its_address_and_token() -> None:
         api = told.split("at ")[1].split(",")[0]
         found = await client.get(f"{api}/users/@me", headers={"Authorization": f"Bot {TOKEN}"})
         assert (TOKEN in told, found.json()["username"]) == (True, "house")
+
+
+async def test_whatsapp_tells_its_address_number_token_and_secret() -> None:
+    async with started("whatsapp") as process, httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+        assert process.stdout is not None
+        told = (await process.stdout.readline()).decode()
+        url, number = told.split("at ")[1].split(", number ")
+        path = f"{url}/v25.0/{number.split(',')[0]}"
+        found = await client.get(path, headers={"Authorization": f"Bearer {GRAPH_TOKEN}"})
+        assert found.json()["verified_name"] == "House"
+        assert all(one in told for one in (GRAPH_TOKEN, APP_SECRET))

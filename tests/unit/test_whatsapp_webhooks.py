@@ -9,6 +9,7 @@ from switchboard.core.channels import whatsapp
 from switchboard.testing.whatsapp import (
     ANN,
     NUMBER,
+    OTHER_NUMBER,
     CloudPerson,
     WebhookSender,
     pressed_button,
@@ -19,7 +20,6 @@ from switchboard.testing.whatsapp import (
 )
 
 SECRET: Final = "app-secret"
-OTHER: Final = "206540352242922"
 HIDDEN: Final = CloudPerson("DE.7", name="Bo", username="bo")
 BUSINESS: Final = CloudPerson("DE.8", "4930123456", name="Cy", parent_user_id="DE.ENT.9")
 
@@ -48,11 +48,13 @@ def test_the_signature_is_of_the_bytes_which_nobody_writes_alike() -> None:
 def test_one_webhook_holds_messages_of_several_people_numbers_and_statuses() -> None:
     ours = sender()
     said = [ours.said(NUMBER, one, text_content(f"from {one.name}")) for one in (ANN, HIDDEN, ANN)]
-    hook = ours.post(*said, ours.said(OTHER, BUSINESS, text_content("hi")), ours.status(NUMBER, ANN, "wamid.X", "read"))
+    hook = ours.post(
+        *said, ours.said(OTHER_NUMBER, BUSINESS, text_content("hi")), ours.status(NUMBER, ANN, "wamid.X", "read")
+    )
     first, second, third = values_in(hook.body)
     assert [one["text"]["body"] for one in first["messages"]] == ["from Ann", "from Bo", "from Ann"]
     assert [one["profile"]["name"] for one in first["contacts"]] == ["Ann", "Bo"], "each person once"
-    assert [one["metadata"]["phone_number_id"] for one in (first, second, third)] == [NUMBER, OTHER, NUMBER]
+    assert [one["metadata"]["phone_number_id"] for one in (first, second, third)] == [NUMBER, OTHER_NUMBER, NUMBER]
     assert ("messages" in third, third["statuses"][0]["status"]) == (False, "read")
     assert len({one["id"] for value in (first, second) for one in value["messages"]}) == 4
 

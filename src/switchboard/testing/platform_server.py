@@ -1,7 +1,7 @@
 """What the strict servers of platforms share: faults on purpose, waiting for what happens, and a clock to be moved.
 
-Called by `bot_api/`, `slack/` and `discord/`. A server is served by `loopback.py`; its endpoints may break their
-connection instead of answering.
+Called by `bot_api/`, `slack/`, `discord/` and `whatsapp/`. A server is served by `loopback.py`; its endpoints may break
+their connection instead of answering.
 """
 
 from __future__ import annotations
@@ -114,11 +114,11 @@ class PlatformServer(Loopback, Generic[_F], ABC):
             await self.news.wait()
 
 
-class SocketServer(PlatformServer[_F]):
-    """One that sends events over web sockets. `clock`: the present time of the platform."""
+class SendingServer(PlatformServer[_F]):
+    """One that sends events by itself. `clock`: the present time of the platform."""
 
-    def __init__(self, *routes: BaseRoute, clock: MovableClock, port: int = 0) -> None:
-        super().__init__(*routes, port=port, sockets=True)
+    def __init__(self, *routes: BaseRoute, clock: MovableClock, port: int = 0, sockets: bool = False) -> None:
+        super().__init__(*routes, port=port, sockets=sockets)
         self.clock = clock
         self._sender: asyncio.Task[None] | None = None
 
@@ -147,6 +147,13 @@ class SocketServer(PlatformServer[_F]):
             await cancel_tasks(self._sender)
             self._sender = None
         await super()._close()
+
+
+class SocketServer(SendingServer[_F]):
+    """One that sends them over web sockets."""
+
+    def __init__(self, *routes: BaseRoute, clock: MovableClock, port: int = 0) -> None:
+        super().__init__(*routes, clock=clock, port=port, sockets=True)
 
 
 class Endpoint:

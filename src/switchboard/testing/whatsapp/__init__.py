@@ -1,17 +1,25 @@
-"""WhatsApp for tests: people who write to the numbers of a business, and the signed webhooks that tell it of them.
+"""A strict WhatsApp on loopback, well-behaved or not: the Graph API of a number, signed webhooks, and people.
+
+For tests of businesses, ours and yours: it posts webhooks again, several at once and out of order, refuses what Meta
+refuses, and fails on purpose. It contacts nobody and needs no account. Begin with `server.py`. Without the server,
+`WebhookSender` makes the webhooks alone:
 
     sender = WebhookSender(app_secret="...")
     hook = sender.post(sender.said(NUMBER, ANN, text_content("hello")), sender.status(NUMBER, ANN, wamid, "delivered"))
-
-`hook.body` and `hook.headers` are what Meta posts. A test posts them when, as often and in what order it likes: Meta
-repeats a webhook for up to seven days, in any order, and several messages and numbers may share one. Next:
-`webhooks.py`.
 """
 
+from switchboard.testing.platform_server import Cut, Hang, MovableClock, Page
+from switchboard.testing.whatsapp.business import BusinessMessage, WhatsAppBusiness
+from switchboard.testing.whatsapp.errors import Fault, GraphError
+from switchboard.testing.whatsapp.people import WhatsAppPeople
+from switchboard.testing.whatsapp.posting import WebhookPoster
+from switchboard.testing.whatsapp.server import ACCOUNT, APP_SECRET, TOKEN, GraphCall, WhatsAppServer
 from switchboard.testing.whatsapp.webhooks import (
     ANN,
     NUMBER,
+    OTHER_NUMBER,
     CloudPerson,
+    Pricing,
     SignedWebhook,
     WebhookSender,
     pressed_button,
@@ -22,11 +30,28 @@ from switchboard.testing.whatsapp.webhooks import (
 )
 
 __all__ = [
+    "ACCOUNT",
     "ANN",
+    "APP_SECRET",
     "NUMBER",
+    "OTHER_NUMBER",
+    "TOKEN",
+    "BusinessMessage",
     "CloudPerson",
+    "Cut",
+    "Fault",
+    "GraphCall",
+    "GraphError",
+    "Hang",
+    "MovableClock",
+    "Page",
+    "Pricing",
     "SignedWebhook",
+    "WebhookPoster",
     "WebhookSender",
+    "WhatsAppBusiness",
+    "WhatsAppPeople",
+    "WhatsAppServer",
     "pressed_button",
     "reaction_to",
     "signature_of",

@@ -19,10 +19,13 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from switchboard.domain.json_values import JsonObject
+from switchboard.testing.whatsapp.errors import title_of
 
 Status = Literal["sent", "delivered", "read", "failed"]
 NUMBER: Final = "106540352242922"
 """The id of a number of the business."""
+OTHER_NUMBER: Final = "206540352242922"
+"""That of another one."""
 _PHONES: Final = {NUMBER: "15550783881"}
 
 
@@ -40,6 +43,18 @@ class CloudPerson(Struct, frozen=True):
 
 
 ANN: Final = CloudPerson("US.13491208655302741918", "16505551234")
+
+
+class Pricing(Struct, frozen=True):
+    """What a message costs, as a status tells it: `regular` ones are billed."""
+
+    category: str = "service"
+    type: Literal["regular", "free_customer_service", "free_entry_point"] = "regular"
+
+    def as_json(self) -> JsonObject:
+        """As it stands in a status."""
+        about = {"pricing_model": "PMP", "category": self.category, "type": self.type}
+        return {"billable": self.type == "regular", **about}
 
 
 class SignedWebhook(Struct, frozen=True):
@@ -96,11 +111,11 @@ class WebhookSender:
         forwarded: bool = False,
     ) -> JsonObject:
         """The value of a change: a person has sent this; `answers`: the id of the message that it answers."""
-        message: JsonObject = {"id": self._next_wamid(), "timestamp": str(int(self.clock())), **content}
-        if person.phone is not None:
-            message["from"] = person.phone
+        message: JsonObject = {"id": self.next_wamid(), "timestamp": str(int(self.clock())), **content}
+        ids = {"": person.phone, "_user_id": person.user_id or None, "_parent_user_id": person.parent_user_id}
+        message |= {f"from{kind}": value for kind, value in ids.items() if value is not None}
         if answers is not None:
-            message["context"] = {"from": _phone_of(number_id), "id": answers}
+            message["context"] = {"from": display_of(number_id), "id": answers}
         elif forwarded:
             message["context"] = {"forwarded": True}
         return {**_metadata_of(number_id), "contacts": [_contact_of(person)], "messages": [message]}
@@ -125,18 +140,29 @@ class WebhookSender:
         if opaque is not None:
             about["biz_opaque_callback_data"] = opaque
         if error is not None:
-            said = f"error {error}"
+            said = title_of(error)
             about["errors"] = [{"code": error, "title": said, "message": said, "error_data": {"details": said}}]
         elif status in ("sent", "delivered"):
-            about["pricing"] = {"billable": True, "pricing_model": "PMP", "category": "service", "type": "regular"}
+            about["pricing"] = Pricing().as_json()
         return {**_metadata_of(number_id), "contacts": [_contact_of(person)], "statuses": [about]}
 
-    def number_changed(self, number_id: str, old: CloudPerson, new: CloudPerson) -> JsonObject:
-        """The value of a change: a person has another number, and so another id. Such a message has no contacts."""
-        what = {"type": "user_changed_number", "user_id": new.user_id, "body": f"User {old.name} changed the number"}
-        about = {"id": self._next_wamid(), "timestamp": str(int(self.clock())), "type": "system"}
+    def number_changed(
+        self, number_id: str, old: CloudPerson, new: CloudPerson, *, is_bare: bool = False
+    ) -> JsonObject:
+        """The value of a change: a person has another number, and so another id. Such a message has no contacts.
+
+        Without a phone number it tells of the ids alone. `is_bare`: without the ids of before, as until August 2026.
+        """
+        has_phone = new.phone is not None and old.phone is not None
+        kind = "user_changed_number" if has_phone else "user_changed_user_id"
+        of, to = (old.phone, new.phone) if has_phone else (old.user_id, new.user_id)
+        ids = {"wa_id": new.phone, "user_id": new.user_id or None, "parent_user_id": new.parent_user_id}
+        if not is_bare:
+            ids |= {"previous_user_id": old.user_id or None, "previous_parent_user_id": old.parent_user_id}
+        system: JsonObject = {"type": kind, "body": f"User {old.name} changed from {of} to {to}"}
+        system |= {name: value for name, value in ids.items() if value is not None}
+        about = {"id": self.next_wamid(), "timestamp": str(int(self.clock())), "type": "system"}
         known = {"from": old.phone} if old.phone is not None else {}
-        system = what | ({"wa_id": new.phone} if new.phone is not None else {})
         return {**_metadata_of(number_id), "messages": [{**about, **known, "system": system}]}
 
     def post(self, *values: JsonObject) -> SignedWebhook:
@@ -148,17 +174,19 @@ class WebhookSender:
         signature = signature_of(body, self.app_secret)
         return SignedWebhook(body, {"content-type": "application/json", "x-hub-signature-256": signature})
 
-    def _next_wamid(self) -> str:
+    def next_wamid(self) -> str:
+        """An id that no other message has."""
         number = f"{self.account_id}:{next(self._numbers):08}"
         return f"wamid.{b64encode(number.encode()).decode('ascii')}"
 
 
 def _metadata_of(number_id: str) -> JsonObject:
-    known = {"display_phone_number": _phone_of(number_id), "phone_number_id": number_id}
+    known = {"display_phone_number": display_of(number_id), "phone_number_id": number_id}
     return {"messaging_product": "whatsapp", "metadata": known}
 
 
-def _phone_of(number_id: str) -> str:
+def display_of(number_id: str) -> str:
+    """The phone number, in digits."""
     return _PHONES.get(number_id, f"1555{number_id[-7:]:0>7}")
 
 
