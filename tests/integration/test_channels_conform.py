@@ -1,6 +1,6 @@
-"""Telegram, Slack, Discord, e-mail and a folder obey the laws of connectors.
+"""Chats, e-mail and a folder obey the laws of connectors.
 
-The chats against the strict servers of `switchboard.testing`, e-mail against pymap and aiosmtpd.
+Chats against the strict servers of `switchboard.testing`, e-mail against pymap and aiosmtpd.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ import gc
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from switchboard.testing.bot_api import BotApi
 from switchboard.testing.connectors import (
     RECEIVING_DEATHS,
     SENDING_DEATHS,
@@ -24,39 +23,20 @@ from switchboard.testing.connectors import (
     killed_while_receiving,
     killed_while_sending,
 )
-from switchboard.testing.discord import DiscordServer
-from switchboard.testing.slack import SlackServer
-from tests.discord_driver import DiscordDriver
+from tests.chat_drivers import CHATS
 from tests.documents import HOME, blocks
-from tests.drivers import FolderDriver, MailDriver, TelegramDriver, mail_driver
+from tests.drivers import FolderDriver, MailDriver, mail_driver
 from tests.mail_servers import Imap, Postbox, running_pymap, running_smtp
-from tests.slack_driver import AGAIN_AFTER_S, SlackDriver
 from tests.width import WIDE
 
+_LAWS: Final = [(name, check) for name, chat in CHATS.items() for check in checks_for(chat.driver)]
 
-@pytest.mark.parametrize("check", checks_for(TelegramDriver), ids=lambda check: check.__name__)
-def test_telegram(check: ConnectorCheck) -> None:
+
+@pytest.mark.parametrize(("chat", "check"), _LAWS, ids=[f"{name}-{check.__name__}" for name, check in _LAWS])
+def test_chat(chat: str, check: ConnectorCheck) -> None:
     async def checked() -> None:
-        async with BotApi() as api:
-            await check(TelegramDriver(api))
-
-    in_no_time(checked())
-
-
-@pytest.mark.parametrize("check", checks_for(SlackDriver), ids=lambda check: check.__name__)
-def test_slack(check: ConnectorCheck) -> None:
-    async def checked() -> None:
-        async with SlackServer(again_after=AGAIN_AFTER_S) as slack:
-            await check(SlackDriver(slack))
-
-    in_no_time(checked())
-
-
-@pytest.mark.parametrize("check", checks_for(DiscordDriver), ids=lambda check: check.__name__)
-def test_discord(check: ConnectorCheck) -> None:
-    async def checked() -> None:
-        async with DiscordServer() as discord:
-            await check(DiscordDriver(discord))
+        async with CHATS[chat].open() as driver:
+            await check(driver)
 
     in_no_time(checked())
 

@@ -30,6 +30,7 @@ MODELS: Final = {
     "connectors/telegram/settings.py",
     "connectors/webhook/manifest.py",
     "connectors/webhook/mapping.py",
+    "connectors/whatsapp/settings.py",
     "core/remote_agents.py",
     "server/contracts/base.py",
     "testing/connectors/platform.py",

@@ -425,6 +425,15 @@ class TakesPosted(Protocol):
         """Called instead of `Session.receive`. Posted events come first; `confirm` settles them."""
 
 
+@runtime_checkable
+class KeepsCounters(Protocol):
+    """A session that counts what only its platform knows, such as what costs money."""
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """By name; shown with the counters of the account."""
+
+
 class Hook(Struct, frozen=True):
     """How a platform posts its events to the server. The functions are pure and raise nothing; times are aware."""
 

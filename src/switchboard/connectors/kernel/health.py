@@ -7,7 +7,7 @@ not healthy.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -33,6 +33,8 @@ class Health:
     paused: bool = False
     """We do not ask the platform, as the switchboard takes nothing."""
     counters: Counter[str] = field(default_factory=Counter)
+    more_counters: Callable[[], Mapping[str, int]] = dict
+    """Those of the session."""
     _troubles: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

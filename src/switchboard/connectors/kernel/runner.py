@@ -34,7 +34,15 @@ from switchboard.connectors.kernel.sending import ReplySender, brake_keys
 from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.ports.connector import Busy, Capabilities, CursorRefused, Identity, Session, SignInRefused
+from switchboard.ports.connector import (
+    Busy,
+    Capabilities,
+    CursorRefused,
+    Identity,
+    KeepsCounters,
+    Session,
+    SignInRefused,
+)
 from switchboard.tasks import first_of, refuse_exit, unless, wait_at_most
 
 log = structlog.get_logger(__name__)
@@ -178,6 +186,8 @@ class Runner:
     async def _serve(self, session: Session, stop: asyncio.Event) -> None:
         api, capabilities = self._api, session.capabilities or self.configured.manifest.capabilities
         self.health.window_s = capabilities.receive_window_s
+        if isinstance(session, KeepsCounters):
+            self.health.more_counters = lambda: session.counters
         brake = Brake(*capabilities.brake) if capabilities.brake else None
         lease = await self._acquire_lease(api, brake, stop) if api is not None else None
         if api is None or lease is None:
@@ -287,7 +297,8 @@ class Runner:
     async def _beat(self, api: Api) -> None:
         """Send a heartbeat. Raises Unreachable."""
         lag = self.health.lag_s(datetime.now(UTC))
-        await api.heartbeat(self.health.state, self.health.why, self.health.counters, lag)
+        counters = {**self.health.counters, **self.health.more_counters()}
+        await api.heartbeat(self.health.state, self.health.why, counters, lag)
         self._beaten = self.clock()
 
     async def _watch(self) -> None:

@@ -51,7 +51,9 @@ def author_of(raw: Raw) -> str | None:
     """
     value, message = value_of(raw), message_of(raw)
     contact = {} if "statuses" in value else child(value, "contacts", 0)
-    return first_word(contact, ("parent_user_id",), ("user_id",)) or first_word(message, ("from",)) or phone_of(raw)
+    known = first_word(contact, ("parent_user_id",)) or first_word(message, ("from_parent_user_id",))
+    found = known or first_word(contact, ("user_id",)) or first_word(message, ("from_user_id",), ("from",))
+    return found or phone_of(raw)
 
 
 def phone_of(raw: Raw) -> str | None:

@@ -24,6 +24,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.lanes import faults
 from switchboard.ports.connector import Identity
 from switchboard.testing.connectors.clock import is_skipped
+from switchboard.testing.connectors.hooking import answer_hook
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 _WITHIN_S: Final = 30.0
@@ -93,6 +94,14 @@ async def connector(
     configured: Configured, switchboard: ScriptedSwitchboard, death: Death | None = None
 ) -> AsyncIterator[Running]:
     """Run the account until the block ends; `death`: where it dies."""
+    async with answer_hook(configured, switchboard), _running_connector(configured, switchboard, death) as running:
+        yield running
+
+
+@asynccontextmanager
+async def _running_connector(
+    configured: Configured, switchboard: ScriptedSwitchboard, death: Death | None
+) -> AsyncIterator[Running]:
     running = Running(switchboard)
 
     async def connect(_: Identity) -> httpx2.AsyncClient:

@@ -105,6 +105,9 @@ class ScriptedSwitchboard:
     writing: Mapping[str, tuple[int, str]] | None = None
     """What is written so far, by conversation: the number of the answer, and its text. None: an earlier release."""
 
+    is_hooked = False
+    """Whether the hook of the account answers."""
+
     def __init__(self, clock: Callable[[], float], ttl_s: float = 15.0) -> None:
         self.accepted: list[JsonObject] = []
         self.duplicates = 0

@@ -30,6 +30,7 @@ class StoredMedia(Struct, frozen=True):
     media_type: str
     data: bytes
     stored_at: float
+    filename: str = ""
     theirs: bool = False
 
     @property
@@ -136,10 +137,10 @@ class WhatsAppBusiness:
         wrote = known.wrote.get(number_id)
         return wrote is not None and self.clock() - wrote < WINDOW_S
 
-    def store(self, media_type: str, data: bytes, *, theirs: bool = False) -> StoredMedia:
+    def store(self, media_type: str, data: bytes, filename: str = "", *, theirs: bool = False) -> StoredMedia:
         """Keep a file."""
         media_id = f"9{self.next_number():014}"
-        self.media[media_id] = StoredMedia(media_id, media_type, data, self.clock(), theirs)
+        self.media[media_id] = StoredMedia(media_id, media_type, data, self.clock(), filename, theirs)
         return self.media[media_id]
 
     def find_media(self, media_id: str) -> StoredMedia | None:

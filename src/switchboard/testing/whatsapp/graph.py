@@ -26,6 +26,7 @@ from switchboard.testing.whatsapp.webhooks import Pricing, Status, WebhookSender
 MESSAGING: Final = "whatsapp_business_messaging"
 MANAGEMENT: Final = "whatsapp_business_management"
 APP: Final = "670843887433847"
+_PRODUCT: Final = "whatsapp"
 _PORTFOLIO: Final = "506914307656634"
 _PHONE: Final = re.compile(r"\+?\d{5,20}", re.ASCII)
 _USUAL: Final = (
@@ -78,6 +79,10 @@ class Graph:
         """The types of documents that can be uploaded; None: any, as Meta's pages do not agree."""
         self.blocked_for: GraphError | None = None
         """Why the number can send nothing."""
+        self.hasty = 0
+        """How many messages came while the account was limited, later than a second after the first refusal."""
+        self._limit_s = 0.0
+        self._limited_at: float | None = None
         self.read: list[str] = []
         """The messages that were marked as read."""
         self.typing: list[str] = []
@@ -89,10 +94,17 @@ class Graph:
             ("POST", "number", "media"): GraphRoute("POST media", MESSAGING, self._take_upload),
             ("GET", "media", ""): GraphRoute("GET media", MESSAGING, self._tell_media),
             ("DELETE", "media", ""): GraphRoute("DELETE media", MESSAGING, self._delete_media),
+            **{
+                (verb, "account", "subscribed_apps"): GraphRoute(
+                    f"{verb} subscribed_apps", MANAGEMENT, self._answer_subscriptions(verb)
+                )
+                for verb in ("GET", "POST", "DELETE")
+            },
         }
-        for verb in ("GET", "POST", "DELETE"):
-            route = GraphRoute(f"{verb} subscribed_apps", MANAGEMENT, self._answer_subscriptions(verb))
-            self._routes[verb, "account", "subscribed_apps"] = route
+
+    def limit_account(self, seconds: float) -> None:
+        """Refuse the next message, and all others for so long after it, by a limit of the account (80007)."""
+        self._limit_s, self._limited_at = seconds, None
 
     def find(self, verb: str, node: str, edge: str) -> GraphRoute:
         """The route of a request. Raises GraphError."""
@@ -158,14 +170,14 @@ class Graph:
 
     async def _take_upload(self, asked: GraphRequest) -> JsonObject:
         file = asked.upload
-        if asked.body.get("messaging_product") != "whatsapp" or file is None:
+        if asked.body.get("messaging_product") != _PRODUCT or file is None:
             raise GraphError(100, title="The parameter messaging_product is required." if file else "No file uploaded")
         known = self.document_types
         if known is not None and not re.match("image/|audio/|video/", file.media_type) and file.media_type not in known:
             told = f"Param file must be a file with one of the following types: {', '.join(sorted(known))}. "
             raise GraphError(100, title=f"{told}Received file of type '{file.media_type}'.")
         check_upload(file.media_type, len(file.data))
-        return {"id": self._business.store(file.media_type, file.data).media_id}
+        return {"id": self._business.store(file.media_type, file.data, file.filename).media_id}
 
     async def _tell_media(self, asked: GraphRequest) -> JsonObject:
         media = self._business.media[asked.node]
@@ -179,7 +191,7 @@ class Graph:
     # Messages ---------------------------------------------------------------------------------------------------------
 
     async def _take_message(self, asked: GraphRequest) -> JsonObject:
-        if asked.body.get("messaging_product") != "whatsapp":
+        if asked.body.get("messaging_product") != _PRODUCT:
             raise GraphError(100, title="The parameter messaging_product is required.")
         return self._mark_read(asked) if "status" in asked.body else self._send(asked)
 
@@ -197,6 +209,7 @@ class Graph:
         body, number = asked.body, self._business.numbers[asked.node]
         if self.blocked_for is not None:
             raise self.blocked_for
+        self._check_account_limit()
         to, recipient = body.get("to"), body.get("recipient")
         if not to and not recipient:
             raise GraphError(100, title="The parameter to is required.")
@@ -219,6 +232,19 @@ class Graph:
         about = {"input": str(to or recipient)} | ({"wa_id": str(to).removeprefix("+")} if to else {})
         about |= {"user_id": known.person.user_id} if known is not None and known.person.user_id else {}
         return {"messaging_product": "whatsapp", "contacts": [about], "messages": [{"id": wamid}]}
+
+    def _check_account_limit(self) -> None:
+        if not self._limit_s:
+            return
+        now = self._business.clock()
+        if self._limited_at is None:
+            self._limited_at = now
+        since = now - self._limited_at
+        if since >= self._limit_s:
+            self._limit_s = 0.0
+            return
+        self.hasty += since > 1.0
+        raise GraphError(80007, "The WhatsApp Business Account has reached its rate limit.")
 
     def _check_context(self, body: JsonObject) -> None:
         answered = child(body, "context").get("message_id")

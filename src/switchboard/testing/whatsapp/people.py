@@ -75,6 +75,15 @@ class WhatsAppPeople:
             pressed_button(value, label), message.person or ANN, number=message.number_id, answers=message.wamid
         )
 
+    def edit(self, value: JsonObject, text: str, person: CloudPerson = ANN) -> JsonObject:
+        """Change a message, as Meta tells it where the number is also used in the app for businesses."""
+        about = {"original_message_id": value["messages"][0]["id"], "message": text_content(text)}
+        return self.send({"type": "edit", "edit": about}, person)
+
+    def revoke(self, value: JsonObject, person: CloudPerson = ANN) -> JsonObject:
+        """Delete a message, told as an edit is."""
+        return self.send({"type": "revoke", "revoke": {"original_message_id": value["messages"][0]["id"]}}, person)
+
     def react(self, wamid: str, emoji: str, person: CloudPerson = ANN) -> JsonObject:
         """React to a message; an empty emoji takes it back."""
         return self.send(reaction_to(wamid, emoji), person)

@@ -1,0 +1,1 @@
+"""Numbers of WhatsApp (Cloud API): `manifest.py` declares what they can do, `channel.py` is an open account."""

@@ -1,0 +1,334 @@
+"""An open number of WhatsApp: receives what Meta posts to the server, and sends. Called by the kernel.
+
+`open_number` signs in; the webhook is set when receiving begins. A posted webhook holds several messages and reports,
+and is settled as a whole. Next: `posted.py` for what arrives, `sending.py` for what leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+
+from switchboard.connectors.whatsapp.events import read_message
+from switchboard.connectors.whatsapp.graph import GraphClient, GraphNotAnswered, GraphNotReached, GraphRefusal
+from switchboard.connectors.whatsapp.memory import NumberCursor, NumberMemory, names_in
+from switchboard.connectors.whatsapp.posted import split_webhook
+from switchboard.connectors.whatsapp.refusals import (
+    PAIR_LIMIT,
+    WINDOW_IS_OVER,
+    WRONG_MEDIA,
+    needs_person,
+    words_for,
+)
+from switchboard.connectors.whatsapp.registering import NumberWebhook, checked_url, name_of_number
+from switchboard.connectors.whatsapp.sending import (
+    DOCUMENT,
+    destination_of,
+    file_message,
+    kind_of_file,
+    outcome_of_failure,
+    outcome_of_upload,
+    template_message,
+    text_message,
+    typing_message,
+)
+from switchboard.connectors.whatsapp.settings import WhatsAppAccountSettings
+from switchboard.connectors.whatsapp.statuses import MessageStatus, read_status
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.ports.connector import (
+    Account,
+    Batch,
+    FileIn,
+    Identity,
+    Inbound,
+    LateFailure,
+    Later,
+    Outcome,
+    Part,
+    PostedEvents,
+    Refused,
+    Sent,
+    Session,
+    SignInRefused,
+    Uncertain,
+    Unreadable,
+)
+from switchboard.ports.raw import Raw, at, integer, word
+
+_POSTED_S: Final = 20.0
+"""Seconds for which the server is asked for what Meta posts."""
+_LOOK_S: Final = 120.0
+_PROVEN_S: Final = 15.0
+"""For so long a report of a part is awaited that may have been sent. Reports come within seconds."""
+_MOST_PROOFS: Final = 1000
+_WAITS_S: Final = 60.0
+_TEMPLATE: Final = "template:"
+_GONE: Final = 33
+"""The subcode of what does not exist."""
+
+
+async def open_number(account: Account, clock: Callable[[], float] = time.time) -> WhatsAppSession:
+    """Sign in; `clock`: seconds since 1970. Raises SignInRefused, OSError."""
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs URLs, and those of files are secrets
+    settings = account.settings
+    if not isinstance(settings, WhatsAppAccountSettings):
+        raise TypeError("these are not the settings of WhatsApp")
+    token = account.secrets["token"].strip()
+    if not token.isascii() or not token.isprintable() or " " in token or not token:
+        raise SignInRefused("tokens of Meta are one word of letters and digits, such as EAAB…")
+    checked_url(account)
+    graph = GraphClient(settings, token)
+    try:
+        webhook = NumberWebhook(graph, account, settings.phone_number_id)
+        name = name_of_number(await webhook.about_number())
+        return WhatsAppSession(graph, settings, webhook, name, clock)
+    except BaseException:
+        await graph.close()
+        raise
+
+
+class WhatsAppSession(Session):
+    """One number, signed in."""
+
+    def __init__(
+        self,
+        graph: GraphClient,
+        settings: WhatsAppAccountSettings,
+        webhook: NumberWebhook,
+        name: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self.identity = Identity(settings.phone_number_id, name)
+        self._graph, self._settings, self._webhook = graph, settings, webhook
+        self._clock = clock
+        self._memory = NumberMemory(clock())
+        self._posted: PostedEvents | None = None
+        self._after = 0
+        self._ill: str | None = None
+        """Why nothing can be sent until a person has acted."""
+        self._limited: dict[str, int] = {}
+        """How often in a row the limit of a pair was met, by recipient."""
+        self._proofs: dict[str, str] = {}
+        """The ids of messages that Meta has reported, by the key of their part."""
+        self._proven = asyncio.Event()
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """What was billed by month, and what came for other numbers."""
+        return self._memory.counters()
+
+    # Receiving --------------------------------------------------------------------------------------------------------
+
+    async def receive_posted(self, cursor: str | None, posted: PostedEvents) -> AsyncIterator[Batch]:
+        """Set the webhook, and yield what is posted. Raises SignInRefused, Busy, OSError."""
+        place = NumberCursor.read(cursor)
+        self._posted, self._after = posted, place.posted
+        self._memory.restore(place)
+        await self._webhook.register()
+        looked, trouble = time.monotonic(), None
+        while True:
+            webhooks = await posted.posted(self._after, _POSTED_S)
+            if time.monotonic() - looked >= _LOOK_S:
+                looked, trouble = time.monotonic(), await self._webhook.trouble()
+            events, late = list[Inbound | Unreadable](), list[LateFailure]()
+            for number, raw in webhooks:
+                self._after = number
+                await self._take_webhook(raw, events, late)
+            why = "; ".join(filter(None, (trouble, self._ill))) or None
+            yield Batch(tuple(events), self._memory.cursor(self._after), why, tuple(late))
+
+    def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
+        """Never called: everything arrives by webhook."""
+        raise NotImplementedError(f"nothing is fetched after {cursor}")
+
+    async def read(self, raw: bytes) -> Inbound | Unreadable:
+        """A message from quarantine."""
+        found = split_webhook(raw, self._settings.phone_number_id)
+        if isinstance(found, Unreadable):
+            return found
+        if len(found.messages) != 1:
+            return Unreadable("unreadable", raw, f"it has {len(found.messages)} messages of this number")
+        return self._read_message(found.messages[0])
+
+    async def confirm(self, cursor: str) -> None:
+        """The webhooks are settled."""
+        place = NumberCursor.read(cursor)
+        if place.posted and self._posted is not None:
+            await self._posted.settle_posted(place.posted)
+
+    async def _take_webhook(self, raw: bytes, events: list[Inbound | Unreadable], late: list[LateFailure]) -> None:
+        found = split_webhook(raw, self._settings.phone_number_id)
+        if isinstance(found, Unreadable):
+            events.append(found)
+            return
+        self._memory.others += found.others
+        events += map(self._read_message, found.messages)
+        for value in found.statuses:
+            if (status := read_status(value, datetime.now(UTC))) is not None:
+                late += await self._take_status(status)
+
+    def _read_message(self, value: JsonObject) -> Inbound | Unreadable:
+        event = read_message(value, datetime.now(UTC), self._memory.phones.get)
+        if isinstance(event, Inbound):
+            about = event.envelope.event
+            sent = about.sent_at or about.observed_at
+            address = about.reply_address or {}
+            identity, phone = event.envelope.sender.identity, word(address.get("to"))
+            self._memory.note_written(names_in(address), identity, phone, sent.timestamp())
+        return event
+
+    async def _take_status(self, status: MessageStatus) -> list[LateFailure]:
+        """The failure to report. Meta repeats reports, so everything here is harmless if done again."""
+        key = status.key or ""
+        if key.startswith(_TEMPLATE):
+            self._memory.note_asked(key.removeprefix(_TEMPLATE).split(), status.at.timestamp())
+        elif key:
+            self._note_proof(key, status.wamid)
+        if status.is_delivered and status.is_billed:
+            self._memory.note_billed(status.wamid, status.at)
+        failure = status.failure
+        if failure is None or key.startswith(_TEMPLATE):
+            return []
+        if status.is_too_late and (to := destination_of(status.to)) is not None:
+            await self._ask_to_write(names_in(status.to), to)
+        return [failure]
+
+    def _note_proof(self, key: str, wamid: str) -> None:
+        self._proofs[key] = wamid
+        if len(self._proofs) > _MOST_PROOFS:
+            del self._proofs[next(iter(self._proofs))]
+        self._proven.set()
+        self._proven = asyncio.Event()
+
+    # Sending ----------------------------------------------------------------------------------------------------------
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        """Send a text or a file, unless the person has not written for a day."""
+        to = destination_of(part.address)
+        if to is None:
+            return Refused("the message that is answered names nobody")
+        names, answered = names_in(part.address), float(int(integer(part.address.get("at")) or 0))
+        if self._memory.is_window_closed(names, answered, self._clock()):
+            return await self._answer_too_late(names, to)
+        try:
+            outcome = await self._send_text_or_file(part, key)
+        except GraphRefusal as error:
+            outcome = await self._take_refusal(error, part, to, names)
+        except (GraphNotReached, GraphNotAnswered) as error:
+            outcome = outcome_of_failure(error, part, 0)
+        if isinstance(outcome, Sent):
+            self._ill = None
+            self._limited.pop(names[0], None)
+        return outcome
+
+    async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002  Meta cannot be asked
+        """Wait whether Meta reports the part: a report proves that it was sent, and none proves nothing."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PROVEN_S):
+                while key not in self._proofs:
+                    await self._proven.wait()
+        return Sent(self._proofs[key]) if key in self._proofs else None
+
+    async def typing(self, address: JsonObject) -> None:
+        """Show the indicator for 25 seconds, and that the message was read; failures do not matter."""
+        wamid = word(address.get("message"))
+        if wamid is not None:
+            with suppress(GraphRefusal, OSError):
+                await self._graph.post_to_number("messages", typing_message(wamid))
+
+    async def _send_text_or_file(self, part: Part, key: str) -> Outcome:
+        if not part.files:
+            return await self._send_message(text_message(part, key))
+        [file] = part.files
+        try:
+            media_id = await self._graph.upload(file, part.patience_s)
+        except (GraphRefusal, GraphNotReached, GraphNotAnswered) as error:
+            return outcome_of_upload(error, part)
+        kind = kind_of_file(file)
+        try:
+            return await self._send_message(file_message(part, key, kind, media_id))
+        except GraphRefusal as error:
+            if kind == DOCUMENT or error.code not in WRONG_MEDIA:
+                raise
+        return await self._send_message(file_message(part, key, DOCUMENT, media_id))
+
+    async def _send_message(self, body: JsonMapping) -> Outcome:
+        found = word(at(await self._graph.post_to_number("messages", body), "messages", 0, "id"))
+        return Sent(found) if found is not None else Uncertain("Meta names no message")
+
+    async def _take_refusal(self, error: GraphRefusal, part: Part, to: JsonObject, names: Sequence[str]) -> Outcome:
+        if error.code == WINDOW_IS_OVER:
+            return await self._answer_too_late(names, to)
+        tried = self._limited.get(names[0], 0)
+        outcome = outcome_of_failure(error, part, tried)
+        if error.code == PAIR_LIMIT:
+            self._limited[names[0]] = tried + 1
+        if needs_person(error) and isinstance(outcome, Later):
+            self._ill = outcome.reason
+        return outcome
+
+    async def _answer_too_late(self, names: Sequence[str], to: JsonObject) -> Outcome:
+        """With a template the reply waits until the person writes; without one it has failed."""
+        told = words_for(WINDOW_IS_OVER, "")
+        if self._settings.template is None:
+            return Refused(f"{told}; the setting reopen_template names one that asks people to write again", "blocked")
+        why = await self._ask_to_write(names, to)
+        return Later(_WAITS_S, f"it waits until the person writes: {told}") if why is None else Refused(why, "blocked")
+
+    async def _ask_to_write(self, names: Sequence[str], to: JsonObject) -> str | None:
+        """Send the template, once a day; why that is not possible, if so."""
+        template, now = self._settings.template, self._clock()
+        if template is None or not self._memory.may_ask(names, now):
+            return None
+        self._memory.note_asked(names, now)
+        key = f"{_TEMPLATE}{' '.join(names)}"
+        try:
+            await self._graph.post_to_number("messages", template_message(to, template, key))
+        except GraphRefusal as error:
+            return f"the template {self._settings.reopen_template} is refused: {words_for(error.code, error.told)}"
+        except OSError:
+            self._memory.forget_asked(names)
+        return None
+
+    # Files ------------------------------------------------------------------------------------------------------------
+
+    async def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
+        """The bytes of a file. Raises OSError; ValueError if Meta will never give it."""
+        for is_last in (False, True):
+            try:
+                async with self._graph.download(await self._url_of(file)) as response:
+                    _refuse_page(response.headers.get("content-type", ""), file)
+                    async for piece in response.aiter_bytes():
+                        yield piece
+            except GraphRefusal as error:
+                if error.status != 404 or is_last:
+                    raise _why_not_fetched(error) from None
+            else:
+                return
+
+    async def _url_of(self, file: FileIn) -> str:
+        about: Raw = await self._graph.read(word(file.handle.get("media")) or "0")
+        url = about.get("url")
+        if not isinstance(url, str):
+            raise GraphNotAnswered("Meta gave no URL of the file")
+        return url
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._graph.close()
+
+
+def _why_not_fetched(error: GraphRefusal) -> Exception:
+    if error.status in (404, 410) or error.subcode == _GONE:
+        return ValueError(f"Meta no longer has the file: {error.told}")
+    return OSError(error.told)
+
+
+def _refuse_page(media_type: str, file: FileIn) -> None:
+    if media_type.startswith("text/html") and file.handle.get("kind") != DOCUMENT:
+        raise ValueError("Meta gave a page instead of the file")
