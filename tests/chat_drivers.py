@@ -1,4 +1,4 @@
-"""The other sides of chats: of each platform a driver, against its strict server. Used by the laws and by `make kit`."""
+"""The other sides of chats: of each platform a driver, against its strict server, for the laws and `make kit`."""
 
 from __future__ import annotations
 

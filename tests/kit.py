@@ -1,6 +1,6 @@
 """`make kit`: every planted defect against every law, and connectors that are killed twenty times at every point.
 
-    python -m tests.kit [defects] [guesses] [telegram] [slack] [discord] [folder] [pymap] [dovecot]
+    python -m tests.kit [defects] [guesses] [telegram] [slack] [discord] [whatsapp] [folder] [pymap] [dovecot]
 
 Each defect breaks its laws and no other. The table at the end shows for each channel and point how many kills there
 were, and how many messages or parts were lost, doubled, repeated with a mark, or left uncertain. E-mail runs by pymap
@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,7 +27,6 @@ import httpx2
 import structlog
 
 from switchboard.bench import lab
-from switchboard.testing.bot_api import BotApi
 from switchboard.testing.connectors import (
     PUSHING_DEATHS,
     RECEIVING_DEATHS,
@@ -39,15 +39,12 @@ from switchboard.testing.connectors import (
     killed_while_sending,
     table,
 )
-from switchboard.testing.discord import DiscordServer
-from switchboard.testing.slack import SlackServer
-from tests.discord_driver import DiscordDriver
+from tests.chat_drivers import CHATS
 from tests.documents import HOME
-from tests.drivers import FolderDriver, TelegramDriver, mail_driver, postfix_driver
+from tests.drivers import FolderDriver, mail_driver, postfix_driver
 from tests.guessing import BOT, contacts, guess
 from tests.integration.test_connector_conformance import ALL, PLANTED, broken_by
 from tests.mail_servers import queueing_postfix, running_dovecot, running_pymap, running_smtp
-from tests.slack_driver import AGAIN_AFTER_S, SlackDriver
 
 KILLS: Final = 20
 KILLS_OF_REAL_SERVERS: Final = 3
@@ -145,39 +142,9 @@ async def _rows(run: Run) -> list[Killed]:
 
 
 @contextmanager
-def telegram() -> Iterator[Run]:
-    """Against the strict Bot API server."""
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Driver]:
-        async with BotApi() as api:
-            yield TelegramDriver(api)
-
-    yield Run(opened, in_no_time, KILLS)
-
-
-@contextmanager
-def slack() -> Iterator[Run]:
-    """Against the strict server."""
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Driver]:
-        async with SlackServer(again_after=AGAIN_AFTER_S) as server:
-            yield SlackDriver(server)
-
-    yield Run(opened, in_no_time, KILLS)
-
-
-@contextmanager
-def discord() -> Iterator[Run]:
-    """Against the strict server."""
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Driver]:
-        async with DiscordServer() as server:
-            yield DiscordDriver(server)
-
-    yield Run(opened, in_no_time, KILLS)
+def _chat(name: str) -> Iterator[Run]:
+    """Against the strict server of its platform."""
+    yield Run(CHATS[name].open, in_no_time, KILLS)
 
 
 @contextmanager
@@ -209,9 +176,7 @@ def real_mail() -> Iterator[Run]:
 
 
 RUNS: Final[Mapping[str, Callable[[], AbstractContextManager[Run]]]] = {
-    "telegram": telegram,
-    "slack": slack,
-    "discord": discord,
+    **{name: partial(_chat, name) for name in CHATS},
     "folder": folder,
     "pymap": mail,
     "dovecot": real_mail,

@@ -48,7 +48,7 @@ class Walkthrough:
         self._ids: dict[str, str] = {}
         self._begun = 0
         """How many commands run on, or did."""
-        self._port = free_port()
+        self._ports = {claimed: free_port() for claimed in ("8471", "8472")}
         env = {k: v for k, v in environment(place).items() if k != "SWITCHBOARD_DATA_DIR"}
         env |= {"COLUMNS": "160", "PATH": f"{commands}:{Path(EXECUTABLE).parent}:{search_path()}"}
         self._shell = subprocess.Popen(
@@ -114,8 +114,9 @@ class Walkthrough:
         return self.here(text)
 
     def here(self, text: str) -> str:
-        """With the directory of this run, and a port that is free for what runs beside Switchboard."""
-        text = re.sub(r'(127\.0\.0\.1(?::|", )|--port )8471', rf"\g<1>{self._port}", text)
+        """With the directory of this run, and ports that are free for what runs beside Switchboard."""
+        for claimed, port in self._ports.items():
+            text = re.sub(rf'(127\.0\.0\.1(?::|", )|--port |_PORT=){claimed}', rf"\g<1>{port}", text)
         return text.replace(f"~/switchboard-{self._name}", str(self._place))
 
     def _match(self, step: Step, printed: str) -> None:

@@ -6,13 +6,17 @@ from typing import Final
 
 from switchboard.connectors.whatsapp.hook import hook_of
 from switchboard.connectors.whatsapp.settings import MAX_BODY, MAX_FILE, MAX_LABEL, WhatsAppAccountSettings
-from switchboard.ports.connector import Account, Capabilities, Manifest, Secret, Session
+from switchboard.ports.connector import Account, Capabilities, Identity, Manifest, Secret, Session
 
 
 async def _open_account(account: Account) -> Session:
     from switchboard.connectors.whatsapp.channel import open_number  # noqa: PLC0415  the HTTP client, only when needed
 
     return await open_number(account)
+
+
+def _tell_costs(account: Account, _: Identity) -> str:
+    return f"Meta bills answers; what it reports is counted in: switchboard channels show {account.name}"
 
 
 MANIFEST: Final = Manifest(
@@ -55,6 +59,7 @@ MANIFEST: Final = Manifest(
         receive_window_s=60.0,
         on_uncertain="ask",
     ),
+    to_do=_tell_costs,
     open=_open_account,
     hook=hook_of,
 )
