@@ -130,11 +130,12 @@ class WhatsAppSession(Session):
         self._posted, self._after = posted, place.posted
         self._memory.restore(place)
         await self._webhook.register()
-        looked, trouble = time.monotonic(), None
+        now, trouble = asyncio.get_running_loop().time, None
+        looked = now()
         while True:
             webhooks = await posted.posted(self._after, _POSTED_S)
-            if time.monotonic() - looked >= _LOOK_S:
-                looked, trouble = time.monotonic(), await self._webhook.trouble()
+            if now() - looked >= _LOOK_S:
+                looked, trouble = now(), await self._webhook.trouble()
             events, late = list[Inbound | Unreadable](), list[LateFailure]()
             for number, raw in webhooks:
                 self._after = number
