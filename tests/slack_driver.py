@@ -71,6 +71,18 @@ class SlackDriver:
         chat = self.slack.people.direct_chat(self._person(thread))
         self.slack.people.put({"subtype": "bot_message", "bot_id": "B0OTHER", "text": text}, chat)
 
+    async def buttons(self, thread: str) -> Sequence[str]:
+        return [one["text"]["text"] for one in self._buttons(thread)[1]]
+
+    async def presses(self, thread: str, label: str) -> None:
+        message, buttons = self._buttons(thread)
+        value = next(one["value"] for one in buttons if one["text"]["text"] == label)
+        self.slack.people.press(message, value, user=self._person(thread))
+
+    def _buttons(self, thread: str) -> tuple[JsonObject, list[JsonObject]]:
+        message = next(one for one in reversed(self.slack.sent) if self._thread_of(one) == thread)
+        return message, [one for block in message["blocks"] if block["type"] == "actions" for one in block["elements"]]
+
     async def calls(self, place: str, thread: str, text: str) -> None:
         """By a mention at the top of a channel, and then in its thread."""
         people = self.slack.people

@@ -32,6 +32,7 @@ from tests.width import WIDE
 _LAWS: Final = [(name, check) for name, chat in CHATS.items() for check in checks_for(chat.driver)]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of connections that are killed
 @pytest.mark.parametrize(("chat", "check"), _LAWS, ids=[f"{name}-{check.__name__}" for name, check in _LAWS])
 def test_chat(chat: str, check: ConnectorCheck) -> None:
     async def checked() -> None:

@@ -367,6 +367,51 @@ def test_a_channel_that_takes_nothing_is_blocked_in_words(code: str, why: str) -
     played(story)
 
 
+CHOICES: Final = ((" Yes", "choice:yes"), ("No", "choice:no"))
+
+
+def test_whoever_presses_a_button_is_told_and_it_becomes_another() -> None:
+    """In a thread of a channel; what was written there stays."""
+
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        channel = slack.people.channel()
+        said = slack.people.say(f"{MENTION} buy it", channel)
+        asked = switchboard.reply(await hears(switchboard, "buy it"), "**May** I, <!channel>?", choices=CHOICES)
+        await answered(switchboard, asked)
+        before = slack.sent[-1]
+        assert (before["blocks"][0]["text"], before["thread_ts"]) == ("**May** I, <\u200b!channel>?", said["ts"])
+        slack.people.press(before, "choice:yes")
+        press = await hears(switchboard, "choice:yes")
+        assert (press["event"]["kind"], press["event"]["refers_to"]) == ("button", before["ts"])
+        assert press["event"]["external_thread_id"] == f"{channel.id}:{said['ts']}"
+        slack.spoil("chat.update", Cut())
+        told = switchboard.reply(press, "Approved.", choices=(("Approved by Ann", "choice:done"),))
+        await answered(switchboard, told)
+        after = slack.sent[-1]
+        assert (after["ts"], after["blocks"][0]) == (before["ts"], before["blocks"][0])
+        assert [one["text"]["text"] for one in after["blocks"][1]["elements"]] == ["Approved by Ann"]
+        assert {(one["user"], one["text"], one["thread_ts"]) for one in slack.whispers} == {
+            (ANN, "Approved.", said["ts"])
+        }
+        assert len(slack.sent) == 1
+        assert slack.pings == []
+
+    played(story)
+
+
+def test_a_press_that_cannot_be_answered_there_is_answered_by_a_message() -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        slack.people.say("buy it")
+        await answered(switchboard, switchboard.reply(await hears(switchboard, "buy it"), "May I?", choices=CHOICES))
+        slack.people.press(slack.sent[-1], "choice:no")
+        press = await hears(switchboard, "choice:no")
+        slack.refusals |= {"chat.postEphemeral": "user_not_in_channel", "chat.update": "cant_update_message"}
+        await answered(switchboard, switchboard.reply(press, "Refused.", choices=()))
+        assert slack.texts[1:] == ["Refused."]
+
+    played(story)
+
+
 def test_slack_shows_that_a_butler_works() -> None:
     async def story(slack: SlackServer) -> None:
         async with session_of(slack) as session:

@@ -614,6 +614,67 @@ async def test_bolt_answers_a_mention() -> None:
         await close()
 
 
+async def test_bolt_hears_who_presses_a_button() -> None:
+    async with SlackServer() as slack:
+        app = AsyncApp(client=AsyncWebClient(BOT_TOKEN, base_url=slack.api_url))
+
+        async def pressed(ack: Any, body: JsonObject, client: AsyncWebClient) -> None:
+            await ack()
+            place, ts = body["channel"]["id"], body["message"]["ts"]
+            await client.chat_update(channel=place, ts=ts, text="done", blocks=[])
+            await client.chat_postEphemeral(channel=place, user=body["user"]["id"], text=body["actions"][0]["value"])
+
+        app.action("yes")(pressed)
+        app.event("message")(_ignore)
+        handler = AsyncSocketModeHandler(app, APP_TOKEN, web_client=AsyncWebClient(base_url=slack.api_url))
+        connect: Callable[[], Awaitable[None]] = handler.connect_async
+        close: Callable[[], Awaitable[None]] = handler.close_async
+        await connect()
+        button = {"type": "button", "action_id": "yes", "value": "v1", "text": {"type": "plain_text", "text": "Yes"}}
+        client = AsyncWebClient(BOT_TOKEN, base_url=slack.api_url)
+        chat = slack.people.direct_chat()
+        await client.chat_postMessage(channel=chat.id, text="?", blocks=[{"type": "actions", "elements": [button]}])
+        slack.people.press(slack.sent[0], "v1")
+        await slack.until(lambda: bool(slack.whispers))
+        assert slack.whispers == [{"channel": chat.id, "user": ANN, "thread_ts": "", "text": "v1"}]
+        assert slack.texts == ["done"]
+        await close()
+
+
+@pytest.mark.parametrize(
+    "button",
+    [
+        {"text": {"type": "plain_text", "text": "x" * 76}},
+        {"text": {"type": "mrkdwn", "text": "Yes"}},
+        {"value": "x" * 2001},
+        {"action_id": ""},
+        {"type": "carousel"},
+    ],
+)
+async def test_buttons_that_slack_refuses(button: JsonObject) -> None:
+    right = {"type": "button", "action_id": "a", "value": "v", "text": {"type": "plain_text", "text": "Yes"}}
+    async with SlackServer() as slack, app_of(slack) as app:
+        chat = slack.people.direct_chat().id
+        for elements in ([right | button], [right, right], []):
+            blocks = [{"type": "actions", "elements": elements}]
+            assert (await app("chat.postMessage", channel=chat, blocks=blocks))["error"] == "invalid_blocks"
+        assert (await app("chat.update", channel=chat, ts="1.2", text="x"))["error"] == "message_not_found"
+        said = slack.people.say("mine")
+        assert (await app("chat.update", channel=chat, ts=said["ts"], text="x"))["error"] == "cant_update_message"
+        answer = await app("chat.postEphemeral", channel=chat, user="U0NOBODY", text="x")
+        assert answer["error"] == "user_not_in_channel"
+
+
+async def test_a_press_that_nobody_acknowledges_is_lost_at_once() -> None:
+    button = {"type": "button", "action_id": "a", "value": "v", "text": {"type": "plain_text", "text": "Yes"}}
+    async with SlackServer() as slack, app_of(slack) as app:
+        chat = slack.people.direct_chat().id
+        await app("chat.postMessage", channel=chat, blocks=[{"type": "actions", "elements": [button]}])
+        slack.deliveries.waiting.clear()
+        press = slack.people.press(slack.sent[0], "v")
+        await slack.until(lambda: press in slack.deliveries.lost)
+
+
 async def _ignore() -> None:
     """The app hears messages, and does nothing."""
 

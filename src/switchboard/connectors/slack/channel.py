@@ -34,6 +34,7 @@ from switchboard.connectors.slack.events import (
 from switchboard.connectors.slack.files import begin_uploads, fetch_file, shared_file, unknown_files
 from switchboard.connectors.slack.missed import AGAIN_S, MissedMessages, SlackChat
 from switchboard.connectors.slack.names import NameBook
+from switchboard.connectors.slack.presses import updated_message, whisper_of
 from switchboard.connectors.slack.refusals import is_thread_gone, outcome_of, words_of_sign_in
 from switchboard.connectors.slack.scopes import BASIC_SCOPES, SCOPES
 from switchboard.connectors.slack.sending import has_key, message_of_part, thread_of_part
@@ -45,6 +46,7 @@ from switchboard.core.channels.slack import author_of, event_of, message_of, pla
 from switchboard.domain.envelope import Passage
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.connector import (
+    PRESS,
     Account,
     Batch,
     FileIn,
@@ -308,7 +310,7 @@ class SlackSession(Session):
         if own or thread.told not in ("", ts) or not is_addressed(event, self._me, follows=follows):
             return None
         try:
-            root = await self._missed.root(place or "", began or "")
+            root = await self._missed.message(place or "", began or "")
         except OSError:
             return None
         thread.told = ts
@@ -332,28 +334,54 @@ class SlackSession(Session):
     # Sending ----------------------------------------------------------------------------------------------------------
 
     async def send(self, part: Part, key: str) -> Outcome:
-        """Send a text, or files; leaves a thread whose first message is gone."""
+        """Send a text, or files; leaves a thread whose first message is gone. A press is answered where it happened."""
         if not word(part.address.get("channel")):
             return Refused("the message that is answered names no channel")
         try:
-            return await self._send(part, key, in_thread=True)
-        except SlackRefusal as error:
-            if not is_thread_gone(error) or part.reply_to is not None:
-                return outcome_of(error)
-        except (CallNotWritten, CallNotAnswered) as error:
-            return outcome_of(error)
-        try:
-            return await self._send(part, key, in_thread=False)
+            answered = await self._answer_press(part) if PRESS in part.address else None
+            return answered or await self._send(part, key)
         except (SlackRefusal, CallNotWritten, CallNotAnswered) as error:
             return outcome_of(error)
 
-    async def _send(self, part: Part, key: str, *, in_thread: bool) -> Outcome:
+    async def _send(self, part: Part, key: str) -> Outcome:
+        try:
+            return await self._send_message(part, key, in_thread=True)
+        except SlackRefusal as error:
+            if not is_thread_gone(error) or part.reply_to is not None:
+                raise
+        return await self._send_message(part, key, in_thread=False)
+
+    async def _send_message(self, part: Part, key: str, *, in_thread: bool) -> Outcome:
         if part.files:
             return await self._send_files(part, in_thread=in_thread)
         answer = await self._api.call("chat.postMessage", message_of_part(part, key, in_thread=in_thread))
         self._note_sent(part)
         ts = word(answer.get("ts"))
         return Sent(ts) if ts else Uncertain("Slack names no message")
+
+    async def _answer_press(self, part: Part) -> Outcome | None:
+        """Tell whoever pressed a button, and give its message other buttons. None: it must be said in a message."""
+        try:
+            told = await self._try_call("chat.postEphemeral", whisper_of(part)) if part.text else False
+            shown = part.choices is not None and await self._show_buttons(part)
+        except CallNotAnswered as error:  # all of it can be done again
+            raise CallNotWritten(str(error)) from error
+        return Sent(str(part.address.get("message"))) if told or shown else None
+
+    async def _show_buttons(self, part: Part) -> bool:
+        channel, ts = word(part.address.get("channel")) or "", word(part.address.get("message")) or ""
+        message = await self._missed.message(channel, ts, word(part.address.get("thread")))
+        return bool(message) and await self._try_call("chat.update", updated_message(message, part))
+
+    async def _try_call(self, method: str, arguments: JsonMapping) -> bool:
+        """False if Slack will not do it. Raises SlackRefusal if it may do so later, CallNotWritten, CallNotAnswered."""
+        try:
+            await self._api.call(method, arguments)
+        except SlackRefusal as error:
+            if isinstance(outcome_of(error), Refused):
+                return False
+            raise
+        return True
 
     async def _send_files(self, part: Part, *, in_thread: bool) -> Outcome:
         if not all(file.size_bytes for file in part.files):

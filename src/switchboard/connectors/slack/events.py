@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from switchboard.connectors.slack.files import files_of
+from switchboard.connectors.slack.presses import PRESSED, read_press
 from switchboard.connectors.slack.settings import SlackAccountSettings
 from switchboard.connectors.slack.texts import in_words, source_of
 from switchboard.core.channels.slack import (
@@ -130,16 +131,21 @@ def read_event(payload: JsonObject | str, raw: bytes, given: SlackContext) -> In
     """The event of a payload."""
     if isinstance(payload, str):
         return _as_unreadable(raw, payload)
-    event = event_of(payload)
-    kind = kind_of(event)
     try:
-        found = _event_to_count(payload, raw, given) if kind is None else _event_of_kind(payload, kind, given)
+        found = _read_payload(payload, raw, given)
         if isinstance(found, str):
             return _as_unreadable(raw, found)
         msgspec.json.decode(msgspec.json.encode(found.envelope), type=Envelope)  # as the server will
     except (msgspec.MsgspecError, OverflowError, RecursionError) as error:
         return _as_unreadable(raw, f"{type(error).__name__}: {error}"[:500])
     return replace(found, raw=raw)
+
+
+def _read_payload(payload: JsonObject, raw: bytes, given: SlackContext) -> Inbound | str:
+    if payload.get("type") == PRESSED:
+        return read_press(payload, given.me.endpoint, given.now, threads=given.settings.dm == "threads")
+    kind = kind_of(event_of(payload))
+    return _event_to_count(payload, raw, given) if kind is None else _event_of_kind(payload, kind, given)
 
 
 def _event_of_kind(payload: JsonObject, kind: EventKind, given: SlackContext) -> Inbound | str:

@@ -11,6 +11,7 @@ from typing import Final
 from switchboard.connectors.slack.scopes import PLACES, SCOPES
 from switchboard.connectors.slack.settings import GIB, MAX_TEXT, SlackAccountSettings
 from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import MAX_CHOICES
 from switchboard.ports.connector import Account, Capabilities, Identity, Manifest, Secret, Session
 
 _EVENTS: Final = ("app_mention", *(f"message.{place}" for place in PLACES), "reaction_added")
@@ -28,6 +29,7 @@ APP: Final[JsonObject] = {
     "oauth_config": {"scopes": {"bot": list(SCOPES)}},
     "settings": {
         "event_subscriptions": {"bot_events": list(_EVENTS)},
+        "interactivity": {"is_enabled": True},
         "socket_mode_enabled": True,
         "org_deploy_enabled": False,
         "token_rotation_enabled": False,
@@ -83,6 +85,7 @@ MANIFEST: Final = Manifest(
         max_file_in=GIB,
         max_file_out=GIB,
         files_per_part=10,
+        buttons=MAX_CHOICES,
         per_conversation_s=1.0,
         receive_window_s=60.0,
     ),

@@ -91,15 +91,18 @@ class MissedMessages:
                 log.warning("replies in threads cannot be fetched after an outage of six minutes", why=str(error))
             return {}
 
-    async def root(self, channel: str, thread: str) -> Raw:
-        """The message with which a thread began; empty if nobody can read it. Raises OSError."""
-        edge = {"latest": thread, "oldest": thread, "inclusive": "true", "limit": "1"}
+    async def message(self, channel: str, ts: str, thread: str | None = None) -> Raw:
+        """A message, perhaps of a thread; empty if nobody can read it. Raises OSError."""
+        asked = {"channel": channel, "latest": ts, "oldest": ts, "inclusive": "true", "limit": "1"}
+        in_thread = thread is not None and thread != ts
+        method, more = ("conversations.replies", {"ts": thread}) if in_thread else ("conversations.history", {})
         try:
-            answer = await self._api.read("conversations.history", {"channel": channel, **edge})
+            answer = await self._api.read(method, {**asked, **more})
         except SlackRefusal:
             return {}
-        found = child(at(answer, "messages", 0))
-        return found if found.get("ts") == thread else {}
+        found = answer.get("messages")
+        messages = map(child, found if isinstance(found, list) else ())
+        return next((one for one in messages if one.get("ts") == ts), {})
 
     async def _read_pages(self, method: str, asked: JsonMapping) -> AsyncIterator[Raw]:
         async for page in self._api.pages(method, asked, "messages", _MOST_PAGES):

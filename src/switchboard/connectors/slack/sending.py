@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from switchboard.connectors.slack.presses import button_blocks
 from switchboard.connectors.slack.texts import escape_text
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Part
@@ -19,6 +20,9 @@ def message_of_part(part: Part, key: str, *, in_thread: bool = True) -> JsonObje
     """The arguments of chat.postMessage."""
     marked = (part.rendered or {}).get("markdown")
     words: JsonObject = {"markdown_text": marked} if marked else {"text": escape_text(part.text), "mrkdwn": False}
+    if part.choices:
+        shown = {"type": "markdown", "text": marked or part.text}
+        words = {"text": escape_text(part.text), "blocks": [shown, *button_blocks(part.choices)]}
     metadata = {"event_type": KEY_TYPE, "event_payload": {"key": key}}
     return words | _QUIET | {"metadata": metadata, "channel": part.address["channel"]} | thread_of_part(part, in_thread)
 

@@ -33,6 +33,8 @@ _SHORT_S: Final = 5.0
 """A socket that breaks sooner is not replaced at once."""
 _GAP_S: Final = 60.0
 """What was said for so long without a socket, Slack may not send again."""
+_KEPT: Final = ("events_api", "interactive")
+"""The types of frames whose payload is kept; others are acknowledged, so that Slack forgets them."""
 _MAX_FRAME: Final = 16 * 1024 * 1024
 
 
@@ -97,7 +99,7 @@ class SocketMode:
             if frame.get("type") == "disconnect":
                 _check_disconnect(frame)
                 return
-            if frame.get("type") == "events_api":
+            if frame.get("type") in _KEPT:
                 await self._take(dict(child(frame, "payload")))
             if envelope := word(frame.get("envelope_id")):
                 await frames.send(json.dumps({"envelope_id": envelope}))

@@ -19,6 +19,7 @@ MAX_EXPANDED: Final = 13_200
 """Of a message made of Markdown, with what Slack escapes. Not documented; measured by others at about this length."""
 _MAX_METADATA: Final = 16_384
 _MAX_BLOCKS: Final = 50
+_MAX_ELEMENTS: Final = 25
 _PING: Final = re.compile(r"<(@[UW][A-Z0-9]+|!(?:channel|here|everyone)|!subteam\^S[A-Z0-9]+)(?:\|[^>]*)?>")
 _BARE_AMPERSAND: Final = re.compile(r"&(?!amp;|lt;|gt;)")
 
@@ -106,7 +107,26 @@ def _check_blocks(blocks: object) -> list[JsonObject]:
         raise SlackError("invalid_blocks")
     if sum(len(str(one.get("text", ""))) for one in blocks if one["type"] == "markdown") > MAX_MARKDOWN:
         raise SlackError("invalid_blocks")
+    for one in blocks:
+        if one["type"] == "actions":
+            _check_actions(one.get("elements"))
     return blocks
+
+
+def _check_actions(elements: object) -> None:
+    """The buttons of a block; there is nothing else in such blocks here."""
+    if not isinstance(elements, list) or not 1 <= len(elements) <= _MAX_ELEMENTS:
+        raise SlackError("invalid_blocks")
+    ids = [one.get("action_id") for one in elements if isinstance(one, dict)]
+    if len(set(ids)) < len(elements) or not all(map(_is_button, elements)):
+        raise SlackError("invalid_blocks")
+
+
+def _is_button(element: JsonObject) -> bool:
+    text = element.get("text")
+    labelled = isinstance(text, dict) and text.get("type") == "plain_text" and 1 <= len(str(text.get("text"))) <= 75
+    named = 1 <= len(str(element.get("action_id"))) <= 255
+    return element.get("type") == "button" and labelled and named and len(str(element.get("value", ""))) <= 2000
 
 
 def _check_metadata(metadata: object) -> JsonObject | None:

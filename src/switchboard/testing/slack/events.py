@@ -15,15 +15,22 @@ _SCOPES: Final[Mapping[str, str]] = {"app_mention": "app_mentions:read", "reacti
 
 
 class Events:
-    """Tells the app what happens, if it may know it; `send` gets each event with what surrounds it.
+    """Tells the app what happens, if it may know it.
 
-    `scopes` are those that were granted. One mention is two events, in an order that `rng` chooses.
+    `send` gets each event with what surrounds it, `send_press` each press of a button. `scopes` are those that were
+    granted. One mention is two events, in an order that `rng` chooses.
     """
 
     def __init__(
-        self, workspace: Workspace, scopes: Collection[str], rng: Random, send: Callable[[JsonObject], None]
+        self,
+        workspace: Workspace,
+        scopes: Collection[str],
+        rng: Random,
+        send: Callable[[JsonObject], None],
+        send_press: Callable[[JsonObject], None],
     ) -> None:
         self._workspace, self._scopes, self._rng, self._send = workspace, scopes, rng, send
+        self._send_press = send_press
 
     def tell_message(self, conversation: Conversation, message: JsonMapping) -> None:
         """A new message; `app_mention`, too, if it mentions the app outside of direct chats."""
@@ -51,6 +58,31 @@ class Events:
         item = {"type": "message", "channel": conversation.id, "ts": message["ts"]}
         about = {"user": user, "reaction": reaction, "item": item, "item_user": message.get("user", "")}
         self._tell_event(conversation, {"type": "reaction_added", **about, "event_ts": self._workspace.next_ts()})
+
+    def tell_press(
+        self, conversation: Conversation, message: JsonMapping, value: str, person: JsonMapping
+    ) -> JsonObject:
+        """Somebody has pressed a button of a message."""
+        blocks = [one for one in message.get("blocks", ()) if one["type"] == "actions"]
+        [button] = [one for block in blocks for one in block["elements"] if one["value"] == value]
+        user = {"id": person["id"], "username": person["name"], "name": person["name"], "team_id": person["team_id"]}
+        thread = {"thread_ts": message["thread_ts"]} if "thread_ts" in message else {}
+        name = "directmessage" if conversation.kind == "im" else conversation.name
+        press = {
+            "type": "block_actions",
+            "user": user,
+            "api_app_id": APP,
+            "token": "",
+            "team": {"id": TEAM, "domain": "house"},
+            "container": {"type": "message", "message_ts": message["ts"], "channel_id": conversation.id, **thread},
+            "trigger_id": f"{self._workspace.next_number()}.0.trigger",
+            "channel": {"id": conversation.id, "name": name},
+            "message": _without_metadata(message),
+            "state": {"values": {}},
+            "actions": [{**button, "block_id": "actions", "action_ts": self._workspace.next_ts()}],
+        }
+        self._send_press(press)
+        return press
 
     def _tell_hidden(self, conversation: Conversation, content: JsonMapping) -> None:
         ts = self._workspace.next_ts()

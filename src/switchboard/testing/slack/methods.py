@@ -54,6 +54,8 @@ class Methods:
         self._workspace, self._events, self._scopes = workspace, events, scopes
         self.pings: list[str] = []
         """Whom the messages of the app have notified."""
+        self.whispers: list[JsonObject] = []
+        """What was shown to one person alone."""
         self.statuses: list[JsonObject] = []
         """What assistant.threads.setStatus was told, in order."""
         self._expected: dict[str, int] = {}
@@ -61,6 +63,8 @@ class Methods:
         self.table: Mapping[str, Method] = {
             "auth.test": Method(_tell_identity, is_read=False),
             "chat.postMessage": Method(self._post_message, ("chat:write",), is_read=False),
+            "chat.postEphemeral": Method(self._post_ephemeral, ("chat:write",), _TIER_4, is_read=False),
+            "chat.update": Method(self._update_message, ("chat:write",), _TIER_3, is_read=False),
             "conversations.history": Method(self._read_history, history, _TIER_3),
             "conversations.replies": Method(self._read_replies, history, _TIER_3),
             "users.info": Method(self._find_user, ("users:read",), _TIER_4),
@@ -99,6 +103,30 @@ class Methods:
         message = self._post_own(place, content, thread)
         shown = {key: value for key, value in message.items() if key != "metadata"}
         return {"channel": place.id, "ts": message["ts"], "message": shown}
+
+    def _post_ephemeral(self, arguments: Arguments) -> JsonObject:
+        place = self._place_to_post(arguments)
+        if arguments.word("user") not in place.members:
+            raise SlackError("user_not_in_channel")
+        draft = check_draft(arguments)
+        thread = self._thread_to_post(place, arguments.word("thread_ts"))
+        self.pings += draft.pings
+        about = {"channel": place.id, "user": arguments.word("user"), "thread_ts": thread}
+        self.whispers.append({**about, "text": draft.text})
+        return {"message_ts": self._workspace.next_ts()}
+
+    def _update_message(self, arguments: Arguments) -> JsonObject:
+        place, ts = self._place_to_post(arguments), arguments.word("ts")
+        before = place.messages.get(ts)
+        if before is None:
+            raise SlackError("message_not_found")
+        if before.get("bot_id") != BOT:
+            raise SlackError("cant_update_message")
+        draft = check_draft(arguments)
+        edited = {"user": BOT_USER, "ts": self._workspace.next_ts()}
+        after = place.messages[ts] = {**before, "text": draft.text, "blocks": draft.blocks, "edited": edited}
+        self._events.tell_change(place, before, after)
+        return {"channel": place.id, "ts": ts, "text": draft.text}
 
     def _post_own(self, place: Conversation, content: JsonObject, thread: str) -> JsonObject:
         own = {"user": BOT_USER, "bot_id": BOT, "app_id": APP, "bot_profile": _PROFILE}

@@ -96,6 +96,12 @@ class People:
         """React to a message."""
         self._events.tell_reaction(self._place_of(message), message, user, reaction)
 
+    def press(self, message: JsonMapping, value: str, *, user: str = ANN) -> JsonObject:
+        """Press the button of a message of the app that has this value; the app must acknowledge it within 3 s."""
+        place = self._place_of(message)
+        shown = place.messages[message["ts"]]
+        return self._events.tell_press(place, shown, value, self._workspace.people[user])
+
     def remove_app(self, place: Conversation) -> None:
         """The app is removed from a channel, and hears nothing of it any more."""
         place.members.discard(BOT_USER)

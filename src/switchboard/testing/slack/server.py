@@ -109,7 +109,7 @@ class SlackServer(SocketServer[Fault]):
         self.deliveries = Deliveries(self.clock, again_after)
         self.workspace = Workspace(self.clock, lambda: self.url)
         self._rng = random.Random(seed)
-        events = Events(self.workspace, self.scopes, self._rng, self._send_event)
+        events = Events(self.workspace, self.scopes, self._rng, self._send_event, self._send_press)
         self.people = People(self.workspace, events)
         self._methods = Methods(self.workspace, events, self.scopes)
         self._limits = Limits(self.clock) if limits else None
@@ -134,6 +134,11 @@ class SlackServer(SocketServer[Fault]):
     def pings(self) -> list[str]:
         """Whom the messages of the app have notified: `@U…`, `!channel` and its like."""
         return self._methods.pings
+
+    @property
+    def whispers(self) -> list[JsonObject]:
+        """What the app has shown to one person alone, in order, with the channel and the user."""
+        return self._methods.whispers
 
     @property
     def statuses(self) -> list[JsonObject]:
@@ -180,6 +185,10 @@ class SlackServer(SocketServer[Fault]):
 
     def _send_event(self, payload: JsonObject) -> None:
         self.deliveries.add(payload)
+        self.wake_waiting()
+
+    def _send_press(self, payload: JsonObject) -> None:
+        self.deliveries.add_press(payload)
         self.wake_waiting()
 
     async def _send_events(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from starlette.websockets import WebSocket
 
@@ -24,10 +24,14 @@ AGAIN_AFTER_S: Final = (0.0, 60.0, 300.0)
 
 @dataclass(slots=True)
 class Delivery:
-    """An event on its way. `attempt` counts from 0; `due`: when it is sent or, once `is_sent`, when that has failed."""
+    """An event on its way. `attempt` counts from 0; `due`: when it is sent or, once `is_sent`, when that has failed.
+
+    `type` is that of its envelope: what is `interactive` is sent once, and whoever pressed sees that nobody heard it.
+    """
 
     payload: JsonObject
     due: float
+    type: Literal["events_api", "interactive"] = "events_api"
     attempt: int = 0
     is_sent: bool = False
     envelope_id: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -54,6 +58,10 @@ class Deliveries:
     def add(self, payload: JsonObject) -> None:
         """An event that is due now."""
         self.waiting.append(Delivery(payload, self._clock()))
+
+    def add_press(self, payload: JsonObject) -> None:
+        """A press of a button, which is due now."""
+        self.waiting.append(Delivery(payload, self._clock(), "interactive"))
 
     def acknowledge(self, envelope_id: str) -> bool:
         """False if that envelope is not waiting for it: its time is over, or it never was."""
@@ -83,7 +91,7 @@ class Deliveries:
             self._fail(delivery, self._clock())
 
     def _fail(self, delivery: Delivery, at: float) -> None:
-        if delivery.attempt == len(self._again_after):
+        if delivery.attempt == len(self._again_after) or delivery.type == "interactive":
             self.waiting.remove(delivery)
             self.lost.append(delivery.payload)
             return
@@ -107,5 +115,7 @@ def as_disconnect(reason: str) -> JsonObject:
 def as_envelope(delivery: Delivery) -> JsonObject:
     """The frame with an event."""
     again = {"retry_attempt": delivery.attempt, "retry_reason": "timeout" if delivery.attempt else ""}
-    about = {"envelope_id": delivery.envelope_id, "type": "events_api", "accepts_response_payload": False}
+    about = {"envelope_id": delivery.envelope_id, "type": delivery.type, "accepts_response_payload": False}
+    if delivery.type == "interactive":
+        return {**about, "payload": delivery.payload}
     return {**about, "payload": delivery.payload, **again}
