@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
+from switchboard.testing.bot_api import TOKEN as BOT_API_TOKEN
 from switchboard.testing.discord import TOKEN
 from switchboard.testing.loopback import bound
 from switchboard.testing.slack import BOT_TOKEN
@@ -44,6 +45,24 @@ async def test_what_is_said_to_slack_is_answered_by_the_app() -> None:
                 message = {"channel": chat["id"], "text": "hi"}
                 posted = (await client.post(f"{api}chat.postMessage", data=message, headers=headers)).is_success
         assert (await waiting).text == "hi\n"
+
+
+async def test_several_people_write_to_one_bot_and_its_limits_hold() -> None:
+    async with started("bot_api", "--limits") as process, httpx2.AsyncClient(trust_env=False, timeout=60) as client:
+        assert process.stdout is not None
+        base = (await process.stdout.readline()).decode().split("at ")[1].split(",")[0]
+        for person in (7, 8):
+            said = await client.post(f"{base}/say/{person}?wait=0", content=f"hello from {person}")
+            assert (said.status_code, said.text) == (202, "")
+        updates = (await client.get(f"{base}/bot{BOT_API_TOKEN}/getUpdates")).json()["result"]
+        chats = [one["message"]["chat"]["id"] for one in updates]
+        assert len(set(chats)) == 2
+        answers = [
+            {"chat_id": chat, "text": text} for chat, text in zip((*chats, chats[0]), ("a", "b", "c"), strict=True)
+        ]
+        posted = [await client.post(f"{base}/bot{BOT_API_TOKEN}/sendMessage", json=one) for one in answers]
+        assert [one.status_code for one in posted] == [200, 200, 429]
+        assert (await client.get(f"{base}/say")).json() == ["a", "b"]
 
 
 @pytest.mark.parametrize("program", ["slack", "discord", "bot_api", "whatsapp"])

@@ -1,7 +1,8 @@
 """The server of a platform as a process, to try out clients without the platform, and for those in other languages.
 
 Called by `bot_api/__main__.py` and its like. It prints where it listens, and ends with SIGTERM or Ctrl-C. `POST /say`
-sends a person's message to the client, and returns what the client replies.
+sends Ann's message to the client, and returns what the client replies; `/say/7` is somebody else, and `?wait=0` returns
+at once. `GET /say` returns the texts of all that the client has sent, as JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from typing import Any, Final, Protocol
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from switchboard.domain.errors import ConfigurationError
@@ -28,12 +29,12 @@ class Platform(Protocol):
     program: str
     description: str
 
-    def make_server(self, port: int, say: Route) -> PlatformServer[Any]:
-        """The server, with this route in addition."""
+    def make_server(self, port: int, *more: Route, limits: bool = False) -> PlatformServer[Any]:
+        """The server, with these routes in addition; `limits`: with the rate limits of the platform."""
         ...
 
-    def say(self, server: Any, text: str) -> None:
-        """Somebody writes to the client."""
+    def say(self, server: Any, text: str, person: int = 0) -> None:
+        """The person of this number writes to the client, in a conversation of their own; 0 is Ann."""
         ...
 
     def tell_address(self, server: Any) -> str:
@@ -45,23 +46,27 @@ def run_platform(platform: Platform, arguments: list[str] | None = None) -> int:
     """Run until told to stop. Returns 0, or 2 if the port is unusable."""
     parser = argparse.ArgumentParser(prog=f"python -m {platform.program}", description=platform.description)
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one (default)")
+    parser.add_argument("--limits", action="store_true", help="enforce the rate limits of the platform")
+    given = parser.parse_args(arguments)
     try:
-        asyncio.run(_serve_platform(platform, parser.parse_args(arguments).port))
+        asyncio.run(_serve_platform(platform, given.port, limits=given.limits))
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     return 0
 
 
-async def _serve_platform(platform: Platform, port: int) -> None:
+async def _serve_platform(platform: Platform, port: int, *, limits: bool) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
 
-    async def say(request: Request) -> PlainTextResponse:
+    async def say(request: Request) -> Response:
         """The reply to the person's message; 504 if there is none within a minute."""
-        before = len(server.texts)
-        platform.say(server, (await request.body()).decode(errors="replace").strip())
+        before, text = len(server.texts), (await request.body()).decode(errors="replace").strip()
+        platform.say(server, text, request.path_params.get("person", 0))
+        if request.query_params.get("wait") == "0":
+            return PlainTextResponse("", 202)
         try:
             async with asyncio.timeout(_ANSWER_S):
                 await server.until(lambda: len(server.texts) > before)
@@ -69,7 +74,12 @@ async def _serve_platform(platform: Platform, port: int) -> None:
             return PlainTextResponse("the bot has sent nothing\n", 504)
         return PlainTextResponse("\n".join(server.texts[before:]) + "\n")
 
-    server = platform.make_server(port, Route("/say", say, methods=["POST"]))
+    async def list_texts(_: Request) -> Response:
+        return JSONResponse(server.texts)
+
+    routes = [Route(path, say, methods=["POST"]) for path in ("/say", "/say/{person:int}")]
+    routes.append(Route("/say", list_texts, methods=["GET"]))
+    server = platform.make_server(port, *routes, limits=limits)
     async with server:
         sys.stdout.write(f"{platform.tell_address(server)}\n")
         sys.stdout.flush()

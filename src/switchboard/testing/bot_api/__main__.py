@@ -10,6 +10,7 @@ import sys
 from starlette.routing import Route
 
 from switchboard.testing.bot_api.server import TOKEN, BotApi
+from switchboard.testing.bot_api.world import ANN
 from switchboard.testing.platform_process import run_platform
 
 
@@ -19,13 +20,14 @@ class TelegramPlatform:
     program = "switchboard.testing.bot_api"
     description = "A Bot API server."
 
-    def make_server(self, port: int, say: Route) -> BotApi:
+    def make_server(self, port: int, *more: Route, limits: bool = False) -> BotApi:
         """The server."""
-        return BotApi(port=port, more=(say,))
+        return BotApi(port=port, more=more, limits=limits)
 
-    def say(self, server: BotApi, text: str) -> None:
+    def say(self, server: BotApi, text: str, person: int = 0) -> None:
         """In the private chat."""
-        server.people.say(text)
+        user = {"id": 1000 + person, "is_bot": False, "first_name": f"Person {person}"} if person else ANN
+        server.people.say(text, user=user)
 
     def tell_address(self, server: BotApi) -> str:
         """The URL, and the token of the bot."""

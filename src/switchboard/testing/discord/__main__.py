@@ -10,6 +10,7 @@ import sys
 from starlette.routing import Route
 
 from switchboard.testing.discord.server import TOKEN, DiscordServer
+from switchboard.testing.discord.world import ANN
 from switchboard.testing.platform_process import run_platform
 
 
@@ -19,13 +20,14 @@ class DiscordPlatform:
     program = "switchboard.testing.discord"
     description = "A Discord server: REST API and gateway."
 
-    def make_server(self, port: int, say: Route) -> DiscordServer:
+    def make_server(self, port: int, *more: Route, limits: bool = False) -> DiscordServer:
         """The server."""
-        return DiscordServer(port=port, more=(say,))
+        return DiscordServer(port=port, more=more, limits=limits)
 
-    def say(self, server: DiscordServer, text: str) -> None:
+    def say(self, server: DiscordServer, text: str, person: int = 0) -> None:
         """In the direct chat."""
-        server.people.say(text)
+        user = server.people.person(f"{1000 + person}", f"person{person}") if person else ANN
+        server.people.say(text, user=user)
 
     def tell_address(self, server: DiscordServer) -> str:
         """The URL of the REST API, and the token of the bot."""

@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from switchboard.testing.platform_process import run_platform
 from switchboard.testing.slack.server import APP_TOKEN, BOT_TOKEN, SlackServer
+from switchboard.testing.slack.workspace import ANN
 
 
 class SlackPlatform:
@@ -19,13 +20,14 @@ class SlackPlatform:
     program = "switchboard.testing.slack"
     description = "A Slack server: Web API and Socket Mode."
 
-    def make_server(self, port: int, say: Route) -> SlackServer:
+    def make_server(self, port: int, *more: Route, limits: bool = False) -> SlackServer:
         """The server."""
-        return SlackServer(port=port, more=(say,))
+        return SlackServer(port=port, more=more, limits=limits)
 
-    def say(self, server: SlackServer, text: str) -> None:
+    def say(self, server: SlackServer, text: str, person: int = 0) -> None:
         """In the direct chat."""
-        server.people.say(text)
+        user = server.people.person(f"U{1000 + person}", f"Person {person}") if person else ANN
+        server.people.say(text, server.people.direct_chat(user), user=user)
 
     def tell_address(self, server: SlackServer) -> str:
         """The URL of the Web API, and both tokens of the app."""
