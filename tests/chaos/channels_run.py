@@ -1,17 +1,18 @@
-"""The chaos run of channels: `switchboard up` with Telegram and mail is killed, and every person has one answer.
+"""The chaos run of channels: `switchboard up` with an account on each is killed, and every person has one answer.
 
-    python -m tests.chaos.channels_run [--chats 10] [--threads 10] [--down 5] [--turn 8] [--kills 2] [--seed N]
+    python -m tests.chaos.channels_run [--each 10] [--down 2] [--turn 8] [--kills 2] [--seed N] [--channels NAMES]
     python -m tests.chaos.channels_run --at-random 300 [--every 5] [--seed N]
-    python -m tests.chaos.channels_run --inside     with the accounts in the server's process
+    python -m tests.chaos.channels_run --inside     with the accounts in the server's process, three at most
 
-People write in so many chats and threads. While all turns run, everything of ours is killed with -9 (server, workers,
-connectors, database, programs of butlers), and started again; so many times. While all is down after the last kill,
-more people write. Every question must be answered once, within the time of a turn and 10 s from the last start.
+So many people write on each channel. While all turns run, everything of ours is killed with -9 (server, workers,
+connectors, database, programs of butlers), and started again; so many times. The last of the people write while all is
+down after the last kill. Every question must be answered once, within the time of a turn and 10 s from the last start.
 
 With `--at-random`, people write for so many seconds, and everything or one part is killed again and again, the embedded
-database alone, too; accounts in the server's process are killed with it. Prints what it does and a verdict; exit code 0
-only if nothing was lost, doubled or out of order. Counted apart: repeats that say so, replies of which the operator is
-told that they may have been sent, and questions that are dead letters because every worker that took them was killed.
+database alone, too; accounts in the server's process are killed with it. Prints what it does, a table and a verdict;
+exit code 0 only if nothing was lost, doubled or out of order. Counted apart: repeats that say so, replies of which the
+operator is told that they may have been sent, and questions that are dead letters because every worker that took them
+was killed. Without `--at-random` there may be none of these: nothing was being sent when the kills came.
 """
 
 from __future__ import annotations
@@ -20,48 +21,58 @@ import asyncio
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from switchboard.cli.output import out, table
 from switchboard.domain.json_values import JsonObject
-from switchboard.testing.bot_api import BotApi
 from tests.chaos.asked import a_directory, asked_for, exit_code
-from tests.chaos.correspondents import SAID, Got, Mail, Question, Telegram, mail_servers
-from tests.chaos.house import ONE_PART, House, Victim
+from tests.chaos.correspondents import PEOPLE, SAID, Correspondents, Got, Question
+from tests.chaos.house import EVERYTHING, PARTS, SERVER, House
 
 AFTER_S: Final = 10.0
 """How much longer than one turn the answers may take after the last start."""
 LIMIT_S: Final = 180.0
 """What is not answered when no further answer has come for so long is lost."""
 _LOOK_S: Final = 0.1
-_A_PERSONS_MAILS: Final = 3
-"""Somebody who gets more within minutes may be a program, and has to wait."""
+_HEALTHY: Final = "healthy"
+_COLUMNS: Final = (
+    *("channel", "asked", "answered once", "lost", "repeated", "out of order"),
+    *("marked repeats", "uncertain and told", "dead letters"),
+)
+_SUCCESSOR: Final = 100
+"""Who has asked as often as is answered at once is followed by the person whose number is so much higher."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelsPlan:
-    """How many write, how long a turn takes (s), how often everything is killed; `at_random`: for so many seconds."""
+    """How many write on each channel, how many of them while all is down, how long a turn takes (s), how often
+    everything is killed; `at_random`: for so many seconds, `channels`: only these, with commas.
+    """
 
-    chats: int = 10
-    threads: int = 10
-    down: int = 5
+    each: int = 10
+    down: int = 2
     turn: float = 8.0
     kills: int = 2
     seed: int = 1
     at_random: float = 0.0
     every: float = 5.0
     inside: bool = False
+    channels: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelsReport:
-    """What became of the questions; all but the first, and what was said of itself, must be 0."""
+class ChannelReport:
+    """What became of the questions of one channel; the sum of several has their names beside each other."""
 
+    channel: str
     asked: int
-    answered: int
+    once: int
+    """Questions that have exactly one answer."""
     lost: Sequence[str]
     repeated: Sequence[str]
     """Answers that came again and do not say that they may be repeats."""
@@ -72,63 +83,94 @@ class ChannelsReport:
     """Replies that may have been sent, of which the operator is told."""
     poison: int
     """Questions that are dead letters, as every worker that took them was killed."""
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing that was promised was broken, but for the time."""
+        return not (self.lost or self.repeated or self.out_of_order)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelsReport:
+    """What became of the questions, by channel."""
+
+    channels: Sequence[ChannelReport]
     problems: Sequence[str]
     """What the books find wrong with themselves."""
     took_s: float
     """From the last start to the last answer."""
 
-    @property
-    def clean(self) -> bool:
-        """Whether nothing that was promised was broken, but for the time."""
-        return not (self.lost or self.repeated or self.out_of_order or self.problems)
+    def kept(self, plan: ChannelsPlan) -> bool:
+        """Whether what was promised was kept; if nothing was killed while it was sent, each has its one answer."""
+        clean = all(one.clean for one in self.channels) and not self.problems
+        if plan.at_random:
+            return clean
+        return clean and all(one.once == one.asked for one in self.channels) and not self.late(plan)
 
-    def __str__(self) -> str:
-        return (
-            f"asked {self.asked}, answered {self.answered}, lost {len(self.lost)}, "
-            f"repeated without a mark {len(self.repeated)}, out of order {len(self.out_of_order)}, "
-            f"marked repeats {self.marked}, uncertain and told {self.uncertain}, dead letters {self.poison}, "
-            f"problems of the books {len(self.problems)}, "
-            f"last answer {self.took_s:.1f} s after the last start"
-        )
+    def late(self, plan: ChannelsPlan) -> bool:
+        """Whether answers took longer than a turn and 10 s."""
+        return not plan.at_random and self.took_s > plan.turn + AFTER_S
+
+    def rows(self) -> list[tuple[object, ...]]:
+        """Those of the table: one for each channel, and one for all."""
+        return [
+            (
+                one.channel,
+                *(one.asked, one.once, len(one.lost), len(one.repeated), len(one.out_of_order)),
+                *(one.marked, one.uncertain, one.poison),
+            )
+            for one in (*self.channels, _sum(self.channels))
+        ]
+
+
+def _sum(channels: Sequence[ChannelReport]) -> ChannelReport:
+    return ChannelReport(
+        channel="all",
+        asked=sum(one.asked for one in channels),
+        once=sum(one.once for one in channels),
+        lost=[text for one in channels for text in one.lost],
+        repeated=[text for one in channels for text in one.repeated],
+        out_of_order=[text for one in channels for text in one.out_of_order],
+        marked=sum(one.marked for one in channels),
+        uncertain=sum(one.uncertain for one in channels),
+        poison=sum(one.poison for one in channels),
+    )
 
 
 @dataclass(slots=True)
 class Run:
-    """The people, the installation, and what has been asked."""
+    """The people of each channel, the installation, and what has been asked."""
 
     plan: ChannelsPlan
-    telegram: Telegram
-    mail: Mail
+    people: Sequence[Correspondents]
     house: House
-    asked: list[Question] = field(default_factory=list)
+    asked: list[tuple[Correspondents, Question]] = field(default_factory=list)
     started: float = 0.0
 
-    async def ask(self, question: Question) -> None:
+    async def ask(self, people: Correspondents, conversation: int, number: int = 0) -> None:
         """Somebody writes."""
-        self.asked.append(question)
-        if question.channel == "telegram":
-            self.telegram.ask(question)
-        else:
-            await asyncio.to_thread(self.mail.ask, question)
+        question = Question(people.account.channel, conversation, number)
+        self.asked.append((people, question))
+        await people.ask(question)
 
     async def start(self) -> None:
         """Start everything; the time counts from before it."""
         self.started = time.monotonic()
         await self.house.start()
 
-    async def got(self) -> list[Got]:
-        """All answers, the oldest first within a channel."""
-        return [*self.telegram.got(), *await asyncio.to_thread(self.mail.got)]
+    async def got(self) -> list[list[Got]]:
+        """All answers by channel, the oldest first."""
+        return list(await asyncio.gather(*(one.got() for one in self.people)))
 
     async def until_answered(self) -> float:
         """Seconds from the last start until everybody has an answer, or is known not to get one."""
         known, since = 0, self.started
         while time.monotonic() - since < LIMIT_S:
-            answers = {said(one) for one in await self.got()}
+            answers = {one.question for some in await self.got() for one in some}
             if len(answers) > known:
                 known, since = len(answers), time.monotonic()
-            missing = [one for one in self.asked if one.text not in answers]
-            if not missing or not {one.text for one in missing} - {*await self.uncertain(), *await self.poison()}:
+            missing = {one.text for _, one in self.asked} - answers
+            if not missing or not missing - {*await self.uncertain(), *await self.poison()}:
                 break
             await asyncio.sleep(_LOOK_S)
         return time.monotonic() - self.started
@@ -142,24 +184,26 @@ class Run:
         """The questions whose workers were killed as often as is taken for the message's own fault."""
         found = await self.house.asked("/v1/dead-letters", category="poison", limit="500")
         texts = [str(one["text"]) for one in found["dead_letters"]]
-        return [one.text for one in self.asked if any(one.text in text for text in texts)]
+        return [one.text for _, one in self.asked if any(one.text in text for text in texts)]
 
 
 @asynccontextmanager
 async def opened(plan: ChannelsPlan, directory: Path) -> AsyncIterator[Run]:
-    """The platforms, and the installation, which both accounts receive for."""
-    async with BotApi(limits=True) as api:
-        with mail_servers() as mail:
-            more = {**mail.environment, "SWITCHBOARD_CONNECTORS": "inside" if plan.inside else "apart"}
-            house = House.built(directory, plan.turn, api.url, mail.settings, more)
-            run = Run(plan, Telegram(api), mail, house)
-            print(f"Telegram's Bot API, and {mail.servers}", flush=True)
-            await run.start()
-            await until(lambda: _receives(run))
-            try:
-                yield run
-            finally:
-                await house.stop()
+    """The platforms, and the installation, which receives for all accounts."""
+    async with AsyncExitStack() as stack:
+        names = plan.channels.split(",") if plan.channels else PEOPLE
+        people = [await stack.enter_async_context(PEOPLE[name]()) for name in names]
+        more = {"SWITCHBOARD_CONNECTORS": "inside" if plan.inside else "apart"}
+        for one in people:
+            more |= one.environment
+        house = House.built(directory, plan.turn, [one.account for one in people], more)
+        run = Run(plan, people, house)
+        await run.start()
+        await until(lambda: _receives(run))
+        try:
+            yield run
+        finally:
+            await house.stop()
 
 
 async def run(plan: ChannelsPlan, directory: Path) -> ChannelsReport:
@@ -172,23 +216,33 @@ async def run(plan: ChannelsPlan, directory: Path) -> ChannelsReport:
 
 async def judged(run: Run, took: float) -> ChannelsReport:
     """Hold what was asked against what people have."""
-    got = await run.got()
-    plain = [said(one) for one in got if not one.marked]
-    everything = [said(one) for one in got]
     uncertain, poison = await run.uncertain(), await run.poison()
-    told = {*uncertain, *(poison if run.plan.at_random else ())}
+    channels = [
+        _judged_channel(
+            people.account.channel, [one for whom, one in run.asked if whom is people], got, uncertain, poison
+        )
+        for people, got in zip(run.people, await run.got(), strict=True)
+    ]
     books = await run.house.asked("/v1/books", now="true")
-    return ChannelsReport(
-        asked=len(run.asked),
-        answered=sum(one.text in everything for one in run.asked),
-        lost=[one.text for one in run.asked if one.text not in everything and one.text not in told],
-        repeated=[one.text for one in run.asked if plain.count(one.text) > 1],
-        out_of_order=list(_overtakings(run.asked, everything)),
+    return ChannelsReport(channels, _problems(books, len(run.asked)), took)
+
+
+def _judged_channel(
+    channel: str, asked: Sequence[Question], got: Sequence[Got], uncertain: Sequence[str], poison: Sequence[str]
+) -> ChannelReport:
+    answers = [one.question for one in got]
+    times, plain = Counter(answers), Counter(one.question for one in got if not one.marked)
+    told = {*uncertain, *poison}
+    return ChannelReport(
+        channel=channel,
+        asked=len(asked),
+        once=sum(times[one.text] == 1 for one in asked),
+        lost=[one.text for one in asked if not times[one.text] and one.text not in told],
+        repeated=[one.text for one in asked if plain[one.text] > 1],
+        out_of_order=list(_overtakings(asked, answers)),
         marked=sum(one.marked for one in got),
-        uncertain=len(uncertain),
-        poison=len(poison),
-        problems=_problems(books, len(run.asked)),
-        took_s=took,
+        uncertain=sum(one.text in uncertain for one in asked),
+        poison=sum(one.text in poison for one in asked),
     )
 
 
@@ -197,59 +251,50 @@ def _problems(books: JsonObject, asked: int) -> list[str]:
     return found + list(map(str, books["problems"])) + ([] if books["balanced"] else ["they do not balance"])
 
 
-def said(got: Got) -> str:
-    """The question that is answered."""
-    text = got.text[got.text.find(SAID) + len(SAID) :]
-    return text[: text.find(".") + 1]
-
-
 def _overtakings(asked: Iterable[Question], answers: Sequence[str]) -> Iterable[str]:
     """Questions whose first answer came before that of an earlier one of their conversation."""
-    latest: dict[tuple[str, int], int] = {}
+    latest: dict[int, int] = {}
     for question in sorted(asked, key=lambda one: one.number):
         if question.text not in answers:
             continue
-        place, key = answers.index(question.text), (question.channel, question.conversation)
-        if place < latest.get(key, -1):
+        place, before = answers.index(question.text), latest.get(question.conversation, -1)
+        if place < before:
             yield question.text
-        latest[key] = max(place, latest.get(key, -1))
+        latest[question.conversation] = max(place, before)
 
 
 async def _in_the_middle(run: Run) -> None:
-    """Everybody writes; everything is killed while all turns run; some more write while it is down."""
+    """Most write; everything is killed while all turns run; the others write while it is down."""
     plan, dice = run.plan, random.Random(run.plan.seed)
-    for question in _first_of(plan, 0):
-        await run.ask(question)
+    await _write_once(run, range(plan.each - plan.down))
     for number in range(plan.kills):
         await until(lambda: len(run.house.begun) >= (number + 1) * len(run.asked))  # noqa: B023  called at once
         await asyncio.sleep(dice.uniform(0.2, 0.7) * plan.turn)
-        await run.house.kill("everything")
+        await run.house.kill(EVERYTHING)
         print(f"kill -9 of everything, number {number + 1}, in the middle of {len(run.asked)} turns", flush=True)
         if number == plan.kills - 1:
-            for question in list(_first_of(plan, 1))[: plan.down]:
-                await run.ask(question)
+            await _write_once(run, range(plan.each - plan.down, plan.each))
         await run.start()
         print(f"started again in {time.monotonic() - run.started:.1f} s", flush=True)
 
 
-def _first_of(plan: ChannelsPlan, round_: int) -> Iterable[Question]:
-    """One question of each conversation, of both channels in turn; those of round 1 are of other people."""
-    most = max(plan.chats, plan.threads)
-    for n in range(most):
-        counts = (("telegram", plan.chats), ("email", plan.threads))
-        yield from (Question(channel, n + round_ * most, 0) for channel, count in counts if n < count)
+async def _write_once(run: Run, conversations: Iterable[int]) -> None:
+    for n in conversations:
+        for people in run.people:
+            await run.ask(people, n)
 
 
 async def _at_random(run: Run) -> None:
     """People write all the time, and something is killed all the time; in the end everything runs."""
     dice, ends = random.Random(run.plan.seed), time.monotonic() + run.plan.at_random
     writing = asyncio.create_task(_write(run, random.Random(run.plan.seed + 1), ends))
+    connectors = () if run.plan.inside else [one.account.channel for one in run.people]
     while time.monotonic() < ends:
         await asyncio.sleep(dice.uniform(0.5, 1.5) * run.plan.every)
-        victim: Victim = dice.choice(("everything", *(ONE_PART[:-2] if run.plan.inside else ONE_PART)))
+        victim = dice.choice((EVERYTHING, *PARTS, *connectors))
         await run.house.kill(victim)
         print(f"kill -9 of {victim}, {len(run.asked)} questions so far", flush=True)
-        if victim in ("everything", "server"):
+        if victim in (EVERYTHING, SERVER):
             await asyncio.sleep(dice.choice((0.0, 1.0)))
             await run.start()
     await writing
@@ -257,22 +302,19 @@ async def _at_random(run: Run) -> None:
 
 
 async def _write(run: Run, dice: random.Random, ends: float) -> None:
-    numbers: dict[tuple[str, int], int] = {}
-    people = 0
+    asked: Counter[tuple[str, int]] = Counter()
     while time.monotonic() < ends:
-        chat = ("telegram", dice.randrange(run.plan.chats))
-        thread = ("email", people % run.plan.threads + people // (run.plan.threads * _A_PERSONS_MAILS) * 100)
-        people += 1
-        for channel, conversation in (chat, thread):
-            number = numbers.get((channel, conversation), 0)
-            numbers[channel, conversation] = number + 1
-            await run.ask(Question(channel, conversation, number))
+        for people in run.people:
+            whose = people.account.channel, dice.randrange(run.plan.each)
+            before, number = divmod(asked[whose], people.patience)
+            asked[whose] += 1
+            await run.ask(people, whose[1] + before * _SUCCESSOR, number)
         await asyncio.sleep(dice.uniform(0.2, 0.8))
 
 
 async def _receives(run: Run) -> bool:
     found = (await run.house.asked("/v1/connectors"))["connectors"]
-    return [one["state"] for one in found] == ["healthy", "healthy"]
+    return [one["state"] for one in found] == [_HEALTHY] * len(run.people)
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -287,16 +329,17 @@ def main() -> int:
     plan = asked_for(ChannelsPlan, __doc__)
     directory = a_directory()
     report = asyncio.run(run(plan, directory))
-    within = plan.turn + AFTER_S
-    print(report)
-    late = not plan.at_random and report.took_s > within
-    wrong = {"lost": report.lost, "repeated": report.repeated, "out of order": report.out_of_order}
-    for what, texts in {**wrong, "books": report.problems}.items():
-        for text in texts:
-            print(f"{what}: {text}")
-    if late:
-        print(f"FAILED: more than {within:g} s", file=sys.stderr)
-    return exit_code(directory, well=report.clean and not late)
+    out().print(table(*_COLUMNS, rows=report.rows(), keep=_COLUMNS))
+    print(f"last answer {report.took_s:.1f} s after the last start")
+    for problem in report.problems:
+        print(f"books: {problem}")
+    for one in report.channels:
+        wrong = {"lost": one.lost, "repeated": one.repeated, "out of order": one.out_of_order}
+        for text in (f"{what}: {text}" for what, texts in wrong.items() for text in texts):
+            print(text)
+    if report.late(plan):
+        print(f"FAILED: more than {plan.turn + AFTER_S:g} s", file=sys.stderr)
+    return exit_code(directory, well=report.kept(plan))
 
 
 if __name__ == "__main__":

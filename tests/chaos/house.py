@@ -1,7 +1,7 @@
-"""An installation that is killed: `switchboard up` with an account of Telegram and one of mail, and its processes.
+"""An installation that is killed: `switchboard up` with accounts of channels, and its processes.
 
-`channels_run.py` calls it, and `peers_run.py`, which has a butler with a model instead, and no mail. A kill
-is SIGKILL, of everything at once or of one part; nothing is told beforehand.
+`channels_run.py` calls it, and `peers_run.py`, which has a butler with a model instead, and Telegram alone. A kill is
+SIGKILL, of everything at once or of one part; nothing is told beforehand.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE, STDOUT, Popen, run
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import httpx2
 
-from switchboard.domain.json_values import JsonObject
-from switchboard.testing.bot_api import TOKEN
+from switchboard.bench.platforms import TELEGRAM, PlatformAccount, put_account
 from tests.chaos.correspondents import SAID
-from tests.mail_servers import PASSWORD
 from tests.processes import EXECUTABLE, environment
 
-Victim = Literal["everything", "database", "server", "worker", "telegram", "email"]
-ONE_PART: Final[tuple[Victim, ...]] = ("database", "server", "worker", "telegram", "email")
+EVERYTHING: Final = "everything"
+DATABASE: Final = "database"
+SERVER: Final = "server"
+PARTS: Final = (DATABASE, SERVER, "worker")
+"""What can be killed alone, besides the connectors, which have the names of their accounts."""
 READY_S: Final = 60.0
 _BUTLER: Final = f"""
 import json, sys, time
@@ -49,11 +50,10 @@ class House:
     """Processes beside the server, which has a worker itself."""
     _up: Popen[str] | None = None
     _url: str = ""
-    killed: dict[Victim, int] = field(default_factory=dict)
 
     @classmethod
-    def built(cls, place: Path, turn_s: float, api_url: str, mail: JsonObject, trusted: Mapping[str, str]) -> House:
-        """With a butler whose turns take so long, and both accounts open to everybody."""
+    def built(cls, place: Path, turn_s: float, accounts: Iterable[PlatformAccount], more: Mapping[str, str]) -> House:
+        """With a butler whose turns take so long, and these accounts; `more` goes into the environment."""
         (place / "butler.py").write_text(_BUTLER)
         (place / "begun").touch()
         (place / "teams").mkdir()
@@ -65,11 +65,10 @@ class House:
             "routing_rules": [{"name": "everything", "channel": "*", "targets": [{"system_id": "System1/slow"}]}],
         }
         (place / "teams/root.json").write_text(json.dumps(team))
-        telegram = {"api_url": api_url, "poll_s": 5}
-        _account(place, "telegram", "bot:123456", "token", TOKEN, telegram)
-        _account(place, "email", str(mail["address"]), "password", PASSWORD, mail)
+        for account in accounts:
+            put_account(place, account)
         ours = environment(place / "data", TEAMS_DIR=str(place / "teams"), CHANNELS_DIR=str(place / "channels.d"))
-        return cls(place, {**ours, **trusted})
+        return cls(place, {**ours, **more})
 
     @classmethod
     def initialized(cls, place: Path, api_url: str, model_url: str, owners: Sequence[str]) -> House:
@@ -83,7 +82,7 @@ class House:
         document = json.loads(team.read_text())
         document["systems"][0]["config"]["owners"] += owners
         team.write_text(json.dumps(document))
-        _account(place, "telegram", "bot:123456", "token", TOKEN, {"api_url": api_url})
+        put_account(place, TELEGRAM.account_at(api_url))
         return cls(place, ours, workers=0)
 
     @property
@@ -103,13 +102,12 @@ class House:
             self._up.terminate()
             await asyncio.to_thread(self._up.wait, READY_S)
 
-    async def kill(self, victim: Victim) -> None:
+    async def kill(self, victim: str) -> None:
         """`kill -9` of everything, or of one part; what starts the part again is ours, too, unless it is the server."""
-        self.killed[victim] = self.killed.get(victim, 0) + 1
-        if victim in ("everything", "server"):
-            await self._kill_up([] if victim == "server" else [*self._database(), *self._parts().values()])
+        if victim in (EVERYTHING, SERVER):
+            await self._kill_up([] if victim == SERVER else [*self._database(), *self._parts().values()])
             return
-        found = self._database() if victim == "database" else [self._parts().get(victim, [])]
+        found = self._database() if victim == DATABASE else [self._parts().get(victim, [])]
         for pid in [pid for some in found for pid in some]:
             _kill(pid)
 
@@ -151,23 +149,6 @@ class House:
             self._up = Popen(command, env=env, cwd=self.place, stdout=PIPE, stderr=log, text=True)
         assert self._up.stdout is not None
         return self._up.stdout.readline()
-
-
-def _account(place: Path, channel: str, endpoint: str, secret: str, value: str, settings: JsonObject) -> None:
-    directory = place / "channels.d"
-    directory.mkdir(exist_ok=True)
-    (directory / f"{channel}.{secret}").touch(mode=0o600)
-    (directory / f"{channel}.{secret}").write_text(value)
-    lines = [f'channel = "{channel}"', f'endpoint = "{channel}/{endpoint}"', 'strangers = "open"']
-    lines += [f'secrets.{secret}.file = "{channel}.{secret}"', "[settings]"]
-    lines += [f"{name} = {_toml(value)}" for name, value in settings.items()]
-    (directory / f"{channel}.toml").write_text("\n".join(lines))
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + "}"
-    return json.dumps(value)
 
 
 def _kill(pid: int) -> None:
