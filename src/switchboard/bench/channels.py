@@ -1,7 +1,7 @@
 """Measures the time from a message at a platform to its reply there, with a connector and an engine that does nothing.
 
-Called by `switchboard bench channels`. Telegram is our strict Bot API server, in this process; the baseline is a bare
-bot at another server of this kind. Mail is pymap and an SMTP server, if they are installed.
+Called by `switchboard bench channels`. The platforms are our strict servers, in this process; the baseline is a bare
+bot at another Bot API server. Mail is pymap and an SMTP server, if they are installed. Next: `platforms.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ import httpx2
 from msgspec import Struct
 
 from switchboard.bench import lab
+from switchboard.bench.platforms import TELEGRAM, TRIED, PlatformAccount, put_account
+from switchboard.bench.processes import proportional_mb
 from switchboard.testing.bot_api import TOKEN, BotApi
+from switchboard.testing.platform_process import Platform
+from switchboard.testing.platform_server import PlatformServer
 
 PER_SECOND: Final = 30
 """Messages per second that Telegram accepts from a bot, and that are sent here."""
@@ -31,15 +35,15 @@ _ADDRESS, _PASSWORD = "bot@home.example", "of nobody"
 _MAIL_NEEDS: Final = ("imap_tools", "pymap", "aiosmtpd")
 _CHATS_IN_A_BURST: Final = 100
 _WITHIN_S: Final = 120.0
-_FIRST_USER: Final = 1000
-_PAUSE_S: Final = 0.05
+_FIRST_IN_A_BURST: Final = 100_000
+_PAUSE_S: Final = 0.1
 """Pause after each message, so that work after an answer, such as its receipt, does not count for the next message."""
 _MAIL_PAUSE_S: Final = 0.5
 """Pause before each mail: pymap does not announce one that arrives before the connector waits again."""
 
 
 class ChannelsWorkload(Struct, frozen=True):
-    """The number of messages sent one by one, of messages sent at once, and of mails sent one by one."""
+    """The number of messages sent one by one on each channel, of messages sent at once, and of mails one by one."""
 
     messages: int = 200
     burst: int = 1000
@@ -59,45 +63,59 @@ class Burst(Struct, frozen=True):
 
 
 class ChannelsResult(Struct, frozen=True):
-    """Milliseconds from a message to its reply, at the platform; memory of connectors in 10^6 bytes, by account, before
-    and after the burst.
+    """Milliseconds from a message to its reply, at the platform, by channel.
 
     If mail cannot be measured, `mail_ms` is empty and `missing` says why.
     """
 
     bare_ms: Sequence[float]
-    telegram_ms: Sequence[float]
+    chat_ms: Mapping[str, Sequence[float]]
     burst: Burst
     mail_ms: Sequence[float]
     missing: str
-    memory_mb: Mapping[str, tuple[float | None, float | None]]
+    memory_mb: Mapping[str, tuple[float, float]]
+    """Of connectors (PSS) in 10^6 bytes, by account, when all channels have been measured, and after the burst."""
     ready_s: Mapping[str, float]
     """Seconds until `switchboard up` accepts messages, with and without accounts, and until Telegram is polled."""
 
 
 async def measure(plan: ChannelsWorkload) -> ChannelsResult:
-    """Run all measurements, with one `switchboard up` for both accounts."""
+    """Run all measurements, with one `switchboard up` for all accounts."""
     missing = ", ".join(name for name in _MAIL_NEEDS if find_spec(name) is None)
     bare = await _bare(plan.messages)
     with lab.home() as place:
         ready = await _without_accounts(place) if plan.starts else {}
-        async with BotApi() as api, _mail(place, missing) as mail:
-            telegram_account(place, api)
+        async with _open_servers(place) as servers, _mail(place, missing) as mail:
+            telegram = servers[TELEGRAM.channel]
             began = perf_counter()
             channels = {"SWITCHBOARD_CHANNELS_DIR": str(place / "channels.d")}
-            polling = asyncio.create_task(polled_s(api, began))
+            polling = asyncio.create_task(polled_s(telegram, began))
             async with lab.switchboard(place, "up", more=channels) as up:
                 polled = await polling
-                telegram = await one_by_one(api, plan.messages)
-                if mail is not None:
-                    await _receives(up, "email")
+                await _wait_healthy(up, len(servers) + (mail is not None))
+                chats = {
+                    tried.channel: await one_by_one(tried.platform, servers[tried.channel], plan.messages)
+                    for tried in TRIED
+                }
                 mails = await mail.one_by_one(plan.mails) if mail is not None else []
                 connectors = _connectors(up.pid)
-                before = {name: lab.resident_mb(pid) for name, pid in connectors.items()}
-                burst = await _burst(api, plan.burst)
-                memory = {name: (before[name], lab.resident_mb(pid)) for name, pid in connectors.items()}
+                before = {name: proportional_mb(pid) for name, pid in connectors.items()}
+                burst = await _burst(telegram, plan.burst)
+                memory = {name: (before[name], proportional_mb(pid)) for name, pid in connectors.items()}
     ready |= {"with accounts": up.ready_s, "with accounts, until Telegram is polled": polled}
-    return ChannelsResult(bare, telegram, burst, mails, missing, memory, ready)
+    return ChannelsResult(bare, chats, burst, mails, missing, memory, ready)
+
+
+@asynccontextmanager
+async def _open_servers(place: Path) -> AsyncIterator[dict[str, Any]]:
+    """The servers of all platforms, by channel, with an account for each."""
+    async with AsyncExitStack() as stack:
+        servers = {}
+        for tried in TRIED:
+            server = await stack.enter_async_context(tried.platform.make_server(0))
+            servers[tried.channel] = server
+            put_account(place, tried.account_at(server.url))
+        yield servers
 
 
 async def polled_s(api: BotApi, began: float) -> float:
@@ -118,34 +136,17 @@ async def _bare(messages: int) -> list[float]:
         api = await stack.enter_async_context(BotApi())
         await stack.enter_async_context(lab.program({}, "-m", "switchboard.bench.bare_bot", f"{api.url}/bot{TOKEN}"))
         await asyncio.wait_for(api.until(lambda: api.polling), _WITHIN_S)
-        return await one_by_one(api, messages)
+        return await one_by_one(TELEGRAM.platform, api, messages)
 
 
-def telegram_account(place: Path, api: BotApi) -> None:
-    """Write the account of the bot, open to everybody, into `channels.d`."""
-    settings = f'settings = {{api_url = "{api.url}"}}'
-    _account(place, "telegram", f"telegram/bot:{api.world.bot['id']}", "token", TOKEN, settings)
-
-
-def _account(place: Path, name: str, endpoint: str, secret: str, value: str, settings: str) -> None:
-    directory = place / "channels.d"
-    directory.mkdir(exist_ok=True)
-    (directory / secret).touch(mode=0o600)
-    (directory / secret).write_text(value, encoding="utf-8")
-    lines = (f'channel = "{name}"', f'endpoint = "{endpoint}"', 'strangers = "open"', settings)
-    account = "\n".join((*lines, f'secrets.{secret}.file = "{secret}"'))
-    (directory / f"{name}.toml").write_text(account, encoding="utf-8")
-
-
-async def one_by_one(api: BotApi, messages: int) -> list[float]:
-    """Milliseconds for each; every message is from a different chat, since a chat gets only one message a second."""
+async def one_by_one(platform: Platform, server: PlatformServer[Any], messages: int) -> list[float]:
+    """Milliseconds for each; every message is from a different person, since a chat gets only one message a second."""
     times = []
     for n in range(messages):
-        before, began = len(api.sent), perf_counter()
-        _write(api, f"hello {n}", n)
-        await asyncio.wait_for(api.until(lambda: len(api.sent) > before), _WITHIN_S)  # noqa: B023  awaited at once
+        before, began = len(server.texts), perf_counter()
+        platform.say(server, f"hello {n}", n)
+        await asyncio.wait_for(server.until(lambda: len(server.texts) > before), _WITHIN_S)  # noqa: B023  awaited at once
         times.append((perf_counter() - began) * 1000)
-        await asyncio.wait_for(api.until(lambda: api.polling and not api.world.updates), _WITHIN_S)
         await asyncio.sleep(_PAUSE_S)
     return times
 
@@ -154,7 +155,7 @@ async def _burst(api: BotApi, messages: int) -> Burst:
     before, began = len(api.sent), perf_counter()
     chats = min(messages, _CHATS_IN_A_BURST)
     for n in range(messages):
-        _write(api, f"{n}", _CHATS_IN_A_BURST * 1000 + n % chats)
+        TELEGRAM.platform.say(api, f"{n}", _FIRST_IN_A_BURST + n % chats)
     await asyncio.wait_for(api.until(lambda: not api.world.updates), _WITHIN_S)
     stored = perf_counter() - began
     await asyncio.wait_for(api.until(lambda: len(api.sent) >= before + messages), _WITHIN_S)
@@ -167,11 +168,6 @@ async def _burst(api: BotApi, messages: int) -> Burst:
         latest[chat] = number
     answered = len({answer["text"] for answer in answers})
     return Burst(messages, stored, perf_counter() - began, answered, disorder)
-
-
-def _write(api: BotApi, text: str, person: int) -> None:
-    number = _FIRST_USER + person
-    api.people.say(text, user={"id": number, "is_bot": False, "first_name": f"Person {number}"})
 
 
 @dataclass(slots=True)
@@ -232,9 +228,14 @@ async def _mail(place: Path, missing: str) -> AsyncIterator[_Mail | None]:
     try:
         await _listens(mail.imap)
         servers = {"imap": mail.imap, "smtp": smtp.sockets[0].getsockname()[1]}
-        lines = (f'{name} = {{host = "127.0.0.1", port = {port}, tls = "none"}}' for name, port in servers.items())
-        settings = ", ".join((f'address = "{_ADDRESS}", user = "bot", idle_s = 5', *lines))
-        _account(place, "email", f"email/{_ADDRESS}", "password", _PASSWORD, f"settings = {{{settings}}}")
+        settings = {name: {"host": "127.0.0.1", "port": port, "tls": "none"} for name, port in servers.items()}
+        account = PlatformAccount(
+            channel="email",
+            endpoint=_ADDRESS,
+            secrets={"password": _PASSWORD},
+            settings={"address": _ADDRESS, "user": "bot", "idle_s": 5, **settings},
+        )
+        put_account(place, account)
         yield mail
     finally:
         smtp.close()
@@ -272,15 +273,15 @@ async def _listens(port: int) -> None:
             return
 
 
-async def _receives(up: lab.ReadyProcess, channel: str) -> None:
-    """Wait until the channel's account has looked for messages: it does not answer those that arrived before."""
+async def _wait_healthy(up: lab.ReadyProcess, accounts: int) -> None:
+    """Wait until all accounts have looked for messages: mail that arrived before is not answered."""
     async with (
         asyncio.timeout(_WITHIN_S),
         httpx2.AsyncClient(base_url=up.url, headers=up.headers) as client,
     ):
         while True:
             found = (await client.get("/v1/connectors")).raise_for_status().json()["connectors"]
-            if any(one["channel"] == channel and one["state"] == "healthy" for one in found):
+            if [one["state"] for one in found] == ["healthy"] * accounts:
                 return
             await asyncio.sleep(_PAUSE_S)
 

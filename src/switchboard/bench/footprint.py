@@ -20,7 +20,8 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.bench import lab
-from switchboard.bench.channels import one_by_one, telegram_account
+from switchboard.bench.channels import one_by_one
+from switchboard.bench.platforms import TELEGRAM, put_account
 from switchboard.bench.processes import ProcessUsage, cpu_s, proportional_mb, tree, usage
 from switchboard.domain.json_values import JsonMapping
 from switchboard.embedded.postmaster import LOG, live_postmaster
@@ -71,7 +72,7 @@ async def measure(workload: FootprintWorkload) -> FootprintResult:
     async with AsyncExitStack() as stack:
         place = stack.enter_context(lab.home(_TEAM))
         api = await stack.enter_async_context(BotApi())
-        telegram_account(place, api)
+        put_account(place, TELEGRAM.account_at(api.url))
         llm = await stack.enter_async_context(lab.scripted_model(place, _SCRIPT))
         model = {"name": "scripted", "kind": "openai", "model": "scripted-1", "base_url": f"{llm}/v1"}
         more = {
@@ -84,7 +85,7 @@ async def measure(workload: FootprintWorkload) -> FootprintResult:
         cpu = await _idle_cpu(place, house.pid, workload.idle_s)
         idle = _usage(place, house.pid)
         statements = await count_statements(place, workload.counted_s)
-        await one_by_one(api, workload.turns)
+        await one_by_one(TELEGRAM.platform, api, workload.turns)
         used = _usage(place, house.pid)
     a_second = sum(statements.values()) / workload.counted_s
     return FootprintResult(idle, used, baseline, cpu, statements, a_second)

@@ -65,11 +65,11 @@ def put_account(place: Path, account: PlatformAccount) -> None:
         file.touch(mode=0o600)
         file.write_text(value, encoding="utf-8")
         lines.append(f'secrets.{secret}.file = "{file.name}"')
-    lines += ["[settings]", *(f"{key} = {_toml(value)}" for key, value in account.settings.items())]
+    lines += ["[settings]", *(f"{key} = {_toml_of(value)}" for key, value in account.settings.items())]
     (directory / f"{name}.toml").write_text("\n".join(lines), encoding="utf-8")
 
 
-def _toml(value: object) -> str:
+def _toml_of(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{key} = {_toml_of(one)}" for key, one in value.items()) + "}"
     return json.dumps(value)

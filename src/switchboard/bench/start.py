@@ -14,7 +14,8 @@ from time import perf_counter
 from msgspec import Struct
 
 from switchboard.bench import lab
-from switchboard.bench.channels import polled_s, telegram_account
+from switchboard.bench.channels import polled_s
+from switchboard.bench.platforms import TELEGRAM, put_account
 from switchboard.testing.bot_api import BotApi
 
 
@@ -53,7 +54,7 @@ async def _time_first_poll(place: Path) -> float:
     """With an account whose token was made by an earlier start."""
     more, took = {"SWITCHBOARD_CHANNELS_DIR": str(place / "channels.d")}, 0.0
     async with BotApi() as api:
-        telegram_account(place, api)
+        put_account(place, TELEGRAM.account_at(api.url))
         for _ in range(2):
             polling = asyncio.create_task(polled_s(api, perf_counter()))
             async with lab.switchboard(place, "up", more=more):

@@ -360,23 +360,27 @@ def plan(
 @app.command()
 def channels(
     *,
-    messages: Annotated[int, typer.Option(min=1, max=10_000, help="Messages to Telegram, one after the other.")] = 200,
+    messages: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Messages on each channel, one after the other.")
+    ] = 200,
     burst: Annotated[int, typer.Option(min=1, max=100_000, help="Messages to Telegram at once.")] = 1000,
     mails: Annotated[int, typer.Option(min=0, max=1000, help="Mails, one after the other.")] = 20,
 ) -> None:
-    """From a message at Telegram or in a mailbox to the reply there, beside a bare bot; a burst; memory; the start.
+    """From a message on a channel to the reply there, beside a bare bot of Telegram; a burst; memory; the start.
 
-    Telegram is a server on this machine. Exit code 1: a message of the burst was not answered, or out of order.
+    The platforms are servers on this machine. Exit code 1: a message of the burst was not answered, or out of order.
     """
     with _extras():
         from switchboard.bench import channels as module
     result = asyncio.run(module.measure(module.ChannelsWorkload(messages, burst, mails)))
-    bare, telegram, flood = _p50_p99(result.bare_ms), _p50_p99(result.telegram_ms), result.burst
+    bare, flood = _p50_p99(result.bare_ms), result.burst
     mail = _p50_p99(result.mail_ms) if result.mail_ms else (result.missing and f"needs {result.missing}", None)
     rows = [
-        ("a bare bot, p50 and p99 in ms", *bare, 1.0),
-        ("Telegram, p50 and p99 in ms", *telegram, telegram[0] / bare[0]),
-        ("beyond the bare bot, p50 and p99 in ms", *(a - b for a, b in zip(telegram, bare, strict=True)), None),
+        ("a bare bot of Telegram, p50 and p99 in ms", *bare, 1.0),
+        *(
+            (f"{name}, p50 and p99 in ms", *(found := _p50_p99(times)), found[0] / bare[0])
+            for name, times in result.chat_ms.items()
+        ),
         ("mail, p50 and p99 in ms", *mail, None),
         (f"{flood.messages} messages at once, stored after s", flood.stored_s, None, None),
         (
