@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions runners kit words bombs bench clis cyrus-imapd icaljs pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report voice shapes surface bare container
+.PHONY: help demo test acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions capabilities runners kit words bombs bench clis cyrus-imapd icaljs pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report voice shapes surface bare container
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -126,6 +126,9 @@ release: $(STAMP) ## all checks, notes, wheel, then the annotated tag; DRY=1 onl
 
 decisions: $(STAMP) ## the index of decisions, made of their pages
 	@$(BIN)/python -m tests.decisions
+
+capabilities: $(STAMP) ## the table of what channels can do, made of their manifests
+	@$(BIN)/python -m tests.capabilities
 
 runners: $(STAMP) ## claude-code and codex do turns, killed at every point; three minutes
 	@$(IN_MEMORY) RUNNERS=all $(BIN)/python -m pytest -rs tests/acceptance/test_real_runners.py

@@ -94,7 +94,7 @@ def test_a_folder_by_the_test_of_the_manual(
     check: ConnectorCheck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(HOME / "src/switchboard/examples/connectors/folder"))
-    [test] = [one for one in blocks(HOME / "docs/connectors.md") if (one.language, one.mark) == ("python", "file")]
+    [test] = [one for one in blocks(HOME / "docs/add-a-channel.md") if (one.language, one.mark) == ("python", "file")]
     space: dict[str, Any] = {}
     exec(test.text, space)  # noqa: S102 - a snippet of our own documents
     assert checks_for(space["FolderDriver"]) == checks_for(FolderDriver)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 import pytest
@@ -125,14 +122,6 @@ async def test_the_token_is_in_no_log(caplog: pytest.LogCaptureFixture) -> None:
         await session.typing(ANNS)
     assert caplog.messages
     assert TOKEN not in caplog.text
-
-
-def test_the_manifest_imports_no_client() -> None:
-    """It is an entry point, and read for every account of every channel."""
-    (found,) = entry_points(group="switchboard.connectors", name="telegram")
-    assert found.load() is MANIFEST
-    code = "import sys; import switchboard.connectors.telegram.manifest; print('httpx2' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 # Receiving ------------------------------------------------------------------------------------------------------------
