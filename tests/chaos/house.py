@@ -22,6 +22,7 @@ import httpx2
 
 from switchboard.bench.platforms import TELEGRAM, PlatformAccount, put_account
 from tests.chaos.correspondents import SAID
+from tests.ports import free_port
 from tests.processes import EXECUTABLE, environment
 
 EVERYTHING: Final = "everything"
@@ -53,7 +54,10 @@ class House:
 
     @classmethod
     def built(cls, place: Path, turn_s: float, accounts: Iterable[PlatformAccount], more: Mapping[str, str]) -> House:
-        """With a butler whose turns take so long, and these accounts; `more` goes into the environment."""
+        """With a butler whose turns take so long, and these accounts; `more` goes into the environment.
+
+        Its port is the same after each start, so that platforms can post events to it.
+        """
         (place / "butler.py").write_text(_BUTLER)
         (place / "begun").touch()
         (place / "teams").mkdir()
@@ -67,7 +71,10 @@ class House:
         (place / "teams/root.json").write_text(json.dumps(team))
         for account in accounts:
             put_account(place, account)
-        ours = environment(place / "data", TEAMS_DIR=str(place / "teams"), CHANNELS_DIR=str(place / "channels.d"))
+        port = free_port()
+        where = {"PORT": f"{port}", "PUBLIC_URL": f"http://127.0.0.1:{port}"}
+        teams, channels = str(place / "teams"), str(place / "channels.d")
+        ours = environment(place / "data", TEAMS_DIR=teams, CHANNELS_DIR=channels, **where)
         return cls(place, {**ours, **more})
 
     @classmethod

@@ -88,7 +88,12 @@ async def measure(plan: ChannelsWorkload) -> ChannelsResult:
         async with _open_servers(place) as servers, _mail(place, missing) as mail:
             telegram = servers[TELEGRAM.channel]
             began = perf_counter()
-            channels = {"SWITCHBOARD_CHANNELS_DIR": str(place / "channels.d")}
+            port = _free_port()
+            channels = {
+                "SWITCHBOARD_CHANNELS_DIR": str(place / "channels.d"),
+                "SWITCHBOARD_PORT": f"{port}",
+                "SWITCHBOARD_PUBLIC_URL": f"http://127.0.0.1:{port}",
+            }
             polling = asyncio.create_task(polled_s(telegram, began))
             async with lab.switchboard(place, "up", more=channels) as up:
                 polled = await polling
