@@ -142,7 +142,7 @@ def test_messages_out_of_order_and_days_late_are_held() -> None:
     lived(test)
 
 
-def test_a_conversation_moves_with_the_number_and_answers_go_to_the_new_one() -> None:
+def test_a_conversation_moves_with_the_number_and_answers_go_to_the_new() -> None:
     async def test(server: WhatsAppServer) -> None:
         new = CloudPerson("US.2", "16505559999")
         async with house(server) as home:
@@ -292,7 +292,7 @@ def test_meta_may_say_itself_that_it_is_too_late(is_late: bool) -> None:
 # The webhook ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_webhook_is_set_for_the_number_and_the_app_hears_of_the_account() -> None:
+def test_the_webhook_of_the_number_is_set_and_the_app_hears_of_the_account() -> None:
     async def test(server: WhatsAppServer) -> None:
         server.business.subscribed = False
         async with house(server) as home:

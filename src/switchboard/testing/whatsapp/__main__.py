@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from switchboard.testing.platform_process import run_platform
 from switchboard.testing.whatsapp.server import APP_SECRET, TOKEN, WhatsAppServer
-from switchboard.testing.whatsapp.webhooks import NUMBER
+from switchboard.testing.whatsapp.webhooks import ANN, NUMBER, CloudPerson
 
 
 class WhatsAppPlatform:
@@ -20,13 +20,14 @@ class WhatsAppPlatform:
     program = "switchboard.testing.whatsapp"
     description = "A WhatsApp server: the Graph API of a number, and signed webhooks."
 
-    def make_server(self, port: int, say: Route) -> WhatsAppServer:
+    def make_server(self, port: int, *more: Route, limits: bool = False) -> WhatsAppServer:
         """The server."""
-        return WhatsAppServer(port=port, more=(say,))
+        return WhatsAppServer(port=port, more=more, limits=limits)
 
-    def say(self, server: WhatsAppServer, text: str) -> None:
+    def say(self, server: WhatsAppServer, text: str, person: int = 0) -> None:
         """To the first number."""
-        server.people.say(text)
+        ids = f"US.{1000 + person}", f"1650555{1000 + person}"
+        server.people.say(text, CloudPerson(*ids, name=f"Person {person}") if person else ANN)
 
     def tell_address(self, server: WhatsAppServer) -> str:
         """The URL, the id of the number, the token, and the secret of the app."""
