@@ -18,6 +18,7 @@ from switchboard.cli.init.discovery import Offer, discover, models_at
 from switchboard.cli.init.files import TEAM, Choice, files_of
 from switchboard.cli.init.places import zone_of_machine
 from switchboard.cli.main import main
+from switchboard.connectors.kernel.accounts import connectable
 from switchboard.core.routing.teamfile import parse_team_file
 from switchboard.distribution import install_command
 from switchboard.llm.spec import ModelTraits
@@ -282,9 +283,10 @@ def test_three_questions_on_a_terminal(tmp_path: Path) -> None:
         screen.type("jeeves\n")
         screen.expect("Which directory may it read and write? [files]")
         screen.type("\n")
-        screen.expect("Connect a channel now? (email, telegram, webhook, none) [none]")
+        known = ", ".join(sorted(connectable()))
+        screen.expect(f"Connect a channel now? ({known}, none) [none]")
         screen.type("fax\n")
-        screen.expect("one of email, telegram, webhook, none, please")
+        screen.expect(f"one of {known}, none, please")
         screen.type("\n")
         screen.expect("Start it")
         assert screen.process.wait(DEADLINE) == 0
