@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.once_more import ENGINE
+from tests.ports import free_port
 from tests.processes import DEADLINE, that_know, until
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +49,14 @@ def main(arguments):
 async def forever():
     await asyncio.Event().wait()
 """
+
+
+def test_a_port_is_given_to_one_server_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server with several listeners asks for all of its ports before it listens at any."""
+    first = free_port()
+    dice = iter((first, first, first + 1, first + 2, first + 3))
+    monkeypatch.setattr("tests.ports.secrets.randbelow", lambda _: next(dice) - 20_000)
+    assert free_port() != first
 
 
 @pytest.fixture

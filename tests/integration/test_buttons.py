@@ -49,6 +49,10 @@ BEN: Final[JsonObject] = {"id": 41, "is_bot": False, "first_name": "Ben"}
 RULES: Final = (rule("System1/clerk"),)
 GRANTS: Final = {"groups": ["ask_user"]}
 ENDPOINT: Final = "bot:123456"
+LEASED_S: Final = 2 * LEASE_S
+"""How long a test waits for a reply. A connector that has ended has left a request for replies at the server, which may
+hand one out to it after `process_ended`: nobody sends that one until its lease has run out.
+"""
 MARKS: Final = {one["id"]: mark_of(person_named("telegram", ENDPOINT, str(one["id"]))) for one in (ANN, BEN)}
 
 
@@ -113,23 +117,20 @@ class House:
         return await self._next(known)
 
     async def _next(self, known: int) -> JsonObject:
-        await asyncio.wait_for(self.api.until(lambda: len(self.api.sent) > known), 60)
+        await asyncio.wait_for(self.api.until(lambda: len(self.api.sent) > known), LEASED_S)
         return self.api.sent[known]
 
     async def toast(self, pressed: Pressed) -> str:
         """What the press is answered with."""
-        await asyncio.wait_for(self.api.until(lambda: pressed.toast is not None), 60)
+        await asyncio.wait_for(self.api.until(lambda: pressed.toast is not None), LEASED_S)
         return pressed.toast or ""
 
     async def press(self, message: JsonObject, label: str, user: JsonObject = ANN) -> str:
         return await self.toast(self.api.people.press(message, token(message, label), user=user))
 
     async def shows(self, message: JsonObject, *labels: str) -> None:
-        """Wait until the buttons below a message are these.
-
-        The last request of a connector that was killed may be answered after `process_ended`: then its lease runs out.
-        """
-        await asyncio.wait_for(self.api.until(lambda: list(buttons(message)) == list(labels)), 2 * LEASE_S)
+        """Wait until the buttons below a message are these."""
+        await asyncio.wait_for(self.api.until(lambda: list(buttons(message)) == list(labels)), LEASED_S)
 
     async def decisions(self) -> list[str]:
         """What the audit log says of decisions, in order."""
@@ -329,16 +330,16 @@ async def test_a_press_whose_connector_is_killed_decides_once(database_url: str,
         for n, death in enumerate(DEATHS):
             async with connector(house.configured, house.wire):
                 asked = await house.asked(f"pay {n}")
-                await eventually(lambda: all_is_sent(house))
+                await eventually(lambda: all_is_sent(house), within=LEASED_S)
             await house.process_ended()
             pressed = house.api.people.press(asked, token(asked, "Approve"))
             async with connector(house.configured, house.wire, death) as running:
-                await asyncio.wait_for(running.dead.wait(), 30)
+                await asyncio.wait_for(running.dead.wait(), LEASED_S)
                 await running.killed()
             await house.process_ended()
             async with connector(house.configured, house.wire):
                 await house.shows(asked, "Approved by Ann")
-                await eventually(lambda: nothing_is_on_its_way(house))
+                await eventually(lambda: nothing_is_on_its_way(house), within=LEASED_S)
             await house.process_ended()
             assert pressed.toast is not None, death
         assert await house.decisions() == ["approval:approved"] * len(DEATHS)
