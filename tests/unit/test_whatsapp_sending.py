@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from switchboard.connectors.whatsapp.graph import GraphNotAnswered, GraphNotReached, GraphRefusal
+from switchboard.connectors.whatsapp.graph import GraphClient, GraphNotAnswered, GraphNotReached, GraphRefusal
 from switchboard.connectors.whatsapp.hook import challenge_word, hook_of
 from switchboard.connectors.whatsapp.manifest import MANIFEST
 from switchboard.connectors.whatsapp.memory import NumberCursor, NumberMemory
@@ -21,7 +21,7 @@ from switchboard.connectors.whatsapp.sending import (
     outcome_of_upload,
     text_message,
 )
-from switchboard.connectors.whatsapp.settings import MIB, WINDOW_S
+from switchboard.connectors.whatsapp.settings import MIB, WINDOW_S, WhatsAppAccountSettings
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import ReplyChoice
 from switchboard.ports.connector import Account, FileOut, Later, Outcome, Part, Posted, Refused, Uncertain
@@ -139,6 +139,27 @@ def test_an_upload_without_an_answer_is_tried_again_as_nobody_sees_it() -> None:
     with_file = part(files=(file_of("a/b"),))
     assert outcome_of_upload(GraphNotAnswered("no"), with_file) == Later(15.0, "no")
     assert outcome_of_upload(GraphRefusal(100, "type"), with_file) == Refused("type (100)", "other")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://elsewhere.example/x",
+        "http://lookaside.fbsbx.com/x",
+        "https://lookaside.fbsbx.com:444/x",
+        "https://lookaside.fbsbx.com.elsewhere.example/x",
+        "https://lookaside.fbsbx.com@elsewhere.example/x",
+        "https://[/",
+    ],
+)
+async def test_a_token_is_not_given_to_another_host_than_metas(url: str) -> None:
+    settings = MANIFEST.settings.model_validate({"phone_number_id": "12345"})
+    assert isinstance(settings, WhatsAppAccountSettings)
+    client = GraphClient(settings, "token")
+    with pytest.raises(ValueError, match="gets no token"):
+        async with client.download(url):
+            pass
+    await client.close()
 
 
 # The hook -------------------------------------------------------------------------------------------------------------

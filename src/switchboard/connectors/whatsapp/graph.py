@@ -109,8 +109,8 @@ class GraphClient:
     @asynccontextmanager
     async def download(self, url: str) -> AsyncIterator[httpx2.Response]:
         """A file at the URL that Meta gave. Raises GraphRefusal, OSError; ValueError if the token may not go there."""
-        if _host_of(url) not in self._hosts:
-            raise ValueError(f"the file is kept at {urlsplit(url).hostname}, which gets no token")
+        if (place := _host_of(url)) not in self._hosts:
+            raise ValueError(f"the file is kept at {place[1] or 'no host'}, which gets no token")
         try:
             async with self._client.stream("GET", url) as response:
                 if not response.is_success:
