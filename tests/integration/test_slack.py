@@ -321,7 +321,9 @@ def test_files_are_found_by_name_and_size_where_their_answer_was_lost() -> None:
 
 @pytest.mark.parametrize("fault", [None, SlackError("invalid_blocks"), SlackError("msg_blocks_too_long")])
 def test_nothing_pings_and_what_cannot_be_shown_is_sent_plain(fault: SlackError | None) -> None:
-    text = f"**Hi** <@{ANN}>, <!channel>, <!subteam^S1>, @here: `<!here>` [<@{ANN}>](https://x.example) a & b"
+    text = (
+        f"**Hi** <@{ANN}>, <!channel>, <!subteam^S1>, @here: `<!here>` [<@{ANN}>](https://x.example) ann@here.example"
+    )
 
     async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
         slack.people.say("hello")
@@ -330,6 +332,7 @@ def test_nothing_pings_and_what_cannot_be_shown_is_sent_plain(fault: SlackError 
         assert await sends(switchboard, to, text) == "sent"
         [sent] = slack.sent
         assert slack.pings == []
+        assert "ann@here.example" in as_read(sent)
         shown = as_read(sent).replace("\u200b", "")
         assert f"<@{ANN}>, <!channel>, <!subteam^S1>, @here: " in shown
         assert ("**Hi**" in shown) == (fault is None)

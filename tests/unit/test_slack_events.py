@@ -123,6 +123,20 @@ def test_only_edits_of_the_text_are_edits() -> None:
     assert (deletion.envelope.event.kind, deletion.envelope.event.refers_to) == ("delete", said["ts"])
 
 
+def test_a_deleted_message_with_replies_is_deleted_and_no_edit() -> None:
+    slack = SlackServer()
+    said, chat = slack.people.say("hello"), slack.people.direct_chat().id
+    slack.people.say("and?", slack.people.direct_chat(), thread=said["ts"])
+    slack.people.delete(said)
+    assert told(slack)[-1]["event"]["subtype"] == "message_changed"
+    event = read(told(slack)[-1])
+    assert (event.envelope.event.kind, event.envelope.event.refers_to) == ("delete", said["ts"])
+    assert event.envelope.event.external_event_id == f"{TEAM}:{chat}:{said['ts']}:deleted"
+    assert event.envelope.sender.identity == ANN
+    unknown = {"type": "message", "subtype": "message_deleted", "deleted_ts": said["ts"], "channel": chat}
+    assert read({"team_id": TEAM, "event": unknown}).own, "nobody knows whose it was"
+
+
 def test_a_broadcast_is_one_message_in_its_thread() -> None:
     slack = SlackServer()
     channel = slack.people.channel()

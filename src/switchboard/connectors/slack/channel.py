@@ -270,6 +270,9 @@ class SlackSession(Session):
 
     async def _read(self, raw: bytes) -> Inbound | Unreadable:
         payload = payload_of(raw)
+        if isinstance(payload, dict) and "team_id" in payload:
+            # In channels that are shared it may be that of others, and the history does not say which.
+            payload["team_id"] = self._me.team
         known = await self._look_up(payload) if isinstance(payload, dict) else Lookup()
         return read_event(payload, raw, SlackContext(self._me, self._settings, datetime.now(UTC), known))
 

@@ -27,6 +27,7 @@ from switchboard.core.channels.slack import (
     event_key,
     event_of,
     is_by_bot,
+    is_deletion,
     is_direct,
     mentioned_in,
     message_of,
@@ -53,7 +54,7 @@ from switchboard.ports.connector import Inbound, Unreadable
 from switchboard.ports.raw import Raw, at, child, first_word, word
 
 _MESSAGES: Final = frozenset({None, "file_share", "thread_broadcast", "me_message", "bot_message"})
-_EDIT, _DELETION = "message_changed", "message_deleted"
+_EDIT: Final = "message_changed"
 
 
 class SlackBot(Struct, frozen=True):
@@ -103,15 +104,19 @@ def kind_of(event: Raw) -> EventKind | None:
         case "app_mention":
             return "message"
         case "reaction_added":
-            return "reaction"
+            return "reaction" if at(event, "item", "type") == "message" else None
         case "message":
-            subtype = word(event.get("subtype"))
-            if subtype == _EDIT:
-                return "edit" if _is_edit(event) else None
-            if subtype == _DELETION:
-                return "delete"
-            return "message" if subtype in _MESSAGES else None
+            return _kind_of_message(event)
     return None
+
+
+def _kind_of_message(event: Raw) -> EventKind | None:
+    if is_deletion(event):
+        return "delete" if author_of(event) is not None else None
+    subtype = word(event.get("subtype"))
+    if subtype == _EDIT:
+        return "edit" if _is_edit(event) else None
+    return "message" if subtype in _MESSAGES else None
 
 
 def _is_edit(event: Raw) -> bool:

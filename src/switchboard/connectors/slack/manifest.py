@@ -78,7 +78,7 @@ MANIFEST: Final = Manifest(
     capabilities=Capabilities(
         text_limit=MAX_TEXT,
         markup="markdown",
-        mentions=r"<(?=[@!#])|@(?=(?:channel|here|everyone)\b)",
+        mentions=r"<(?=[@!#])|(?<![\w.+-])@(?=(?:channel|here|everyone)\b)",
         history="cursor",
         idempotency="lookup",
         typing_s=100.0,

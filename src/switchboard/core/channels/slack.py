@@ -38,8 +38,15 @@ def event_of(raw: Raw) -> Raw:
 
 def message_of(event: Raw) -> Raw:
     """The message that an event is about: of an edit the new one, of a deletion the one that was deleted."""
-    inner = {_EDIT: "message", _DELETION: "previous_message"}.get(str(event.get("subtype")))
+    inner = "previous_message" if is_deletion(event) else {_EDIT: "message"}.get(str(event.get("subtype")))
     return child(event, inner) if inner else event
+
+
+def is_deletion(event: Raw) -> bool:
+    """Whether a message was deleted; of one with replies Slack says that it is another message now, a tombstone."""
+    return event.get("subtype") == _DELETION or (
+        event.get("subtype") == _EDIT and at(event, "message", "subtype") == "tombstone"
+    )
 
 
 def event_key(raw: Raw) -> str | None:
@@ -51,7 +58,8 @@ def event_key(raw: Raw) -> str | None:
     ts = matching(_TS, message.get("ts")) or matching(_TS, event.get("deleted_ts"))
     if not (team and channel and ts):
         return None
-    what = {_EDIT: matching(_TS, at(message, "edited", "ts")), _DELETION: "deleted"}.get(str(subtype))
+    edited = matching(_TS, at(message, "edited", "ts")) if subtype == _EDIT else None
+    what = "deleted" if is_deletion(event) else edited
     return ":".join(filter(None, (team, channel, ts, what)))
 
 

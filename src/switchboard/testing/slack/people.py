@@ -82,15 +82,16 @@ class People:
         return self._change_message(message, {"attachments": [shown]})
 
     def delete(self, message: JsonMapping) -> None:
-        """Delete a message; one with replies stays as a tombstone."""
+        """Delete a message; one with replies stays as a tombstone, and Slack tells of it as of a change."""
         place = self._place_of(message)
         before = place.messages[message["ts"]]
         if before.get("reply_count"):
             gone = {"subtype": "tombstone", "text": "This message was deleted.", "blocks": []}
-            place.messages[message["ts"]] = {**before, **gone, "user": "USLACKBOT"}
+            after = place.messages[message["ts"]] = {**before, **gone, "user": "USLACKBOT"}
+            self._events.tell_change(place, before, after)
         else:
             del place.messages[message["ts"]]
-        self._events.tell_deletion(place, before)
+            self._events.tell_deletion(place, before)
 
     def react(self, message: JsonMapping, reaction: str = "+1", *, user: str = ANN) -> None:
         """React to a message."""
