@@ -17,6 +17,7 @@ from switchboard.connectors.kernel.parts import REPEAT_NOTE
 from switchboard.connectors.slack.manifest import MANIFEST
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import (
+    DEAF_S,
     Account,
     FileIn,
     FileOut,
@@ -147,6 +148,23 @@ def test_a_socket_that_answers_no_pings_is_replaced() -> None:
     played(story)
 
 
+def test_what_a_deaf_socket_has_lost_comes_first() -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        slack.people.say("before")
+        await hears(switchboard, "before")
+        [deaf] = slack.sockets
+        slack.deafen_sockets()
+        slack.people.say("lost")
+        await passes(DEAF_S - 10.0)
+        await slack.until(lambda: deaf not in slack.sockets and bool(slack.sockets))
+        slack.people.say("at once")
+        await hears(switchboard, "at once")
+        await until(lambda: not slack.deliveries.waiting, "it is acknowledged")
+        assert texts(switchboard.accepted) == ["before", "lost", "at once"]
+
+    played(story)
+
+
 @pytest.mark.parametrize("reason", ["warning", "refresh_requested"])
 def test_the_next_socket_is_open_before_the_old_one_is_closed(reason: str) -> None:
     async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
@@ -216,6 +234,36 @@ def test_what_is_said_now_does_not_wait_for_what_was_missed() -> None:
         await until(lambda: len(switchboard.accepted) == 123, "all are accepted", more_s=300.0)
 
     played(story, limits=True)
+
+
+def test_an_error_of_slack_while_missed_messages_are_fetched_loses_none() -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        channel = slack.people.channel()
+        root = slack.people.say(f"{MENTION} the first", channel)
+        await hears(switchboard, "the first")
+        SlackDriver(slack).cuts(2 * RETRIED_S)
+        slack.people.say("in the thread", channel, thread=root["ts"])
+        slack.people.say("at the top", channel)
+        slack.spoil(
+            "conversations.history", SlackError("internal_error"), Page(502), SlackError("ratelimited", retry_after=9)
+        )
+        slack.spoil("conversations.replies", SlackError("fatal_error"))
+        await passes(3 * RETRIED_S)
+        for text in ("in the thread", "at the top"):
+            await hears(switchboard, text)
+
+    played(story)
+
+
+def test_a_token_that_is_revoked_is_a_failed_account() -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        slack.bot_tokens.clear()
+        slack.cut_sockets()
+        await passes(DEAF_S + 60.0)
+        await until(lambda: switchboard.heartbeats[-1]["state"] == "failed", "it has failed")
+        assert "does not accept the bot_token" in switchboard.heartbeats[-1]["error_message"]
+
+    played(story)
 
 
 def test_where_slack_refuses_replies_all_else_is_fetched() -> None:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from switchboard.connectors.slack.api import SlackApi, SlackRefusal
 from switchboard.connectors.slack.events import SlackBot, time_of
 from switchboard.connectors.slack.names import NameBook
+from switchboard.connectors.slack.refusals import error_of, is_passing
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.raw import Raw, at, child, word
 
@@ -70,6 +71,8 @@ class MissedMessages:
         try:
             found = {str(one.get("ts")): one async for one in self._read_pages("conversations.history", about)}
         except SlackRefusal as error:
+            if is_passing(error):
+                raise error_of(error) from None
             log.info("a conversation cannot be asked", chat=chat.id, why=str(error))
             return []
         begun = [
@@ -86,23 +89,12 @@ class MissedMessages:
             pages = self._read_pages("conversations.replies", {**about, "ts": thread})
             return {str(one.get("ts")): one async for one in pages if one.get("ts") != thread}
         except SlackRefusal as error:
+            if is_passing(error):
+                raise error_of(error) from None
             if error.code not in ("thread_not_found", "message_not_found") and not self._told:
                 self._told = True
                 log.warning("replies in threads cannot be fetched after an outage of six minutes", why=str(error))
             return {}
-
-    async def message(self, channel: str, ts: str, thread: str | None = None) -> Raw:
-        """A message, perhaps of a thread; empty if nobody can read it. Raises OSError."""
-        asked = {"channel": channel, "latest": ts, "oldest": ts, "inclusive": "true", "limit": "1"}
-        in_thread = thread is not None and thread != ts
-        method, more = ("conversations.replies", {"ts": thread}) if in_thread else ("conversations.history", {})
-        try:
-            answer = await self._api.read(method, {**asked, **more})
-        except SlackRefusal:
-            return {}
-        found = answer.get("messages")
-        messages = map(child, found if isinstance(found, list) else ())
-        return next((one for one in messages if one.get("ts") == ts), {})
 
     async def _read_pages(self, method: str, asked: JsonMapping) -> AsyncIterator[Raw]:
         async for page in self._api.pages(method, asked, "messages", _MOST_PAGES):
@@ -117,6 +109,20 @@ class MissedMessages:
             edit = {"subtype": "message_changed", "message": dict(message), "previous_message": {}}
             found.append({"type": "message", **edit, "channel": chat.id, "channel_type": chat.type})
         return [json.dumps({"team_id": self._me.team, "event": one}).encode() for one in found]
+
+
+async def find_message(api: SlackApi, channel: str, ts: str, thread: str | None = None) -> Raw:
+    """A message, perhaps of a thread; empty if nobody can read it. Raises OSError."""
+    asked = {"channel": channel, "latest": ts, "oldest": ts, "inclusive": "true", "limit": "1"}
+    in_thread = thread is not None and thread != ts
+    method, more = ("conversations.replies", {"ts": thread}) if in_thread else ("conversations.history", {})
+    try:
+        answer = await api.read(method, {**asked, **more})
+    except SlackRefusal:
+        return {}
+    found = answer.get("messages")
+    messages = map(child, found if isinstance(found, list) else ())
+    return next((one for one in messages if one.get("ts") == ts), {})
 
 
 def _seconds_of(ts: object) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from switchboard.connectors.slack.api import CallNotAnswered, CallNotWritten, SlackRefusal
-from switchboard.ports.connector import Later, Outcome, Refused, Uncertain
+from switchboard.ports.connector import Later, Outcome, Refused, SignInRefused, Uncertain
 
 _SOON_S: Final = 2.0
 _SIGNED_OUT_S: Final = 60.0
@@ -47,6 +47,17 @@ def words_of_sign_in(error: SlackRefusal, secret: Literal["app_token", "bot_toke
     if error.code in ("forbidden_team", "link_disabled", "socket_mode_not_enabled"):
         return "Socket Mode is off: switch it on in the settings of the app, under Socket Mode"
     return None
+
+
+def error_of(error: SlackRefusal) -> SignInRefused | OSError:
+    """What a refusal of something that only asks means for the account."""
+    why = words_of_sign_in(error, "bot_token")
+    return SignInRefused(why) if why is not None else OSError(str(error))
+
+
+def is_passing(error: SlackRefusal) -> bool:
+    """Whether another try may succeed, perhaps after somebody has signed in again."""
+    return error.code in _UNCLEAR or error.code in SIGNED_OUT
 
 
 def outcome_of(error: SlackRefusal | CallNotWritten | CallNotAnswered) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Final
 
 PLACES: Final = ("channels", "groups", "im", "mpim")
@@ -14,3 +15,11 @@ BASIC_SCOPES: Final = (
 )
 """Without these messages are lost."""
 SCOPES: Final = (*BASIC_SCOPES, "assistant:write", "files:read", "files:write", "reactions:read")
+
+
+def missing_in_words(granted: Collection[str], needed: Sequence[str]) -> str | None:
+    """What to do about scopes that the app lacks; None if it has all, or Slack does not say which it has."""
+    missing = [one for one in needed if one not in granted] if granted else []
+    if not missing:
+        return None
+    return f"the app lacks {', '.join(missing)}: add them under OAuth & Permissions, and reinstall the app"
