@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 from switchboard.connectors.discord.channel import DiscordSession, open_session
 from switchboard.connectors.discord.gateway import NO_CONTENT, TOKEN_REFUSED
@@ -314,6 +315,58 @@ def test_after_a_resumption_servers_are_asked_for() -> None:
         assert len(discord.calls_of("GET /guilds/{guild}")) == 1
 
     run(check)
+
+
+def test_what_was_said_before_an_account_was_added_is_left_alone() -> None:
+    async def check(discord: DiscordServer) -> None:
+        general = discord.people.channel()
+        discord.people.say("long ago", general)
+        only_new = structs.replace(configured(discord), handling=ANSWERED.model_copy(update={"start": "now"}))
+        async with connected(only_new) as switchboard:
+            await until(lambda: is_signed_in(discord), "it is signed in")
+            discord.people.say("now", general)
+            await accepts(switchboard, "now")
+
+    run(check)
+
+
+def test_an_idle_account_saves_no_cursor_again_and_again() -> None:
+    """Though heartbeats show all the time that it is alive."""
+
+    async def check(discord: DiscordServer) -> None:
+        async with connected(configured(discord)) as switchboard:
+            await until(lambda: switchboard.cursor, "the first cursor is saved")
+            await passes(5)
+            before = switchboard.requests.count("PUT /v1/connectors/cursor")
+            await passes(600)
+            assert switchboard.requests.count("PUT /v1/connectors/cursor") == before
+        assert {beat["state"] for beat in switchboard.heartbeats} == {"starting", "healthy"}
+
+    run(check)
+
+
+class Elsewhere(DiscordServer):
+    """It says that its gateway, and that of its sessions, is somewhere else."""
+
+    @property
+    def gateway_url(self) -> str:
+        return "ws://127.0.0.2:9/gateway"
+
+
+def test_the_token_goes_to_no_gateway_but_discords() -> None:
+    async def check() -> None:
+        async with Elsewhere() as discord:
+            account = account_of(discord, gateway_url=f"{discord.url.replace('http', 'ws')}/gateway")
+            async with connected(Configured(without_pauses(MANIFEST), account, ANSWERED)) as switchboard:
+                general = discord.people.channel()
+                discord.people.say("before", general)
+                await accepts(switchboard, "before")
+                discord.cut_links()
+                discord.people.say("after", general)
+                await accepts(switchboard, "before", "after")
+            assert sign_ins(discord) == 1
+
+    in_no_time(check())
 
 
 # Failure states -------------------------------------------------------------------------------------------------------

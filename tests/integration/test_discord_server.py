@@ -599,7 +599,13 @@ async def test_discord_py_resumes_and_writes(monkeypatch: pytest.MonkeyPatch) ->
         sent = await first.reply("<@901>", file=file, nonce="n1", allowed_mentions=nobody)
         assert (discord.pings, sent.attachments[0].filename) == ([], "a.txt")
         assert len([one async for one in first.channel.history(after=first)]) == 2
+        heard_of = await _press_a_button(discord, first)
+        assert ([one["content"] for one in discord.whispers], heard_of) == (["heard of it"], ("yes", 901))
+        guild = await client.fetch_guild(10)
+        assert [one.name for one in await guild.fetch_channels()] == ["general"]
+        assert (await guild.active_threads(), guild.self_role) == ([], guild.get_role(11))
         thread = await first.create_thread(name="Hello")
+        assert [one.id for one in await guild.active_threads()] == [thread.id]
         assert thread.id == first.id
         with pytest.raises(discord_py.HTTPException, match="50035"):
             await thread.send("x" * 2001)
@@ -610,6 +616,26 @@ async def test_discord_py_resumes_and_writes(monkeypatch: pytest.MonkeyPatch) ->
         assert discord.leaks == []
         await client.close()
         await running
+
+
+async def _press_a_button(discord: DiscordServer, message: discord_py.Message) -> tuple[str, int]:
+    """The value of the button and who has pressed it, as the client is told."""
+    pressed = asyncio.get_running_loop().create_future()
+
+    class Heard(discord_py.ui.Button[discord_py.ui.View]):
+        async def callback(self, interaction: discord_py.Interaction) -> None:
+            await interaction.response.defer()
+            await interaction.followup.send("heard of it", ephemeral=True)
+            pressed.set_result((self.custom_id, interaction.user.id))
+
+    view = discord_py.ui.View()
+    view.add_item(Heard(label="Yes", custom_id="yes"))
+    asked = await message.channel.send("May I?", view=view)
+    discord.people.press(discord.world.channels[str(asked.channel.id)].messages[str(asked.id)], "yes")
+    found: tuple[str, int] = await pressed
+    await asked.edit(view=None)
+    assert discord.sent[-1]["components"] == []
+    return found
 
 
 async def test_hikari_hears_compressed_events_and_answers() -> None:

@@ -59,6 +59,8 @@ class Arrivals:
     reader: DiscordReader
     cursor: DiscordCursor
     nonces: dict[str, str] = field(default_factory=dict)
+    _given: str | None = None
+    """The cursor of the last batch that had one."""
     _trouble: str | None = None
     _answering: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -102,8 +104,9 @@ class Arrivals:
             yield self._make_batch(events)
 
     def _make_batch(self, events: Sequence[DiscordEvent]) -> Batch:
-        cursor = str(self.cursor) if self.cursor.s else None
-        return Batch(tuple(events), cursor, self._trouble)
+        now = str(self.cursor) if self.cursor.s else None
+        changed, self._given = now != self._given, now
+        return Batch(tuple(events), now if changed else None, self._trouble)
 
     # Events -----------------------------------------------------------------------------------------------------------
 

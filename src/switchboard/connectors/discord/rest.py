@@ -19,6 +19,7 @@ import httpx2
 
 from switchboard import __version__
 from switchboard.connectors.discord.limits import RouteTimes, route_of, seconds_in
+from switchboard.distribution import DISTRIBUTION
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.connector import FileOut
 
@@ -35,7 +36,7 @@ _NOT_WRITTEN: Final = (
     httpx2.WriteTimeout,
     httpx2.LocalProtocolError,
 )
-_AGENT: Final = f"DiscordBot (https://pypi.org/project/switchboard-server, {__version__})"
+_AGENT: Final = f"DiscordBot (https://pypi.org/project/{DISTRIBUTION}, {__version__})"
 """In the form that Discord requires."""
 _CDN: Final = frozenset({"cdn.discordapp.com", "media.discordapp.net"})
 _FOREIGN: Final = -1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.testing.discord.checks import MAX_FILE
 from switchboard.testing.discord.gateway import (
     DIRECT_MESSAGES,
     DIRECT_REACTIONS,
@@ -146,9 +147,10 @@ class People:
         press: JsonObject = {"id": self._world.next_id(), "application_id": BOT["id"], "type": 3, "version": 1}
         press |= {"token": f"press-{press['id']}", "channel_id": where.id, "message": dict(message), "locale": "en-US"}
         press |= {"channel": about_channel(where), "data": {"component_type": 2, "custom_id": custom_id}}
-        press |= {"app_permissions": "0", "entitlements": [], "authorizing_integration_owners": {}}
+        press |= {"app_permissions": "0", "entitlements": [], "authorizing_integration_owners": {}, "context": 0}
+        press["attachment_size_limit"] = MAX_FILE
         press |= {"guild_id": where.guild, "member": {**_MEMBER, "user": user}} if where.guild else {"user": user}
-        self._world.presses[press["token"]] = Press(press["id"], self._world.clock())
+        self._world.presses[press["token"]] = Press(press["id"], where.id, self._world.clock())
         self._tell_event("INTERACTION_CREATE", GUILDS, press)
         return press
 

@@ -237,7 +237,7 @@ class Routes:
     def _list_active(self, request: RestRequest) -> JsonObject:
         return {"threads": threads_of(self._world, self._find_guild(request)), "members": []}
 
-    def _hear_press(self, request: RestRequest) -> None:
+    def _hear_press(self, request: RestRequest) -> JsonObject | None:
         """Of the callbacks only the one that changes nothing for now is known here."""
         press = self._world.presses.get(request.path["token"])
         if press is None or press.id != request.path["press"] or self._world.clock() > press.at + HEARING_S:
@@ -247,6 +247,8 @@ class Routes:
         if request.body.get("type") != _LATER:
             raise FormError(type="Value must be one of {6}.")
         press.heard = True
+        wanted = request.query.get("with_response") in ("true", "1")
+        return {"interaction": {"id": press.id, "type": 3}} if wanted else None
 
     def _post_whisper(self, request: RestRequest) -> JsonObject:
         press = self._world.presses.get(request.path["token"])
@@ -254,8 +256,9 @@ class Routes:
             raise UNKNOWN_WEBHOOK
         check_message(request.body, request.files)
         self.pings += pings_of(request.body, None)
-        self._world.whispers.append(dict(request.body))
-        return {"id": self._world.next_id(), **request.body}
+        message = self._world.new_message(self._world.channels[press.channel], BOT, request.body)
+        self._world.whispers.append(message)
+        return message
 
     def _show_typing(self, request: RestRequest) -> None:
         channel = self._find_channel(request)

@@ -372,7 +372,8 @@ class DiscordServer(SocketServer[Fault]):
         return _as_json(answer, 200, self._limit_headers(route, asked))
 
     def _check_request(self, route: RestRoute, asked: RestRequest, request: Request) -> None:
-        if request.headers.get("authorization", "").removeprefix("Bot ") not in self.tokens:
+        by_path = "token" in asked.path  # it is that of a press
+        if not by_path and request.headers.get("authorization", "").removeprefix("Bot ") not in self.tokens:
             raise RestError(401, 0, "401: Unauthorized")
         if self._limits is not None:
             self._limits.spend(route.name, asked.path.get("channel", ""))

@@ -73,6 +73,7 @@ class Press:
     """Of a button; `heard`: the bot has said that it has heard of it."""
 
     id: str
+    channel: str
     at: float
     heard: bool = False
 
@@ -140,15 +141,20 @@ class DiscordWorld:
         return channel.messages[message_id]
 
     def post(self, channel: Channel, author: JsonObject, content: JsonMapping) -> JsonObject:
-        """A new message, which may be a reply; whom it mentions follows from its text."""
+        """A new message in a channel."""
+        message = self.new_message(channel, author, content)
+        channel.messages[message["id"]] = message
+        channel.last_message = message["id"]
+        return message
+
+    def new_message(self, channel: Channel, author: JsonObject, content: JsonMapping) -> JsonObject:
+        """A message, which may be a reply; whom it mentions follows from its text. It is nowhere yet."""
         text = content.get("content", "")
         message: JsonObject = {"id": self.next_id(), "channel_id": channel.id, "author": author, "content": text}
         message |= {"timestamp": self.now(), "edited_timestamp": None, "tts": False, "pinned": False, "type": 0}
         message |= {"attachments": [], "embeds": [], "components": [], "flags": 0, **self.mentions_in(text), **content}
         if message.get("message_reference") and "referenced_message" in message:
             message["type"] = 19
-        channel.messages[message["id"]] = message
-        channel.last_message = message["id"]
         return message
 
     def mentions_in(self, text: str, answered: JsonObject | None = None) -> JsonObject:
