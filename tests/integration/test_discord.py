@@ -15,6 +15,7 @@ import pytest
 from msgspec import structs
 
 from switchboard.connectors.discord.channel import DiscordSession, open_session
+from switchboard.connectors.discord.cursor import DiscordCursor
 from switchboard.connectors.discord.gateway import NO_CONTENT, TOKEN_REFUSED
 from switchboard.connectors.discord.manifest import MANIFEST
 from switchboard.connectors.kernel.accounts import Configured
@@ -115,6 +116,11 @@ async def accepts(switchboard: ScriptedSwitchboard, *said: str) -> None:
     assert texts(switchboard.accepted) == list(said)
 
 
+async def settles(switchboard: ScriptedSwitchboard, message: JsonObject) -> None:
+    """The next process begins after this message."""
+    await until(lambda: DiscordCursor.read(switchboard.cursor).w == int(message["id"]), "it is settled")
+
+
 def kinds(switchboard: ScriptedSwitchboard) -> list[str]:
     return [one["event"].get("kind", "message") for one in switchboard.accepted]
 
@@ -143,6 +149,7 @@ def test_a_restart_within_the_window_misses_nothing() -> None:
             await until(lambda: is_signed_in(discord), "it is signed in")
             first = people.say("one")
             await accepts(switchboard, "one")
+            await settles(switchboard, first)
             await running.killed()
         people.edit(first, "one!")
         people.say("from Bob", user=people.person("777", "bob"))
@@ -167,9 +174,9 @@ def test_a_restart_beyond_the_window_reads_the_history() -> None:
         hidden = people.channel("hidden")
         async with connector(configured(discord), switchboard) as running:
             await until(lambda: is_signed_in(discord), "it is signed in")
-            for place in (None, general, garden):
-                people.say("before", place)
+            *_, last = (people.say("before", place) for place in (None, general, garden))
             await accepts(switchboard, *["before"] * 3)
+            await settles(switchboard, last)
             await running.killed()
         await passes(RESUME_S + 60)
         hidden.is_hidden = True
@@ -270,8 +277,9 @@ def test_a_socket_of_a_killed_process_can_be_resumed() -> None:
         for number in range(3):
             async with connector(configured(discord), switchboard) as running:
                 await until(lambda: is_signed_in(discord), "it is connected")
-                discord.people.say(f"{number}")
+                said = discord.people.say(f"{number}")
                 await accepts(switchboard, *map(str, range(number + 1)))
+                await settles(switchboard, said)
                 running.stop.set()
                 await running.task
             await discord.until(lambda: not discord.links)
@@ -303,8 +311,9 @@ def test_after_a_resumption_servers_are_asked_for() -> None:
         general = people.channel()
         garden = people.thread(general)
         async with connector(configured(discord), switchboard) as running:
-            people.say("before", general)
+            said = people.say("before", general)
             await accepts(switchboard, "before")
+            await settles(switchboard, said)
             await running.killed()
         async with connector(configured(discord), switchboard):
             people.say(f"<@&{ROLE}> look at <#{general.id}>", garden)
