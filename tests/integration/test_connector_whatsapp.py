@@ -159,6 +159,35 @@ def test_a_conversation_moves_with_the_number_and_answers_go_to_the_new() -> Non
     lived(test)
 
 
+def test_a_business_with_a_new_parent_knows_its_people_still() -> None:
+    async def test(server: WhatsAppServer) -> None:
+        person = CloudPerson("DE.8", "4930123456", name="Cy", parent_user_id="DE.ENT.9")
+        async with house(server) as home:
+            server.people.say("before", CloudPerson("DE.8", "4930123456", name="Cy"))
+            await home.heard(1)
+            for number in range(3):
+                server.people.say(f"after {number}", person)
+            accepted = await home.heard(4)
+            assert {one["event"]["external_thread_id"] for one in accepted} == {"DE.8"}
+            assert home.switchboard.requests.count("POST /v1/connectors/moves") == 1
+
+    lived(test)
+
+
+def test_an_idle_number_saves_nothing() -> None:
+    async def test(server: WhatsAppServer) -> None:
+        async with house(server) as home:
+            server.people.say("hello")
+            await home.heard(1)
+            await until(lambda: not home.switchboard.posted.events, "it is settled")
+            before = len(home.switchboard.requests)
+            await passes(600.0)
+            asked = set(home.switchboard.requests[before:])
+            assert not any("cursor" in one or one.startswith("DELETE") for one in asked), asked
+
+    lived(test)
+
+
 def test_who_hides_the_phone_number_is_answered_by_id() -> None:
     async def test(server: WhatsAppServer) -> None:
         async with house(server) as home:
@@ -230,6 +259,24 @@ def test_a_report_proves_that_an_uncertain_part_was_sent(statuses: tuple[Any, ..
     lived(test)
 
 
+def test_a_report_of_the_first_try_proves_nothing_of_a_second() -> None:
+    async def test(server: WhatsAppServer) -> None:
+        async with house(server, Handling(start="all", on_uncertain="ask")) as home:
+            server.people.say("hello")
+            [message] = await home.heard(1)
+            outbox_id = await home.answered("hi", message)
+            await until(lambda: server.hooks.waiting == 0, "the reports have come")
+            failure = server.people.report(server.sent[-1], "failed", 131053)
+            await until(lambda: home.switchboard.outcome(outbox_id) == "failed", "the reply has failed")
+            server.spoil(_SENT, Cut(taken=False))
+            home.switchboard.resend(outbox_id)
+            await until(lambda: len(server.calls_of(_SENT)) == 2, "it is sent again")
+            server.hooks.add(failure)
+            await until(lambda: home.switchboard.outcome(outbox_id) == "uncertain", "nobody knows")
+
+    lived(test)
+
+
 # The window -----------------------------------------------------------------------------------------------------------
 
 
@@ -249,6 +296,24 @@ def test_an_answer_after_a_day_waits_for_the_person_and_asks_once() -> None:
             server.people.say("here I am")
             await until(lambda: home.switchboard.outcome(outbox_id) == "sent", "the reply leaves", more_s=120.0)
             assert server.texts == ["come_back", "an answer"]
+
+    lived(test)
+
+
+@pytest.mark.parametrize(("code", "is_lost"), [(80007, False), (131042, False), (132001, True)])
+def test_a_template_that_is_not_sent_now_loses_no_reply(code: int, is_lost: bool) -> None:
+    async def test(server: WhatsAppServer) -> None:
+        server.business.templates.add(("come_back", "en"))
+        async with house(server, reopen_template="come_back/en") as home:
+            server.people.say("hello")
+            [message] = await home.heard(1)
+            server.skip(DAY_S + 1)
+            server.spoil(_SENT, GraphError(code))
+            outbox_id = home.switchboard.reply(message, "an answer")
+            if is_lost:
+                await until(lambda: home.switchboard.outcome(outbox_id) == "failed", "it cannot be asked for")
+            else:
+                await until(lambda: server.texts == ["come_back"], "the template is sent later", more_s=120.0)
 
     lived(test)
 

@@ -14,6 +14,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
+from msgspec.structs import replace
+
 from switchboard.connectors.whatsapp.events import read_message
 from switchboard.connectors.whatsapp.graph import GraphClient, GraphNotAnswered, GraphNotReached, GraphRefusal
 from switchboard.connectors.whatsapp.memory import NumberCursor, NumberMemory, names_in
@@ -22,6 +24,8 @@ from switchboard.connectors.whatsapp.refusals import (
     PAIR_LIMIT,
     WINDOW_IS_OVER,
     WRONG_MEDIA,
+    describe_refusal,
+    is_final,
     needs_person,
     words_for,
 )
@@ -66,6 +70,7 @@ _LOOK_S: Final = 120.0
 _PROVEN_S: Final = 15.0
 """For so long a report of a part is awaited that may have been sent. Reports come within seconds."""
 _MOST_PROOFS: Final = 1000
+_MOST_PARENTS: Final = 10_000
 _WAITS_S: Final = 60.0
 _TEMPLATE: Final = "template:"
 _GONE: Final = 33
@@ -108,7 +113,10 @@ class WhatsAppSession(Session):
         self._clock = clock
         self._memory = NumberMemory(clock())
         self._posted: PostedEvents | None = None
-        self._after = 0
+        self._after = self._settled = 0
+        self._given = ""
+        self._parents: set[str] = set()
+        """Whose conversations have moved to the id for the parent of the business."""
         self._ill: str | None = None
         """Why nothing can be sent until a person has acted."""
         self._limited: dict[str, int] = {}
@@ -129,6 +137,7 @@ class WhatsAppSession(Session):
         place = NumberCursor.read(cursor)
         self._posted, self._after = posted, place.posted
         self._memory.restore(place)
+        self._given, self._settled = self._memory.cursor(self._after), place.posted
         await self._webhook.register()
         now, trouble = asyncio.get_running_loop().time, None
         looked = now()
@@ -141,7 +150,12 @@ class WhatsAppSession(Session):
                 self._after = number
                 await self._take_webhook(raw, events, late)
             why = "; ".join(filter(None, (trouble, self._ill))) or None
-            yield Batch(tuple(events), self._memory.cursor(self._after), why, tuple(late))
+            yield Batch(tuple(events), self._moved_cursor(), why, tuple(late))
+
+    def _moved_cursor(self) -> str | None:
+        """The cursor, if it is another than before."""
+        before, self._given = self._given, self._memory.cursor(self._after)
+        return self._given if self._given != before else None
 
     def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
         """Never called: everything arrives by webhook."""
@@ -159,8 +173,9 @@ class WhatsAppSession(Session):
     async def confirm(self, cursor: str) -> None:
         """The webhooks are settled."""
         place = NumberCursor.read(cursor)
-        if place.posted and self._posted is not None:
+        if place.posted > self._settled and self._posted is not None:
             await self._posted.settle_posted(place.posted)
+            self._settled = place.posted
 
     async def _take_webhook(self, raw: bytes, events: list[Inbound | Unreadable], late: list[LateFailure]) -> None:
         found = split_webhook(raw, self._settings.phone_number_id)
@@ -176,6 +191,7 @@ class WhatsAppSession(Session):
     def _read_message(self, value: JsonObject) -> Inbound | Unreadable:
         event = read_message(value, datetime.now(UTC), self._memory.phones.get)
         if isinstance(event, Inbound):
+            event = self._moved_once(event)
             about = event.envelope.event
             sent = about.sent_at or about.observed_at
             address = about.reply_address or {}
@@ -183,12 +199,24 @@ class WhatsAppSession(Session):
             self._memory.note_written(names_in(address), identity, phone, sent.timestamp())
         return event
 
+    def _moved_once(self, event: Inbound) -> Inbound:
+        """Messages say of each person with an id for the parent what the other one is: that moves them once."""
+        identity = event.envelope.sender.identity
+        if event.moved is None or event.envelope.event.kind == "membership":
+            return event
+        if identity in self._parents:
+            return replace(event, moved=None)
+        if len(self._parents) >= _MOST_PARENTS:
+            self._parents.clear()
+        self._parents.add(identity)
+        return event
+
     async def _take_status(self, status: MessageStatus) -> list[LateFailure]:
         """The failure to report. Meta repeats reports, so everything here is harmless if done again."""
         key = status.key or ""
         if key.startswith(_TEMPLATE):
             self._memory.note_asked(key.removeprefix(_TEMPLATE).split(), status.at.timestamp())
-        elif key:
+        elif key and status.error is None:  # a failure may be that of an earlier try
             self._note_proof(key, status.wamid)
         if status.is_delivered and status.is_billed:
             self._memory.note_billed(status.wamid, status.at)
@@ -213,6 +241,7 @@ class WhatsAppSession(Session):
         to = destination_of(part.address)
         if to is None:
             return Refused("the message that is answered names nobody")
+        self._proofs.pop(key, None)  # of an earlier try
         names, answered = names_in(part.address), float(int(integer(part.address.get("at")) or 0))
         if self._memory.is_window_closed(names, answered, self._clock()):
             return await self._answer_too_late(names, to)
@@ -291,7 +320,10 @@ class WhatsAppSession(Session):
         try:
             await self._graph.post_to_number("messages", template_message(to, template, key))
         except GraphRefusal as error:
-            return f"the template {self._settings.reopen_template} is refused: {words_for(error.code, error.told)}"
+            if is_final(error):
+                return f"the template {self._settings.reopen_template} is refused: {describe_refusal(error)}"
+            self._memory.forget_asked(names)
+            self._ill = describe_refusal(error) if needs_person(error) else self._ill
         except OSError:
             self._memory.forget_asked(names)
         return None
