@@ -83,7 +83,7 @@ ci: ## what CI runs; it installs what tests need, and nothing may be skipped for
 CHAOS := engine channels model turns plans tasks tools
 WHAT ?= engine
 chaos_engine = $(BIN)/python -m tests.chaos.run
-chaos_channels = $(BIN)/python -m tests.chaos.channels_run && $(BIN)/python -m tests.chaos.channels_run --inside
+chaos_channels = $(BIN)/python -m tests.chaos.channels_run && $(BIN)/python -m tests.chaos.channels_run --inside --channels telegram,whatsapp,email
 chaos_model = $(BIN)/python -m tests.chaos.model_run
 chaos_turns = $(BIN)/python -m tests.chaos.turns_run
 chaos_plans = $(BIN)/python -m tests.chaos.plans_run

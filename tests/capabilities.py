@@ -15,6 +15,7 @@ from typing import Final
 from switchboard.ports.connector import Capabilities, Manifest
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "channels" / "README.md"
+_GIB: Final = 1 << 30
 _MIB: Final = 1 << 20
 _MB: Final = 1_000_000
 
@@ -81,7 +82,9 @@ def _length(limit: int, able: Capabilities) -> str:
 
 
 def _size(size: int) -> str:
-    return f"{size // _MIB:,} MiB" if size % _MIB == 0 else f"{size / _MB:,.0f} MB"
+    if size % _GIB == 0:
+        return f"{size // _GIB} GiB"
+    return f"{size // _MIB} MiB" if size % _MIB == 0 else f"{size / _MB:.0f} MB"
 
 
 def _caption(able: Capabilities) -> str:

@@ -7,7 +7,6 @@ import socket
 from contextlib import suppress
 from typing import Final
 
-
 _GIVEN: Final[set[int]] = set()
 
 

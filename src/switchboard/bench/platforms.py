@@ -14,9 +14,14 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.domain.json_values import JsonMapping
-from switchboard.testing import bot_api
+from switchboard.testing import bot_api, discord, slack, whatsapp
 from switchboard.testing.bot_api.__main__ import TelegramPlatform
+from switchboard.testing.discord.__main__ import DiscordPlatform
+from switchboard.testing.discord.world import BOT
 from switchboard.testing.platform_process import Platform
+from switchboard.testing.slack.__main__ import SlackPlatform
+from switchboard.testing.slack.workspace import BOT_USER, TEAM
+from switchboard.testing.whatsapp.__main__ import WhatsAppPlatform
 
 
 class PlatformAccount(Struct, frozen=True, kw_only=True):
@@ -52,7 +57,28 @@ TELEGRAM: Final = TriedPlatform(
     secrets={"token": bot_api.TOKEN},
     settings=lambda url: {"api_url": url},
 )
-TRIED: Final = (TELEGRAM,)
+SLACK: Final = TriedPlatform(
+    platform=SlackPlatform(),
+    channel="slack",
+    endpoint=f"{TEAM}:{BOT_USER}",
+    secrets={"app_token": slack.APP_TOKEN, "bot_token": slack.BOT_TOKEN},
+    settings=lambda url: {"api_url": f"{url}/api/"},
+)
+DISCORD: Final = TriedPlatform(
+    platform=DiscordPlatform(),
+    channel="discord",
+    endpoint=f"bot:{BOT['id']}",
+    secrets={"token": discord.TOKEN},
+    settings=lambda url: {"api_url": f"{url}/api/v10"},
+)
+WHATSAPP: Final = TriedPlatform(
+    platform=WhatsAppPlatform(),
+    channel="whatsapp",
+    endpoint=whatsapp.NUMBER,
+    secrets={"token": whatsapp.TOKEN, "app_secret": whatsapp.APP_SECRET},
+    settings=lambda url: {"api_url": url, "phone_number_id": whatsapp.NUMBER},
+)
+TRIED: Final = (TELEGRAM, SLACK, DISCORD, WHATSAPP)
 
 
 def put_account(place: Path, account: PlatformAccount) -> None:
