@@ -41,6 +41,8 @@ LIMIT_S: Final = 180.0
 _LOOK_S: Final = 0.1
 _LOOK_AT_ALL_S: Final = 0.5
 """Until everybody is asked again for what they got, which takes some work."""
+_LATEST: Final = 0.8
+"""The part of the first turn after which everything is killed at the latest: nothing is being sent yet."""
 _HEALTHY: Final = "healthy"
 _COLUMNS: Final = (
     *("channel", "asked", "answered once", "lost", "repeated", "out of order"),
@@ -270,8 +272,10 @@ async def _in_the_middle(run: Run) -> None:
     plan, dice = run.plan, random.Random(run.plan.seed)
     await _write_once(run, range(plan.each - plan.down))
     for number in range(plan.kills):
+        await until(lambda: len(run.house.begun) > number * len(run.asked))  # noqa: B023  called at once
+        latest = time.monotonic() + _LATEST * plan.turn
         await until(lambda: len(run.house.begun) >= (number + 1) * len(run.asked))  # noqa: B023  called at once
-        await asyncio.sleep(dice.uniform(0.2, 0.7) * plan.turn)
+        await asyncio.sleep(min(dice.uniform(0.2, 0.7) * plan.turn, max(0.0, latest - time.monotonic())))
         await run.house.kill(EVERYTHING)
         print(f"kill -9 of everything, number {number + 1}, in the middle of {len(run.asked)} turns", flush=True)
         if number == plan.kills - 1:
