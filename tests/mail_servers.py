@@ -228,6 +228,7 @@ smtpd_tls_key_file = {key}
 smtpd_relay_restrictions = permit_sasl_authenticated, reject
 header_checks = regexp:{home}/conf/header_checks
 always_add_missing_headers = yes
+message_size_limit = 33554432
 """
 SERVICES: Final = """
 127.0.0.1:{submission} inet n - n - - smtpd
@@ -405,8 +406,8 @@ class Postbox:
 
 
 @contextmanager
-def running_smtp(password: str = "") -> Iterator[tuple[Postbox, int]]:
-    """An SMTP server, and its port; one with a password asks for it."""
+def running_smtp(password: str = "", *, size: int = 33_554_432) -> Iterator[tuple[Postbox, int]]:
+    """An SMTP server that takes mails of this size, and its port; one with a password asks for it."""
     postbox = Postbox()
     port = free_port()
 
@@ -414,7 +415,7 @@ def running_smtp(password: str = "") -> Iterator[tuple[Postbox, int]]:
         return AuthResult(success=given.password.decode() == password, handled=False)
 
     asks: dict[str, Any] = {"authenticator": checked, "auth_require_tls": False} if password else {}
-    controller = Controller(postbox, hostname="127.0.0.1", port=port, **asks)
+    controller = Controller(postbox, hostname="127.0.0.1", port=port, data_size_limit=size, **asks)
     controller.start()
     yield postbox, port
     controller.stop()

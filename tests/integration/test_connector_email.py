@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.connectors.email import channel
 from switchboard.connectors.email.channel import EmailSession
@@ -23,6 +24,7 @@ from switchboard.ports.connector import (
     Account,
     Batch,
     FileIn,
+    FileOut,
     Inbound,
     Later,
     Outcome,
@@ -385,6 +387,42 @@ async def test_an_answer_is_sent_and_its_copy_filed(
     assert await again.find(part, "key-2") is None
 
 
+async def test_a_server_that_takes_small_mails_gets_no_larger_files(pymap: Imap) -> None:
+    """It says so before anybody signs in; the kernel names larger files in the text."""
+    with running_smtp(size=2_000_000) as (box, port):
+        session = await MANIFEST.open(
+            Account("desk", settings_of(pymap, port, sent_copy="never"), {"password": PASSWORD})
+        )
+        able = session.capabilities
+        assert able is not None
+        assert able == replace(MANIFEST.capabilities, max_file_out=able.max_file_out)
+        assert 1_000_000 < able.max_file_out < 1_461_000, "base64 makes a third more of it, and lines"
+        outcomes = [
+            await session.send(Part(address={"to": "ada@x.example"}, text="Here.", files=(zeros(size),)), f"key-{size}")
+            for size in (able.max_file_out, 1_461_600)
+        ]
+        await session.close()
+    assert [type(one) for one in outcomes] == [Sent, Refused]
+    assert len(box.mails) == 1
+
+
+def zeros(size: int) -> FileOut:
+    async def read() -> AsyncIterator[bytes]:
+        yield bytes(size)
+
+    return FileOut("zeros.bin", "application/octet-stream", size, read)
+
+
+@pytest.mark.parametrize("size", [33_554_432, 0, None])
+async def test_a_server_that_names_no_lower_limit_leaves_all_as_it_is(size: int | None, pymap: Imap) -> None:
+    """Nor does one that cannot be reached: mails arrive all the same."""
+    with running_smtp(size=size or 0) as (_, port):
+        settings = settings_of(pymap, port if size is not None else 1)
+        session = await MANIFEST.open(Account("desk", settings, {"password": PASSWORD}))
+        assert session.capabilities is None
+        await session.close()
+
+
 async def test_a_copy_that_cannot_be_filed_changes_nothing(pymap: Imap, smtp: tuple[Postbox, int]) -> None:
     postbox, port = smtp
     session = EmailSession(settings_of(pymap, port), "wrong")
@@ -415,7 +453,10 @@ async def test_what_the_smtp_server_says_decides(
 
 @asynccontextmanager
 async def silent_smtp(after: bytes) -> AsyncIterator[tuple[list[bytes], int]]:
-    """An SMTP server that says nothing more once it got a line that begins so; the lines, and its port."""
+    """An SMTP server that says nothing more once it got a line that begins so, and its port.
+
+    In the list each connection is an empty line, and each mail that begins one that says so.
+    """
     lines: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -424,6 +465,7 @@ async def silent_smtp(after: bytes) -> AsyncIterator[tuple[list[bytes], int]]:
         in_mail = silent = not after
         while line := await reader.readline():
             silent = silent or line.upper().startswith(after)
+            lines.extend([line] if line == b"DATA\r\n" else [])
             in_mail = line != b".\r\n" and (in_mail or line == b"DATA\r\n")
             if not silent and (not in_mail or line == b"DATA\r\n"):
                 writer.write(b"354 go on\r\n" if in_mail else b"250 OK\r\n")

@@ -20,8 +20,9 @@ from msgspec.structs import replace
 
 from switchboard.connectors.email.bounces import is_bounce, late_failures
 from switchboard.connectors.email.mailbox import Fetched, Mailbox, MailRefused, Opened, SignIn
+from switchboard.connectors.email.manifest import MANIFEST
 from switchboard.connectors.email.settings import EmailAccountSettings
-from switchboard.connectors.email.submission import OutgoingMail, submit, try_sign_in
+from switchboard.connectors.email.submission import OutgoingMail, announced_size, submit, try_sign_in
 from switchboard.core.channels.email import CHANNELS
 from switchboard.core.mail.headers import address, header, is_mailbox, mailboxes
 from switchboard.core.mail.reply import File, MailReply, compose, message_id
@@ -31,6 +32,7 @@ from switchboard.ports.connector import (
     SEND_S,
     Account,
     Batch,
+    Capabilities,
     FileIn,
     FileOut,
     Identity,
@@ -64,6 +66,11 @@ _WRITTEN_S: Final = 20.0
 _ANSWERED_S: Final = 28.0
 _REFUSED_S: Final = (1.0, 5.0, 0.0)
 """Seconds after each try of a mail that the server does not give."""
+_ANNOUNCED_S: Final = 5.0
+_WITHOUT_FILES: Final = 300_000
+"""Bytes of a mail that are kept for its header and its text."""
+_LINE_OF_FILE, _LINE = 57, 78
+"""Bytes of a file, and those of the line that base64 makes of them."""
 _PIECE: Final = 65_536
 _FILE_THEMSELVES: Final = ("gmail.com", "googlemail.com", "office365.com", "outlook.com")
 """Providers that file what is sent through their SMTP servers."""
@@ -71,9 +78,22 @@ _FILE_THEMSELVES: Final = ("gmail.com", "googlemail.com", "office365.com", "outl
 
 async def open_account(account: Account) -> EmailSession:
     """Sign in and open the folder. Raises SignInRefused, OSError."""
-    session = EmailSession(_settings_of(account), account.secrets.get("password", ""))
+    settings = _settings_of(account)
+    session = EmailSession(settings, account.secrets.get("password", ""))
     await session.latest()
+    session.capabilities = await _find_capabilities(settings)
     return session
+
+
+async def _find_capabilities(settings: EmailAccountSettings) -> Capabilities | None:
+    """With smaller files than the manifest says, if the SMTP server takes only smaller mails."""
+    try:
+        size = await asyncio.to_thread(announced_size, settings.smtp, _ANNOUNCED_S)
+    except OSError:
+        return None  # when a mail is sent, it is said what is wrong
+    able = MANIFEST.capabilities
+    files = able.max_file_out if size is None else max(0, size - _WITHOUT_FILES) * _LINE_OF_FILE // _LINE
+    return replace(able, max_file_out=files) if files < able.max_file_out else None
 
 
 async def try_sending(account: Account) -> None:

@@ -74,6 +74,18 @@ def try_sign_in(server: Server, sign_in: SignIn, seconds: float) -> None:
         raise OSError(f"the SMTP server {server.host}:{server.port} is not reached: {error}") from None
 
 
+def announced_size(server: Server, seconds: float) -> int | None:
+    """The largest mail in bytes that the server says it takes; None: it names no limit. Raises OSError."""
+    client = _connect_client(server, time.monotonic() + seconds)
+    try:
+        client.ehlo_or_helo_if_needed()
+        size = client.esmtp_features.get("size", "")
+        client.docmd("QUIT")
+    finally:
+        client.close()
+    return int(size) or None if size.isdecimal() else None
+
+
 def _connect_client(server: Server, by: float) -> smtplib.SMTP:
     try:
         return _open_client(server, by)
