@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from switchboard.connectors.email.bounces import is_bounce, late_failures
 from switchboard.connectors.email.mailbox import Fetched, Mailbox, MailRefused, Opened, SignIn
-from switchboard.connectors.email.manifest import MANIFEST
-from switchboard.connectors.email.settings import EmailAccountSettings
+from switchboard.connectors.email.settings import CAPABILITIES, EmailAccountSettings
 from switchboard.connectors.email.submission import OutgoingMail, announced_size, submit, try_sign_in
 from switchboard.core.channels.email import CHANNELS
 from switchboard.core.mail.headers import address, header, is_mailbox, mailboxes
@@ -91,9 +90,9 @@ async def _find_capabilities(settings: EmailAccountSettings) -> Capabilities | N
         size = await asyncio.to_thread(announced_size, settings.smtp, _ANNOUNCED_S)
     except OSError:
         return None  # when a mail is sent, it is said what is wrong
-    able = MANIFEST.capabilities
-    files = able.max_file_out if size is None else max(0, size - _WITHOUT_FILES) * _LINE_OF_FILE // _LINE
-    return replace(able, max_file_out=files) if files < able.max_file_out else None
+    most = CAPABILITIES.max_file_out
+    files = most if size is None else max(0, size - _WITHOUT_FILES) * _LINE_OF_FILE // _LINE
+    return replace(CAPABILITIES, max_file_out=files) if files < most else None
 
 
 async def try_sending(account: Account) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from switchboard.connectors.email.providers import usual_servers
-from switchboard.connectors.email.settings import EmailAccountSettings
+from switchboard.connectors.email.settings import CAPABILITIES, EmailAccountSettings
 from switchboard.domain.errors import ConfigurationError
-from switchboard.ports.connector import Account, Capabilities, Manifest, Secret, Session
+from switchboard.ports.connector import Account, Manifest, Secret, Session
 
 
 async def _open_session(account: Account) -> Session:
@@ -39,20 +39,7 @@ MANIFEST: Final = Manifest(
         "known here.",
         "Create an app password, or name a program that prints access tokens (`token_command`).",
     ),
-    capabilities=Capabilities(
-        text_limit=1_000_000,
-        caption_limit=1_000_000,
-        markup="html",
-        history="cursor",
-        idempotency="lookup",
-        max_file_in=25_000_000,
-        max_file_out=18_000_000,  # base64 makes 25 MB of it
-        files_per_part=100,
-        receive_window_s=300,
-        on_uncertain="ask",
-        brake=(4, 600),
-        stale_s=(3 * 86_400.0, 3 * 86_400.0),
-    ),
+    capabilities=CAPABILITIES,
     open=_open_session,
     can_send=_can_send,
     usual=usual_servers,

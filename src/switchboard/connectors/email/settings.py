@@ -1,4 +1,4 @@
-"""The settings in the file of an e-mail account. Read by `manifest.py` and the modules that serve the account."""
+"""The settings in the file of an e-mail account, and what mail can do. Read by `manifest.py` and `channel.py`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,23 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from switchboard.ports.connector import Capabilities
+
+CAPABILITIES: Final = Capabilities(
+    text_limit=1_000_000,
+    caption_limit=1_000_000,
+    markup="html",
+    history="cursor",
+    idempotency="lookup",
+    max_file_in=25_000_000,
+    max_file_out=18_000_000,  # base64 makes 25 MB of it
+    files_per_part=100,
+    receive_window_s=300,
+    on_uncertain="ask",
+    brake=(4, 600),
+    stale_s=(3 * 86_400.0, 3 * 86_400.0),
+)
+"""What mail can do, unless the SMTP server takes less."""
 Tls = Literal["tls", "starttls", "none"]
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _STARTTLS: Final = frozenset({"25", "143", "587"})
