@@ -115,7 +115,8 @@ class SlackDriver:
 
     def pushes_again(self) -> None:
         deliveries = self.slack.deliveries
-        self.slack.put(next(one for one in reversed(deliveries.acknowledged) if not _is_own(one)))
+        told = [*deliveries.acknowledged, *(one.payload for one in deliveries.waiting)]
+        self.slack.put(next(one for one in reversed(told) if not _is_own(one)))
 
     def drops_socket(self) -> None:
         self.slack.cut_sockets()
