@@ -174,19 +174,23 @@ def test_a_restart_beyond_the_window_reads_the_history() -> None:
         hidden = people.channel("hidden")
         async with connector(configured(discord), switchboard) as running:
             await until(lambda: is_signed_in(discord), "it is signed in")
-            *_, last = (people.say("before", place) for place in (None, general, garden))
+            people.say("before")
+            first = people.say("before", general)
+            discord.world.post(general, ANN, {"content": "told to nobody"})
+            last = people.say("before", garden)
             await accepts(switchboard, *["before"] * 3)
             await settles(switchboard, last)
             await running.killed()
         await passes(RESUME_S + 60)
         hidden.is_hidden = True
+        people.edit(first, "known already")
         people.say("in private")
         people.say(f"<@{BOT['id']}> in general", general)
         people.edit(people.say("in the gard", garden), "in the garden")
         people.archive(garden)
         people.say("where we see nothing", hidden)
         async with connector(configured(discord), switchboard):
-            await accepts(switchboard, *["before"] * 3, "in private", "in general", "in the garden")
+            await accepts(switchboard, *["before"] * 3, "in private", "told to nobody", "in general", "in the garden")
             people.say("live", general)
             await until(lambda: "live" in texts(switchboard.accepted), "what comes then is accepted")
         assert set(kinds(switchboard)) == {"message"}
@@ -589,6 +593,22 @@ def test_what_may_have_been_sent_is_looked_for(hears: bool) -> None:
     run(check)
 
 
+def test_a_part_with_files_is_not_taken_for_another() -> None:
+    """Parts without words differ by their files alone."""
+
+    async def check(discord: DiscordServer) -> None:
+        parts = [
+            text_of(discord, "", files=(a_file(b"x" * size, name),)) for name, size in (("a", 1), ("a", 2), ("b", 2))
+        ]
+        async with session_of(discord) as session:
+            for number, part in enumerate(parts):
+                assert await session.find(part, f"{number}") is None
+                sent = await session.send(part, f"{number}")
+                assert await session.find(part, f"{number}") == sent
+
+    run(check)
+
+
 def test_the_limits_of_routes_are_kept() -> None:
     """Twenty answers in one channel, and not one of them is refused."""
 
@@ -635,8 +655,16 @@ def test_an_answer_begins_a_thread_where_that_is_wanted() -> None:
             await until(lambda: all(map(switchboard.outcome, replies)), "both are answered")
             people.say("and then?", discord.world.channels[first["id"]])
             await until(lambda: "and then?" in texts(switchboard.accepted), "the thread is followed")
+            again = switchboard.reply(switchboard.accepted[0], "once more")
+            await until(lambda: switchboard.outcome(again), "it is answered again")
+            asked = [call.error for call in discord.calls_of("POST /channels/{channel}/messages/{message}/threads")]
+            assert sorted(map(str, asked)) == ["None", "Unknown Message"]
+            assert all("message_reference" not in call.request.body for call in discord.calls_of(POST))
+        async with session_of(discord) as session:  # which knows of no thread
+            await session.send(Part(address=switchboard.accepted[0]["event"]["reply_address"], text="later"), "4")
         where = {one["content"]: one["channel_id"] for one in discord.sent}
-        assert where == {"re lunch?": first["id"], "re dinner?": general.id}
+        in_thread = dict.fromkeys(("re lunch?", "once more", "later"), first["id"])
+        assert where == {**in_thread, "re dinner?": general.id}
         last = switchboard.accepted[-1]
         assert last["control"]["addressed"]
         assert last["event"]["external_thread_id"] == switchboard.accepted[0]["event"]["external_thread_id"]

@@ -125,12 +125,17 @@ def _with_fields(error: DiscordError) -> str:
 
 
 def is_same(message: Raw, part: Part, me: str) -> bool:
-    """Whether a message of ours says what the part says."""
-    found = message.get("attachments")
-    names = [word(at(one, "filename")) for one in found] if isinstance(found, list) else []
-    said = message.get("content")
-    same = isinstance(said, str) and said.strip() == _content_of(part).strip() and len(names) == len(part.files)
-    return same and at(message, "author", "id") == me
+    """Whether a message of ours says what the part says, with files of the same names and sizes."""
+    found, said = message.get("attachments"), message.get("content")
+    files = [(_bare_name(at(one, "filename")), at(one, "size")) for one in found] if isinstance(found, list) else []
+    if files != [(_bare_name(one.filename), one.size_bytes) for one in part.files]:
+        return False
+    return isinstance(said, str) and said.strip() == _content_of(part).strip() and at(message, "author", "id") == me
+
+
+def _bare_name(name: object) -> str:
+    """What Discord leaves of a name in any case."""
+    return "".join(one for one in name if one.isascii() and one.isalnum()) if isinstance(name, str) else ""
 
 
 def sent_of(answer: JsonMapping) -> Sent:
