@@ -116,6 +116,11 @@ async def accepts(switchboard: ScriptedSwitchboard, *said: str) -> None:
     assert texts(switchboard.accepted) == list(said)
 
 
+async def signs_in(switchboard: ScriptedSwitchboard) -> None:
+    """It knows its session, and so does the next process."""
+    await until(lambda: DiscordCursor.read(switchboard.cursor).s, "it is signed in")
+
+
 async def settles(switchboard: ScriptedSwitchboard, message: JsonObject) -> None:
     """The next process begins after this message."""
     await until(lambda: DiscordCursor.read(switchboard.cursor).w == int(message["id"]), "it is settled")
@@ -146,7 +151,7 @@ def test_a_restart_within_the_window_misses_nothing() -> None:
     async def check(discord: DiscordServer) -> None:
         switchboard, people = scripted(), discord.people
         async with connector(configured(discord), switchboard) as running:
-            await until(lambda: is_signed_in(discord), "it is signed in")
+            await signs_in(switchboard)
             first = people.say("one")
             await accepts(switchboard, "one")
             await settles(switchboard, first)
@@ -173,10 +178,11 @@ def test_a_restart_beyond_the_window_reads_the_history() -> None:
         garden = people.thread(general)
         hidden = people.channel("hidden")
         async with connector(configured(discord), switchboard) as running:
-            await until(lambda: is_signed_in(discord), "it is signed in")
+            await signs_in(switchboard)
             people.say("before")
             first = people.say("before", general)
             discord.world.post(general, ANN, {"content": "told to nobody"})
+            discord.skip(5)
             last = people.say("before", garden)
             await accepts(switchboard, *["before"] * 3)
             await settles(switchboard, last)
@@ -249,7 +255,7 @@ def test_a_session_that_is_bricked_is_given_up() -> None:
     async def check(discord: DiscordServer) -> None:
         general = discord.people.channel()
         async with connected(configured(discord)) as switchboard:
-            await until(lambda: is_signed_in(discord), "it is signed in")
+            await signs_in(switchboard)
             discord.is_bricked = True
             discord.cut_links()
             discord.people.say("after", general)
@@ -263,7 +269,7 @@ def test_a_socket_without_acknowledgements_is_left() -> None:
     async def check(discord: DiscordServer) -> None:
         general = discord.people.channel()
         async with connected(configured(discord)) as switchboard:
-            await until(lambda: is_signed_in(discord), "it is signed in")
+            await signs_in(switchboard)
             discord.mute_links()
             discord.people.say("nobody hears it", general)
             await passes(90)
@@ -336,7 +342,7 @@ def test_what_was_said_before_an_account_was_added_is_left_alone() -> None:
         discord.people.say("long ago", general)
         only_new = structs.replace(configured(discord), handling=ANSWERED.model_copy(update={"start": "now"}))
         async with connected(only_new) as switchboard:
-            await until(lambda: is_signed_in(discord), "it is signed in")
+            await signs_in(switchboard)
             discord.people.say("now", general)
             await accepts(switchboard, "now")
 
@@ -392,7 +398,7 @@ def test_the_token_goes_to_no_gateway_but_discords() -> None:
 def test_what_a_person_must_do_is_said_in_words(code: int, says: str) -> None:
     async def check(discord: DiscordServer) -> None:
         async with connected(configured(discord)) as switchboard:
-            await until(lambda: is_signed_in(discord), "it is signed in")
+            await signs_in(switchboard)
             await discord.close_links(code)
             await until(lambda: any(one["state"] == "failed" for one in switchboard.heartbeats), "it has failed")
         assert any(says in one for one in troubles(switchboard)), troubles(switchboard)
@@ -454,7 +460,7 @@ def test_messages_without_their_texts_are_trouble() -> None:
     async def check(discord: DiscordServer) -> None:
         general = discord.people.channel()
         async with connected(configured(discord)) as switchboard:
-            await until(lambda: is_signed_in(discord), "it is signed in")
+            await signs_in(switchboard)
             blank = {"id": "5", "channel_id": general.id, "guild_id": GUILD, "author": ANN, "content": "", "type": 0}
             discord.put("MESSAGE_CREATE", blank)
             await until(lambda: any("without text" in one for one in troubles(switchboard)), "it says so")
@@ -614,7 +620,7 @@ def test_the_limits_of_routes_are_kept() -> None:
 
     async def check(discord: DiscordServer) -> None:
         async with connected(configured(discord)) as switchboard:
-            await until(lambda: is_signed_in(discord), "it is signed in")
+            await signs_in(switchboard)
             discord.people.say("ask")
             await accepts(switchboard, "ask")
             answers = [switchboard.reply(switchboard.accepted[0], f"answer {number}") for number in range(20)]
@@ -644,7 +650,7 @@ def test_an_answer_begins_a_thread_where_that_is_wanted() -> None:
         people, settings = discord.people, configured(discord, threads="start")
         general, called = people.channel(), f"<@{BOT['id']}> lunch?"
         async with connected(settings) as switchboard:
-            await until(lambda: is_signed_in(discord), "it is signed in")
+            await signs_in(switchboard)
             first = people.say(called, general)
             gone = people.say(f"<@{BOT['id']}> dinner?", general)
             await accepts(switchboard, "lunch?", "dinner?")
