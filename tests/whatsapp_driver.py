@@ -29,6 +29,7 @@ from tests.drivers import ANSWERED, without_pauses
 
 SECRETS: Final = {"token": TOKEN, "app_secret": APP_SECRET}
 _AGAIN: Final = 3
+_BATCH: Final = 10
 
 
 @dataclass(slots=True)
@@ -130,6 +131,7 @@ class WhatsAppDriver:
 
 @asynccontextmanager
 async def whatsapp_driver(server: WhatsAppServer) -> AsyncIterator[WhatsAppDriver]:
-    """With a port for its hook, which nothing else gets meanwhile."""
+    """With a port for its hook, which nothing else gets meanwhile. What waits is posted in batches."""
+    server.hooks.batch = _BATCH
     with bound(0) as kept:
         yield WhatsAppDriver(server, f"http://127.0.0.1:{kept.getsockname()[1]}/hooks/house")
