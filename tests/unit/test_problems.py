@@ -11,15 +11,16 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from switchboard.app.settings import Settings
-from switchboard.connectors.email.settings import EmailAccountSettings
-from switchboard.connectors.telegram.settings import TelegramAccountSettings
 from switchboard.core.text.problems import abbreviate_value, after, path_of, wrong
 from switchboard.server.app import PARTS
 from switchboard.server.contracts.base import Body, ResponseBody
 from switchboard.server.contracts.connectors import AccountLeaseBody, OutboxNext
 from switchboard.server.contracts.gateway import SendParams
+from tests.capabilities import manifests
 
 assert PARTS  # with them all bodies are defined
+ACCOUNTS: Final = [one.settings for one in manifests()]
+"""The settings of an account of each channel."""
 _THEIRS: Final = re.compile(
     r"(?i)(input|string|list|tuple|value|field) should|field required|extra input|value error|valid "
 )
@@ -48,7 +49,7 @@ def problem(model: type[BaseModel], **values: Any) -> str:
 
 def test_no_sentence_is_pydantics() -> None:
     asked, told = {*models(BaseModel)}, set()
-    assert {SendParams, OutboxNext, Settings, EmailAccountSettings, TelegramAccountSettings} <= asked
+    assert {SendParams, OutboxNext, Settings, *ACCOUNTS} <= asked
     for model in asked:
         for field in model.model_fields:
             for value in _ODD:
