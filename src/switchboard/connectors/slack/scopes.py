@@ -22,4 +22,4 @@ def missing_in_words(granted: Collection[str], needed: Sequence[str]) -> str | N
     missing = [one for one in needed if one not in granted] if granted else []
     if not missing:
         return None
-    return f"the app lacks {', '.join(missing)}: add them under OAuth & Permissions, and reinstall the app"
+    return f"the app lacks {', '.join(missing)}: add what it lacks under OAuth & Permissions, and reinstall it"
