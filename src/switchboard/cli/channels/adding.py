@@ -81,7 +81,7 @@ def secrets_of(
             found[secret.name] = KeptSecret(value)
         if secret.name not in found and not secret.optional:
             raise MissingOption(
-                f"give the {secret.name} in a file, or on stdin with `-`: {secret.what}", param_hint="--secret-file"
+                f"write {secret.name}=FILE, or {secret.name}=- for stdin: {secret.what}", param_hint="--secret-file"
             )
     return found
 
@@ -232,7 +232,9 @@ def _name_secrets(manifest: Manifest, given: Sequence[str], option: str) -> Iter
         elif len(needed) == 1:
             yield needed[0], one
         else:
-            raise typer.BadParameter(f"write NAME={one}; its secrets: {', '.join(known) or 'none'}", param_hint=option)
+            raise typer.BadParameter(
+                f"{one!r} names no secret: write NAME=…; there are: {', '.join(known) or 'none'}", param_hint=option
+            )
 
 
 def secret_in_file(path: str, option: str = "--secret-file") -> str:

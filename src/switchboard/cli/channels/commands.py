@@ -68,7 +68,9 @@ def list_accounts() -> None:
         told = (
             f"no account in {settings.channels_dir.absolute()}; add one, in the directory where `switchboard up` runs"
         )
-        errors().print(f"{told}: switchboard channels add telegram", style="dim", soft_wrap=True)
+        errors().print(
+            f"{told}: switchboard channels add CHANNEL, such as telegram or slack", style="dim", soft_wrap=True
+        )
 
 
 @app.command("show")
