@@ -21,7 +21,7 @@ _MB: Final = 1_000_000
 
 _PREFACE: Final = """# What each channel can do
 
-`make capabilities` makes this page of the manifests of the packages. Limits are the platform's own, and Switchboard \
+`make capabilities` makes this page from the manifests of the packages. Limits are the platform's own, and Switchboard \
 keeps to them: a long reply is sent in several messages, a file that is too large is named in the text, choices \
 without buttons are words of the text. [connectors.md](../connectors.md) says what all channels have in common, \
 [webhook.md](webhook.md) how other programs send messages, and [add a channel](../add-a-channel.md) how to connect \
