@@ -24,7 +24,7 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.strangers import owner_by_code_mistake
 from switchboard.domain.errors import ConfigurationError
 
-_RUNS_ON: Final = "; until that is fixed, the account runs on as it was"
+_RUNS_ON: Final = "; until that is fixed, the account runs on as it was, or not at all"
 _COUNTED: Final = ("waiting", "held", "quarantined", "standing_by")
 _AWAY: Final = frozenset({"not connected", "stopped", "offline", "stale"})
 _SOON: Final = timedelta(seconds=30)

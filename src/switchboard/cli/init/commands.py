@@ -425,7 +425,7 @@ def _say_what_is_next(directory: Path, added: Json | None) -> None:
     console.print(f"  {into}{program()} up", style="bold", soft_wrap=True)
     console.print(f"  {into}{program()} chat", style="bold", soft_wrap=True)
     if added is None:
-        console.print("Let it answer in Telegram, or in Slack, Discord, WhatsApp or by mail, while it runs:")
+        console.print("Let it answer in a channel, such as Telegram or Slack, while it runs:")
         console.print(f"  {into}{program()} channels add telegram", style="bold", soft_wrap=True)
     if closed := closed_to_database(directory):
         errors().print(f"\nIt will not start there yet: {clean(closed)}", style="yellow", soft_wrap=True)
