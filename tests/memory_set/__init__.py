@@ -1,0 +1,1 @@
+"""Dialogues of invented people, and questions that a memory of them should answer. Next: `reading.py`."""
