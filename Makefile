@@ -143,7 +143,7 @@ bombs: $(STAMP) ## programs that try to exhaust the machine, in sandboxes
 	@nice -n 10 $(BIN)/python -m tests.bombs
 
 bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
-	@for what in start ingest route turn fair propagation backtest classify model-turn plan files channels footprint modules; do $(BIN)/switchboard bench $$what || exit 1; done
+	@for what in start ingest route turn fair propagation backtest classify model-turn plan files channels footprint modules embedder; do $(BIN)/switchboard bench $$what || exit 1; done
 
 clis: ## install the real command lines of models that tests drive (npm; 1.2 GB)
 	@cd tests/clis && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error \

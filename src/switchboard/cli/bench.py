@@ -254,6 +254,26 @@ def modules(
 
 
 @app.command()
+def embedder(
+    *,
+    calls: Annotated[int, typer.Option(min=32, max=10_000, help="Questions, and as many passages.")] = 320,
+) -> None:
+    """The local model of memory: start, memory, questions and passages, beside the reading of their words."""
+    with _extras():
+        from switchboard.bench import embedder as module
+    result = asyncio.run(module.measure_embedder(calls))
+    rows: list[tuple[object, ...]] = [
+        ("start", f"{result.start_s:.2f} s", None, f"{result.start_cpu_s:.2f} s", None),
+        ("memory", None if result.memory_mb is None else f"{result.memory_mb:.0f} MB", None, None, None),
+    ]
+    rows += [
+        (one.what, f"{one.p50_ms:.1f} ms", f"{one.p99_ms:.1f} ms", f"{one.cpu_ms:.1f} ms", one.ratio)
+        for one in result.times
+    ]
+    _show(("what", "p50 of one, or took", "p99", "CPU time", "x reading its words"), rows)
+
+
+@app.command()
 def propagation(*, seconds: Seconds = 10.0) -> None:
     """From an edited rule to the first decision by it in two other processes: 10 edits and 500 messages a second.
 
