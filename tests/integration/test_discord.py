@@ -63,6 +63,7 @@ from switchboard.testing.discord.gateway import RESUME_S
 from tests.discord_driver import POST
 from tests.drivers import ANSWERED, without_pauses
 
+HISTORY: Final = "GET /channels/{channel}/messages"
 _KEY: Final = "b6d6b5b2-94ad-4b3c-9b38-7d2c0e6b6ac6:0"
 Test = Callable[[DiscordServer], Any]
 
@@ -205,6 +206,25 @@ def test_a_restart_beyond_the_window_reads_the_history() -> None:
     run(check)
 
 
+def test_what_comes_while_the_history_is_read_is_submitted_once() -> None:
+    """It is in the history as well."""
+
+    async def check(discord: DiscordServer) -> None:
+        switchboard, general = scripted(), discord.people.channel()
+        discord.people.say("one", general)
+        discord.spoil(HISTORY, Cut(taken=False))
+        async with connector(configured(discord), switchboard):
+            await until(lambda: discord.calls_of(HISTORY), "the history is asked for")
+            discord.people.say("two", general)
+            await accepts(switchboard, "one", "two")
+            last = discord.people.say("three", general)
+            await settles(switchboard, last)
+        assert texts(switchboard.accepted) == ["one", "two", "three"]
+        assert switchboard.duplicates == 0
+
+    run(check)
+
+
 def test_much_is_read_in_pages_and_only_what_is_not_too_old() -> None:
     async def check(discord: DiscordServer) -> None:
         switchboard, general = scripted(), discord.people.channel()
@@ -216,7 +236,7 @@ def test_much_is_read_in_pages_and_only_what_is_not_too_old() -> None:
         # The connector's clock does not move with Discord's.
         async with connector(configured(discord, catch_up_h=0), switchboard):
             await accepts(switchboard, *map(str, range(230)))
-        assert len(discord.calls_of("GET /channels/{channel}/messages")) == 3
+        assert len(discord.calls_of(HISTORY)) == 3
 
     run(check)
 

@@ -44,6 +44,7 @@ _TOGETHER: Final = 100
 _PAGE: Final = 100
 _MOST_PAGES: Final = 5
 _MOST_NONCES: Final = 1000
+_MOST_READ: Final = 10_000
 _BLANK: Final = "messages arrive without text: switch on Message Content Intent, or set message_content = false"
 _ABOUT_PLACES: Final = frozenset({"CHANNEL_CREATE", "CHANNEL_UPDATE", "THREAD_CREATE", "THREAD_UPDATE"})
 _PLACES_GONE: Final = frozenset({"CHANNEL_DELETE", "THREAD_DELETE"})
@@ -61,6 +62,8 @@ class Arrivals:
     nonces: dict[str, str] = field(default_factory=dict)
     _given: str | None = None
     """The cursor of the last batch that had one."""
+    _read_before: dict[str, None] = field(default_factory=dict)
+    """The last messages of the history: what came while it was read comes once more."""
     _trouble: str | None = None
     _answering: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -118,7 +121,7 @@ class Arrivals:
         return found
 
     async def _read(self, name: str, data: JsonObject) -> list[DiscordEvent]:
-        if not name.startswith(("MESSAGE_", "INTERACTION_")):
+        if not name.startswith(("MESSAGE_", "INTERACTION_")) or self._was_read(name, data):
             return []
         await self._look_up(data)
         if name == "MESSAGE_CREATE":
@@ -128,6 +131,9 @@ class Arrivals:
             return []
         self._note_blank(event)
         return [event]
+
+    def _was_read(self, name: str, data: Raw) -> bool:
+        return name == "MESSAGE_CREATE" and integer(data.get("id")) in self._read_before
 
     def _note_message(self, message: Raw) -> None:
         """What a message says of where we are."""
@@ -274,6 +280,9 @@ class Arrivals:
                 events += await self._read("MESSAGE_CREATE", {**one, "edited_timestamp": None})
             if events:
                 yield tuple(events)
+            self._read_before |= {snowflake: None for one in page if (snowflake := integer(one.get("id")))}
+            while len(self._read_before) > _MOST_READ:
+                del self._read_before[next(iter(self._read_before))]
             newest = max((int(integer(one.get("id")) or 0) for one in page), default=0)
             if len(page) < _PAGE or newest <= begin:
                 return
