@@ -64,9 +64,11 @@ def test_who_writes_and_who_asks_are_members_of_the_space() -> None:
 
 
 def test_every_class_has_its_questions_and_halves_are_even() -> None:
+    halves = Counter((one.kind, one.half, one.language) for one in WHOLE.questions)
     for kind in get_args(QuestionClass):
-        halves = Counter(question.half for question in WHOLE.questions if question.kind == kind)
-        assert halves["open"] == halves["sealed"] >= EACH_CLASS / 2, kind
+        sizes = {half: halves[kind, half, "en"] + halves[kind, half, "de"] for half in ("open", "sealed")}
+        assert sizes["open"] == sizes["sealed"] >= EACH_CLASS / 2, kind
+        assert abs(halves[kind, "open", "de"] - halves[kind, "sealed", "de"]) <= 1, kind
 
 
 def test_questions_have_evidence_that_their_askers_see() -> None:
