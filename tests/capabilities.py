@@ -38,7 +38,7 @@ _MARKUP: Final = {
     "whatsapp": "`*bold*`, `_italic_`, `~struck~`, code, lists",
 }
 _HISTORY: Final = {
-    "cursor": "all of them are fetched",
+    "cursor": "fetched from the history",
     "window": "fetched or sent again, for as long as the platform keeps them",
     "none": "lost, unless the platform posts them again",
 }
@@ -66,7 +66,8 @@ _VOICE: Final = {
 
 def page(manifests: Sequence[Manifest]) -> str:
     """The text of the page. Raises KeyError if a channel has no words here."""
-    head = f"| | {' | '.join(one.platform for one in manifests)} |\n|---|{'---|' * len(manifests)}\n"
+    names = (f"[{one.platform}]({one.name}.md)" for one in manifests)
+    head = f"| | {' | '.join(names)} |\n|---|{'---|' * len(manifests)}\n"
     rows = (f"| {name} | {' | '.join(cell(one) for one in manifests)} |\n" for name, cell in _ROWS.items())
     return f"{_PREFACE}{head}{''.join(rows)}"
 
@@ -112,7 +113,8 @@ def _files_out(able: Capabilities) -> str:
 
 def _rates(able: Capabilities) -> str:
     account = f"{1 / able.per_account_s:.0f} messages a second" if able.per_account_s else ""
-    conversation = f"one in {_seconds(able.per_conversation_s)} in a conversation" if able.per_conversation_s else ""
+    pause = "a second" if able.per_conversation_s == 1.0 else f"in {_seconds(able.per_conversation_s)}"
+    conversation = f"one {pause} in a conversation" if able.per_conversation_s else ""
     group = f"{able.per_group[0]} in {_seconds(able.per_group[1])} in a group" if able.per_group else ""
     brake = f"{able.brake[0]} to one sender in {_seconds(able.brake[1])}" if able.brake else ""
     return "; ".join(filter(None, (account, conversation, group, brake))) or "as the platform says"

@@ -71,7 +71,7 @@ def test_every_law_is_on_the_page_for_authors() -> None:
             "| a message that may have been sent | the platform knows it by its key, for 2 min; later: sent again, "
             "with a note that it may be a repeat |",
         ),
-        (replace(ABLE, per_group=None, per_account_s=0.0), "| rates | one in 1 s in a conversation |"),
+        (replace(ABLE, per_group=None, per_account_s=0.0), "| rates | one a second in a conversation |"),
         (replace(ABLE, stale_s=(86_400.0, 86_400.0)), "| too old to be answered | 24 h |"),
     ],
 )
