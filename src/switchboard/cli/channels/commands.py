@@ -24,7 +24,7 @@ from switchboard.cli.client import Client, ask, part
 from switchboard.cli.output import clean, details, errors, one_line, one_of, print_json, table, wants_json, when
 from switchboard.cli.output import show as print_found
 from switchboard.cli.output import state as in_colour
-from switchboard.connectors.kernel.accounts import pause_file, read_account, read_declarations
+from switchboard.connectors.kernel.accounts import connectable, manifest_of, pause_file, read_account, read_declarations
 from switchboard.connectors.kernel.pausing import pause_account, paused_account
 from switchboard.core.people.strangers import Policy
 from switchboard.domain.errors import ConfigurationError, NotFound
@@ -114,6 +114,8 @@ def add(  # noqa: PLR0913 - the options of a command
     At a terminal it asks for what is missing. Nothing is written unless the platform accepts the secret.
     """
     asking = not wants_json() and sys.stdin.isatty() and sys.stderr.isatty()
+    if webhook and channel in connectable() and "webhook" not in manifest_of(channel).settings.model_fields:
+        raise typer.BadParameter(f"{channel} knows only one way to receive", param_hint="--webhook")
     given = [*(setting or ()), *(("webhook=true",) if webhook else ())]
     wanted = ConnectOptions(channel, name, given, secret_file or (), secret_env or (), strangers, asking, owner)
     added = connect_new(load_settings(), wanted)

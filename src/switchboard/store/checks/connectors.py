@@ -67,6 +67,10 @@ def _connector_finding(one: Connector, waiting: WaitingReplies | None) -> CheckR
     if one.liveness != "online":
         gone = not waiting and datetime.now(UTC) - one.last_seen_at > _GONE
         return None if gone else _away_finding(one, account, missed)
+    if one.state == "failed":
+        return error(
+            "connector", f"{account} has failed: {said}{missed}", "do as it says; `switchboard channels test` tries it"
+        )
     if one.state != "healthy":
         return warning("connector", f"{account} reports {one.state}: {said}{missed}", "see its log")
     if (one.lag_s or 0.0) <= _BEHIND_S:
