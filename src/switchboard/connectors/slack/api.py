@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -24,6 +25,8 @@ _UPLOAD: Final = httpx2.Timeout(60.0, connect=_CONNECT_S)
 _IDLE_S: Final = 10.0
 """A connection that was idle for longer is not used again: if Slack closes it just then, nobody knows what of."""
 _BUSY_S: Final = 5.0
+_PATIENCE_S: Final = 10.0
+_REST_S: Final = 60.0
 _FILES: Final = ("https", "files.slack.com", 443)
 _NOT_WRITTEN: Final = (
     httpx2.ConnectError,
@@ -67,6 +70,8 @@ class SlackApi:
         )
         self.scopes: frozenset[str] = frozenset()
         """What the bot may do, as Slack said last."""
+        self._rests = dict[str, float]()
+        """By method, until when it is not asked for what may be left out."""
 
     async def call(self, method: str, arguments: JsonMapping | None = None) -> JsonObject:
         """The answer to a method. Raises SlackRefusal, CallNotWritten, CallNotAnswered."""
@@ -84,6 +89,25 @@ class SlackApi:
                 if error.retry_after is None:
                     raise
                 await asyncio.sleep(error.retry_after)
+
+    async def read_now(self, method: str, arguments: JsonMapping) -> JsonObject:
+        """The same for what may be left out: it waits for no limit, and a method that has one then rests.
+
+        Raises SlackRefusal if asking again is of no use, OSError.
+        """
+        if time.monotonic() < self._rests.get(method, 0.0):
+            raise OSError(f"{method} rests")
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                return await self.call(method, arguments)
+        except SlackRefusal as error:
+            if error.retry_after is None:
+                raise
+            self._rests[method] = time.monotonic() + error.retry_after
+            raise OSError(str(error)) from None
+        except OSError:
+            self._rests[method] = time.monotonic() + _REST_S
+            raise
 
     async def pages(self, method: str, arguments: JsonMapping, name: str, most: int) -> AsyncIterator[list[object]]:
         """At most so many pages of what a method lists under this name."""

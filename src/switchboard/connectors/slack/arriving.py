@@ -10,11 +10,13 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Final
+
+from msgspec.structs import replace
 
 from switchboard.connectors.kernel.posted import batches_while
 from switchboard.connectors.slack.api import SlackApi, SlackRefusal
@@ -30,14 +32,14 @@ from switchboard.connectors.slack.events import (
     time_of,
 )
 from switchboard.connectors.slack.files import unknown_files
-from switchboard.connectors.slack.missed import AGAIN_S, MissedMessages, SlackChat, find_message
+from switchboard.connectors.slack.missed import AGAIN_S, ChatHistory, MissedMessages, SlackChat, find_message
 from switchboard.connectors.slack.names import NameBook
 from switchboard.connectors.slack.refusals import error_of
 from switchboard.connectors.slack.scopes import SCOPES, missing_in_words
 from switchboard.connectors.slack.settings import SlackAccountSettings
 from switchboard.connectors.slack.socket_mode import SocketMode
 from switchboard.connectors.slack.texts import channels_in, source_of, users_in
-from switchboard.connectors.slack.threads import SlackPlace, SlackThread
+from switchboard.connectors.slack.threads import SlackPlace, SlackThread, ThreadKey
 from switchboard.core.channels.slack import author_of, event_of, message_of, place_of, thread_of
 from switchboard.domain.envelope import Passage
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -61,6 +63,8 @@ class SlackArrivals:
         self._api, self._settings, self._me, self._names = api, settings, me, names
         self._missed = MissedMessages(api, me, names)
         self._place = SlackPlace()
+        self._roots: Mapping[ThreadKey, Raw] = {}
+        """Of the conversation that was fetched last, the messages with which threads began."""
         self._heard = 0.0
         """When the latest event happened; it counts once everything from before it was fetched."""
         self._posted: PostedEvents | None = None
@@ -101,14 +105,20 @@ class SlackArrivals:
             kept = await posted.posted(self._place.posted, _POSTED_S)
             if self._gap:  # what was missed comes before what is said over the next socket
                 continue
-            events = await self._kept_events(kept)
-            self._place.note_time(self._heard)
-            yield Batch(events, str(self._place) if kept else None, self._tell_trouble())
+            async for batch in self._read_batches(kept):
+                self._place.note_time(self._heard)
+                yield replace(batch, cursor=str(self._place) if kept else None)
 
-    async def _kept_events(self, kept: Sequence[tuple[int, bytes]]) -> tuple[Inbound | Unreadable, ...]:
-        events = [await self.read(raw) for _, raw in kept]
-        self._place.posted = kept[-1][0] if kept else self._place.posted
-        return tuple(events)
+    async def _read_batches(self, kept: Sequence[tuple[int, bytes]]) -> AsyncGenerator[Batch, None]:
+        """At least one batch, without its cursor. What is slow to look up holds up nothing before it."""
+        events, began = list[Inbound | Unreadable](), time.monotonic()
+        for number, raw in kept:
+            events.append(await self.read(raw))
+            self._place.posted = max(number, self._place.posted)
+            if len(events) == _AT_ONCE or time.monotonic() - began > _MEANWHILE_S:
+                yield Batch(tuple(events), trouble=self._tell_trouble())
+                events, began = [], time.monotonic()
+        yield Batch(tuple(events), trouble=self._tell_trouble())
 
     def _tell_trouble(self) -> str | None:
         if self._limited:
@@ -129,15 +139,19 @@ class SlackArrivals:
             while left:
                 kept = await posted.posted(self._place.posted, 0.0)
                 ready = list(takewhile(lambda one: _place_in(one[1]) not in left, kept))
-                yield Batch(await self._kept_events(ready), str(self._place) if ready else None, self._tell_trouble())
+                async for batch in self._read_batches(ready):
+                    yield replace(batch, cursor=str(self._place) if ready else None)
                 if fetching is None:
                     urgent = _place_in(kept[len(ready)][1]) if kept[len(ready) :] else None
                     chat = urgent or next(iter(left))
                     fetching = asyncio.create_task(self._fetch_missed(left[chat], since))
                 await asyncio.wait((fetching,), timeout=_MEANWHILE_S)
                 if fetching.done():
-                    async for batch in self._missed_batches(fetching.result()):
+                    found = fetching.result()
+                    self._roots = found.roots
+                    async for batch in self._read_batches([(0, raw) for raw in found.events]):
                         yield batch
+                    self._roots = {}
                     del left[chat]
                     fetching = None
         finally:
@@ -147,12 +161,7 @@ class SlackArrivals:
             self._place.note_time(max(now, self._heard))
         yield Batch((), str(self._place))
 
-    async def _missed_batches(self, found: Sequence[bytes]) -> AsyncGenerator[Batch, None]:
-        for start in range(0, len(found), _AT_ONCE):
-            events = [await self.read(raw) for raw in found[start : start + _AT_ONCE]]
-            yield Batch(tuple(events), trouble=self._tell_trouble())
-
-    async def _fetch_missed(self, chat: SlackChat, since: float) -> list[bytes]:
+    async def _fetch_missed(self, chat: SlackChat, since: float) -> ChatHistory:
         threads = list(self._place.latest_threads(chat.id, time.time()))
         return await self._missed.messages(chat, since, threads)
 
@@ -181,7 +190,8 @@ class SlackArrivals:
             self._heard = max(self._heard, when.timestamp())
         thread = self._note_thread(event)
         follows = thread is not None and thread.ours and self._settings.follow_threads
-        source, files = source_of(message), {one: await self._whole_file(one) for one in unknown_files(message)}
+        source = source_of(message)
+        files = await self._find_files(message) if is_addressed(event, self._me, follows=follows) else {}
         root = await self._find_root(event, thread, follows=follows) if thread is not None else None
         people = (author, *users_in(source)) if author and author[0] in "UW" else users_in(source)
         names = await self._names.find(filter(None, people), channels_in(source))
@@ -208,17 +218,21 @@ class SlackArrivals:
         if own or thread.told not in ("", ts) or not is_addressed(event, self._me, follows=follows):
             return None
         try:
-            root = await find_message(self._api, place or "", began or "")
+            known = self._roots.get((place or "", began or ""))
+            root = known or await find_message(self._api.read_now, place or "", began or "")
         except OSError:
             return None
         thread.told = ts
         names = await self._names.find([*users_in(source_of(root)), *filter(None, (author_of(root),))], ())
         return root_passage(root, names, self._me)
 
-    async def _whole_file(self, file_id: str) -> Raw:
-        with suppress(SlackRefusal, OSError):
-            return child(await self._api.read("files.info", {"file": file_id}), "file")
-        return {}
+    async def _find_files(self, message: Raw) -> Mapping[str, Raw]:
+        """What the event does not say of its files; what Slack does not say now is looked up when they are fetched."""
+        found = dict[str, Raw]()
+        for file_id in unknown_files(message):
+            with suppress(SlackRefusal, OSError):
+                found[file_id] = child(await self._api.read_now("files.info", {"file": file_id}), "file")
+        return found
 
     async def confirm(self, cursor: str) -> None:
         """What is settled is kept no longer."""

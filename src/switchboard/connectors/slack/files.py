@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Final
 
-from switchboard.connectors.slack.api import CallNotAnswered, CallNotWritten, SlackApi
+from switchboard.connectors.slack.api import CallNotAnswered, CallNotWritten, SlackApi, SlackRefusal
+from switchboard.connectors.slack.refusals import is_passing
 from switchboard.core.files.blobs import bare_type
 from switchboard.core.text.lenient import count
 from switchboard.domain.envelope import Attachment
@@ -26,6 +27,8 @@ _SPOKEN: Final = frozenset({"slack_audio", "slack_video"})
 _REINSTALL: Final = "Slack shows a page to sign in instead of the file: the app lacks files:read, reinstall it"
 _HTML: Final = "text/html"
 _MOST_SECONDS: Final = 2**31
+_MOST_FILES: Final = 20
+"""Of one message; people can attach ten."""
 
 
 def files_of(message: Raw, whole: Mapping[str, Raw]) -> Iterator[tuple[Attachment, FileIn]]:
@@ -37,7 +40,7 @@ def files_of(message: Raw, whole: Mapping[str, Raw]) -> Iterator[tuple[Attachmen
 
 def _files_in(message: Raw) -> list[Raw]:
     found = message.get("files")
-    return list(map(child, found)) if isinstance(found, list) else []
+    return list(map(child, found[:_MOST_FILES])) if isinstance(found, list) else []
 
 
 def _file_of(file_id: str, number: int, about: Raw) -> tuple[Attachment, FileIn]:
@@ -52,9 +55,12 @@ def _file_of(file_id: str, number: int, about: Raw) -> tuple[Attachment, FileIn]
         voice=True if spoken else None,
         seconds=min(-(-milliseconds // 1000), _MOST_SECONDS) or None,
     )
-    url = word(about.get("url_private_download")) or word(about.get("url_private"))
-    handle: JsonObject = {"id": file_id, "url": url, "size": size, "media_type": attachment.media_type}
+    handle: JsonObject = {"id": file_id, "url": _url_of(about), "size": size, "media_type": attachment.media_type}
     return attachment, FileIn(number, handle)
+
+
+def _url_of(about: Raw) -> str | None:
+    return word(about.get("url_private_download")) or word(about.get("url_private"))
 
 
 def unknown_files(message: Raw) -> Iterator[str]:
@@ -66,7 +72,10 @@ def unknown_files(message: Raw) -> Iterator[str]:
 
 async def fetch_file(api: SlackApi, file: FileIn) -> AsyncIterator[bytes]:
     """The bytes of a file. Raises OSError; ValueError if Slack will never deliver it."""
-    url = word(file.handle.get("url"))
+    url, announced = word(file.handle.get("url")), str(file.handle.get("media_type"))
+    if url is None:
+        about = await _find_file(api, word(file.handle.get("id")) or "")
+        url, announced = _url_of(about), word(about.get("mimetype")) or announced
     if url is None:
         raise ValueError("Slack does not say where the file is")
     async with api.download(url) as response:
@@ -76,10 +85,20 @@ async def fetch_file(api: SlackApi, file: FileIn) -> AsyncIterator[bytes]:
             raise OSError(f"Slack answers {response.status_code}")
         if not response.is_success:  # a redirection leads to the page where people sign in
             raise ValueError(_REINSTALL if response.is_redirect else f"Slack answers {response.status_code}")
-        if _is_page(response.headers.get("content-type", ""), str(file.handle.get("media_type"))):
+        if _is_page(response.headers.get("content-type", ""), announced):
             raise ValueError(_REINSTALL)
         async for piece in response.aiter_bytes():
             yield piece
+
+
+async def _find_file(api: SlackApi, file_id: str) -> Raw:
+    """What a file is. Raises like `fetch_file`."""
+    try:
+        return child(await api.read("files.info", {"file": file_id}), "file")
+    except SlackRefusal as error:
+        if is_passing(error):
+            raise OSError(str(error)) from None
+        raise ValueError(f"Slack does not say where the file is: {error}") from None
 
 
 def _is_page(answered: str, announced: str) -> bool:

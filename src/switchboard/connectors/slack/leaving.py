@@ -71,7 +71,7 @@ class SlackReplies:
 
     async def _show_buttons(self, part: Part) -> bool:
         channel, ts = word(part.address.get("channel")) or "", word(part.address.get("message")) or ""
-        message = await find_message(self._api, channel, ts, word(part.address.get("thread")))
+        message = await find_message(self._api.read, channel, ts, word(part.address.get("thread")))
         return bool(message) and await self._try_call("chat.update", updated_message(message, part))
 
     async def _try_call(self, method: str, arguments: JsonMapping) -> bool:

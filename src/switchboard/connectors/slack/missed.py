@@ -7,16 +7,17 @@ known, or that has new replies: the history does not have them. What was heard a
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 
 from switchboard.connectors.slack.api import SlackApi, SlackRefusal
 from switchboard.connectors.slack.events import SlackBot, time_of
 from switchboard.connectors.slack.names import NameBook
 from switchboard.connectors.slack.refusals import error_of, is_passing
+from switchboard.connectors.slack.threads import ThreadKey
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.raw import Raw, at, child, word
 
@@ -36,6 +37,13 @@ class SlackChat(Struct, frozen=True):
 
     id: str
     type: str
+
+
+class ChatHistory(Struct, frozen=True):
+    """What was missed in a conversation, oldest first, and the messages with which threads began."""
+
+    events: Sequence[bytes] = ()
+    roots: Mapping[ThreadKey, Raw] = field(default_factory=dict)
 
 
 class MissedMessages:
@@ -62,8 +70,8 @@ class MissedMessages:
             self._names.note(chat, name)
         return SlackChat(chat, kind) if chat and kind else None
 
-    async def messages(self, chat: SlackChat, since: float, threads: Sequence[str]) -> list[bytes]:
-        """The messages of a conversation since a time, oldest first, in the form of events; `threads` are asked, too.
+    async def messages(self, chat: SlackChat, since: float, threads: Sequence[str]) -> ChatHistory:
+        """The messages of a conversation since a time, in the form of events; `threads` are asked, too.
 
         Raises OSError.
         """
@@ -74,20 +82,24 @@ class MissedMessages:
             if is_passing(error):
                 raise error_of(error) from None
             log.info("a conversation cannot be asked", chat=chat.id, why=str(error))
-            return []
+            return ChatHistory()
         begun = [
             ts for ts, one in found.items() if one.get("reply_count") and _is_after(one.get("latest_reply"), since)
         ]
+        roots = found.copy()
         for thread in dict.fromkeys((*threads, *begun)):
-            found |= await self._read_replies(thread, about)
+            replies = await self._read_replies(thread, about)
+            roots |= replies
+            found |= {ts: one for ts, one in replies.items() if ts != thread}
         known = sorted(found.items(), key=lambda one: _seconds_of(one[0]))
-        return [raw for _, message in known for raw in self._as_events(message, chat, since)]
+        events = [raw for _, message in known for raw in self._as_events(message, chat, since)]
+        return ChatHistory(events, {(chat.id, ts): one for ts, one in roots.items() if one.get("reply_count")})
 
     async def _read_replies(self, thread: str, about: JsonMapping) -> dict[str, Raw]:
-        """The replies of a thread. Where Slack refuses them, it says so once."""
+        """The messages of a thread with its first. Where Slack refuses them, it says so once."""
         try:
             pages = self._read_pages("conversations.replies", {**about, "ts": thread})
-            return {str(one.get("ts")): one async for one in pages if one.get("ts") != thread}
+            return {str(one.get("ts")): one async for one in pages}
         except SlackRefusal as error:
             if is_passing(error):
                 raise error_of(error) from None
@@ -111,13 +123,15 @@ class MissedMessages:
         return [json.dumps({"team_id": self._me.team, "event": one}).encode() for one in found]
 
 
-async def find_message(api: SlackApi, channel: str, ts: str, thread: str | None = None) -> Raw:
+async def find_message(
+    read: Callable[[str, JsonMapping], Awaitable[JsonObject]], channel: str, ts: str, thread: str | None = None
+) -> Raw:
     """A message, perhaps of a thread; empty if nobody can read it. Raises OSError."""
     asked = {"channel": channel, "latest": ts, "oldest": ts, "inclusive": "true", "limit": "1"}
     in_thread = thread is not None and thread != ts
     method, more = ("conversations.replies", {"ts": thread}) if in_thread else ("conversations.history", {})
     try:
-        answer = await api.read(method, {**asked, **more})
+        answer = await read(method, {**asked, **more})
     except SlackRefusal:
         return {}
     found = answer.get("messages")

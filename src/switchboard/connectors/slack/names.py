@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -14,7 +13,8 @@ from switchboard.ports.raw import child, first_word
 _KNOWN_S: Final = 3600.0
 _UNKNOWN_S: Final = 60.0
 _MOST: Final = 5000
-_PATIENCE_S: Final = 10.0
+_MOST_IN_ONE: Final = 20
+"""Names that are looked up for one message: others stay ids."""
 
 
 class NameBook:
@@ -22,8 +22,6 @@ class NameBook:
 
     def __init__(self, api: SlackApi) -> None:
         self._api = api
-        self._rests_until = 0.0
-        """Until then Slack is not asked, as it has not answered."""
         self._names: dict[str, tuple[str, float]] = {}
 
     def note(self, id_: str, name: str) -> None:
@@ -31,27 +29,24 @@ class NameBook:
         self._put_name(id_, name, _KNOWN_S)
 
     async def find(self, users: Iterable[str], channels: Iterable[str]) -> Mapping[str, str]:
-        """The names of those that have one; Slack is asked for those that are not known."""
+        """The names of those that have one; Slack is asked for some of those that are not known."""
         asked = [
             *((one, "users.info", "user") for one in users),
             *((one, "conversations.info", "channel") for one in channels),
         ]
-        for id_, method, kind in dict.fromkeys(asked):
-            if self._names.get(id_, ("", 0.0))[1] < time.monotonic():
-                await self._ask(id_, method, kind)
+        now = time.monotonic()
+        unknown = [one for one in dict.fromkeys(asked) if self._names.get(one[0], ("", 0.0))[1] < now]
+        for id_, method, kind in unknown[:_MOST_IN_ONE]:
+            await self._ask(id_, method, kind)
         return {id_: name for id_, _, _ in asked if (name := self._names.get(id_, ("", 0.0))[0])}
 
     async def _ask(self, id_: str, method: str, kind: str) -> None:
-        if time.monotonic() < self._rests_until:
-            return
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                answer = await self._api.call(method, {kind: id_})
-        except SlackRefusal as error:
+            answer = await self._api.read_now(method, {kind: id_})
+        except SlackRefusal:
             self._put_name(id_, "", _UNKNOWN_S)
-            self._rests_until = time.monotonic() + (error.retry_after or 0.0)
-        except (OSError, TimeoutError):
-            self._rests_until = time.monotonic() + _UNKNOWN_S
+        except OSError:
+            return
         else:
             self._put_name(id_, name_of(child(answer, kind)), _KNOWN_S)
 

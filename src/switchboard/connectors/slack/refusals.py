@@ -31,6 +31,13 @@ _BLOCKED: Final = {
     "user_disabled": "the person has left the workspace",
 }
 _TARGET: Final = frozenset({"thread_not_found", "message_not_found"})
+_FINAL: Final = (
+    frozenset({"access_denied", "ekm_access_denied", "enterprise_is_restricted", "file_deleted", "file_not_found"})
+    | {"method_not_supported_for_channel_type", "missing_scope", "no_permission"}
+    | _BLOCKED.keys()
+    | _TARGET
+)
+"""What is asked for is not there, or not for us. All else may pass, also what a proxy says."""
 _MARKUP: Final = frozenset(
     {"invalid_blocks", "invalid_blocks_format", "msg_too_long", "msg_blocks_too_long", "markdown_text_conflict"}
 )
@@ -56,8 +63,8 @@ def error_of(error: SlackRefusal) -> SignInRefused | OSError:
 
 
 def is_passing(error: SlackRefusal) -> bool:
-    """Whether another try may succeed, perhaps after somebody has signed in again."""
-    return error.code in _UNCLEAR or error.code in SIGNED_OUT
+    """Whether what only asks may succeed another time, perhaps after somebody has signed in again."""
+    return error.code not in _FINAL
 
 
 def outcome_of(error: SlackRefusal | CallNotWritten | CallNotAnswered) -> Outcome:

@@ -1,0 +1,116 @@
+"""The Slack package where people, Slack or proxies do their worst: nothing freezes, gets lost, comes twice or leaks."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.testing.connectors import passes
+from switchboard.testing.connectors.running import texts, until
+from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
+from switchboard.testing.slack import ANN, SlackError, SlackServer
+from tests.integration.test_slack import MENTION, RETRIED_S, hears, played
+from tests.slack_driver import SlackDriver
+
+# What is looked up ----------------------------------------------------------------------------------------------------
+
+
+async def threads_in(slack: SlackServer, switchboard: ScriptedSwitchboard, many: int) -> list[JsonObject]:
+    """Messages at the top of a channel, which were heard."""
+    channel = slack.people.channel()
+    roots = [slack.people.say(f"root {number}.", channel) for number in range(many)]
+    await hears(switchboard, f"root {many - 1}.")
+    await until(lambda: not slack.deliveries.waiting, "all are acknowledged")
+    return [{**one, "place": channel} for one in roots]
+
+
+def test_how_missed_threads_began_is_not_asked_for_each() -> None:
+    """It is in the history that was just fetched. The first messages of new threads are, and of old ones."""
+
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        roots = await threads_in(slack, switchboard, 20)
+        await passes(RETRIED_S)
+        SlackDriver(slack).cuts(2 * RETRIED_S)
+        roots += [{**slack.people.say("root 20.", roots[0]["place"]), "place": roots[0]["place"]}]
+        for number, root in enumerate(roots):
+            slack.people.say(f"{MENTION} missed {number}.", root["place"], thread=root["ts"])
+        await passes(2 * RETRIED_S + 60.0)
+        for number in range(21):
+            heard = await hears(switchboard, f"missed {number}.")
+            assert heard["payload"]["normalized_text"] == f"root {number}.\n\nmissed {number}."
+        assert len(slack.calls_of("conversations.history")) <= 3
+
+    played(story)
+
+
+def test_mentions_in_many_old_threads_hold_up_nobody() -> None:
+    """Slack says fifty times a minute how a thread began: the others are read without it."""
+
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        roots = await threads_in(slack, switchboard, 80)
+        for root in roots:
+            slack.people.say(f"{MENTION} hi", root["place"], thread=root["ts"])
+        await until(lambda: len(switchboard.accepted) == 160, "all are accepted")
+        found = [one for one in texts(switchboard.accepted) if one.endswith(".\n\nhi")]
+        assert 20 <= len(found) <= 50, found
+
+    played(story, limits=True)
+
+
+HIDDEN: Final = {"file_access": "check_file_info"}
+"""Of the event of a file of Slack Connect, which does not say what it is."""
+
+
+def shares_hidden(slack: SlackServer, text: str, many: int) -> None:
+    """Ten files in each message of a channel."""
+    channel = slack.people.channel()
+    stored = [slack.workspace.add_file(ANN, f"{n}.txt", "text/plain", b"text", **HIDDEN) for n in range(many)]
+    for start in range(0, many, 10):
+        files = [{"id": one.about["id"], **HIDDEN} for one in stored[start : start + 10]]
+        slack.people.put({"user": ANN, "text": text, "subtype": "file_share", "files": files}, channel)
+
+
+@pytest.mark.parametrize(("mention", "most"), [("", 0), (MENTION, 100)])
+def test_files_of_slack_connect_hold_up_nobody(mention: str, most: int) -> None:
+    """Slack says a hundred times a minute what a file is."""
+
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        slack.people.say("before")
+        await hears(switchboard, "before")
+        shares_hidden(slack, mention, 120)
+        slack.people.say("somebody else")
+        await until(lambda: "somebody else" in texts(switchboard.accepted), "somebody else is heard")
+        assert len([one for one in slack.calls_of("files.info") if not one.error]) == most
+
+    played(story, limits=True)
+
+
+def test_a_file_of_which_slack_says_nothing_now_is_looked_up_later() -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        slack.spoil("files.info", SlackError("ratelimited", retry_after=9), SlackError("internal_error"))
+        shares_hidden(slack, f"{MENTION} look", 10)
+        files = (await hears(switchboard, "look"))["payload"]["attachments"]
+        assert [(one["size_bytes"], "storage_ref" in one) for one in files] == [(4, True)] * 10
+
+    played(story)
+
+
+def test_many_mentions_in_one_message_are_not_all_looked_up() -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        slack.people.say(" ".join(f"<@U{number:09}>" for number in range(1000)))
+        await hears(switchboard, "@U000000999")
+        assert len(slack.calls_of("users.info")) <= 20
+
+    played(story)
+
+
+@pytest.mark.parametrize("many", [20, 101])
+def test_many_files_make_no_message_unreadable(many: int) -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        about = [slack.workspace.add_file(ANN, f"{n}.txt", "text/plain", b"x").about for n in range(many)]
+        slack.people.put({"user": ANN, "text": "look", "subtype": "file_share", "files": about})
+        assert len((await hears(switchboard, "look"))["payload"]["attachments"]) == 20
+
+    played(story)
