@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 import pytest
 
 from switchboard.domain.json_values import JsonObject
-from switchboard.testing.connectors import passes
-from switchboard.testing.connectors.running import texts, until
+from switchboard.testing.connectors import in_no_time, passes
+from switchboard.testing.connectors.running import connector, scripted, texts, until
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
-from switchboard.testing.slack import ANN, SlackError, SlackServer
+from switchboard.testing.slack import ANN, Page, SlackError, SlackServer
 from tests.integration.test_slack import MENTION, RETRIED_S, hears, played
 from tests.slack_driver import SlackDriver
 
@@ -112,5 +113,82 @@ def test_many_files_make_no_message_unreadable(many: int) -> None:
         about = [slack.workspace.add_file(ANN, f"{n}.txt", "text/plain", b"x").about for n in range(many)]
         slack.people.put({"user": ANN, "text": "look", "subtype": "file_share", "files": about})
         assert len((await hears(switchboard, "look"))["payload"]["attachments"]) == 20
+
+    played(story)
+
+
+# What is missed -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [SlackError("team_added_to_org"), Page(403, "<html>blocked</html>")])
+@pytest.mark.parametrize("method", ["conversations.history", "conversations.replies"])
+def test_a_failure_that_may_pass_loses_nothing(method: str, fault: SlackError | Page) -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        channel = slack.people.channel()
+        root = slack.people.say(f"{MENTION} the first", channel)
+        await hears(switchboard, "the first")
+        SlackDriver(slack).cuts(2 * RETRIED_S)
+        slack.people.say("missed", channel, thread=root["ts"] if method.endswith("replies") else "")
+        slack.spoil(method, fault)
+        await passes(3 * RETRIED_S)
+        await hears(switchboard, "missed")
+
+    played(story)
+
+
+def test_without_the_header_of_scopes_the_history_is_asked() -> None:
+    """A proxy may drop it."""
+
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        slack.people.say("the first")
+        await hears(switchboard, "the first")
+        SlackDriver(slack).cuts(2 * RETRIED_S)
+        slack.people.say("missed")
+        await passes(3 * RETRIED_S)
+        await hears(switchboard, "missed")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SlackServer, "_scope_headers", lambda *_: {})
+        played(story)
+
+
+def test_a_clock_that_was_ahead_does_not_hide_the_history() -> None:
+    """As of a machine that learns the time only after it has started."""
+
+    async def play() -> None:
+        async with SlackServer() as slack:
+            configured, switchboard, real = SlackDriver(slack).configured, scripted(), time.time
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(time, "time", lambda: real() + 30 * 86_400.0)
+                async with connector(configured, switchboard):
+                    await until(lambda: slack.sockets, "a socket is open")
+                    slack.people.say("the first")
+                    await hears(switchboard, "the first")
+                    await passes(60.0)
+            slack.people.say("missed")
+            await passes(3 * RETRIED_S)
+            async with connector(configured, switchboard):
+                await passes(60.0)
+                await hears(switchboard, "missed")
+
+    in_no_time(play())
+
+
+def test_what_was_said_before_the_app_was_invited_is_not_read() -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        slack.people.say("hello")
+        await hears(switchboard, "hello")
+        board = slack.people.channel("board", kind="group")
+        slack.people.remove_app(board)
+        secret = slack.people.say("the confidential plan", board)
+        slack.people.say("must not leak", board, thread=secret["ts"])
+        SlackDriver(slack).cuts(2 * RETRIED_S)
+        slack.people.invite_app(board)
+        slack.people.say("welcome", board)
+        slack.people.say("let us begin", board, thread=secret["ts"])
+        await passes(3 * RETRIED_S)
+        for text in ("welcome", "let us begin"):
+            await hears(switchboard, text)
+        assert not [one for one in texts(switchboard.accepted) if "confidential" in one or "leak" in one]
 
     played(story)

@@ -132,6 +132,7 @@ class SlackArrivals:
         What is said meanwhile in those that were fetched waits for no others.
         """
         now = time.time()
+        self._place.mend_time(now + 2 * AGAIN_S)
         since = max((self._place.heard or 0.0) - AGAIN_S, now - self._settings.catch_up_s)
         left = {one.id: one for one in await self._find_chats()}
         chat, fetching = "", None

@@ -27,6 +27,7 @@ AGAIN_S: Final = 420.0
 """For how long Slack gives an event again: for so long, one may come after others that happened later."""
 _PAGE: Final = 200
 _MOST_PAGES: Final = 50
+_JOINED: Final = ("channel_join", "group_join")
 _PLACES: Final = {"im": "im", "mpim": "mpim", "groups": "private_channel", "channels": "public_channel"}
 """By the beginning of the scopes for them, the types of conversations; direct chats come first."""
 _TYPES: Final = (("is_im", "im"), ("is_mpim", "mpim"), ("is_private", "group"), ("is_channel", "channel"))
@@ -56,11 +57,11 @@ class MissedMessages:
     async def chats(self) -> list[SlackChat]:
         """The conversations that the app is in, direct chats first. Raises SlackRefusal, OSError."""
         found = list[SlackChat]()
-        wanted = [kind for prefix, kind in _PLACES.items() if f"{prefix}:read" in self._api.scopes]
+        granted = self._api.scopes  # empty if Slack, or a proxy, does not say
+        wanted = [kind for prefix, kind in _PLACES.items() if not granted or f"{prefix}:read" in granted]
         asked = {"types": ",".join(wanted), "exclude_archived": "true", "limit": str(_PAGE)}
-        if wanted:
-            async for page in self._api.pages("users.conversations", asked, "channels", _MOST_PAGES):
-                found += filter(None, map(self._chat_of, page))
+        async for page in self._api.pages("users.conversations", asked, "channels", _MOST_PAGES):
+            found += filter(None, map(self._chat_of, page))
         return sorted(found, key=lambda one: one.type != "im")
 
     def _chat_of(self, about: object) -> SlackChat | None:
@@ -91,9 +92,14 @@ class MissedMessages:
             replies = await self._read_replies(thread, about)
             roots |= replies
             found |= {ts: one for ts, one in replies.items() if ts != thread}
-        known = sorted(found.items(), key=lambda one: _seconds_of(one[0]))
-        events = [raw for _, message in known for raw in self._as_events(message, chat, since)]
+        joined = max((_seconds_of(ts) for ts, one in found.items() if self._is_own_join(one)), default=0.0)
+        known = sorted((ts for ts in found if _seconds_of(ts) >= joined), key=_seconds_of)
+        events = [raw for ts in known for raw in self._as_events(found[ts], chat, since)]
         return ChatHistory(events, {(chat.id, ts): one for ts, one in roots.items() if one.get("reply_count")})
+
+    def _is_own_join(self, message: Raw) -> bool:
+        """Whether we were invited: what was said before was not said to us."""
+        return message.get("subtype") in _JOINED and message.get("user") == self._me.user
 
     async def _read_replies(self, thread: str, about: JsonMapping) -> dict[str, Raw]:
         """The messages of a thread with its first. Where Slack refuses them, it says so once."""

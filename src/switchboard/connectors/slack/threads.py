@@ -70,6 +70,11 @@ class SlackPlace:
         if at_ > 0.0:
             self.heard = max(self.heard or 0.0, at_)
 
+    def mend_time(self, latest: float) -> None:
+        """A time after the latest that is possible is of a clock that was ahead: nobody knows what was heard."""
+        if self.heard is not None and self.heard > latest:
+            self.heard = None
+
     def note_thread(self, key: ThreadKey, when: float, *, ours: bool = False) -> SlackThread:
         """Somebody has written in a thread, which becomes the latest one."""
         known = self.threads.pop(key, None) or SlackThread(when)

@@ -103,6 +103,12 @@ class People:
         shown = place.messages[message["ts"]]
         return self._events.tell_press(place, shown, value, self._workspace.people[user])
 
+    def invite_app(self, place: Conversation, *, user: str = ANN) -> JsonObject:
+        """The app is invited to a channel; from then on it may read all of its history."""
+        place.members.add(BOT_USER)
+        joined = {"subtype": "channel_join", "user": BOT_USER, "inviter": user}
+        return self.put({**joined, "text": f"<@{BOT_USER}> has joined the channel"}, place)
+
     def remove_app(self, place: Conversation) -> None:
         """The app is removed from a channel, and hears nothing of it any more."""
         place.members.discard(BOT_USER)
