@@ -9,10 +9,11 @@ import pytest
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.testing.connectors import in_no_time, passes
-from switchboard.testing.connectors.running import connector, scripted, texts, until
+from switchboard.testing.connectors.expecting import answered
+from switchboard.testing.connectors.running import connected, connector, listening, scripted, texts, until
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 from switchboard.testing.slack import ANN, Page, SlackError, SlackServer
-from tests.integration.test_slack import MENTION, RETRIED_S, hears, played
+from tests.integration.test_slack import CHOICES, MENTION, RETRIED_S, hears, played
 from tests.slack_driver import SlackDriver
 
 # What is looked up ----------------------------------------------------------------------------------------------------
@@ -190,5 +191,97 @@ def test_what_was_said_before_the_app_was_invited_is_not_read() -> None:
         for text in ("welcome", "let us begin"):
             await hears(switchboard, text)
         assert not [one for one in texts(switchboard.accepted) if "confidential" in one or "leak" in one]
+
+    played(story)
+
+
+# What does not concern us, and what nobody may know -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_bot", [True, False])
+def test_an_event_of_another_workspace_is_left_out(is_bot: bool) -> None:
+    """One app in two workspaces of an organization: each of its sockets gets the events of both."""
+
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        slack.people.say("ours")
+        await hears(switchboard, "ours")
+        installed = {"team_id": "T0OTHER", "user_id": "U0OTHERBOT", "is_bot": is_bot}
+        told = next(one for one in slack.deliveries.acknowledged if one["event"].get("text") == "ours")
+        event = {**told["event"], "ts": slack.workspace.next_ts(), "text": "theirs"}
+        slack.put({**told, "event": event, "event_id": "Ev1", "team_id": "T0OTHER", "authorizations": [installed]})
+        slack.people.say("again ours")
+        await hears(switchboard, "again ours")
+        assert texts(switchboard.accepted) == ["ours", "again ours"]
+        assert not [one for one in switchboard.heartbeats if one["state"] == "failed"]
+
+    played(story)
+
+
+def test_a_message_of_slack_connect_that_is_fetched_again_is_known() -> None:
+    """Its event names the other workspace; the history names none."""
+
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        channel = slack.people.channel("shared")
+        said = slack.people.say(f"{MENTION} pay the bill", channel)
+        await hears(switchboard, "pay the bill")
+        told = next(one for one in slack.deliveries.acknowledged if one["event"]["ts"] == said["ts"])
+        event = {**told["event"], "ts": slack.workspace.next_ts(), "text": f"{MENTION} of others"}
+        channel.messages[event["ts"]] = {key: one for key, one in event.items() if key != "channel"}
+        slack.put({**told, "event_id": "Ev1", "team_id": "T0THEM", "event": event})
+        await hears(switchboard, "of others")
+        SlackDriver(slack).cuts(90.0)
+        await passes(300.0)
+        slack.people.say("after", channel)
+        await hears(switchboard, "after")
+        assert len({one["event"]["external_event_id"] for one in switchboard.accepted}) == 3
+
+    played(story)
+
+
+def test_secrets_of_slack_are_neither_kept_nor_in_the_log() -> None:
+    async def play() -> None:
+        async with SlackServer() as slack:
+            with listening() as said:
+                async with connected(SlackDriver(slack).configured) as switchboard:
+                    await until(lambda: slack.sockets, "a socket is open")
+                    slack.people.say("a private word")
+                    to = await hears(switchboard, "a private word")
+                    await answered(switchboard, switchboard.reply(to, "May I?", choices=CHOICES))
+                    slack.people.press(slack.sent[-1], CHOICES[0][1])
+                    press = await hears(switchboard, CHOICES[0][1])
+                lines = said()
+            for event in (to, press):
+                raw = event["payload"]["raw"]
+                assert not {"token", "response_url", "trigger_id"} & set(raw), raw
+            assert not [one for one in lines if "GET /link/" in one or "private word" in one]
+
+    in_no_time(play())
+
+
+# Sockets --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["https://wss-primary.slack.com/link", "", "wss://", "wss://[::1/x"])
+def test_an_odd_url_of_a_socket_ends_no_process(url: str) -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        issue, odd = SlackServer._issue_ticket, [url]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(slack, "_issue_ticket", lambda given: {"url": odd.pop()} if odd else issue(slack, given))
+            slack.cut_sockets()
+            await passes(60.0)
+        slack.people.say("hello")
+        await hears(switchboard, "hello")
+        assert not odd
+
+    played(story)
+
+
+def test_an_account_without_a_socket_is_not_healthy() -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        await passes(60.0)
+        slack.spoil("apps.connections.open", SlackError("ratelimited", retry_after=3000))
+        slack.cut_sockets()
+        await passes(90.0)
+        assert any("Slack opens no socket" in (one["error_message"] or "") for one in switchboard.heartbeats)
 
     played(story)

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Final
 
+import structlog
 from msgspec.structs import replace
 
 from switchboard.connectors.kernel.posted import batches_while
@@ -39,7 +40,7 @@ from switchboard.connectors.slack.scopes import SCOPES, missing_in_words
 from switchboard.connectors.slack.settings import SlackAccountSettings
 from switchboard.connectors.slack.socket_mode import SocketMode
 from switchboard.connectors.slack.texts import channels_in, source_of, users_in
-from switchboard.connectors.slack.threads import SlackPlace, SlackThread, ThreadKey
+from switchboard.connectors.slack.threads import DAY_S, SlackPlace, SlackThread, ThreadKey
 from switchboard.core.channels.slack import author_of, event_of, message_of, place_of, thread_of
 from switchboard.domain.envelope import Passage
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -47,12 +48,16 @@ from switchboard.ports.connector import Batch, Inbound, PostedEvents, SignInRefu
 from switchboard.ports.raw import Raw, at, child, word
 from switchboard.tasks import cancel_tasks
 
+log = structlog.get_logger(__name__)
+
 _POSTED_S: Final = 20.0
 """Seconds for which the server is asked for what it keeps."""
 _MEANWHILE_S: Final = 2.0
 """Seconds between two looks at what is said while Slack makes us wait."""
 _AT_ONCE: Final = 200
 """Messages of a conversation that are given in one batch."""
+_SECRETS: Final = ("token", "response_url", "trigger_id")
+"""Fields of events by which one could pass for Slack, or for the app; nobody needs them."""
 _OTHER_APP: Final = "the app_token is that of another app than the bot_token: copy both from the same app"
 
 
@@ -88,9 +93,12 @@ class SlackArrivals:
             self._limited = True
             return
         receiver = child(at(payload, "authorizations", 0))
+        if word(receiver.get("team_id")) not in (None, self._me.team):
+            log.info("an event of another workspace is left out", team=receiver.get("team_id"))
+            return
         if receiver.get("is_bot") is True and receiver.get("user_id") != self._me.user:
             raise SignInRefused(_OTHER_APP)
-        raw = json.dumps(payload).encode()
+        raw = json.dumps({name: one for name, one in payload.items() if name not in _SECRETS}).encode()
         await posted.keep(raw, word(payload.get("event_id")) or hashlib.sha256(raw).hexdigest())
 
     def _note_gap(self) -> None:
@@ -132,7 +140,7 @@ class SlackArrivals:
         What is said meanwhile in those that were fetched waits for no others.
         """
         now = time.time()
-        self._place.mend_time(now + 2 * AGAIN_S)
+        self._place.mend_time(now + DAY_S)
         since = max((self._place.heard or 0.0) - AGAIN_S, now - self._settings.catch_up_s)
         left = {one.id: one for one in await self._find_chats()}
         chat, fetching = "", None

@@ -46,6 +46,7 @@ _PREFIXES: Final = {"app_token": "xapp-", "bot_token": "xoxb-"}
 async def open_session(account: Account) -> SlackSession:
     """Sign in. Raises SignInRefused, OSError."""
     logging.getLogger("httpx2").setLevel(logging.WARNING)
+    logging.getLogger("websockets.client").setLevel(logging.INFO)  # else the URL of a socket, and what is said over it
     settings = account.settings
     if not isinstance(settings, SlackAccountSettings):
         raise TypeError("these are not the settings of Slack")

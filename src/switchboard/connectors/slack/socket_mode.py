@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 import structlog
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from switchboard.connectors.slack.api import SlackApi, SlackRefusal
 from switchboard.connectors.slack.refusals import words_of_sign_in
@@ -33,6 +33,8 @@ _SHORT_S: Final = 5.0
 """A socket that breaks sooner is not replaced at once."""
 _GAP_S: Final = 60.0
 """What was said for so long without a socket, Slack may not send again."""
+_MOST_PAUSE_S: Final = 60.0
+"""Nobody knows of a pause that there is no socket, so a longer one is an error."""
 _KEPT: Final = ("events_api", "interactive")
 """The types of frames whose payload is kept; others are acknowledged, so that Slack forgets them."""
 _MAX_FRAME: Final = 16 * 1024 * 1024
@@ -70,7 +72,7 @@ class SocketMode:
                     url, ping_interval=None, close_timeout=_CLOSE_S, max_size=_MAX_FRAME, compression=None, proxy=proxy
                 )
                 await _hear_hello(frames)
-        except (InvalidHandshake, ConnectionClosed, TimeoutError) as error:
+        except (WebSocketException, ValueError, TimeoutError) as error:  # also of a URL that is none
             raise OSError(f"no socket: {type(error).__name__} {error}".strip()) from error
         self._alive = time.time()
         return frames
@@ -126,7 +128,7 @@ async def open_socket(api: SlackApi) -> str:
         if (why := words_of_sign_in(error, "app_token")) is not None:
             raise SignInRefused(why) from None
         if error.retry_after is not None:
-            await asyncio.sleep(error.retry_after)
+            await asyncio.sleep(min(error.retry_after, _MOST_PAUSE_S))
         raise OSError(f"Slack opens no socket: {error}") from None
 
 

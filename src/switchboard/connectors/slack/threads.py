@@ -14,7 +14,8 @@ from typing import Final, Self
 from switchboard.ports.raw import at, child, integer, word
 
 _MOST: Final = 300
-_KEPT_S: Final = 7 * 86_400.0
+DAY_S: Final = 86_400.0
+_KEPT_S: Final = 7 * DAY_S
 
 ThreadKey = tuple[str, str]
 """Channel, and time of the first message."""
