@@ -699,7 +699,10 @@ def test_an_answer_begins_a_thread_where_that_is_wanted() -> None:
 
 
 def test_a_press_is_heard_of_at_once_and_answered_where_it_was() -> None:
-    """Even while the switchboard takes nothing; a press that is answered too late gets a message."""
+    """Even while the switchboard takes nothing; a press that is answered too late gets a message.
+
+    Discord then refuses the token of the press, not ours.
+    """
     choices = (ReplyChoice("Yes", "choice:1"), ReplyChoice("No", "choice:2"))
 
     async def check(discord: DiscordServer) -> None:
@@ -717,10 +720,11 @@ def test_a_press_is_heard_of_at_once_and_answered_where_it_was() -> None:
             discord.skip(1000)
             late = await session.send(Part(address=address, text="Too late."), "3")
             assert late == Sent(discord.sent[-1]["id"])
+            assert isinstance(await session.send(text_of(discord, "To all others."), "4"), Sent)
         assert [one["content"] for one in discord.whispers] == ["Thanks."]
         assert discord.whispers[0]["flags"] & 1 << 6
         labels = [one["label"] for row in discord.sent[0]["components"] for one in row["components"]]
-        assert (labels, discord.texts) == (["Done"], ["May I?", "Too late."])
+        assert (labels, discord.texts) == (["Done"], ["May I?", "Too late.", "To all others."])
         assert discord.pings == []
 
     run(check)

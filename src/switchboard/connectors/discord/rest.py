@@ -1,7 +1,7 @@
 """The REST API of Discord and its files, for `channel.py`; tells apart what was refused, not sent, and not answered.
 
 The token goes to the REST API alone: files are fetched by a client that does not know it. Once the token was refused,
-nothing is asked any more, since Discord bans addresses that go on.
+nothing is asked any more, since Discord bans addresses that go on. Presses have tokens of their own.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ _AGENT: Final = f"DiscordBot (https://pypi.org/project/{DISTRIBUTION}, {__versio
 _CDN: Final = frozenset({"cdn.discordapp.com", "media.discordapp.net"})
 _FOREIGN: Final = -1
 """The code of an answer that is not Discord's, such as a proxy's."""
+_OF_PRESSES: Final = ("/webhooks/", "/interactions/")
+"""What these paths refuse with 401 is the token of a press, which they contain."""
 _MOST_TRIES: Final = 5
 _AGAIN_S: Final = 1.0
 
@@ -113,7 +115,7 @@ class RestClient:
         try:
             return _answer_in(response)
         except DiscordError as error:
-            if error.status == 401 and not error.is_foreign:
+            if error.status == 401 and not error.is_foreign and not path.startswith(_OF_PRESSES):
                 self._refused = error
             raise
 

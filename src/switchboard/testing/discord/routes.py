@@ -15,12 +15,12 @@ from switchboard.testing.discord.checks import check_mentions, check_message, pi
 from switchboard.testing.discord.errors import (
     ARCHIVED_THREAD,
     INTERACTION_HEARD,
+    INVALID_PRESS,
     MISSING_ACCESS,
     MISSING_PERMISSIONS,
     THREAD_EXISTS,
     UNKNOWN_GUILD,
     UNKNOWN_INTERACTION,
-    UNKNOWN_WEBHOOK,
     FormError,
     RestError,
 )
@@ -253,7 +253,7 @@ class Routes:
     def _post_whisper(self, request: RestRequest) -> JsonObject:
         press = self._world.presses.get(request.path["token"])
         if press is None or not press.heard or self._world.clock() > press.at + ANSWERING_S:
-            raise UNKNOWN_WEBHOOK
+            raise INVALID_PRESS
         check_message(request.body, request.files)
         self.pings += pings_of(request.body, None)
         message = self._world.new_message(self._world.channels[press.channel], BOT, request.body)
