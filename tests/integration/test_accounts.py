@@ -13,11 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard.app.ops.maintenance import ACCOUNTS_STAY
-from switchboard.core.people.strangers import Contact
+from switchboard.core.people.strangers import Contact, Scope
 from switchboard.domain.errors import AccountHeld, Conflict
 from switchboard.domain.ledger import OutboxPart, PartState
 from switchboard.domain.routing import Move
-from switchboard.domain.shown import Connector
+from switchboard.domain.shown import Connector, ContactState
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
 from switchboard.store.connectors import accounts
@@ -317,21 +317,32 @@ async def test_a_conversation_that_moves_twice_is_known_by_its_first_thread(serv
     assert error_of(await moves(server, "-6", "-7", lease=2)) == (409, "lease_lost")
 
 
-@pytest.mark.parametrize("known", [False, True])
-async def test_what_was_decided_about_a_group_follows_it(server: Opened, known: bool) -> None:
-    async def states() -> list[tuple[str, str, int]]:
-        rows = await server.lab.database.rows("select identity, state, held from contact order by identity")
-        return [(row["identity"], row["state"], row["held"]) for row in rows]
-
+@pytest.mark.parametrize(
+    ("scope", "before", "then"),
+    [
+        ("group", {"-5": "approved"}, {"-100": ("approved", "boss")}),
+        ("group", {"-5": "approved", "-100": "stranger"}, {"-100": ("approved", "boss"), "-5": ("stranger", "boss")}),
+        ("person", {"-5": "approved"}, {"-100": ("approved", "boss")}),
+        ("person", {"-5": "denied"}, {"-100": ("denied", "boss")}),
+        ("person", {"-5": "stranger"}, {"-100": ("stranger", "boss")}),
+        ("person", {"-5": "denied", "-100": "stranger"}, {"-100": ("denied", "boss"), "-5": ("stranger", "boss")}),
+        ("person", {"-5": "approved", "-100": "denied"}, {"-100": ("denied", "boss"), "-5": ("stranger", "boss")}),
+        ("person", {"-100": "denied"}, {"-100": ("denied", "boss")}),
+    ],
+)
+async def test_what_was_decided_follows_a_group_or_a_person(
+    server: Opened, scope: Scope, before: dict[str, ContactState], then: dict[str, tuple[str, str]]
+) -> None:
+    """And who decided it; whoever has the old id afterwards is somebody else."""
     database = server.lab.database
     await leased(server, "a")
-    await strangers.add(database, Contact("telegram", "bot:house", "group", "-5"), "boss")
-    if known:
-        await strangers.add(database, Contact("telegram", "bot:house", "group", "-100"), "boss")
-        await database.run("update contact set state = 'stranger' where identity = '-100'")
-    await moves(server, "-5", "-100")
-    assert (await states())[0] == ("-100", "approved", 0)
-    assert len(await states()) == 1 + known
+    for identity, state in before.items():
+        added = await strangers.add(database, Contact("telegram", "bot:house", scope, identity), "boss")
+        await strangers.decide(database, added, state, "boss")
+    for _ in range(2):
+        await moves(server, "-5", "-100")
+        found = await strangers.list_contacts(database, None, None, 10)
+        assert {one.identity: (one.state, one.decided_by) for one in found} == then
 
 
 async def answering(server: Opened) -> Any:

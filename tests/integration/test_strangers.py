@@ -555,6 +555,16 @@ async def test_a_code_makes_an_owner_in_a_private_chat_alone(
         assert await owners(parts) == ({"alice"} if becomes else set() if locked else {"mallory"})
 
 
+async def test_an_owner_under_another_id_is_an_owner(database_url: str) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        await keep(parts, owner_of=ECHO)
+        with suppress(Forbidden):
+            await parts.accept.accept(private(f"/start {CODE}"))
+        assert await owners(parts) == {"alice"}
+        await store.move(parts.database, "telegram", "bot:house", "alice", "alice.new")
+        assert await owners(parts) == {"alice.new"}
+
+
 @pytest.mark.parametrize("approved", [False, True])
 async def test_a_code_for_an_owner_that_others_read_goes_to_no_butler(database_url: str, approved: bool) -> None:
     """Nor does it later, when the group is let in, or again; it is spent, and whoever sent it is told nothing."""

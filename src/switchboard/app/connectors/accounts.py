@@ -68,7 +68,7 @@ class AccountService:
         await store.save_cursor(self._database, account.channel, account.endpoint, lease, cursor)
 
     async def move(self, caller: Principal, account: AccountId, lease: int, old: str, new: str) -> None:
-        """A group continues under another id, and what is known of it counts there. Raises Conflict."""
+        """A conversation continues under another id, and what is known of it counts there. Raises Conflict."""
         await self._check(caller, account)
         async with self._database.transaction() as one:
             await store.move(one, account.channel, account.endpoint, lease, old, new)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Final, Literal
 from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.core.people.strangers import Contact
+from switchboard.core.people.strangers import Contact, Scope
 from switchboard.core.text.storable import storable_or_none, storable_text
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
@@ -26,6 +26,7 @@ from switchboard.store.messages.inbox import Prepared, keys_of
 
 HELD_PER_SENDER = 20
 HELD_PER_ACCOUNT = 1000
+_MOVING: Final[tuple[Scope, ...]] = ("group", "person")
 
 
 class StrangerOutcome(Struct, frozen=True):
@@ -164,10 +165,12 @@ async def admit(database: Database, one: Prepared, group: NamedContact, by: str)
 
 
 async def move(database: Database, channel: str, endpoint: str, old: str, new: str) -> None:
-    """Apply the decisions about a group to its new id."""
+    """Apply the decisions about a group to its new id; of a direct conversation, those about the person."""
     keys = await database.keys()
-    before, after = (contact_key(keys, Contact(channel, endpoint, "group", group)) for group in (old, new))
-    await database.run(query("strangers.move"), account_key(keys, channel, endpoint), before, after, storable_text(new))
+    account = account_key(keys, channel, endpoint)
+    for scope in _MOVING:
+        before, after = (contact_key(keys, Contact(channel, endpoint, scope, one)) for one in (old, new))
+        await database.run(query("strangers.move"), account, before, after, storable_text(new))
 
 
 class NewCode(Struct, frozen=True):

@@ -306,23 +306,40 @@ begin
     end loop;
 end $$;
 
--- The group has another id now: what was decided about it, and what is held of it, follows. Of a group that is known under
--- both ids already, only the decision does.
+-- The group or the person has another id now: what was decided about it, by whom, what it owns, and what is held of it, follows.
+-- Of one that is known under both ids already, what is held does not. The old id is a stranger's then, as others may get it.
 create or replace function move_contact(_account uuid, _old uuid, _new uuid, _identity text) returns void
 language plpgsql as $$
 declare
-    _state text;
+    _left contact%rowtype;
+    _moved contact%rowtype;
+    _is_new boolean;
 begin
     perform lock_contacts(_account);
-    if exists (select from contact c where c.contact_id = _new) then
-        select c.state into _state from contact c where c.contact_id = _old and c.state <> 'stranger';
-        if found and exists (select from contact c where c.contact_id = _new and c.state = 'stranger') then
-            perform decide_contact(_new, _state, 'moved');
-        end if;
+    select * into _left from contact c where c.contact_id = _old;
+    if not found or _old = _new then
         return;
     end if;
-    update contact c set contact_id = _new, identity = _identity where c.contact_id = _old;
-    update held h set contact_id = _new where h.contact_id = _old;
+    if exists (select from contact_owner o where o.contact_id = _old) then
+        lock table rule_set in share row exclusive mode;  -- as in add_owner
+    end if;
+    _moved := _left;
+    _moved.contact_id := _new;
+    _moved.identity := _identity;
+    insert into contact values (_moved.*) on conflict (contact_id) do nothing;
+    _is_new := found;
+    if not _is_new and _left.state <> 'stranger' and exists (select from contact c where c.contact_id = _new and c.state = 'stranger') then
+        perform decide_contact(_new, _left.state, _left.decided_by);
+    end if;
+    insert into contact_owner (contact_id, system_id, since)
+        select _new, o.system_id, o.since from contact_owner o
+        where o.contact_id = _old and exists (select from contact c where c.contact_id = _new and c.state = 'approved')
+        on conflict do nothing;
+    perform decide_contact(_old, 'stranger', _left.decided_by);
+    if _is_new then
+        update held h set contact_id = _new where h.contact_id = _old;
+        delete from contact c where c.contact_id = _old;
+    end if;
 end $$;
 
 -- Let somebody in before they have written.
