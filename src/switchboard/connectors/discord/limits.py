@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _MOST: Final = 1000
+_OWN: Final = {"channels": 1, "guilds": 1, "interactions": 2, "webhooks": 2}
+"""How many ids of a path have limits of their own: a press is named by two."""
 
 
 def route_of(verb: str, path: str) -> str:
-    """The route of a path: of its ids only that of the channel counts, with which it begins."""
+    """The route of a path: of its ids only those count with which it begins."""
     first, *rest = path.partition("?")[0].strip("/").split("/")
-    if first != "channels":
-        return f"{verb} /{first}"
-    return f"{verb} /{'/'.join((first, *rest[:1], *('…' if one.isdecimal() else one for one in rest[1:])))}"
+    own = _OWN.get(first, 0)
+    return f"{verb} /{'/'.join((first, *rest[:own], *('…' if one.isdecimal() else one for one in rest[own:])))}"
 
 
 @dataclass(slots=True)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from switchboard.testing.discord.errors import too_many_requests
 
 _GLOBAL: Final = (50, 1.0)
 _ROUTE: Final = (5, 5.0)
+
+
+def major_of(path: Mapping[str, str]) -> str:
+    """Those of the values in a path that have limits of their own."""
+    return " ".join(path[name] for name in ("channel", "guild", "token") if name in path)
 
 
 class RouteLimits:
@@ -21,7 +26,7 @@ class RouteLimits:
         self._done: dict[str, deque[float]] = {}
 
     def spend(self, route: str, major: str) -> None:
-        """Count a request to a route, of the channel that its path names. If there are too many: raises RestError."""
+        """Count a request to a route, of what its path names (`major_of`). If there are too many: raises RestError."""
         for name, (most, window), is_global in (("", _GLOBAL, True), (f"{route} {major}", _ROUTE, False)):
             done = self._recent_of(name, window)
             if len(done) >= most:

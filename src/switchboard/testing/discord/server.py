@@ -32,7 +32,7 @@ from switchboard.testing.discord.gateway import (
     Sessions,
     as_ready,
 )
-from switchboard.testing.discord.limits import RouteLimits
+from switchboard.testing.discord.limits import RouteLimits, major_of
 from switchboard.testing.discord.people import People
 from switchboard.testing.discord.routes import RestRequest, RestRoute, Routes
 from switchboard.testing.discord.world import BOT, DiscordWorld, about_guild, sign_file
@@ -376,7 +376,7 @@ class DiscordServer(SocketServer[Fault]):
         if not by_path and request.headers.get("authorization", "").removeprefix("Bot ") not in self.tokens:
             raise RestError(401, 0, "401: Unauthorized")
         if self._limits is not None:
-            self._limits.spend(route.name, asked.path.get("channel", ""))
+            self._limits.spend(route.name, major_of(asked.path))
 
     def _answer_failure(self, route: RestRoute, asked: RestRequest, error: RestError) -> Response:
         self._note_call(RestCall(route.name, asked, error=error.message))
@@ -393,7 +393,7 @@ class DiscordServer(SocketServer[Fault]):
         return _as_json(body, error.status, headers)
 
     def _limit_headers(self, route: RestRoute, asked: RestRequest) -> dict[str, str]:
-        return {} if self._limits is None else self._limits.headers(route.name, asked.path.get("channel", ""))
+        return {} if self._limits is None else self._limits.headers(route.name, major_of(asked.path))
 
     def _note_call(self, call: RestCall) -> None:
         self.calls.append(call)
