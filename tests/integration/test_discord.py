@@ -13,11 +13,15 @@ from typing import Any, Final
 
 import pytest
 from msgspec import structs
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
 
 from switchboard.connectors.discord.channel import DiscordSession, open_session
 from switchboard.connectors.discord.cursor import DiscordCursor
-from switchboard.connectors.discord.gateway import NO_CONTENT, TOKEN_REFUSED
+from switchboard.connectors.discord.gateway import NO_CONTENT, TOKEN_REFUSED, Gateway, GatewayWanted
 from switchboard.connectors.discord.manifest import MANIFEST
+from switchboard.connectors.discord.rest import RestClient
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.held import short_key
 from switchboard.domain.json_values import JsonObject
@@ -404,6 +408,27 @@ def test_the_token_goes_to_no_gateway_but_discords() -> None:
                 discord.people.say("after", general)
                 await accepts(switchboard, "before", "after")
             assert sign_ins(discord) == 1
+
+    in_no_time(check())
+
+
+def test_a_gateway_that_leads_elsewhere_is_not_followed() -> None:
+    """Its first frame, which holds the token, would go there."""
+
+    async def check() -> None:
+        async with DiscordServer() as discord:
+
+            def lead_away(_: ServerConnection, request: Request) -> Response:
+                return Response(302, "Found", Headers({"Location": discord.gateway_url, "Content-Length": "0"}))
+
+            async with serve(lambda _: asyncio.sleep(0), "127.0.0.1", 0, process_request=lead_away) as door:
+                url = f"ws://127.0.0.1:{door.sockets[0].getsockname()[1]}"
+                rest = RestClient(discord.api_url, TOKEN)
+                gateway = Gateway(rest, TOKEN, GatewayWanted(1, url, frozenset({"127.0.0.1"})), None, lambda _: None)
+                with pytest.raises(OSError, match="302"):
+                    await asyncio.wait_for(gateway.run(), 60)
+                await rest.close()
+            assert sign_ins(discord) == 0
 
     in_no_time(check())
 

@@ -219,6 +219,9 @@ def test_the_token_of_a_press_is_in_its_address_alone() -> None:
     assert b"secret-press" not in found.raw
     assert "secret-press" not in str(found.envelope.payload)
     assert found.envelope.payload.normalized_text == "choice:1"
+    nowhere = reader().read("INTERACTION_CREATE", {**press, "channel_id": None}, NOW)
+    assert isinstance(nowhere, Unreadable)
+    assert b"secret-press" not in nowhere.raw
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,13 @@ class _Over(Exception):
         self.lost = lost
 
 
+class _Connecting(connect):
+    """Follows no redirection, which would lead the token anywhere."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
 class Gateway:
     """Receives until cancelled. `received` holds at most so many events, and then the socket is not read.
 
@@ -282,7 +289,7 @@ async def _open_socket(url: str) -> AsyncIterator[ClientConnection]:
     """A socket, which is left so that its session can be resumed. Raises OSError."""
     where = f"{url}/?v=10&encoding=json" if not urlsplit(url).path else f"{url}?v=10&encoding=json"
     try:
-        socket = await connect(
+        socket = await _Connecting(
             where,
             compression=None,
             proxy=True if url.startswith("wss") else None,
