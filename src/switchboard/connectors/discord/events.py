@@ -283,8 +283,9 @@ def _sent_at(who: _Who) -> datetime | None:
 
 
 def _unreadable_event(name: str, data: object, reason: str) -> Unreadable:
+    shown = {key: one for key, one in data.items() if key != TOKEN} if isinstance(data, dict) else data
     try:
-        raw = json.dumps({"t": name, "d": data}).encode()
+        raw = json.dumps({"t": name, "d": shown}).encode()
     except (RecursionError, TypeError, ValueError):
         raw = repr(type(data)).encode()
     return Unreadable(f"unreadable:{hashlib.sha256(raw).hexdigest()[:32]}", raw, reason)
