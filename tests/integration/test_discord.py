@@ -337,6 +337,33 @@ def test_a_server_that_was_away_is_caught_up_with() -> None:
     run(check)
 
 
+@pytest.mark.parametrize("status", [500, 403, 404])
+def test_a_channel_whose_history_fails_holds_up_no_other(status: int) -> None:
+    """It is read later, also by another process; an answer of a proxy is no answer of Discord."""
+
+    async def check(discord: DiscordServer) -> None:
+        switchboard, people = scripted(), discord.people
+        bad, good = people.channel("bad"), people.channel("good")
+        async with connector(configured(discord), switchboard):
+            await settles(switchboard, people.say("before", good))
+        discord.sessions.clear()
+        people.say("missed", bad)
+        discord.spoil("GET /channels/{channel}/messages", *[Page(status)] * 13)
+        async with connector(configured(discord), switchboard):
+            await until(lambda: sign_ins(discord) == 2, "it is signed in anew")
+            people.say("live", good)
+            await until(lambda: "live" in texts(switchboard.accepted), "what comes meanwhile is accepted", more_s=60)
+            await until(lambda: DiscordCursor.read(switchboard.cursor).c, "the next process knows what is owed")
+            assert any("in some channels" in one for one in troubles(switchboard))
+        async with connector(configured(discord), switchboard):
+            await passes(1000)
+            await accepts(switchboard, "before", "live", "missed")
+            await until(lambda: switchboard.heartbeats[-1]["state"] == "healthy", "it is healthy again")
+        assert DiscordCursor.read(switchboard.cursor).c == ()
+
+    run(check)
+
+
 def test_after_a_resumption_servers_are_asked_for() -> None:
     """Their events are not given again: neither names nor the role of the bot are known."""
 

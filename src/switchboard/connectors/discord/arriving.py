@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from switchboard.connectors.discord.cursor import (
     MOST_CHATS,
     MOST_PARENTS,
+    MOST_UNREAD,
     DiscordCursor,
     latest_first,
     seconds_of,
@@ -46,6 +47,9 @@ _MOST_PAGES: Final = 5
 _MOST_NONCES: Final = 1000
 _MOST_READ: Final = 10_000
 _BLANK: Final = "messages arrive without text: switch on Message Content Intent, or set message_content = false"
+_UNREAD: Final = "Discord does not show what was written in some channels meanwhile; this is tried again"
+_UNREAD_S: Final = 300.0
+"""How often a channel is tried again whose history Discord did not give."""
 _ABOUT_PLACES: Final = frozenset({"CHANNEL_CREATE", "CHANNEL_UPDATE", "THREAD_CREATE", "THREAD_UPDATE"})
 _PLACES_GONE: Final = frozenset({"CHANNEL_DELETE", "THREAD_DELETE"})
 
@@ -64,7 +68,9 @@ class Arrivals:
     """The cursor of the last batch that had one."""
     _read_before: dict[str, None] = field(default_factory=dict)
     """The last messages of the history: what came while it was read comes once more."""
-    _trouble: str | None = None
+    _blank: str | None = None
+    _try_at: float = 0.0
+    """When the next channel is tried again whose history is owed."""
     _answering: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -100,16 +106,21 @@ class Arrivals:
                     yield self._make_batch(events)
                     events = []
                     async for missed in self._catch_up(one):
-                        yield Batch(missed, trouble=self._trouble)
+                        yield Batch(missed, trouble=self._trouble())
                 events += await self._take(one)
                 if one.name:
                     self.cursor = replace(self.cursor, s=one.session, u=one.url, q=one.number)
             yield self._make_batch(events)
+            async for missed in self._try_again():
+                yield Batch(missed, trouble=self._trouble())
+
+    def _trouble(self) -> str | None:
+        return self._blank or (_UNREAD if self.cursor.c else None)
 
     def _make_batch(self, events: Sequence[DiscordEvent]) -> Batch:
         now = str(self.cursor) if self.cursor.s else None
         changed, self._given = now != self._given, now
-        return Batch(tuple(events), now if changed else None, self._trouble)
+        return Batch(tuple(events), now if changed else None, self._trouble())
 
     # Events -----------------------------------------------------------------------------------------------------------
 
@@ -155,9 +166,9 @@ class Arrivals:
     def _note_blank(self, event: DiscordEvent) -> None:
         """Whether Discord shows what people write, where we want to read it."""
         if is_blank_event(event):
-            self._trouble = _BLANK if self.reader.settings.message_content else None
+            self._blank = _BLANK if self.reader.settings.message_content else None
         elif isinstance(event, Inbound) and not event.direct and not event.envelope.control.addressed:
-            self._trouble = None
+            self._blank = None
 
     # What is known ----------------------------------------------------------------------------------------------------
 
@@ -186,8 +197,23 @@ class Arrivals:
 
     def _note_owed(self, guilds: Iterable[str]) -> None:
         """The history of these servers is still to be read."""
-        after = self.cursor.a if self.cursor.o else self.cursor.w
+        after = self.cursor.a if self.cursor.o or self.cursor.c else self.cursor.w
         self.cursor = replace(self.cursor, o=tuple(dict.fromkeys((*self.cursor.o, *guilds))), a=after)
+
+    def _settle_owed(self, *, guild: str = "", channel: str = "") -> None:
+        """Its history has been read."""
+        guilds = tuple(one for one in self.cursor.o if one != guild)
+        channels = tuple(one for one in self.cursor.c if one != channel)
+        self.cursor = replace(self.cursor, o=guilds, c=channels, a=self.cursor.a if guilds or channels else 0)
+
+    def _note_unread(self, channel: str, begin: int, error: OSError) -> None:
+        """Its history is still to be read. Raises the error if there are so many that Discord seems to be away."""
+        others = tuple(one for one in self.cursor.c if one != channel)
+        if len(others) >= MOST_UNREAD:
+            raise error
+        log.warning("Discord does not show the history of a channel", channel=channel, why=str(error))
+        self._try_at = asyncio.get_running_loop().time() + _UNREAD_S
+        self.cursor = replace(self.cursor, c=(*others, channel), a=self.cursor.a or begin)
 
     async def _look_up(self, about: Raw) -> None:
         """Ask for the server and the channel of an event if we have not heard of them, as after a resumption."""
@@ -226,9 +252,10 @@ class Arrivals:
         if event.name == "READY":
             guilds = event.data.get("guilds")
             ids = [integer(at(one, "id")) for one in guilds] if isinstance(guilds, list) else []
+            begin = self._begin_of(self.cursor.a or self.cursor.w)
             self._note_owed(one for one in ids if one)
             for chat in self.cursor.d:
-                async for page in self._missed_in(chat, self._begin_of(self.cursor.a)):
+                async for page in self._missed_in(chat, begin):
                     yield page
             return
         guild = integer(event.data.get("id"))
@@ -239,8 +266,13 @@ class Arrivals:
         for place in await self._newer_places(guild, begin):
             async for page in self._missed_in(place, begin):
                 yield page
-        left = tuple(one for one in self.cursor.o if one != guild)
-        self.cursor = replace(self.cursor, o=left, a=self.cursor.a if left else 0)
+        self._settle_owed(guild=guild)
+
+    async def _try_again(self) -> AsyncGenerator[tuple[DiscordEvent, ...], None]:
+        """What was missed in channels that are owed, one after the other until one fails again."""
+        while self.cursor.c and asyncio.get_running_loop().time() >= self._try_at:
+            async for page in self._missed_in(self.cursor.c[0], self._begin_of(self.cursor.a)):
+                yield page
 
     def _begin_of(self, after: int) -> int:
         """Where the history is read from: a little before the watermark, but not long ago."""
@@ -270,9 +302,14 @@ class Arrivals:
             before = f"&before={since:%Y-%m-%dT%H:%M:%SZ}"
 
     async def _missed_in(self, channel: str, begin: int) -> AsyncGenerator[tuple[DiscordEvent, ...], None]:
-        """The messages of a channel, oldest first."""
+        """The messages of a channel, oldest first; if Discord fails to give them, they are owed."""
         while True:
-            found = await self._ask(f"/channels/{channel}/messages?after={begin}&limit={_PAGE}")
+            try:
+                found = await self._ask(f"/channels/{channel}/messages?after={begin}&limit={_PAGE}")
+            except OSError as error:
+                self._note_unread(channel, begin, error)
+                yield ()
+                return
             page = [child(one) for one in reversed(found)] if isinstance(found, list) else []
             events = list[DiscordEvent]()
             for one in page:
@@ -285,5 +322,6 @@ class Arrivals:
                 del self._read_before[next(iter(self._read_before))]
             newest = max((int(integer(one.get("id")) or 0) for one in page), default=0)
             if len(page) < _PAGE or newest <= begin:
+                self._settle_owed(channel=channel)
                 return
             begin = newest

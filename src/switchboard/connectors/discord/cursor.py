@@ -16,13 +16,14 @@ _EPOCH_MS: Final = 1_420_070_400_000
 MOST_CHATS: Final = 1000
 MOST_PARENTS: Final = 100
 MOST_OWED: Final = 500
+MOST_UNREAD: Final = 20
 
 
 class DiscordCursor(Struct, frozen=True, kw_only=True):
     """`w`: the newest message that was read; `s`, `u`, `q`: the session, where it is resumed, and its last event.
 
     `d`: direct chats, `p`: channels with threads that concern us, the latest ones first: Discord lists neither.
-    `o`: servers whose history is still to be read from after `a`.
+    `o`: servers, and `c`: channels, whose history is still to be read from after `a`.
     """
 
     w: int = 0
@@ -32,6 +33,7 @@ class DiscordCursor(Struct, frozen=True, kw_only=True):
     d: tuple[str, ...] = ()
     p: tuple[str, ...] = ()
     o: tuple[str, ...] = ()
+    c: tuple[str, ...] = ()
     a: int = 0
 
     @classmethod

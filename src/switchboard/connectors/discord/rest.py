@@ -120,14 +120,17 @@ class RestClient:
             raise
 
     async def read(self, path: str) -> Any:
-        """The answer to a GET, which is tried again while Discord is slow or busy. Raises DiscordError, OSError."""
+        """The answer to a GET, which is tried again while Discord is slow or busy, or a proxy answers in its place.
+
+        Raises DiscordError, OSError.
+        """
         for number in range(_MOST_TRIES):
             try:
                 return await self.call("GET", path)
             except RouteUsedUp as error:
                 pause = error.seconds
             except DiscordError as error:
-                if error.status != 429:
+                if error.status != 429 and not error.is_foreign:
                     raise
                 pause = error.retry_after or _AGAIN_S
             except OSError:
@@ -135,7 +138,7 @@ class RestClient:
                     raise
                 pause = _AGAIN_S * 2**number
             await asyncio.sleep(pause)
-        raise DiscordUnanswered(f"Discord is too busy for GET {path}")
+        raise DiscordUnanswered(f"GET {path} has no answer of Discord, which may be too busy")
 
     @asynccontextmanager
     async def download(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
