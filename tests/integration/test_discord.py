@@ -671,6 +671,37 @@ def test_what_may_have_been_sent_is_looked_for(hears: bool) -> None:
     run(check)
 
 
+def test_an_equal_answer_to_another_message_is_not_found() -> None:
+    async def check(discord: DiscordServer) -> None:
+        general = discord.people.channel()
+        asked = [discord.people.say(text, general)["id"] for text in "ab"]
+        parts = [
+            Part(address={"channel": general.id, "message": one, "group": True}, text="Done.", reply_to=one)
+            for one in asked
+        ]
+        async with session_of(discord) as session:
+            sent = await session.send(parts[0], "1")
+        async with session_of(discord) as session:
+            assert [await session.find(part, f"{number}") for number, part in enumerate(parts, 1)] == [sent, None]
+
+    run(check)
+
+
+def test_a_look_up_in_a_busy_or_a_hidden_channel_has_an_end() -> None:
+    """What was sent is uncertain then."""
+
+    async def check(discord: DiscordServer) -> None:
+        busy, hidden = discord.people.channel("busy"), discord.people.channel("hidden")
+        for _ in range(501):
+            discord.world.post(busy, ANN, {"content": "and"})
+        hidden.is_hidden = True
+        async with session_of(discord) as session:
+            for channel in (busy, hidden):
+                assert await session.find(text_of(discord, place=channel.id), _KEY) is None
+
+    run(check)
+
+
 def test_a_part_with_files_is_not_taken_for_another() -> None:
     """Parts without words differ by their files alone."""
 

@@ -231,20 +231,20 @@ class DiscordSession(Session):
             page = await self._read_page(f"/channels/{channel}/messages?after={after}&limit={_PAGE}")
             for one in reversed(page):
                 found = integer(child(one).get("id"))
-                if found and found not in others and is_same(child(one), part, self._me):
+                if found and found not in others and is_same(child(one), part, self._settings.quote, self._me):
                     return Sent(found)
             if len(page) < _PAGE:
                 return None
             after = integer(child(page[0]).get("id")) or after
-        raise OSError("too much was written since to look for it")
+        return None  # too much was written since
 
     async def _read_page(self, path: str) -> list[Any]:
         try:
             found = await self._rest.read(path)
         except DiscordError as error:
-            if error.status == 404:  # a thread that was never begun, or a channel that is gone
-                return []
-            raise
+            if error.status == 401:
+                raise
+            return []  # a thread that was never begun, or a channel that is gone, or which we may not see any more
         return found if isinstance(found, list) else []
 
     async def typing(self, address: JsonObject) -> None:

@@ -49,12 +49,18 @@ def message_of(part: Part, key: str, quote: str) -> JsonObject:
         body["attachments"] = [{"id": number, "filename": one.filename} for number, one in enumerate(part.files)]
     if part.choices:
         body["components"] = rows_of(part.choices)
-    address = part.address
-    quoted = quote == "always" or (quote == "groups" and address.get("group") is True)
-    # A thread that begins with the message shows it already, and has no message with that id.
-    if quoted and part.reply_to is not None and "parent" not in address and word(address.get("message")):
-        body["message_reference"] = {"message_id": address["message"], "fail_if_not_exists": False}
+    if quoted := _quoted_by(part, quote):
+        body["message_reference"] = {"message_id": quoted, "fail_if_not_exists": False}
     return body
+
+
+def _quoted_by(part: Part, quote: str) -> str | None:
+    """The message that is shown as answered."""
+    address = part.address
+    wanted = quote == "always" or (quote == "groups" and address.get("group") is True)
+    # A thread that begins with the message shows it already, and has no message with that id.
+    is_shown = wanted and part.reply_to is not None and "parent" not in address
+    return word(address.get("message")) if is_shown else None
 
 
 def nonce_of(key: str) -> str:
@@ -124,11 +130,14 @@ def _with_fields(error: DiscordError) -> str:
     return f"{error}: {wrong}" if wrong else str(error)
 
 
-def is_same(message: Raw, part: Part, me: str) -> bool:
-    """Whether a message of ours says what the part says, with files of the same names and sizes."""
+def is_same(message: Raw, part: Part, quote: str, me: str) -> bool:
+    """Whether a message of ours says what the part says, as an answer to the same, with files of such names and sizes."""
     found, said = message.get("attachments"), message.get("content")
     files = [(_bare_name(at(one, "filename")), at(one, "size")) for one in found] if isinstance(found, list) else []
     if files != [(_bare_name(one.filename), one.size_bytes) for one in part.files]:
+        return False
+    answered = at(message, "message_reference", "message_id")  # nothing if it was deleted before it was answered
+    if answered is not None and answered != _quoted_by(part, quote):
         return False
     return isinstance(said, str) and said.strip() == _content_of(part).strip() and at(message, "author", "id") == me
 
