@@ -118,6 +118,40 @@ def test_an_answer_may_begin_a_thread() -> None:
         assert event.external_thread_id == elsewhere["channel_id"]
 
 
+EDITED: Final = {"edited_timestamp": "2026-01-31T13:00:00+00:00"}
+
+
+@pytest.mark.parametrize(
+    ("name", "about", "begun_by", "is_there"),
+    [
+        ("MESSAGE_UPDATE", message(**EDITED, mentions=[{"id": ME}]), None, True),
+        ("MESSAGE_UPDATE", message(**EDITED), None, False),
+        ("MESSAGE_UPDATE", message(**EDITED), ANN, False),
+        ("MESSAGE_UPDATE", message(**EDITED), ME, True),
+        ("MESSAGE_DELETE", {"id": MESSAGE, "channel_id": GENERAL, "guild_id": GUILD}, ME, True),
+        (
+            "MESSAGE_REACTION_ADD",
+            {"message_id": MESSAGE, "channel_id": GENERAL, "user_id": ANN, "emoji": {"name": "x"}},
+            ME,
+            True,
+        ),
+    ],
+)
+def test_what_is_about_a_message_belongs_to_its_thread(
+    name: str, about: JsonObject, begun_by: str | None, is_there: bool
+) -> None:
+    """Which has the id of the message, and was begun by its answer."""
+    one = reader(threads="start")
+    if begun_by is not None:
+        begun = {"id": MESSAGE, "type": 11, "parent_id": GENERAL, "owner_id": begun_by, "guild_id": GUILD}
+        one.places.learn_place(begun)
+    found = one.read(name, about, NOW)
+    assert isinstance(found, Inbound)
+    event = found.envelope.event
+    assert event.reply_address is not None
+    assert {event.external_thread_id, event.reply_address["channel"]} == {MESSAGE if is_there else GENERAL}
+
+
 PEOPLE: Final = [{"id": ANN, "username": "ann", "global_name": "Ann Lee"}, {"id": BOB, "username": "b[o]b /stop"}]
 
 

@@ -178,17 +178,21 @@ class DiscordReader(Struct, frozen=True):
         )
 
     def _begins_thread(self, who: _Who, content: _Content) -> bool:
-        """Whether its answer begins a thread on it, which then has the id of the message."""
+        """Whether its answer begins a thread on its message, which then has the id of that."""
         place = who.place
         in_channel = place is not None and place.kind in _IN_CHANNELS
-        return self.settings.threads == "start" and who.kind == "message" and content.addressed and in_channel
+        wanted = self.settings.threads == "start" and content.addressed
+        return wanted and who.kind in ("message", "edit") and in_channel
 
     def _thread_of(self, who: _Who, content: _Content) -> str:
-        return who.key if self._begins_thread(who, content) else who.channel
+        """Where its message is answered."""
+        message = _message_of(who)
+        begun = self.places.places.get(message)
+        is_begun = begun is not None and begun.parent == who.channel and begun.owner == self.places.me
+        return message if is_begun or self._begins_thread(who, content) else who.channel
 
     def _address_of(self, who: _Who, content: _Content) -> JsonObject:
-        message = _refers_to(who) or who.key
-        address: JsonObject = {"channel": self._thread_of(who, content), "message": message}
+        address: JsonObject = {"channel": self._thread_of(who, content), "message": _message_of(who)}
         if not who.is_direct:
             address["group"] = True
         if self._begins_thread(who, content):
@@ -272,6 +276,11 @@ def _refers_to(who: _Who) -> str | None:
         case "button":
             return integer(at(who.about, "message", "id"))
     return None
+
+
+def _message_of(who: _Who) -> str:
+    """The message that it is, or that it is about."""
+    return _refers_to(who) or who.key
 
 
 def _sent_at(who: _Who) -> datetime | None:
