@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from importlib.metadata import entry_points
@@ -18,7 +19,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from switchboard.connectors.discord.channel import DiscordSession, open_session
-from switchboard.connectors.discord.cursor import DiscordCursor
+from switchboard.connectors.discord.cursor import DiscordCursor, snowflake_at
 from switchboard.connectors.discord.gateway import NO_CONTENT, TOKEN_REFUSED, Gateway, GatewayWanted
 from switchboard.connectors.discord.manifest import MANIFEST
 from switchboard.connectors.discord.rest import RestClient
@@ -383,6 +384,26 @@ def test_after_a_resumption_servers_are_asked_for() -> None:
             await until(lambda: len(switchboard.accepted) == 3, "it goes on")
         assert [one["control"]["addressed"] for one in switchboard.accepted] == [False, True, False]
         assert len(discord.calls_of("GET /guilds/{guild}")) == 1
+
+    run(check)
+
+
+def test_a_clock_that_was_ahead_hides_no_history() -> None:
+    """Neither what was said since it was set right, nor what was said when nobody listened."""
+
+    async def check(discord: DiscordServer) -> None:
+        general, switchboard = discord.people.channel(), scripted()
+        ahead = DiscordCursor(w=snowflake_at(time.time() + 86_400))
+        switchboard.cursor = str(ahead)
+        async with connector(configured(discord), switchboard):
+            await signs_in(switchboard)
+            discord.people.say("heard", general)
+            await accepts(switchboard, "heard")
+            await until(lambda: DiscordCursor.read(switchboard.cursor).w < ahead.w, "it is as late as it is")
+        discord.sessions.clear()
+        discord.people.say("missed", general)
+        async with connector(configured(discord), switchboard):
+            await accepts(switchboard, "heard", "missed")
 
     run(check)
 

@@ -156,7 +156,8 @@ class Arrivals:
             self.nonces[nonce] = snowflake
             while len(self.nonces) > _MOST_NONCES:
                 del self.nonces[next(iter(self.nonces))]
-        self.cursor = replace(self.cursor, w=max(self.cursor.w, int(snowflake)))
+        known = min(self.cursor.w, snowflake_at(time.time() + SKEW_S))  # our clock may have been ahead
+        self.cursor = replace(self.cursor, w=max(known, int(snowflake)))
         place = self.places.places.get(channel)
         if place is not None and place.is_direct:
             self.cursor = replace(self.cursor, d=latest_first(channel, self.cursor.d, MOST_CHATS))
@@ -277,7 +278,7 @@ class Arrivals:
     def _begin_of(self, after: int) -> int:
         """Where the history is read from: a little before the watermark, but not long ago."""
         oldest = snowflake_at(time.time() - self.reader.settings.catch_up_h * 3600)
-        return max(snowflake_at(seconds_of(after) - SKEW_S), oldest)
+        return max(snowflake_at(min(seconds_of(after) - SKEW_S, time.time())), oldest)
 
     async def _newer_places(self, guild: str, begin: int) -> list[str]:
         """The channels and threads of a server whose last message is newer, also of threads that were put away."""
