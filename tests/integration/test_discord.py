@@ -207,6 +207,7 @@ def test_a_restart_beyond_the_window_reads_the_history() -> None:
             await until(lambda: "live" in texts(switchboard.accepted), "what comes then is accepted")
         assert set(kinds(switchboard)) == {"message"}
         assert sign_ins(discord) == 2
+        assert [call.name for call in discord.calls if call.error] == [], "nothing is asked that must be refused"
 
     run(check)
 

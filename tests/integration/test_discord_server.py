@@ -22,6 +22,7 @@ from switchboard.testing.discord import (
     BOT,
     CLOSED_TO_BOT,
     FORUM,
+    GUILD,
     HEARTBEAT_S,
     MISSING_PERMISSIONS,
     ROLE,
@@ -34,6 +35,7 @@ from switchboard.testing.discord import (
     Page,
     too_many_requests,
 )
+from switchboard.testing.discord.world import about_guild
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # discord.py imports audioop, which Python 3.13 has not
@@ -333,6 +335,9 @@ async def test_nothing_is_told_of_hidden_channels() -> None:
         channel = discord.people.channel()
         channel.is_hidden = True
         await gateway.identify()
+        [shown] = about_guild(discord.world, GUILD)["channels"]
+        assert (shown["id"], shown["flags"]) == (channel.id, 1 << 17)
+        assert await rest.get(f"/guilds/{GUILD}/channels") == []
         discord.people.say("unheard", channel)
         discord.people.say("heard")
         assert (await gateway.event("MESSAGE_CREATE"))["content"] == "heard"

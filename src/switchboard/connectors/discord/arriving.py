@@ -284,7 +284,7 @@ class Arrivals:
         """The channels and threads of a server whose last message is newer, also of threads that were put away."""
         for parent in self.cursor.p:
             place = self.places.places.get(parent)
-            if place is not None and place.guild == guild and place.kind in HOLDERS:
+            if place is not None and place.guild == guild and place.kind in HOLDERS and not place.is_hidden:
                 await self._look_up_archived(guild, parent, begin)
         return [one.id for one in self.places.places_of(guild) if one.last_message > begin]
 

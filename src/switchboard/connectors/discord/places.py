@@ -20,6 +20,8 @@ HOLDERS: Final = frozenset({0, 5, 15, 16})
 """The types of channels that have threads or posts."""
 SPOKEN_IN: Final = frozenset({0, 2, 5, 13}) | THREADS
 """The types of channels in which messages are."""
+_OBFUSCATED: Final = 1 << 17
+"""The flag of channels of which the gateway tells though we may not see them."""
 _DIRECT: Final = frozenset({1, 3})
 _MOST_PLACES: Final = 20_000
 _MOST_AUTHORS: Final = 10_000
@@ -28,7 +30,10 @@ _T = TypeVar("_T")
 
 
 class DiscordPlace(Struct, frozen=True):
-    """A channel, a thread or a direct chat; `guild`: its server; `owner`: who has begun the thread."""
+    """A channel, a thread or a direct chat; `guild`: its server; `owner`: who has begun the thread.
+
+    `is_hidden`: the bot may not see it.
+    """
 
     id: str
     kind: int
@@ -37,6 +42,7 @@ class DiscordPlace(Struct, frozen=True):
     name: str | None = None
     owner: str | None = None
     last_message: int = 0
+    is_hidden: bool = False
     with_whom: str | None = None
     """The other person of a direct chat."""
 
@@ -105,6 +111,7 @@ class DiscordPlaces:
             word(about.get("name")),
             integer(about.get("owner_id")),
             int(integer(about.get("last_message_id")) or 0),
+            bool(int(integer(about.get("flags")) or 0) & _OBFUSCATED),
             integer(at(about, "recipients", 0, "id")) or (known.with_whom if known else None),
         )
         self.places[place] = made
@@ -122,8 +129,9 @@ class DiscordPlaces:
         _drop_oldest(self.authors, _MOST_AUTHORS)
 
     def places_of(self, guild: str) -> Iterator[DiscordPlace]:
-        """Those of a server in which messages are."""
-        return (one for one in list(self.places.values()) if one.guild == guild and one.kind in SPOKEN_IN)
+        """Those of a server in which messages are that the bot may see."""
+        found = (one for one in list(self.places.values()) if one.guild == guild and one.kind in SPOKEN_IN)
+        return (one for one in found if not one.is_hidden)
 
     def role_name(self, guild: str | None, role: str) -> str | None:
         """The name of a role, without an `@`."""

@@ -22,6 +22,8 @@ ROLE: Final = "11"
 EPOCH_MS: Final = 1420070400000
 TEXT, DIRECT, FORUM, THREAD = 0, 1, 15, 11
 """Types of channels."""
+OBFUSCATED: Final = 1 << 17
+"""The flag of a channel that the bot may not see: of it the gateway tells that it is there."""
 FILE_S: Final = 86_400
 """For how long the URL of a file is valid."""
 _ABSENT: Final = frozenset(
@@ -200,6 +202,8 @@ def sign_file(file_id: str, expiry: str) -> str:
 def about_channel(channel: Channel) -> JsonObject:
     """What Discord tells of it."""
     about: JsonObject = {"id": channel.id, "type": channel.kind, "last_message_id": channel.last_message, "flags": 0}
+    if channel.is_hidden:
+        about["flags"] = OBFUSCATED
     if channel.recipient is not None:
         return about | {"recipients": [channel.recipient]}
     about |= {"guild_id": channel.guild, "name": channel.name, "parent_id": channel.parent, "rate_limit_per_user": 0}
@@ -216,7 +220,7 @@ def about_guild(world: DiscordWorld, guild: str) -> JsonObject:
     """GUILD_CREATE: the guild with its channels, and the threads that are not archived."""
     roles = [_about_role(guild, "@everyone"), {**_about_role(ROLE, "house"), "managed": True}]
     roles[1]["tags"] = {"bot_id": BOT["id"]}
-    places, threads = channels_of(world, guild), threads_of(world, guild)
+    places, threads = _all_channels(world, guild), threads_of(world, guild)
     member = {"roles": [ROLE], "joined_at": "2026-01-01T00:00:00+00:00", "deaf": False, "mute": False, "flags": 0}
     counts = {"member_count": len(world.users), "premium_subscription_count": 0, "afk_timeout": 300}
     none = dict.fromkeys(_ABSENT)
@@ -231,18 +235,18 @@ def about_guild(world: DiscordWorld, guild: str) -> JsonObject:
 
 
 def channels_of(world: DiscordWorld, guild: str) -> list[JsonObject]:
-    """The channels of a guild, without its threads."""
-    return [about_channel(one) for one in world.channels.values() if one.guild == guild and _is_seen(one, thread=False)]
+    """The channels of a guild, without its threads and those that the bot may not see."""
+    return [one for one in _all_channels(world, guild) if not one["flags"] & OBFUSCATED]
+
+
+def _all_channels(world: DiscordWorld, guild: str) -> list[JsonObject]:
+    return [about_channel(one) for one in world.channels.values() if one.guild == guild and one.kind != THREAD]
 
 
 def threads_of(world: DiscordWorld, guild: str) -> list[JsonObject]:
     """The threads of a guild that are not archived."""
-    seen = [one for one in world.channels.values() if one.guild == guild and _is_seen(one, thread=True)]
-    return [about_channel(one) for one in seen if one.archived_at is None]
-
-
-def _is_seen(channel: Channel, *, thread: bool) -> bool:
-    return not channel.is_hidden and (channel.kind == THREAD) is thread
+    threads = [one for one in world.channels.values() if one.guild == guild and one.kind == THREAD]
+    return [about_channel(one) for one in threads if not one.is_hidden and one.archived_at is None]
 
 
 def _about_role(role: str, name: str) -> JsonObject:
