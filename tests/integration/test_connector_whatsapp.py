@@ -159,6 +159,58 @@ def test_a_conversation_moves_with_the_number_and_answers_go_to_the_new() -> Non
     lived(test)
 
 
+@pytest.mark.parametrize(
+    ("is_told", "is_taken", "is_restarted"),
+    [(True, False, False), (True, True, True), (False, True, False)],
+    ids=["told", "told and restarted", "seen"],
+)
+def test_an_answer_never_goes_to_who_has_the_number_now(*, is_told: bool, is_taken: bool, is_restarted: bool) -> None:
+    """The address of a message has the number of then; if only the id of then is known, nobody gets the answer."""
+    new, eve = CloudPerson("US.2", "16505559999"), CloudPerson("US.EVE", ANN.phone, "Eve")
+
+    async def test(server: WhatsAppServer) -> None:
+        async with house(server) as home:
+            server.people.say("my secret is 42")
+            [message] = await home.heard(1)
+            if is_told:
+                server.people.change_number(ANN, new)
+            if is_taken:
+                server.people.say("hello from Eve", eve)
+            await home.heard(1 + is_told + is_taken)
+            await until(lambda: not home.switchboard.posted.events, "the webhooks are settled")
+            if not is_restarted:
+                await home.answered("your secret is 42", message, "sent" if is_told else "failed")
+        if is_restarted:
+            async with house(server, switchboard=home.switchboard) as again:
+                await again.answered("your secret is 42", message)
+        assert [one.person for one in server.sent] == ([new] if is_told else [])
+
+    lived(test)
+
+
+def test_who_gets_a_number_that_was_left_has_another_conversation() -> None:
+    """Of people who are known by the phone alone; and Meta tells the change once more."""
+    old, new = CloudPerson("", "16505550001", "Ann"), CloudPerson("", "16505550002", "Ann")
+    eve = CloudPerson("", "16505550001", "Eve")
+
+    async def test(server: WhatsAppServer) -> None:
+        async with house(server) as home:
+            server.people.say("my secret is 42", old)
+            await home.heard(1)
+            server.people.change_number(old, new, is_bare=True)
+            server.people.say("me again", new)
+            await home.heard(3)
+            server.skip(90 * DAY_S)
+            server.people.say("what was said here?", eve)
+            *_, first, _, again, hers = await home.heard(4)
+            assert again["event"]["external_thread_id"] == first["event"]["external_thread_id"]
+            assert hers["event"]["external_thread_id"] != first["event"]["external_thread_id"]
+            await home.answered("nothing", hers)
+            assert server.sent[-1].person == eve
+
+    lived(test)
+
+
 def test_a_business_with_a_new_parent_knows_its_people_still() -> None:
     async def test(server: WhatsAppServer) -> None:
         person = CloudPerson("DE.8", "4930123456", name="Cy", parent_user_id="DE.ENT.9")

@@ -208,7 +208,7 @@ def test_the_window_is_closed_only_if_nothing_can_have_been_written_since() -> N
     later = 1000.0 + WINDOW_S
     assert not memory.is_window_closed(("DE.7",), 999.0, later), "an earlier process may have heard more"
     assert memory.is_window_closed(("DE.7",), 1000.0, later)
-    memory.note_written(("DE.7", "49301"), "DE.7", "49301", 1500.0)
+    memory.note_written(ADDRESS, "DE.7", 1500.0)
     assert not memory.is_window_closed(("DE.7",), 1000.0, later)
     assert memory.is_window_closed(("49301",), 1000.0, later + 500.0)
 

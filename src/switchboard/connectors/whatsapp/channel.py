@@ -19,6 +19,8 @@ from msgspec.structs import replace
 from switchboard.connectors.whatsapp.events import read_message
 from switchboard.connectors.whatsapp.graph import GraphClient, GraphNotAnswered, GraphNotReached, GraphRefusal
 from switchboard.connectors.whatsapp.memory import NumberCursor, NumberMemory, names_in
+from switchboard.connectors.whatsapp.moves import move_of
+from switchboard.connectors.whatsapp.people import changed_identity
 from switchboard.connectors.whatsapp.posted import split_webhook
 from switchboard.connectors.whatsapp.refusals import (
     PAIR_LIMIT,
@@ -189,14 +191,14 @@ class WhatsAppSession(Session):
                 late += await self._take_status(status)
 
     def _read_message(self, value: JsonObject) -> Inbound | Unreadable:
-        event = read_message(value, datetime.now(UTC), self._memory.phones.get)
+        event = read_message(value, datetime.now(UTC), self._memory.phones.get, self._memory.moves)
         if isinstance(event, Inbound):
             event = self._moved_once(event)
             about = event.envelope.event
-            sent = about.sent_at or about.observed_at
-            address = about.reply_address or {}
-            identity, phone = event.envelope.sender.identity, word(address.get("to"))
-            self._memory.note_written(names_in(address), identity, phone, sent.timestamp())
+            sent = (about.sent_at or about.observed_at).timestamp()
+            self._memory.note_written(about.reply_address or {}, event.envelope.sender.identity, sent)
+            if (changed := changed_identity(value)) is not None:
+                self._memory.note_move(move_of(changed, int(sent)))
         return event
 
     def _moved_once(self, event: Inbound) -> Inbound:
@@ -238,6 +240,7 @@ class WhatsAppSession(Session):
 
     async def send(self, part: Part, key: str) -> Outcome:
         """Send a text or a file, unless the person has not written for a day."""
+        part = replace(part, address=self._memory.address_now(part.address))
         to = destination_of(part.address)
         if to is None:
             return Refused("the message that is answered names nobody")

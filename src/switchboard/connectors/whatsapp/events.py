@@ -7,13 +7,15 @@ that says what is wrong. Never raises. Next: `words.py` and `people.py`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from switchboard.connectors.whatsapp.moves import NumberMove, name_of_phone
 from switchboard.connectors.whatsapp.people import WhatsAppSender, changed_identity, earlier_identity, sender_of
 from switchboard.connectors.whatsapp.words import file_in, is_described, passages_in
 from switchboard.core.channels.whatsapp import event_key
@@ -45,6 +47,20 @@ KnownAs = Callable[[str], str | None]
 """From a phone number to the identity that somebody with it has written under last."""
 
 
+class _Known(Struct, frozen=True):
+    """What is known of people who have written or moved, when a message was sent."""
+
+    known_as: KnownAs
+    moves: Sequence[NumberMove]
+    sent_s: int
+
+    def named(self, sender: WhatsAppSender) -> WhatsAppSender:
+        """One who is known by the phone alone is not who had it before."""
+        if sender.user_id is not None or sender.phone is None:
+            return sender
+        return replace(sender, identity=name_of_phone(sender.phone, self.sent_s, self.moves))
+
+
 class _Read(Struct, frozen=True):
     """What a message is for us; `unknown`: Meta's name of a type that is not read."""
 
@@ -55,13 +71,15 @@ class _Read(Struct, frozen=True):
     unknown: str | None = None
 
 
-def read_message(value: JsonObject, now: datetime, known_as: KnownAs = lambda _: None) -> Inbound | Unreadable:
-    """The event of a message that arrived at `now`."""
+def read_message(
+    value: JsonObject, now: datetime, known_as: KnownAs = lambda _: None, moves: Sequence[NumberMove] = ()
+) -> Inbound | Unreadable:
+    """The event of a message that arrived at `now`; `moves`: who has left a phone number."""
     try:
         message = child(value, "messages", 0)
         kind = "errors" if message.get("errors") and message.get("type") != "system" else word(message.get("type"))
         wamid = event_key(value)
-        read = _read_kind(kind or "", value, known_as)
+        read = _read_kind(kind or "", value, _Known(known_as, moves, sent_s(message) or int(now.timestamp())))
         if wamid is None or kind is None or read is None:
             return unreadable_message(value, "it has no id, no type or no sender")
         event = _event_of(value, wamid, kind, read, now)
@@ -83,12 +101,13 @@ def sent_s(message: Raw) -> int | None:
     return found if 0 <= found < _LATEST_S else None
 
 
-def _read_kind(kind: str, value: JsonObject, known_as: KnownAs) -> _Read | None:
+def _read_kind(kind: str, value: JsonObject, known: _Known) -> _Read | None:
     if kind == "system":
-        return _read_system(value, known_as)
-    sender = sender_of(value)
-    if sender is None:
+        return _read_system(value, known)
+    found = sender_of(value)
+    if found is None:
         return None
+    sender = known.named(found)
     message = child(value, "messages", 0)
     if not is_described(kind) or "group_id" in message:
         unknown = "group" if "group_id" in message else kind[:64]
@@ -99,16 +118,17 @@ def _read_kind(kind: str, value: JsonObject, known_as: KnownAs) -> _Read | None:
     return _Read(_KINDS.get(kind, "message"), sender, passages_in(kind, message), moved)
 
 
-def _read_system(value: JsonObject, known_as: KnownAs) -> _Read | None:
+def _read_system(value: JsonObject, known: _Known) -> _Read | None:
     """A change of the ids of somebody moves the conversation; anything else is only kept."""
     changed = changed_identity(value)
     if changed is None:
         return None
-    phone = word(at(value, "messages", 0, "from"))
-    old = changed.old or (known_as(phone) if phone is not None else None)
-    moved = None if old in (None, changed.new.identity) or old is None else (old, changed.new.identity)
+    new, phone, old = known.named(changed.new), word(at(value, "messages", 0, "from")), changed.old
+    if old is None and phone is not None:
+        old = known.known_as(phone) if new.user_id else name_of_phone(phone, known.sent_s, known.moves)
+    moved = None if old is None or old == new.identity else (old, new.identity)
     told = Passage(kind="own", text="(Has another phone number now)")
-    return _Read("membership", changed.new, (told,), moved)
+    return _Read("membership", new, (told,), moved)
 
 
 def _event_of(value: JsonObject, wamid: str, kind: str, read: _Read, now: datetime) -> Inbound:

@@ -10,32 +10,35 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from switchboard.connectors.whatsapp.moves import NumberMove, moved_address
 from switchboard.connectors.whatsapp.settings import WINDOW_S
-from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.raw import word
 
-_T = TypeVar("_T")
 _MOST_PEOPLE: Final = 10_000
 _MOST_ASKED: Final = 300
 _MOST_BILLED: Final = 300
+_MOST_MOVES: Final = 80
 _DAY_S: Final = 24 * 3600.0
 
 
 class NumberCursor(Struct, frozen=True, omit_defaults=True):
     """As it is written. `posted`: the last settled webhook; `asked`: who was sent the template, and when.
 
-    `billed`: how many messages were, in which month, and the last of them, so that none counts twice.
+    `billed`: how many messages were, in which month, and the last of them, so that none counts twice; `moves`: the last
+    people who have another number.
     """
 
     posted: int = 0
     asked: dict[str, int] = {}
     billed: dict[str, int] = {}
     counted: list[str] = []
+    moves: list[NumberMove] = []
 
     @classmethod
     def read(cls, text: str | None) -> NumberCursor:
@@ -58,6 +61,9 @@ class NumberMemory:
     """When somebody has last written, by id and by phone."""
     phones: dict[str, str] = field(default_factory=dict)
     """The identity of who has written with a phone number."""
+    owners: dict[str, str] = field(default_factory=dict)
+    """The id to write to of who has written with a phone number."""
+    moves: list[NumberMove] = field(default_factory=list)
     asked: dict[str, int] = field(default_factory=dict)
     billed: dict[str, int] = field(default_factory=dict)
     counted: dict[str, None] = field(default_factory=dict)
@@ -67,11 +73,11 @@ class NumberMemory:
     def restore(self, cursor: NumberCursor) -> None:
         """What an earlier process knew."""
         self.asked, self.billed = dict(cursor.asked), dict(cursor.billed)
-        self.counted = dict.fromkeys(cursor.counted)
+        self.counted, self.moves = dict.fromkeys(cursor.counted), list(cursor.moves)
 
     def cursor(self, posted: int) -> str:
         """After these webhooks."""
-        return str(NumberCursor(posted, self.asked, self.billed, list(self.counted)))
+        return str(NumberCursor(posted, self.asked, self.billed, list(self.counted), self.moves))
 
     def counters(self) -> Mapping[str, int]:
         """What is shown with the counters of the account."""
@@ -79,14 +85,30 @@ class NumberMemory:
             name: count for name, count in (("for other numbers", self.others),) if count
         }
 
-    def note_written(self, names: Iterable[str], identity: str, phone: str | None, sent: float) -> None:
-        """Somebody has written."""
-        for name in names:
+    def note_written(self, address: JsonMapping, identity: str, sent: float) -> None:
+        """Somebody has written, who is answered there."""
+        for name in names_in(address):
             self.wrote[name] = max(self.wrote.get(name, 0.0), sent)
+        phone, user_id = word(address.get("to")), word(address.get("recipient"))
         if phone is not None:
             self.phones[phone] = identity
-        _forget_first(self.wrote, _MOST_PEOPLE)
-        _forget_first(self.phones, _MOST_PEOPLE)
+        if phone is not None and user_id is not None:
+            self.owners[phone] = user_id
+        for known in (self.wrote, self.phones, self.owners):
+            _forget_first(known, _MOST_PEOPLE)
+
+    def note_move(self, move: NumberMove) -> None:
+        """Somebody has another number; Meta may tell it again."""
+        if move not in self.moves:
+            self.moves = [*self.moves, move][-_MOST_MOVES:]
+
+    def address_now(self, address: JsonObject) -> JsonObject:
+        """Where to write to the person of an address: after a move, and never to a number that is somebody else's."""
+        now = moved_address(address, self.moves)
+        phone, user_id = word(now.get("to")), word(now.get("recipient"))
+        if phone is None or user_id is None or self.owners.get(phone, user_id) == user_id:
+            return now
+        return {name: value for name, value in now.items() if name != "to"}
 
     def is_window_closed(self, names: Sequence[str], answered: float, now: float) -> bool:
         """Whether the person has certainly not written for a day; `answered`: when the answered message was sent."""
@@ -128,6 +150,6 @@ def names_in(address: JsonMapping) -> tuple[str, ...]:
     return tuple(one for one in known if one is not None)
 
 
-def _forget_first(known: dict[str, _T], most: int) -> None:
+def _forget_first(known: dict[str, Any], most: int) -> None:
     for name in list(islice(known, max(len(known) - most, 0))):
         del known[name]

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from switchboard.core.channels.whatsapp import author_of, phone_of
 from switchboard.domain.json_values import JsonObject
-from switchboard.ports.raw import Raw, at, child, first_word, word
+from switchboard.ports.raw import Raw, child, first_word, word
 
 
 class WhatsAppSender(Struct, frozen=True):
@@ -46,10 +46,14 @@ def earlier_identity(sender: WhatsAppSender) -> str | None:
 
 
 class ChangedIdentity(Struct, frozen=True):
-    """The ids of a person before and after a change of the phone number; `old`: None if it is not told."""
+    """The ids of a person before and after a change of the phone number; `old`: None if it is not told.
+
+    `names`: by which the person was reached before.
+    """
 
     old: str | None
     new: WhatsAppSender
+    names: tuple[str, ...] = ()
 
 
 def changed_identity(value: Raw) -> ChangedIdentity | None:
@@ -61,7 +65,7 @@ def changed_identity(value: Raw) -> ChangedIdentity | None:
     if new is None:
         return None
     has_parent = system.get("parent_user_id") is not None
-    old = word(system.get("previous_parent_user_id")) if has_parent else word(system.get("previous_user_id"))
-    if old is None and user_id is None:
-        old = word(at(message, "from"))
-    return ChangedIdentity(old, WhatsAppSender(new, user_id, phone))
+    old_id, old_phone = word(system.get("previous_user_id")), word(message.get("from"))
+    old = word(system.get("previous_parent_user_id")) if has_parent else old_id
+    names = tuple(one for one in (old_id, old_phone) if one is not None)
+    return ChangedIdentity(old, WhatsAppSender(new, user_id, phone), names)
