@@ -9,10 +9,12 @@ from typing import Final
 
 import pytest
 
+from switchboard.connectors.whatsapp.asked import PeopleAsked
 from switchboard.connectors.whatsapp.graph import GraphClient, GraphNotAnswered, GraphNotReached, GraphRefusal
 from switchboard.connectors.whatsapp.hook import challenge_word, hook_of
 from switchboard.connectors.whatsapp.manifest import MANIFEST
 from switchboard.connectors.whatsapp.memory import NumberCursor, NumberMemory
+from switchboard.connectors.whatsapp.moves import NumberMove
 from switchboard.connectors.whatsapp.sending import (
     destination_of,
     file_message,
@@ -213,15 +215,25 @@ def test_the_window_is_closed_only_if_nothing_can_have_been_written_since() -> N
     assert memory.is_window_closed(("49301",), 1000.0, later + 500.0)
 
 
+def test_what_meta_has_closed_is_open_once_the_person_writes() -> None:
+    memory = NumberMemory(since=1000.0)
+    memory.note_closed(("DE.7", "49301"))
+    assert memory.is_window_closed(("49301",), 999.0, 1000.0)
+    memory.note_written(ADDRESS, "DE.7", 1000.0)
+    assert not memory.is_window_closed(("49301",), 999.0, 1000.0)
+
+
 def test_who_was_asked_and_what_was_billed_outlives_the_process() -> None:
     memory = NumberMemory(since=0.0)
-    memory.note_asked(("DE.7", "49301"), 100_000.0)
+    assert memory.asked.note(("DE.7", "49301"), 100_000.0)
     for wamid in ("wamid.A", "wamid.A", "wamid.B"):
         memory.note_billed(wamid, NOW)
     after = NumberMemory(since=5.0)
     after.restore(NumberCursor.read(memory.cursor(7)))
-    assert [after.may_ask((name,), 150_000.0) for name in ("DE.7", "49301", "DE.8")] == [False, False, True]
-    assert after.may_ask(("DE.7",), 100_000.0 + WINDOW_S)
+    asked = [after.asked.was_asked((name,), 150_000.0) for name in ("DE.7", "49301", "DE.8")]
+    assert asked == [True, True, False]
+    assert after.asked.was_asked(("DE.7",), 100_000.0 + WINDOW_S - 1)
+    assert not after.asked.was_asked(("DE.7",), 100_000.0 + WINDOW_S + 3600)
     after.note_billed("wamid.B", NOW)
     assert after.counters() == {"billed in 2026-01": 2}
     assert NumberCursor.read(memory.cursor(7)).posted == 7
@@ -229,10 +241,19 @@ def test_who_was_asked_and_what_was_billed_outlives_the_process() -> None:
     assert len(NumberCursor.read(None).counted) == 0
 
 
-def test_a_cursor_stays_small() -> None:
+def test_nobody_is_forgotten_for_others_who_are_asked() -> None:
+    asked = PeopleAsked()
+    people = [(f"DE.{number}", f"49{number}") for number in range(2000)]
+    noted = [one for number, one in enumerate(people) if asked.note(one, 40.0 * number)]
+    assert len(noted) == len(people) - 500, "others are not asked until there is room, a day later"
+    assert [one for one in people if asked.was_asked(one, 40.0 * 1499)] == people[:1500]
+
+
+def test_a_cursor_stays_smaller_than_the_server_takes() -> None:
     memory = NumberMemory(since=0.0)
     for number in range(2000):
-        memory.note_asked((f"DE.{number:030}", f"49{number:018}"), 0.0)
+        memory.asked.note((f"DE.{number:030}", f"49{number:018}"), 40.0 * number)
         memory.note_billed(f"wamid.{number}", NOW)
-    assert len(memory.cursor(10**15)) < 30_000
+        memory.note_move(NumberMove((f"{number:0128}", f"49{number:018}"), "4" * 20, "D" * 128, 10**10 + number))
+    assert len(memory.cursor(10**15)) < 65_536
     assert memory.counters() == {"billed in 2026-01": 2000}

@@ -16,6 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from switchboard.connectors.whatsapp.asked import PeopleAsked
 from switchboard.connectors.whatsapp.events import read_message
 from switchboard.connectors.whatsapp.graph import GraphClient, GraphNotAnswered, GraphNotReached, GraphRefusal
 from switchboard.connectors.whatsapp.memory import NumberCursor, NumberMemory, names_in
@@ -27,11 +28,11 @@ from switchboard.connectors.whatsapp.refusals import (
     WINDOW_IS_OVER,
     WRONG_MEDIA,
     describe_refusal,
-    is_final,
     needs_person,
     words_for,
 )
 from switchboard.connectors.whatsapp.registering import NumberWebhook, checked_url, name_of_number
+from switchboard.connectors.whatsapp.reopening import TEMPLATE_KEY, TemplateSender
 from switchboard.connectors.whatsapp.sending import (
     DOCUMENT,
     destination_of,
@@ -39,7 +40,6 @@ from switchboard.connectors.whatsapp.sending import (
     kind_of_file,
     outcome_of_failure,
     outcome_of_upload,
-    template_message,
     text_message,
     typing_message,
 )
@@ -65,6 +65,7 @@ from switchboard.ports.connector import (
     Unreadable,
 )
 from switchboard.ports.raw import Raw, at, integer, word
+from switchboard.tasks import cancel_tasks
 
 _POSTED_S: Final = 20.0
 """Seconds for which the server is asked for what Meta posts."""
@@ -74,7 +75,9 @@ _PROVEN_S: Final = 15.0
 _MOST_PROOFS: Final = 1000
 _MOST_PARENTS: Final = 10_000
 _WAITS_S: Final = 60.0
-_TEMPLATE: Final = "template:"
+_SOON_S: Final = 2.0
+_LATE_S: Final = 8.0
+"""For so long a report is awaited of a part that may be too late."""
 _GONE: Final = 33
 """The subcode of what does not exist."""
 
@@ -114,6 +117,8 @@ class WhatsAppSession(Session):
         self._graph, self._settings, self._webhook = graph, settings, webhook
         self._clock = clock
         self._memory = NumberMemory(clock())
+        template = settings.template
+        self._templates = None if template is None else TemplateSender(graph, template, self._memory.asked)
         self._posted: PostedEvents | None = None
         self._after = self._settled = 0
         self._given = ""
@@ -125,7 +130,9 @@ class WhatsAppSession(Session):
         """How often in a row the limit of a pair was met, by recipient."""
         self._proofs: dict[str, str] = {}
         """The ids of messages that Meta has reported, by the key of their part."""
-        self._proven = asyncio.Event()
+        self._doubted: dict[str, str] = {}
+        """The keys of parts that may be too late, with the ids of messages that are, as Meta has reported."""
+        self._reported = asyncio.Event()
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -144,15 +151,28 @@ class WhatsAppSession(Session):
         now, trouble = asyncio.get_running_loop().time, None
         looked = now()
         while True:
-            webhooks = await posted.posted(self._after, _POSTED_S)
+            webhooks = await self._next_posted(posted)
             if now() - looked >= _LOOK_S:
                 looked, trouble = now(), await self._webhook.trouble()
             events, late = list[Inbound | Unreadable](), list[LateFailure]()
             for number, raw in webhooks:
                 self._after = number
-                await self._take_webhook(raw, events, late)
+                self._take_webhook(raw, events, late)
             why = "; ".join(filter(None, (trouble, self._ill))) or None
             yield Batch(tuple(events), self._moved_cursor(), why, tuple(late))
+
+    async def _next_posted(self, posted: PostedEvents) -> Sequence[tuple[int, bytes]]:
+        """What is posted; nothing as soon as a template waits for the cursor."""
+        if self._templates is None:
+            return await posted.posted(self._after, _POSTED_S)
+        asking = asyncio.ensure_future(posted.posted(self._after, _POSTED_S))
+        noting = asyncio.ensure_future(self._templates.noted.wait())
+        try:
+            await asyncio.wait((asking, noting), return_when=asyncio.FIRST_COMPLETED)
+            self._templates.noted.clear()
+            return asking.result() if asking.done() else ()
+        finally:
+            await cancel_tasks(asking, noting)
 
     def _moved_cursor(self) -> str | None:
         """The cursor, if it is another than before."""
@@ -175,11 +195,13 @@ class WhatsAppSession(Session):
     async def confirm(self, cursor: str) -> None:
         """The webhooks are settled."""
         place = NumberCursor.read(cursor)
+        if self._templates is not None:
+            self._templates.confirm(PeopleAsked.read(place.asked_by_hour))
         if place.posted > self._settled and self._posted is not None:
             await self._posted.settle_posted(place.posted)
             self._settled = place.posted
 
-    async def _take_webhook(self, raw: bytes, events: list[Inbound | Unreadable], late: list[LateFailure]) -> None:
+    def _take_webhook(self, raw: bytes, events: list[Inbound | Unreadable], late: list[LateFailure]) -> None:
         found = split_webhook(raw, self._settings.phone_number_id)
         if isinstance(found, Unreadable):
             events.append(found)
@@ -188,7 +210,7 @@ class WhatsAppSession(Session):
         events += map(self._read_message, found.messages)
         for value in found.statuses:
             if (status := read_status(value, datetime.now(UTC))) is not None:
-                late += await self._take_status(status)
+                late += self._take_status(status)
 
     def _read_message(self, value: JsonObject) -> Inbound | Unreadable:
         event = read_message(value, datetime.now(UTC), self._memory.phones.get, self._memory.moves)
@@ -213,28 +235,30 @@ class WhatsAppSession(Session):
         self._parents.add(identity)
         return event
 
-    async def _take_status(self, status: MessageStatus) -> list[LateFailure]:
+    def _take_status(self, status: MessageStatus) -> list[LateFailure]:
         """The failure to report. Meta repeats reports, so everything here is harmless if done again."""
-        key = status.key or ""
-        if key.startswith(_TEMPLATE):
-            self._memory.note_asked(key.removeprefix(_TEMPLATE).split(), status.at.timestamp())
-        elif key and status.error is None:  # a failure may be that of an earlier try
-            self._note_proof(key, status.wamid)
+        key, failure = status.key or "", status.failure
         if status.is_delivered and status.is_billed:
             self._memory.note_billed(status.wamid, status.at)
-        failure = status.failure
-        if failure is None or key.startswith(_TEMPLATE):
+        if key.startswith(TEMPLATE_KEY):
             return []
-        if status.is_too_late and (to := destination_of(status.to)) is not None:
-            await self._ask_to_write(names_in(status.to), to)
-        return [failure]
+        if failure is None and key:  # a failure may be that of an earlier try
+            self._note_proof(key, status.wamid)
+        if status.is_too_late and key in self._doubted:  # `send` waits for it, and asks the person to write
+            self._doubted[key] = status.wamid
+            self._note_report()
+            return []
+        return [] if failure is None else [failure]
 
     def _note_proof(self, key: str, wamid: str) -> None:
         self._proofs[key] = wamid
         if len(self._proofs) > _MOST_PROOFS:
             del self._proofs[next(iter(self._proofs))]
-        self._proven.set()
-        self._proven = asyncio.Event()
+        self._note_report()
+
+    def _note_report(self) -> None:
+        self._reported.set()
+        self._reported = asyncio.Event()
 
     # Sending ----------------------------------------------------------------------------------------------------------
 
@@ -247,24 +271,48 @@ class WhatsAppSession(Session):
         self._proofs.pop(key, None)  # of an earlier try
         names, answered = names_in(part.address), float(int(integer(part.address.get("at")) or 0))
         if self._memory.is_window_closed(names, answered, self._clock()):
-            return await self._answer_too_late(names, to)
+            return await self._answer_too_late(part, to, names)
+        if self._templates is not None and self._memory.is_late(names, answered, self._clock()):
+            return await self._send_if_not_late(part, key, names)
+        return await self._send_now(part, key, names)
+
+    async def _send_now(self, part: Part, key: str, names: Sequence[str]) -> Outcome:
         try:
             outcome = await self._send_text_or_file(part, key)
         except GraphRefusal as error:
-            outcome = await self._take_refusal(error, part, to, names)
+            return self._take_refusal(error, part, names)
         except (GraphNotReached, GraphNotAnswered) as error:
-            outcome = outcome_of_failure(error, part, 0)
+            return outcome_of_failure(error, part, 0)
         if isinstance(outcome, Sent):
             self._ill = None
             self._limited.pop(names[0], None)
         return outcome
+
+    async def _send_if_not_late(self, part: Part, key: str, names: Sequence[str]) -> Outcome:
+        """Only Meta knows whether the person has written since; it takes the part, and reports soon that it is late."""
+        self._doubted[key] = ""
+        try:
+            outcome = await self._send_now(part, key, names)
+            if not isinstance(outcome, Sent) or not await self._is_reported_late(key, outcome.platform_message_id):
+                return outcome
+        finally:
+            del self._doubted[key]
+        self._memory.note_closed(names)
+        return Later(_SOON_S, words_for(WINDOW_IS_OVER, ""))
+
+    async def _is_reported_late(self, key: str, wamid: str) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LATE_S):
+                while self._doubted[key] != wamid and key not in self._proofs:
+                    await self._reported.wait()
+        return self._doubted[key] == wamid
 
     async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002  Meta cannot be asked
         """Wait whether Meta reports the part: a report proves that it was sent, and none proves nothing."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_PROVEN_S):
                 while key not in self._proofs:
-                    await self._proven.wait()
+                    await self._reported.wait()
         return Sent(self._proofs[key]) if key in self._proofs else None
 
     async def typing(self, address: JsonObject) -> None:
@@ -294,9 +342,10 @@ class WhatsAppSession(Session):
         found = word(at(await self._graph.post_to_number("messages", body), "messages", 0, "id"))
         return Sent(found) if found is not None else Uncertain("Meta names no message")
 
-    async def _take_refusal(self, error: GraphRefusal, part: Part, to: JsonObject, names: Sequence[str]) -> Outcome:
+    def _take_refusal(self, error: GraphRefusal, part: Part, names: Sequence[str]) -> Outcome:
         if error.code == WINDOW_IS_OVER:
-            return await self._answer_too_late(names, to)
+            self._memory.note_closed(names)
+            return Later(_SOON_S, describe_refusal(error))
         tried = self._limited.get(names[0], 0)
         outcome = outcome_of_failure(error, part, tried)
         if error.code == PAIR_LIMIT:
@@ -305,31 +354,18 @@ class WhatsAppSession(Session):
             self._ill = outcome.reason
         return outcome
 
-    async def _answer_too_late(self, names: Sequence[str], to: JsonObject) -> Outcome:
+    async def _answer_too_late(self, part: Part, to: JsonObject, names: Sequence[str]) -> Outcome:
         """With a template the reply waits until the person writes; without one it has failed."""
         told = words_for(WINDOW_IS_OVER, "")
-        if self._settings.template is None:
+        if self._templates is None:
             return Refused(f"{told}; the setting reopen_template names one that asks people to write again", "blocked")
-        why = await self._ask_to_write(names, to)
-        return Later(_WAITS_S, f"it waits until the person writes: {told}") if why is None else Refused(why, "blocked")
-
-    async def _ask_to_write(self, names: Sequence[str], to: JsonObject) -> str | None:
-        """Send the template, once a day; why that is not possible, if so."""
-        template, now = self._settings.template, self._clock()
-        if template is None or not self._memory.may_ask(names, now):
-            return None
-        self._memory.note_asked(names, now)
-        key = f"{_TEMPLATE}{' '.join(names)}"
         try:
-            await self._graph.post_to_number("messages", template_message(to, template, key))
+            is_asked = await self._templates.ask(names, to, self._clock())
         except GraphRefusal as error:
-            if is_final(error):
-                return f"the template {self._settings.reopen_template} is refused: {describe_refusal(error)}"
-            self._memory.forget_asked(names)
-            self._ill = describe_refusal(error) if needs_person(error) else self._ill
-        except OSError:
-            self._memory.forget_asked(names)
-        return None
+            outcome = self._take_refusal(error, part, names)
+            why = f"the template {self._settings.reopen_template} is refused: {describe_refusal(error)}"
+            return outcome if isinstance(outcome, Later) else Refused(why, "blocked")
+        return Later(_WAITS_S if is_asked else _SOON_S, f"it waits until the person writes: {told}")
 
     # Files ------------------------------------------------------------------------------------------------------------
 

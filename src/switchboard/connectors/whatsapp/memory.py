@@ -15,27 +15,26 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from switchboard.connectors.whatsapp.asked import PeopleAsked
 from switchboard.connectors.whatsapp.moves import NumberMove, moved_address
 from switchboard.connectors.whatsapp.settings import WINDOW_S
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.raw import word
 
 _MOST_PEOPLE: Final = 10_000
-_MOST_ASKED: Final = 300
 _MOST_BILLED: Final = 300
 _MOST_MOVES: Final = 80
-_DAY_S: Final = 24 * 3600.0
 
 
 class NumberCursor(Struct, frozen=True, omit_defaults=True):
-    """As it is written. `posted`: the last settled webhook; `asked`: who was sent the template, and when.
+    """As it is written. `posted`: the last settled webhook; `asked_by_hour`: who was sent the template, and when.
 
     `billed`: how many messages were, in which month, and the last of them, so that none counts twice; `moves`: the last
     people who have another number.
     """
 
     posted: int = 0
-    asked: dict[str, int] = {}
+    asked_by_hour: dict[str, str] = {}
     billed: dict[str, int] = {}
     counted: list[str] = []
     moves: list[NumberMove] = []
@@ -64,7 +63,9 @@ class NumberMemory:
     owners: dict[str, str] = field(default_factory=dict)
     """The id to write to of who has written with a phone number."""
     moves: list[NumberMove] = field(default_factory=list)
-    asked: dict[str, int] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+    """To whom Meta has said that it is too late to write, until they write."""
+    asked: PeopleAsked = field(default_factory=PeopleAsked)
     billed: dict[str, int] = field(default_factory=dict)
     counted: dict[str, None] = field(default_factory=dict)
     others: int = 0
@@ -72,12 +73,13 @@ class NumberMemory:
 
     def restore(self, cursor: NumberCursor) -> None:
         """What an earlier process knew."""
-        self.asked, self.billed = dict(cursor.asked), dict(cursor.billed)
+        self.asked.hours = PeopleAsked.read(cursor.asked_by_hour).hours
+        self.billed = dict(cursor.billed)
         self.counted, self.moves = dict.fromkeys(cursor.counted), list(cursor.moves)
 
     def cursor(self, posted: int) -> str:
         """After these webhooks."""
-        return str(NumberCursor(posted, self.asked, self.billed, list(self.counted), self.moves))
+        return str(NumberCursor(posted, self.asked.by_hour(), self.billed, list(self.counted), self.moves))
 
     def counters(self) -> Mapping[str, int]:
         """What is shown with the counters of the account."""
@@ -89,6 +91,7 @@ class NumberMemory:
         """Somebody has written, who is answered there."""
         for name in names_in(address):
             self.wrote[name] = max(self.wrote.get(name, 0.0), sent)
+            self.closed.discard(name)
         phone, user_id = word(address.get("to")), word(address.get("recipient"))
         if phone is not None:
             self.phones[phone] = identity
@@ -112,24 +115,19 @@ class NumberMemory:
 
     def is_window_closed(self, names: Sequence[str], answered: float, now: float) -> bool:
         """Whether the person has certainly not written for a day; `answered`: when the answered message was sent."""
-        wrote = [self.wrote[name] for name in names if name in self.wrote]
-        return now - max(answered, *wrote, 0.0) >= WINDOW_S and (bool(wrote) or self.since <= answered)
+        is_known = self.since <= answered or any(name in self.wrote for name in names)
+        is_over = is_known and self.is_late(names, answered, now)
+        return is_over or not self.closed.isdisjoint(names)
 
-    def may_ask(self, names: Sequence[str], now: float) -> bool:
-        """Whether the template may be sent: once a day."""
-        return all(now - self.asked.get(name, 0) >= _DAY_S for name in names)
+    def is_late(self, names: Sequence[str], answered: float, now: float) -> bool:
+        """Whether nothing is known that the person has written within a day."""
+        return now - max(answered, *(self.wrote.get(name, 0.0) for name in names), 0.0) >= WINDOW_S
 
-    def note_asked(self, names: Iterable[str], now: float) -> None:
-        """It was sent."""
-        for name in names:
-            self.asked.pop(name, None)
-            self.asked[name] = int(now)
-        _forget_first(self.asked, _MOST_ASKED)
-
-    def forget_asked(self, names: Iterable[str]) -> None:
-        """It was not sent after all."""
-        for name in names:
-            self.asked.pop(name, None)
+    def note_closed(self, names: Iterable[str]) -> None:
+        """Meta has said that the person has not written for a day."""
+        if len(self.closed) >= _MOST_PEOPLE:
+            self.closed.clear()
+        self.closed.update(names)
 
     def note_billed(self, wamid: str, when: datetime) -> None:
         """A delivered message is billed; reports of it may come again."""

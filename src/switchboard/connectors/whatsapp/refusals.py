@@ -51,12 +51,6 @@ def needs_person(error: GraphRefusal) -> bool:
     return error.code in _NEEDS_PERSON or is_token_refused(error)
 
 
-def is_final(error: GraphRefusal) -> bool:
-    """Whether the same request will never succeed."""
-    waits = needs_person(error) or is_away(error) or account_limit_s(error.code) is not None
-    return not waits and error.code not in (PAIR_LIMIT, *UNSURE)
-
-
 def is_token_refused(error: GraphRefusal) -> bool:
     """Whether the token is no good."""
     return error.code == 190 or (error.code == 0 and error.status == 401)
