@@ -467,7 +467,7 @@ def test_a_gateway_that_leads_elsewhere_is_not_followed() -> None:
     async def check() -> None:
         async with DiscordServer() as discord:
 
-            def lead_away(_: ServerConnection, request: Request) -> Response:
+            def lead_away(_: ServerConnection, _request: Request) -> Response:
                 return Response(302, "Found", Headers({"Location": discord.gateway_url, "Content-Length": "0"}))
 
             async with serve(lambda _: asyncio.sleep(0), "127.0.0.1", 0, process_request=lead_away) as door:

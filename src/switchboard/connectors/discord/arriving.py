@@ -106,21 +106,21 @@ class Arrivals:
                     yield self._make_batch(events)
                     events = []
                     async for missed in self._catch_up(one):
-                        yield Batch(missed, trouble=self._trouble())
+                        yield Batch(missed, trouble=self._tell_trouble())
                 events += await self._take(one)
                 if one.name:
                     self.cursor = replace(self.cursor, s=one.session, u=one.url, q=one.number)
             yield self._make_batch(events)
             async for missed in self._try_again():
-                yield Batch(missed, trouble=self._trouble())
+                yield Batch(missed, trouble=self._tell_trouble())
 
-    def _trouble(self) -> str | None:
+    def _tell_trouble(self) -> str | None:
         return self._blank or (_UNREAD if self.cursor.c else None)
 
     def _make_batch(self, events: Sequence[DiscordEvent]) -> Batch:
         now = str(self.cursor) if self.cursor.s else None
         changed, self._given = now != self._given, now
-        return Batch(tuple(events), now if changed else None, self._trouble())
+        return Batch(tuple(events), now if changed else None, self._tell_trouble())
 
     # Events -----------------------------------------------------------------------------------------------------------
 
