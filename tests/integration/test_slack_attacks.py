@@ -12,9 +12,9 @@ from switchboard.testing.connectors import in_no_time, passes
 from switchboard.testing.connectors.expecting import answered
 from switchboard.testing.connectors.running import connected, connector, listening, scripted, texts, until
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
-from switchboard.testing.slack import ANN, Page, SlackError, SlackServer
-from tests.integration.test_slack import CHOICES, MENTION, RETRIED_S, hears, played
-from tests.slack_driver import SlackDriver
+from switchboard.testing.slack import ANN, Cut, Page, SlackError, SlackServer
+from tests.integration.test_slack import CHOICES, MENTION, RETRIED_S, hears, played, sends
+from tests.slack_driver import SlackDriver, as_read
 
 # What is looked up ----------------------------------------------------------------------------------------------------
 
@@ -283,5 +283,76 @@ def test_an_account_without_a_socket_is_not_healthy() -> None:
         slack.cut_sockets()
         await passes(90.0)
         assert any("Slack opens no socket" in (one["error_message"] or "") for one in switchboard.heartbeats)
+
+    played(story)
+
+
+# Sending --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_the_same_name_elsewhere_is_another() -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        channel = slack.people.channel()
+        for text in ("alpha", "beta"):
+            slack.people.say(f"{MENTION} {text}", channel)
+        alpha, beta = [await hears(switchboard, text) for text in ("alpha", "beta")]
+        assert await sends(switchboard, alpha, "", ("report.csv", b"1,2,3")) == "sent"
+        slack.spoil("files.completeUploadExternal", Cut(taken=False))
+        assert await sends(switchboard, beta, "", ("report.csv", b"4,5,6")) == "uncertain"
+        slack.spoil("files.completeUploadExternal", Cut())
+        assert await sends(switchboard, beta, "", ("report.csv", b"4,5,6")) == "sent"
+
+    played(story)
+
+
+@pytest.mark.parametrize("code", ["missing_scope", "thread_not_found"])
+def test_where_replies_are_refused_a_part_is_uncertain(code: str) -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        channel = slack.people.channel()
+        slack.people.say(f"{MENTION} hello", channel)
+        to = await hears(switchboard, "hello")
+        slack.refusals["conversations.replies"] = code
+        slack.spoil("chat.postMessage", Cut(taken=False))
+        first, second = switchboard.reply(to, "the answer"), switchboard.reply(to, "the next")
+        await answered(switchboard, first)
+        await answered(switchboard, second)
+        assert [as_read(one).partition("\n")[0] for one in slack.sent] == ["the answer", "the next"]
+
+    played(story)
+
+
+def test_a_part_that_left_a_thread_is_found_beside_it() -> None:
+    """Since the message with which the thread began is gone."""
+
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        channel = slack.people.channel()
+        said = slack.people.say(f"{MENTION} hello", channel)
+        to = await hears(switchboard, "hello")
+        slack.people.delete(said)
+        gone = SlackError("thread_not_found")
+        slack.spoil("chat.postMessage", gone, gone, Cut())
+        assert await sends(switchboard, to, "the answer") == "sent"
+        assert slack.texts == ["the answer"]
+
+    played(story)
+
+
+def test_an_edit_that_takes_the_mention_away_stays_in_its_thread() -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        channel = slack.people.channel()
+        said = slack.people.say(f"{MENTION} the first", channel)
+        first = await hears(switchboard, "the first")
+        slack.people.edit(said, "never mind")
+        second = await hears(switchboard, "never mind")
+        assert first["event"]["external_thread_id"] == second["event"]["external_thread_id"]
+
+    played(story)
+
+
+def test_the_name_of_a_private_channel_is_not_told() -> None:
+    async def story(slack: SlackServer, switchboard: ScriptedSwitchboard) -> None:
+        hidden = slack.people.channel("merger", kind="group")
+        slack.people.say(f"what is <#{hidden.id}>?")
+        assert (await hears(switchboard, "what is"))["payload"]["normalized_text"] == f"what is #{hidden.id}?"
 
     played(story)

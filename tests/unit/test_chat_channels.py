@@ -58,6 +58,10 @@ SLACK: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         slack_push(subtype="message_changed", ts="6.3", message=EDITED, previous_message={"text": "ho"}),
         {"key": "T1:C1:5.1:6.2"},
     ),
+    "an edit that takes the mention away": (
+        slack_push(subtype="message_changed", message=EDITED, previous_message={"text": "<@U9> ho"}),
+        {"key": "T1:C1:5.1:6.2", "conversation": "C1:5.1"},
+    ),
     "an edit in a thread": (
         slack_push(subtype="message_changed", message={**EDITED, **REPLY}),
         {"key": "T1:C1:7.3:6.2", "conversation": "C1:5.1", "replied_to": "5.1"},

@@ -138,7 +138,7 @@ class SlackSession(Session):
         return await self._replies.send(part, key)
 
     async def find(self, part: Part, key: str) -> Sent | None:
-        """A part of ours by its key; files by their names and sizes. Raises SlackRefusal, OSError."""
+        """A part of ours by its key; files by their names and sizes. Raises OSError."""
         return await self._replies.find(part, key)
 
     async def typing(self, address: JsonObject) -> None:

@@ -160,7 +160,8 @@ def _event_of_kind(payload: JsonObject, kind: EventKind, given: SlackContext) ->
     if author is None or place is None:
         return "it has no author or no channel"
     direct, addressed = is_direct(event), kind != "reaction" and is_addressed(event, me, follows=known.follows)
-    named = me.user in mentioned_in(source_of(message))  # a thread that we follow is one already
+    # A thread that we follow is one already; one that an edit takes the mention away from has begun.
+    named = any(me.user in mentioned_in(source_of(one)) for one in (message, child(event, "previous_message")))
     files = tuple(files_of(message, known.files)) if kind == "message" else ()
     passages = _passages_of(payload, kind, me, known, tuple(attachment for attachment, _ in files))
     envelope = Envelope(

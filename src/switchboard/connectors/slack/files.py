@@ -122,10 +122,8 @@ def _upload_request(file: FileOut) -> JsonMapping:
     return {"filename": file.filename, "length": file.size_bytes}
 
 
-async def shared_file(api: SlackApi, files: Sequence[FileOut], user: str, channel: str, since: int) -> str | None:
-    """The id of the first of these files, if all were shared in a channel since then."""
-    asked = {"user": user, "channel": channel, "ts_from": since, "count": 100}
-    found = _files_in(await api.read("files.list", asked))
-    known = {(one.get("name"), one.get("size")): word(one.get("id")) for one in found}
+def shared_file(message: Raw, files: Sequence[FileOut]) -> str | None:
+    """The id of the first of these files, if a message has all of them."""
+    known = {(one.get("name"), one.get("size")): word(one.get("id")) for one in _files_in(message)}
     ids = [known.get((file.filename, file.size_bytes)) for file in files]
     return ids[0] if all(ids) else None

@@ -10,16 +10,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from switchboard.connectors.slack.api import CallNotAnswered, CallNotWritten, SlackApi, SlackRefusal
 from switchboard.connectors.slack.events import SlackBot, time_of
 from switchboard.connectors.slack.files import begin_uploads, shared_file
 from switchboard.connectors.slack.missed import find_message
 from switchboard.connectors.slack.presses import updated_message, whisper_of
-from switchboard.connectors.slack.refusals import is_thread_gone, outcome_of
+from switchboard.connectors.slack.refusals import is_passing, is_thread_gone, outcome_of
 from switchboard.connectors.slack.sending import has_key, message_of_part, thread_of_part
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.connector import PRESS, Outcome, Part, Refused, Sent, Uncertain
-from switchboard.ports.raw import child, word
+from switchboard.ports.raw import Raw, child, word
 
 _LOOK_UP: Final = 200
 _LOOK_UP_PAGES: Final = 5
@@ -96,23 +98,41 @@ class SlackReplies:
         return Sent(str(begun[0]["id"]))
 
     async def find(self, part: Part, key: str) -> Sent | None:
-        """A part of ours by its key; files by their names and sizes. Raises SlackRefusal, OSError."""
+        """A part of ours where it was sent: a text by its key, files by names and sizes. Raises OSError.
+
+        None also if Slack does not show what is there.
+        """
+        thread = word(part.address.get("thread"))
+        try:
+            return await self._find_sent(part, key, thread)
+        except SlackRefusal as error:
+            if is_passing(error):
+                raise OSError(str(error)) from None
+            if thread is None or not is_thread_gone(error):
+                return None
+        beside = {name: one for name, one in part.address.items() if name != "thread"}
+        return await self.find(replace(part, address=beside), key)
+
+    async def _find_sent(self, part: Part, key: str, thread: str | None) -> Sent | None:
         channel, answered = word(part.address.get("channel")), time_of(part.address.get("message"))
         if channel is None:
             return None
         since = max(answered.timestamp() if answered else 0.0, time.time() - _FIND_S)
-        if part.files:
-            found = await shared_file(self._api, part.files, self._me.user, channel, int(since))
-            return Sent(found) if found else None
-        thread = word(part.address.get("thread"))
         method = "conversations.replies" if thread else "conversations.history"
         asked = {"channel": channel, "oldest": f"{since:.6f}", "limit": str(_LOOK_UP), "include_all_metadata": "true"}
         asked |= {"ts": thread} if thread else {}
         async for page in self._api.pages(method, asked, "messages", _LOOK_UP_PAGES):
             for one in map(child, page):
-                if has_key(one, key, self._me.bot):
-                    return Sent(str(one.get("ts")))
+                if found := self._id_of_part(one, part, key):
+                    return Sent(found)
         return None
+
+    def _id_of_part(self, message: Raw, part: Part, key: str) -> str | None:
+        """The id of a part, if it is this message."""
+        if not part.files:
+            return word(message.get("ts")) if has_key(message, key, self._me.bot) else None
+        own = message.get("bot_id") == self._me.bot or message.get("user") == self._me.user
+        return shared_file(message, part.files) if own else None
 
     async def typing(self, address: JsonObject) -> None:
         """Show in a thread that an answer is being written; failures do not matter."""

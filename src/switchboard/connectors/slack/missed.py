@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from switchboard.connectors.slack.api import SlackApi, SlackRefusal
 from switchboard.connectors.slack.events import SlackBot, time_of
-from switchboard.connectors.slack.names import NameBook
+from switchboard.connectors.slack.names import NameBook, name_of
 from switchboard.connectors.slack.refusals import error_of, is_passing
 from switchboard.connectors.slack.threads import ThreadKey
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -67,7 +67,7 @@ class MissedMessages:
     def _chat_of(self, about: object) -> SlackChat | None:
         raw = child(about)
         chat, kind = word(raw.get("id")), next((kind for flag, kind in _TYPES if raw.get(flag)), None)
-        if chat is not None and (name := word(raw.get("name"))):
+        if chat is not None and (name := name_of(raw)):
             self._names.note(chat, name)
         return SlackChat(chat, kind) if chat and kind else None
 

@@ -58,6 +58,8 @@ class NameBook:
 
 
 def name_of(about: JsonMapping) -> str:
-    """What people call a user or a channel; empty if nobody says."""
+    """What people call a user or a channel; empty if nobody says, or if not everybody may know of the channel."""
+    if about.get("is_private"):
+        return ""
     paths = ("profile", "display_name"), ("real_name",), ("profile", "real_name"), ("name",)
     return first_word(about, *paths) or ""

@@ -117,7 +117,9 @@ def _event_id(envelope: Envelope) -> str | None:
 
 def _chat(envelope: Envelope) -> str | None:
     event = event_of(raw_of(envelope))
-    return conversation_of(event, addressed=_is_addressed_to_us(envelope)) or _channel(envelope.payload.raw)
+    before = at(event, "previous_message", "text")  # an edit may have taken the mention away
+    addressed = _is_addressed_to_us(envelope) or (isinstance(before, str) and _mentions_us(envelope, before))
+    return conversation_of(event, addressed=addressed) or _channel(envelope.payload.raw)
 
 
 def _group(envelope: Envelope) -> str | None:
@@ -154,11 +156,14 @@ def _direct(envelope: Envelope) -> bool:
 
 def _is_addressed_to_us(envelope: Envelope) -> bool:
     """Whether the text mentions us, as Slack gives it or as the connector does."""
-    raw = raw_of(envelope)
-    text = message_of(event_of(raw)).get("text")
-    own = word(at(raw, "authorizations", 0, "user_id"))
-    mentioned = mentioned_in(text if isinstance(text, str) and text else words_of_sender(envelope))
-    return any(one == own or is_own(envelope, one) for one in mentioned) or is_called(envelope)
+    text = message_of(event_of(raw_of(envelope))).get("text")
+    said = text if isinstance(text, str) and text else words_of_sender(envelope)
+    return _mentions_us(envelope, said) or is_called(envelope)
+
+
+def _mentions_us(envelope: Envelope, text: str) -> bool:
+    own = word(at(raw_of(envelope), "authorizations", 0, "user_id"))
+    return any(one == own or is_own(envelope, one) for one in mentioned_in(text))
 
 
 def _media(message: Raw) -> str | None:
