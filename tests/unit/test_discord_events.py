@@ -33,10 +33,16 @@ GUILD_CREATE: Final[JsonObject] = {
     "id": GUILD,
     "name": "House",
     "roles": [{"id": "11", "name": "house", "tags": {"bot_id": ME}}, {"id": "12", "name": "cooks"}],
-    "channels": [{"id": GENERAL, "type": 0, "name": "general"}],
+    "channels": [
+        {"id": GENERAL, "type": 0, "name": "general"},
+        {"id": "110", "type": 0, "name": "merger", "permission_overwrites": [{"id": GUILD, "deny": "1024"}]},
+        {"id": "111", "type": 0, "name": "hidden", "flags": 1 << 17},
+    ],
     "threads": [
         {"id": GARDEN, "type": 11, "name": "Garden", "parent_id": GENERAL, "owner_id": ANN},
         {"id": OURS, "type": 11, "name": "Ours", "parent_id": GENERAL, "owner_id": ME},
+        {"id": "112", "type": 11, "name": "Price", "parent_id": "110", "owner_id": ANN},
+        {"id": "113", "type": 12, "name": "Secret", "parent_id": GENERAL, "owner_id": ANN},
     ],
 }
 
@@ -162,7 +168,8 @@ PEOPLE: Final = [{"id": ANN, "username": "ann", "global_name": "Ann Lee"}, {"id"
         ("<@900> ", "@900"),
         ("<@!900> <@&11> hello <@900>", "hello @900"),
         ("ask <@901> or <@902>", "ask @Ann Lee or @b o b stop"),
-        ("<@&12>, <#100> <#7>", "@cooks, #general #7"),
+        ("<@&12>, <#100> <#101> <#7>", "@cooks, #general #Garden #7"),
+        ("what is in <#110> <#111> <#112> <#113>?", "what is in #110 #111 #112 #113?"),
         ("nice <:party:77> <a:dance:78>", "nice :party: :dance:"),
         ("at <t:1700000000:R>", "at 2023-11-14T22:13:20Z"),
         ("at <t:999999999999>", "at <t:999999999999>"),

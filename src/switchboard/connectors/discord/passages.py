@@ -83,9 +83,7 @@ def _name_for(mark: re.Match[str], people: Mapping[str, str], guild: str | None,
         case "role":
             return f"@{_plain_name(places.role_name(guild, mark['role'])) or mark['role']}"
         case "place":
-            place = places.places.get(mark["place"])
-            seen = place is not None and place.guild == guild
-            return f"#{(_plain_name(place.name) if place and seen else '') or mark['place']}"
+            return f"#{_plain_name(places.shown_name(guild, mark['place'])) or mark['place']}"
         case "emoji":
             return f":{mark['emoji']}:"
         case "command":

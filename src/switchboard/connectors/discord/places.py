@@ -22,6 +22,9 @@ SPOKEN_IN: Final = frozenset({0, 2, 5, 13}) | THREADS
 """The types of channels in which messages are."""
 _OBFUSCATED: Final = 1 << 17
 """The flag of channels of which the gateway tells though we may not see them."""
+_VIEW: Final = 1 << 10
+"""The permission to see a channel."""
+_PRIVATE_THREAD: Final = 12
 _DIRECT: Final = frozenset({1, 3})
 _MOST_PLACES: Final = 20_000
 _MOST_AUTHORS: Final = 10_000
@@ -32,7 +35,7 @@ _T = TypeVar("_T")
 class DiscordPlace(Struct, frozen=True):
     """A channel, a thread or a direct chat; `guild`: its server; `owner`: who has begun the thread.
 
-    `is_hidden`: the bot may not see it.
+    `is_hidden`: the bot may not see it; `is_private`: not everybody in the server may.
     """
 
     id: str
@@ -43,6 +46,7 @@ class DiscordPlace(Struct, frozen=True):
     owner: str | None = None
     last_message: int = 0
     is_hidden: bool = False
+    is_private: bool = False
     with_whom: str | None = None
     """The other person of a direct chat."""
 
@@ -111,7 +115,8 @@ class DiscordPlaces:
             word(about.get("name")),
             integer(about.get("owner_id")),
             int(integer(about.get("last_message_id")) or 0),
-            bool(int(integer(about.get("flags")) or 0) & _OBFUSCATED),
+            bool(_bits_in(about.get("flags")) & _OBFUSCATED),
+            kind == _PRIVATE_THREAD or _is_closed(about),
             integer(at(about, "recipients", 0, "id")) or (known.with_whom if known else None),
         )
         self.places[place] = made
@@ -132,6 +137,14 @@ class DiscordPlaces:
         """Those of a server in which messages are that the bot may see."""
         found = (one for one in list(self.places.values()) if one.guild == guild and one.kind in SPOKEN_IN)
         return (one for one in found if not one.is_hidden)
+
+    def shown_name(self, guild: str | None, place: str) -> str | None:
+        """The name of a channel, if everybody in this server may know it."""
+        known = self.places.get(place)
+        if known is None or known.guild != guild or known.is_hidden or known.is_private:
+            return None
+        parent = self.places.get(known.parent or "") if known.is_thread else None
+        return None if parent is not None and parent.is_private else known.name
 
     def role_name(self, guild: str | None, role: str) -> str | None:
         """The name of a role, without an `@`."""
@@ -155,6 +168,17 @@ class DiscordPlaces:
     def _name_of(self, guild: str) -> str | None:
         known = self.guilds.get(guild)
         return known.name if known else None
+
+
+def _bits_in(value: object) -> int:
+    return int(integer(value) or 0)
+
+
+def _is_closed(about: Raw) -> bool:
+    """Whether the role that everybody has, whose id is the server's, is denied to see the channel."""
+    guild = integer(about.get("guild_id"))
+    overwrites = _objects_in(about.get("permission_overwrites"))
+    return any(integer(one.get("id")) == guild and _bits_in(one.get("deny")) & _VIEW for one in overwrites)
 
 
 def _objects_in(found: object) -> Iterable[Raw]:
