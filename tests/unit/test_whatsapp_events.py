@@ -59,6 +59,26 @@ def text_of(found: Inbound) -> str:
     return found.envelope.payload.normalized_text
 
 
+@pytest.mark.parametrize(
+    ("contact", "name"),
+    [
+        ({"user_id": "DE.7"}, "Ann"),
+        ({"wa_id": "49301", "user_id": "US.1"}, None),
+        ({"user_id": "US.1"}, None),
+        ({"wa_id": "49302"}, None),
+        ({"parent_user_id": "US.ENT.1"}, None),
+        ({}, "Ann"),
+    ],
+)
+def test_a_contact_with_ids_of_somebody_else_is_not_the_sender(contact: JsonObject, name: str | None) -> None:
+    value = sender().said(NUMBER, CloudPerson("DE.7", "49301", parent_user_id="DE.ENT.9"), text_content("hi"))
+    value["contacts"] = [{"profile": {"name": "Ann"}, **contact}]
+    [message] = split(value).messages
+    found = read_message(message, NOW)
+    assert isinstance(found, Inbound)
+    assert (found.envelope.sender.identity, found.envelope.sender.display_name) == ("DE.ENT.9", name)
+
+
 def test_a_text() -> None:
     found = inbound(text_content("hello"))
     event, who = found.envelope.event, found.envelope.sender

@@ -19,8 +19,8 @@ from switchboard.ports.connector import Unreadable
 from switchboard.ports.raw import Raw, at, child
 
 _FIELD: Final = "messages"
-_IDS: Final = ("user_id", "wa_id")
-_IDS_OF_SENDER: Final = ("from_user_id", "from")
+_IDS: Final = {"user_id": "from_user_id", "parent_user_id": "from_parent_user_id", "wa_id": "from"}
+"""By the id of a contact, the same of a message."""
 
 
 class SplitWebhook(Struct, frozen=True):
@@ -71,9 +71,9 @@ def _items_in(raw: Raw, name: str) -> Sequence[Raw]:
 
 
 def _contacts_of(message: Raw, contacts: Sequence[Raw]) -> list[JsonObject]:
-    """The contact that a message is from: by an id, otherwise the only one."""
-    for theirs, of in zip(_IDS, _IDS_OF_SENDER, strict=True):
-        known = message.get(of)
-        if known is not None and (found := [one for one in contacts if one.get(theirs) == known]):
-            return [dict(found[0])]
-    return [dict(contacts[0])] if len(contacts) == 1 else []
+    """The contact that a message is from: one that shares an id with it, otherwise the only one without other ids."""
+    ids = {theirs: message[ours] for theirs, ours in _IDS.items() if message.get(ours) is not None}
+    fitting = [one for one in contacts if all(one.get(name, known) == known for name, known in ids.items())]
+    known = [one for one in fitting if not ids.keys().isdisjoint(one)]
+    found = known or (fitting if len(contacts) == 1 else [])
+    return [dict(one) for one in found[:1]]
