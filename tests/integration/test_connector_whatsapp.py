@@ -18,7 +18,7 @@ from switchboard.connectors.kernel.intake import Handling
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Account
 from switchboard.testing.connectors import ScriptedSwitchboard, in_no_time, passes
-from switchboard.testing.connectors.running import connector, scripted, texts, until
+from switchboard.testing.connectors.running import connector, listening, scripted, texts, until
 from switchboard.testing.loopback import Loopback
 from switchboard.testing.whatsapp import (
     ACCOUNT,
@@ -410,6 +410,23 @@ def test_what_a_person_must_change_is_told_while_replies_wait() -> None:
             assert home.switchboard.outcome(outbox_id) == ""
             server.graph.blocked_for = None
             await until(lambda: home.switchboard.outcome(outbox_id) == "sent", "it is sent", more_s=120.0)
+
+    lived(test)
+
+
+@pytest.mark.parametrize(("call", "padding"), [(_SENT, 0), ("GET number", 468)], ids=["sent", "signed in, cut off"])
+def test_a_token_that_meta_repeats_in_its_error_is_shown_to_nobody(call: str, padding: int) -> None:
+    async def test(server: WhatsAppServer) -> None:
+        with listening() as said:
+            async with house(server) as home:
+                server.people.say("hello")
+                [message] = await home.heard(1)
+                error = GraphError(190, title=f"{'x' * padding} Malformed access token {TOKEN}")
+                server.spoil(call, *(error for _ in range(3)))
+                home.switchboard.reply(message, "an answer")
+                await until(home.told("Meta does not accept the token"), "it is told", more_s=150.0)
+                assert TOKEN[:8] not in str(home.states)
+        assert not [one for one in said() if "access token" in one and TOKEN[:8] in one]
 
     lived(test)
 

@@ -23,7 +23,7 @@ from switchboard.connectors.whatsapp.sending import (
     outcome_of_upload,
     text_message,
 )
-from switchboard.connectors.whatsapp.settings import MIB, WINDOW_S, WhatsAppAccountSettings
+from switchboard.connectors.whatsapp.settings import GRAPH_URL, MEDIA_HOST, MIB, WINDOW_S, WhatsAppAccountSettings
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import ReplyChoice
 from switchboard.ports.connector import Account, FileOut, Later, Outcome, Part, Posted, Refused, Uncertain
@@ -144,6 +144,16 @@ def test_an_upload_without_an_answer_is_tried_again_as_nobody_sees_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("api_url", "gets"),
+    [(GRAPH_URL, True), (f"{GRAPH_URL}/", True), (f"{GRAPH_URL}.example", False), ("http://graph.facebook.com", False)],
+)
+async def test_the_host_of_metas_files_gets_the_token_if_the_api_is_metas(api_url: str, *, gets: bool) -> None:
+    client = GraphClient(WhatsAppAccountSettings(phone_number_id="12345", api_url=api_url), "token")
+    assert client.may_get_token(f"https://{MEDIA_HOST}/x") == gets
+    await client.close()
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "https://elsewhere.example/x",
@@ -226,7 +236,7 @@ def test_what_meta_has_closed_is_open_once_the_person_writes() -> None:
 def test_who_was_asked_and_what_was_billed_outlives_the_process() -> None:
     memory = NumberMemory(since=0.0)
     assert memory.asked.note(("DE.7", "49301"), 100_000.0)
-    for wamid in ("wamid.A", "wamid.A", "wamid.B"):
+    for wamid in ("wamid.A", *(f"wamid.{number}" for number in range(400)), "wamid.A", "wamid.B"):
         memory.note_billed(wamid, NOW)
     after = NumberMemory(since=5.0)
     after.restore(NumberCursor.read(memory.cursor(7)))
@@ -235,7 +245,7 @@ def test_who_was_asked_and_what_was_billed_outlives_the_process() -> None:
     assert after.asked.was_asked(("DE.7",), 100_000.0 + WINDOW_S - 1)
     assert not after.asked.was_asked(("DE.7",), 100_000.0 + WINDOW_S + 3600)
     after.note_billed("wamid.B", NOW)
-    assert after.counters() == {"billed in 2026-01": 2}
+    assert after.counters() == {"billed in 2026-01": 402}
     assert NumberCursor.read(memory.cursor(7)).posted == 7
     assert NumberCursor.read("another form") == NumberCursor()
     assert len(NumberCursor.read(None).counted) == 0

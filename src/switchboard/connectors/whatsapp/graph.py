@@ -61,7 +61,7 @@ class GraphClient:
     def __init__(self, settings: WhatsAppAccountSettings, token: str) -> None:
         self._base = f"{settings.api_url.rstrip('/')}/{settings.graph_version}"
         self._hosts = {_host_of(settings.api_url)}
-        if settings.api_url == GRAPH_URL:
+        if _host_of(settings.api_url) == _host_of(GRAPH_URL):
             self._hosts.add(("https", MEDIA_HOST, None))
         self._number = settings.phone_number_id
         self._token = token
@@ -106,11 +106,15 @@ class GraphClient:
             raise GraphNotAnswered("Meta gave a file no id")
         return found
 
+    def may_get_token(self, url: str) -> bool:
+        """Whether a URL is of the Graph API or of Meta's files."""
+        return _host_of(url) in self._hosts
+
     @asynccontextmanager
     async def download(self, url: str) -> AsyncIterator[httpx2.Response]:
         """A file at the URL that Meta gave. Raises GraphRefusal, OSError; ValueError if the token may not go there."""
-        if (place := _host_of(url)) not in self._hosts:
-            raise ValueError(f"the file is kept at {place[1] or 'no host'}, which gets no token")
+        if not self.may_get_token(url):
+            raise ValueError(f"the file is kept at {_host_of(url)[1] or 'no host'}, which gets no token")
         try:
             async with self._client.stream("GET", url) as response:
                 if not response.is_success:
@@ -132,13 +136,14 @@ class GraphClient:
             raise GraphNotReached(self._redact_error(error)) from None
         except httpx2.HTTPError as error:
             raise GraphNotAnswered(self._redact_error(error)) from None
-        return _read_answer(response)
+        return _read_answer(response, self._token)
 
     def _redact_error(self, error: Exception) -> str:
         return f"{type(error).__name__} {error}".replace(self._token, "…").strip()
 
 
-def _read_answer(response: httpx2.Response) -> Raw:
+def _read_answer(response: httpx2.Response, token: str) -> Raw:
+    """The answer. Raises what it says instead, without the token, which Meta repeats if it does not like it."""
     try:
         answer = json.loads(response.content)
     except (ValueError, RecursionError):
@@ -150,8 +155,8 @@ def _read_answer(response: httpx2.Response) -> Raw:
         return answer
     code, subcode = (int(integer(error.get(name)) or 0) for name in ("code", "error_subcode"))
     details = word(at(error, "error_data", "details"))
-    said = (str(error.get("message") or f"HTTP {response.status_code}")[:500], details)
-    told = ": ".join(dict.fromkeys(filter(None, said)))
+    said = (str(error.get("message") or f"HTTP {response.status_code}"), details)
+    told = ": ".join(dict.fromkeys(one.replace(token, "…")[:500] for one in said if one))
     raise GraphRefusal(code, told, subcode, response.status_code)
 
 

@@ -22,7 +22,9 @@ from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.raw import word
 
 _MOST_PEOPLE: Final = 10_000
+_MOST_COUNTED: Final = 10_000
 _MOST_BILLED: Final = 300
+"""The same in the cursor: Meta repeats reports mostly within minutes."""
 _MOST_MOVES: Final = 80
 
 
@@ -79,7 +81,9 @@ class NumberMemory:
 
     def cursor(self, posted: int) -> str:
         """After these webhooks."""
-        return str(NumberCursor(posted, self.asked.by_hour(), self.billed, list(self.counted), self.moves))
+        return str(
+            NumberCursor(posted, self.asked.by_hour(), self.billed, list(self.counted)[-_MOST_BILLED:], self.moves)
+        )
 
     def counters(self) -> Mapping[str, int]:
         """What is shown with the counters of the account."""
@@ -137,7 +141,7 @@ class NumberMemory:
         self.counted[mark] = None
         month = f"{when:%Y-%m}"
         self.billed[month] = self.billed.get(month, 0) + 1
-        _forget_first(self.counted, _MOST_BILLED)
+        _forget_first(self.counted, _MOST_COUNTED)
         for earlier in sorted(self.billed)[:-2]:
             del self.billed[earlier]
 
