@@ -141,7 +141,7 @@ class SlackArrivals:
         """
         now = time.time()
         self._place.mend_time(now + DAY_S)
-        since = max((self._place.heard or 0.0) - AGAIN_S, now - self._settings.catch_up_s)
+        since = max((self._place.heard or 0.0) - AGAIN_S, now - 3600 * self._settings.catch_up_h)
         left = {one.id: one for one in await self._find_chats()}
         chat, fetching = "", None
         try:

@@ -93,8 +93,9 @@ def _bot_in(about: Raw) -> SlackBot:
 
 
 def _require_scopes(api: SlackApi, needed: Sequence[str]) -> None:
-    if why := missing_in_words(api.scopes, needed):
-        raise SignInRefused(why)
+    """Raise SignInRefused if one of them is missing; it names all that are missing, so that one look is enough."""
+    if missing_in_words(api.scopes, needed):
+        raise SignInRefused(missing_in_words(api.scopes, SCOPES) or "")
 
 
 class SlackSession(Session):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Final, Literal
 
 from pydantic import BaseModel, Field
@@ -11,7 +10,6 @@ GIB: Final = 1024 * 1024 * 1024
 MAX_TEXT: Final = 11_500
 """Characters of a part. Slack allows 12,000 of Markdown, but refuses messages that grow too long when it escapes them.
 """
-_UNITS: Final = {"h": "hours", "d": "days"}
 
 
 class SlackAccountSettings(BaseModel, extra="forbid", frozen=True):
@@ -22,10 +20,5 @@ class SlackAccountSettings(BaseModel, extra="forbid", frozen=True):
     """Whether a direct chat is one conversation, or each of its threads is."""
     follow_threads: bool = True
     """Whether everything in a thread in which the app has written is said to it."""
-    catch_up: str = Field(default="24h", pattern=r"^[1-9][0-9]{0,2}[hd]$")
-    """How far back messages are fetched that were missed."""
-
-    @property
-    def catch_up_s(self) -> float:
-        """The same in seconds."""
-        return timedelta(**{_UNITS[self.catch_up[-1]]: int(self.catch_up[:-1])}).total_seconds()
+    catch_up_h: int = Field(default=24, ge=0, le=336)
+    """How many hours back messages are fetched that were missed."""
