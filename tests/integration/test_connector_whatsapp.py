@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.domain.json_values import JsonObject
-from switchboard.ports.connector import Account
+from switchboard.ports.connector import Account, SignInRefused
 from switchboard.testing.connectors import ScriptedSwitchboard, in_no_time, passes
 from switchboard.testing.connectors.running import connector, listening, scripted, texts, until
 from switchboard.testing.loopback import Loopback
@@ -515,14 +515,16 @@ def test_typing_marks_the_message_as_read() -> None:
     lived(test)
 
 
-def test_an_account_from_elsewhere_has_other_settings() -> None:
+@pytest.mark.parametrize(
+    ("secrets", "why"),
+    [({"token": "two words"}, "one word"), ({"app_secret": "f" * 32}, "is not that of the app")],
+)
+def test_wrong_secrets_are_told_when_signing_in(secrets: Mapping[str, str], why: str) -> None:
     async def test(server: WhatsAppServer) -> None:
         async with whatsapp_driver(server) as driver:
             made = driver.configured
-            account = Account(
-                "house", made.account.settings, {"token": "two words", "app_secret": "x"}, driver.hook_url
-            )
-            with pytest.raises(Exception, match="one word"):
+            account = Account("house", made.account.settings, {**made.account.secrets, **secrets}, driver.hook_url)
+            with pytest.raises(SignInRefused, match=why):
                 await made.manifest.open(account)
 
     lived(test)

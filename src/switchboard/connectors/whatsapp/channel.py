@@ -148,6 +148,7 @@ class WhatsAppSession(Session):
         self._memory.restore(place)
         self._given, self._settled = self._memory.cursor(self._after), place.posted
         await self._webhook.register()
+        yield Batch(())  # it is connected, also if nobody writes
         now, trouble = asyncio.get_running_loop().time, None
         looked = now()
         while True:

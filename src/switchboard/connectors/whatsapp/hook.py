@@ -23,6 +23,11 @@ def challenge_word(account: Account) -> str:
     return hmac.digest(_secret_of(account), name.encode(), "sha256").hex()
 
 
+def secret_proof(account: Account) -> str:
+    """What shows Meta that the secret belongs to the token: a wrong one would refuse all webhooks, unseen."""
+    return hmac.digest(_secret_of(account), account.secrets["token"].strip().encode(), "sha256").hex()
+
+
 def hook_of(account: Account) -> Hook | None:
     """How webhooks are posted to a number."""
     settings = account.settings

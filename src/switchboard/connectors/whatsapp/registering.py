@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from switchboard.connectors.whatsapp.graph import GraphClient, GraphNotAnswered, GraphRefusal
-from switchboard.connectors.whatsapp.hook import challenge_word
+from switchboard.connectors.whatsapp.hook import challenge_word, secret_proof
 from switchboard.connectors.whatsapp.refusals import describe_refusal, needs_person
 from switchboard.connectors.whatsapp.settings import MAX_URL
 from switchboard.ports.connector import Account, Busy, SignInRefused
@@ -19,6 +19,11 @@ from switchboard.ports.raw import Raw, at, child, word
 
 FIELDS: Final = "verified_name,display_phone_number,webhook_configuration,health_status"
 _UNVERIFIED: Final = 2200
+_PROOF_REFUSED: Final = "appsecret_proof"
+"""Meta has no code of its own for a proof that does not fit."""
+_OTHER_APP: Final = (
+    "the app_secret is not that of the app to which the token belongs: copy the App Secret under App settings, Basic"
+)
 
 
 def checked_url(account: Account) -> str:
@@ -44,8 +49,10 @@ class NumberWebhook(Struct, frozen=True):
     async def about_number(self) -> Raw:
         """The number with its webhook and its health. Raises SignInRefused, OSError."""
         try:
-            return await self.graph.read(self.number_id, fields=FIELDS)
+            return await self.graph.read(self.number_id, fields=FIELDS, appsecret_proof=secret_proof(self.account))
         except GraphRefusal as error:
+            if _PROOF_REFUSED in error.told:
+                raise SignInRefused(_OTHER_APP) from None
             if needs_person(error) or error.subcode:
                 raise SignInRefused(_why_unknown(error, self.number_id)) from None
             raise OSError(describe_refusal(error)) from None

@@ -6,6 +6,7 @@ Meta's, signed webhooks, and a log of the requests. Next: `graph.py` for the req
 
 from __future__ import annotations
 
+import hmac
 import json
 import re
 from collections.abc import Sequence
@@ -142,6 +143,9 @@ class WhatsAppServer(SendingServer[Fault]):
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         if (token or request.query_params.get("access_token")) not in self.tokens:
             raise GraphError(190)
+        proof = request.query_params.get("appsecret_proof")
+        if proof is not None and proof != hmac.digest(APP_SECRET.encode(), token.encode(), "sha256").hex():
+            raise GraphError(100, title="Invalid appsecret_proof provided in the API argument")
 
     def _check_permission(self, route: GraphRoute) -> None:
         if route.permission not in self.permissions:
