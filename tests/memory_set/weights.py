@@ -17,7 +17,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.core.memory.bm25 import count_terms, text_relevance
+from switchboard.core.memory.bm25 import count_terms, rate_texts
 from switchboard.core.memory.nearest import find_nearest
 from switchboard.core.memory.relevance import CANDIDATES, RankWeights, RecallCandidate, rank_candidates
 from switchboard.core.memory.terms import read_terms
@@ -70,8 +70,7 @@ def _find_candidates(
 ) -> list[RecallCandidate]:
     """The nearest by vectors, and as many by words."""
     query, terms = read_terms(question.text, LANGUAGES), [read_terms(one.text, LANGUAGES) for one in messages]
-    statistics = count_terms(terms)
-    words = [text_relevance(query, one, statistics) for one in terms]
+    words = rate_texts(query, terms, count_terms(terms))
     by_words = sorted(range(len(words)), key=lambda place: -words[place])[:CANDIDATES]
     cosines = dict(find_nearest(vectors[question.text], [vectors[one.text] for one in messages], len(messages)))
     places = sorted({*list(cosines)[:CANDIDATES], *by_words})

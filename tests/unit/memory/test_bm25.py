@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.memory.bm25 import TermStatistics, add_statistics, count_terms, text_relevance
+from switchboard.core.memory.bm25 import TermStatistics, add_statistics, count_terms, rate_texts
 from switchboard.core.memory.terms import TextTerms, read_terms
 
 FACTS = (
@@ -29,7 +29,7 @@ BOTH = ("de", "en")
 def found_first(question: str) -> str:
     terms = [read_terms(fact, BOTH) for fact in FACTS]
     statistics, query = count_terms(terms), read_terms(question, BOTH)
-    return max(zip(FACTS, terms, strict=True), key=lambda one: text_relevance(query, one[1], statistics))[0]
+    return max(zip(rate_texts(query, terms, statistics), FACTS, strict=True))[1]
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,11 @@ def naive(query: TextTerms, text: TextTerms, texts: list[TextTerms]) -> float:
 def test_relevance_is_that_of_the_formula(question: str, sentences: list[str]) -> None:
     query, texts = read_terms(question, BOTH), [read_terms(one, BOTH) for one in sentences]
     statistics = count_terms(texts)
-    for text in texts:
-        found = text_relevance(query, text, statistics)
-        assert found == pytest.approx(naive(query, text, texts))
-        assert 0 <= found <= 1
+    found = rate_texts(query, texts, statistics)
+    assert found == pytest.approx([naive(query, text, texts) for text in texts])
+    assert all(0 <= one <= 1 for one in found)
     if query.words:
-        assert text_relevance(query, query, statistics) == pytest.approx(1)
+        assert rate_texts(query, [query], statistics) == pytest.approx([1])
 
 
 @given(st.lists(st.lists(SENTENCES, max_size=4), max_size=4))
@@ -99,5 +98,5 @@ def test_statistics_of_spaces_add_up_to_those_of_all_texts(spaces: list[list[str
 
 def test_without_texts_and_without_words_nothing_is_relevant() -> None:
     nothing, some = read_terms("the", BOTH), read_terms("boiler", BOTH)
-    assert text_relevance(nothing, some, count_terms([some])) == 0
-    assert text_relevance(some, nothing, TermStatistics()) == 0
+    assert rate_texts(nothing, [some], count_terms([some])) == [0]
+    assert rate_texts(some, [nothing], TermStatistics()) == [0]

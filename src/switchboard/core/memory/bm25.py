@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
@@ -34,12 +35,12 @@ class TermStatistics(Struct, frozen=True):
     trigrams: Mapping[str, int] = {}
 
 
-class _Field(Struct, frozen=True):
-    """The statistics of one of the two ways to find a word."""
+class _Wanted(Struct, frozen=True):
+    """What is looked for in one of the two ways to find a word: alternatives, each with how rare it is."""
 
-    texts: int
+    words: Sequence[Sequence[tuple[str, float]]]
     length: float
-    counts: Mapping[str, int]
+    """The usual length of a text."""
 
 
 def count_terms(texts: Iterable[TextTerms]) -> TermStatistics:
@@ -61,35 +62,45 @@ def add_statistics(parts: Iterable[TermStatistics]) -> TermStatistics:
     return TermStatistics(texts, words, forms, trigrams)
 
 
-def text_relevance(query: TextTerms, text: TextTerms, statistics: TermStatistics) -> float:
-    """From 0, nothing in common, to 1: as good as a text of just these words. By words and by trigrams, half each."""
-    length = statistics.words / statistics.texts if statistics.texts else 0.0
-    forms = _Field(statistics.texts, length, statistics.forms)
-    trigrams = _Field(statistics.texts, length, statistics.trigrams)
+def rate_texts(query: TextTerms, texts: Iterable[TextTerms], statistics: TermStatistics) -> list[float]:
+    """Of each, from 0, nothing in common, to 1, as good as a text of just these words: words and trigrams half each."""
     # Each trigram is looked for by itself, as any of them may be the one with the typo.
     single = {frozenset({trigram}) for word in query.trigrams for trigram in word}
-    by_words = _compare_words(set(query.words), query.words, text.words, forms)
-    by_trigrams = _compare_words(single, query.trigrams, text.trigrams, trigrams)
-    return (1 - _TRIGRAMS) * by_words + _TRIGRAMS * by_trigrams
+    forms = _want_words(set(query.words), statistics.forms, statistics)
+    trigrams = _want_words(single, statistics.trigrams, statistics)
+    best = _score_text(forms, query.words), _score_text(trigrams, query.trigrams)
+    return [
+        (1 - _TRIGRAMS) * _share_of(_score_text(forms, text.words), best[0])
+        + _TRIGRAMS * _share_of(_score_text(trigrams, text.trigrams), best[1])
+        for text in texts
+    ]
 
 
-def _compare_words(wanted: Collection[frozenset[str]], query: _Words, text: _Words, field: _Field) -> float:
-    """The score of a text, as a share of what the question itself would have."""
-    best = _score_text(wanted, query, field)
-    return min(1.0, _score_text(wanted, text, field) / best) if best else 0.0
+def _want_words(words: Iterable[frozenset[str]], counts: Mapping[str, int], statistics: TermStatistics) -> _Wanted:
+    rarities = [[(term, _rarity_of(counts.get(term, 0), statistics.texts)) for term in word] for word in words]
+    return _Wanted(rarities, statistics.words / statistics.texts if statistics.texts else 0.0)
 
 
-def _score_text(wanted: Collection[frozenset[str]], text: _Words, field: _Field) -> float:
+def _rarity_of(having: int, texts: int) -> float:
+    return math.log1p((texts - having + 0.5) / (having + 0.5))
+
+
+def _score_text(wanted: _Wanted, text: _Words) -> float:
     """The sum over what is looked for, each by the term that is worth most."""
-    counts = Counter(term for word in text for term in word)
-    marked_down = _K1 * (1 - _B + _B * (len(text) / field.length if field.length else 1.0))
-    return math.fsum(max(_weight_of(term, counts[term], marked_down, field) for term in terms) for terms in wanted)
+    counts = Counter(chain.from_iterable(text))
+    marked_down = _K1 * (1 - _B + _B * (len(text) / wanted.length if wanted.length else 1.0))
+    return math.fsum(
+        max(
+            (rarity * count * (_K1 + 1) / (count + marked_down) for term, rarity in word if (count := counts[term])),
+            default=0.0,
+        )
+        for word in wanted.words
+    )
 
 
-def _weight_of(term: str, count: int, marked_down: float, field: _Field) -> float:
-    found = field.counts.get(term, 0)
-    rarity = math.log1p((field.texts - found + 0.5) / (found + 0.5))
-    return rarity * count * (_K1 + 1) / (count + marked_down)
+def _share_of(score: float, best: float) -> float:
+    """The score of a text, as a share of what the question itself would have."""
+    return min(1.0, score / best) if best else 0.0
 
 
 def _terms_in(words: _Words) -> frozenset[str]:
