@@ -54,7 +54,7 @@ class _Known(Struct, frozen=True):
     moves: Sequence[NumberMove]
     sent_s: int
 
-    def named(self, sender: WhatsAppSender) -> WhatsAppSender:
+    def name_sender(self, sender: WhatsAppSender) -> WhatsAppSender:
         """One who is known by the phone alone is not who had it before."""
         if sender.user_id is not None or sender.phone is None:
             return sender
@@ -107,7 +107,7 @@ def _read_kind(kind: str, value: JsonObject, known: _Known) -> _Read | None:
     found = sender_of(value)
     if found is None:
         return None
-    sender = known.named(found)
+    sender = known.name_sender(found)
     message = child(value, "messages", 0)
     if not is_described(kind) or "group_id" in message:
         unknown = "group" if "group_id" in message else kind[:64]
@@ -123,7 +123,7 @@ def _read_system(value: JsonObject, known: _Known) -> _Read | None:
     changed = changed_identity(value)
     if changed is None:
         return None
-    new, phone, old = known.named(changed.new), word(at(value, "messages", 0, "from")), changed.old
+    new, phone, old = known.name_sender(changed.new), word(at(value, "messages", 0, "from")), changed.old
     if old is None and phone is not None:
         old = known.known_as(phone) if new.user_id else name_of_phone(phone, known.sent_s, known.moves)
     moved = None if old is None or old == new.identity else (old, new.identity)
