@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from switchboard.connectors.slack.api import CallNotAnswered, CallNotWritten, SlackRefusal
+from switchboard.connectors.kernel.requests import NotAnswered, NotWritten
+from switchboard.connectors.slack.api import SlackRefusal
 from switchboard.connectors.slack.events import Lookup, SlackBot, SlackContext, payload_of, read_event, root_passage
 from switchboard.connectors.slack.manifest import APP
 from switchboard.connectors.slack.refusals import outcome_of
@@ -257,8 +258,8 @@ def test_nothing_that_slack_could_send_raises(event: object, message: object, mo
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (CallNotWritten("refused"), Later(2.0, "refused")),
-        (CallNotAnswered("reset"), Uncertain("reset")),
+        (NotWritten("refused"), Later(2.0, "refused")),
+        (NotAnswered("reset"), Uncertain("reset")),
         (SlackRefusal("internal_error"), Uncertain("internal_error")),
         (SlackRefusal("ratelimited", retry_after=7.0), Later(7.0, "ratelimited")),
         (SlackRefusal("token_revoked"), Later(60.0, "Slack does not accept the bot_token (token_revoked)")),

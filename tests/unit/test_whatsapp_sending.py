@@ -9,8 +9,9 @@ from typing import Final
 
 import pytest
 
+from switchboard.connectors.kernel.requests import NotAnswered, NotWritten
 from switchboard.connectors.whatsapp.asked import PeopleAsked
-from switchboard.connectors.whatsapp.graph import GraphClient, GraphNotAnswered, GraphNotReached, GraphRefusal
+from switchboard.connectors.whatsapp.graph import GraphClient, GraphRefusal
 from switchboard.connectors.whatsapp.hook import challenge_word, hook_of
 from switchboard.connectors.whatsapp.manifest import MANIFEST
 from switchboard.connectors.whatsapp.memory import NumberCursor, NumberMemory
@@ -93,8 +94,8 @@ def test_files_are_shown_as_what_they_are(media_type: str, size: int, kind: str,
 @pytest.mark.parametrize(
     ("error", "outcome"),
     [
-        (GraphNotReached("no"), Later(2.0, "no")),
-        (GraphNotAnswered("no"), Uncertain("no")),
+        (NotWritten("no"), Later(2.0, "no")),
+        (NotAnswered("no"), Uncertain("no")),
         (GraphRefusal(4, "many"), Later(60.0, "many (4)", account=True)),
         (GraphRefusal(80007, "many"), Later(60.0, "many (80007)", account=True)),
         (GraphRefusal(130429, "many"), Later(5.0, "many (130429)", account=True)),
@@ -106,7 +107,7 @@ def test_files_are_shown_as_what_they_are(media_type: str, size: int, kind: str,
     ],
     ids=str,
 )
-def test_what_becomes_of_a_part(error: GraphRefusal | GraphNotReached | GraphNotAnswered, outcome: Outcome) -> None:
+def test_what_becomes_of_a_part(error: GraphRefusal | NotWritten | NotAnswered, outcome: Outcome) -> None:
     assert outcome_of_failure(error, part(), 2) == outcome
 
 
@@ -139,7 +140,7 @@ def test_a_refusal_says_what_could_help() -> None:
 
 def test_an_upload_without_an_answer_is_tried_again_as_nobody_sees_it() -> None:
     with_file = part(files=(file_of("a/b"),))
-    assert outcome_of_upload(GraphNotAnswered("no"), with_file) == Later(15.0, "no")
+    assert outcome_of_upload(NotAnswered("no"), with_file) == Later(15.0, "no")
     assert outcome_of_upload(GraphRefusal(100, "type"), with_file) == Refused("type (100)", "other")
 
 

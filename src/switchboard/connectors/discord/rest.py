@@ -13,29 +13,23 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import httpx2
 
 from switchboard import __version__
 from switchboard.connectors.discord.limits import RouteTimes, route_of, seconds_in
+from switchboard.connectors.kernel.requests import (
+    UPLOAD,
+    NotAnswered,
+    describe_error,
+    multipart_request,
+    platform_client,
+    send_request,
+)
 from switchboard.distribution import DISTRIBUTION
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.connector import FileOut
 
-_CONNECT_S: Final = 10.0
-_ANSWER: Final = httpx2.Timeout(20.0, connect=_CONNECT_S)
-_UPLOAD: Final = httpx2.Timeout(60.0, connect=_CONNECT_S)
-_IDLE_S: Final = 10.0
-"""A connection that was idle for longer is not used again: if it is closed just then, nobody knows what of."""
-_NOT_WRITTEN: Final = (
-    httpx2.ConnectError,
-    httpx2.ConnectTimeout,
-    httpx2.PoolTimeout,
-    httpx2.WriteError,  # half a request has no effect
-    httpx2.WriteTimeout,
-    httpx2.LocalProtocolError,
-)
 _AGENT: Final = f"DiscordBot (https://pypi.org/project/{DISTRIBUTION}, {__version__})"
 """In the form that Discord requires."""
 _CDN: Final = frozenset({"cdn.discordapp.com", "media.discordapp.net"})
@@ -45,14 +39,6 @@ _OF_PRESSES: Final = ("/webhooks/", "/interactions/")
 """What these paths refuse with 401 is the token of a press, which they contain."""
 _MOST_TRIES: Final = 5
 _AGAIN_S: Final = 1.0
-
-
-class DiscordUnreached(OSError):
-    """Discord cannot have received the request."""
-
-
-class DiscordUnanswered(OSError):
-    """The request was written, but no answer of Discord arrived."""
 
 
 class RouteUsedUp(OSError):
@@ -91,26 +77,21 @@ class RestClient:
         self._hosts = _CDN | {urlsplit(base).hostname}
         self._times = RouteTimes()
         self._refused: DiscordError | None = None
-        more: Any = {
-            "timeout": _ANSWER,
-            "limits": httpx2.Limits(keepalive_expiry=_IDLE_S),
-            "verify": not base.startswith("http://"),
-        }
-        about = {"user-agent": _AGENT, "accept-encoding": "identity"}
-        self._client = httpx2.AsyncClient(headers={**about, "authorization": f"Bot {token}"}, **more)
-        self._files = httpx2.AsyncClient(headers=about, **more)
+        about = {"user-agent": _AGENT}
+        self._client = platform_client(base, {**about, "authorization": f"Bot {token}"})
+        self._files = platform_client(base, about)
 
     async def call(self, verb: str, path: str, body: JsonMapping | None = None, files: Sequence[FileOut] = ()) -> Any:
         """The answer of a route, None for an empty one; files go with the body, and are streamed.
 
-        Raises DiscordError, RouteUsedUp, DiscordUnreached, DiscordUnanswered, and the errors of reading files.
+        Raises DiscordError, RouteUsedUp, NotWritten, NotAnswered, and the errors of reading files.
         """
         route, clock = route_of(verb, path), asyncio.get_running_loop().time
         if self._refused is not None:
             raise self._refused
         if (seconds := self._times.wait(route, clock())) > 0:
             raise RouteUsedUp(seconds)
-        response = await self._send_request(self._client, self._make_request(verb, path, body, files))
+        response = await send_request(self._client, self._make_request(verb, path, body, files))
         self._times.learn(route, response.headers, clock())
         try:
             return _answer_in(response)
@@ -138,7 +119,7 @@ class RestClient:
                     raise
                 pause = _AGAIN_S * 2**number
             await asyncio.sleep(pause)
-        raise DiscordUnanswered(f"GET {path} has no answer of Discord, which may be too busy")
+        raise NotAnswered(f"GET {path} has no answer of Discord, which may be too busy")
 
     @asynccontextmanager
     async def download(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -151,7 +132,7 @@ class RestClient:
                     raise DiscordError(response.status_code, _FOREIGN, "the file cannot be downloaded")
                 yield response.aiter_bytes()
         except httpx2.HTTPError as error:
-            raise DiscordUnanswered(_told_of(error)) from None
+            raise NotAnswered(describe_error(error)) from None
 
     async def close(self) -> None:
         """Close all connections."""
@@ -162,34 +143,9 @@ class RestClient:
         url = f"{self._base}{path}"
         if not files:
             return self._client.build_request(verb, url, json=body)
-        boundary = uuid4().hex
-        heads = [_head_of(f"files[{n}]", one.filename, one.media_type, boundary) for n, one in enumerate(files)]
-        first, end = _payload_of(body or {}, boundary), f"--{boundary}--\r\n".encode()
-
-        async def content() -> AsyncIterator[bytes]:
-            yield first
-            for head, one in zip(heads, files, strict=True):
-                yield head
-                async for piece in one.read():
-                    yield piece
-                yield b"\r\n"
-            yield end
-
-        size = len(first) + len(end) + sum(len(head) + 2 for head in heads) + sum(one.size_bytes for one in files)
-        headers = {"content-type": f"multipart/form-data; boundary={boundary}", "content-length": str(size)}
-        return self._client.build_request(verb, url, content=content(), headers=headers, timeout=_UPLOAD)
-
-    async def _send_request(self, client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-        try:
-            return await client.send(request)
-        except _NOT_WRITTEN as error:
-            raise DiscordUnreached(_told_of(error)) from None
-        except httpx2.HTTPError as error:
-            raise DiscordUnanswered(_told_of(error)) from None
-
-
-def _told_of(error: Exception) -> str:
-    return f"{type(error).__name__} {error}".strip()
+        about = {"payload_json": json.dumps(body or {})}
+        headers, content = multipart_request(about, [(f"files[{n}]", one) for n, one in enumerate(files)])
+        return self._client.build_request(verb, url, content=content, headers=headers, timeout=UPLOAD)
 
 
 def _answer_in(response: httpx2.Response) -> Any:
@@ -219,20 +175,4 @@ def _not_json(response: httpx2.Response) -> Exception:
     said = f"HTTP {response.status_code} without an answer of Discord"
     if 400 <= response.status_code < 500:
         return DiscordError(response.status_code, _FOREIGN, said, seconds_in(response.headers.get("retry-after")))
-    return DiscordUnanswered(said)
-
-
-def _payload_of(body: JsonMapping, boundary: str) -> bytes:
-    about = 'Content-Disposition: form-data; name="payload_json"\r\nContent-Type: application/json'
-    return f"--{boundary}\r\n{about}\r\n\r\n{json.dumps(body)}\r\n".encode()
-
-
-def _head_of(name: str, filename: str, media_type: str, boundary: str) -> bytes:
-    """Everything before the bytes of a file."""
-    about = f'Content-Disposition: form-data; name="{name}"; filename="{_quoted(filename)}"'
-    return f"--{boundary}\r\n{about}\r\nContent-Type: {_quoted(media_type)}\r\n\r\n".encode()
-
-
-def _quoted(text: str) -> str:
-    """Quote as browsers do, so that a name cannot end its line or its quotes."""
-    return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
+    return NotAnswered(said)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from switchboard.connectors.discord.rest import DiscordError, DiscordUnreached, RouteUsedUp
+from switchboard.connectors.discord.rest import DiscordError, RouteUsedUp
 from switchboard.connectors.kernel.held import short_key
+from switchboard.connectors.kernel.requests import NotWritten
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import ReplyChoice
 from switchboard.ports.connector import Later, Outcome, Part, Refused, Sent, Uncertain, Why
@@ -99,7 +100,7 @@ def outcome_of(error: DiscordError | OSError, part: Part) -> Outcome:
     match error:
         case RouteUsedUp():
             return Later(error.seconds, "the limit of the channel")
-        case DiscordUnreached():
+        case NotWritten():
             return Later(_SOON_S, str(error))
         case DiscordError():
             return _refusal_of(error, part)

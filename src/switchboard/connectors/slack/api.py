@@ -15,35 +15,21 @@ from urllib.parse import urlsplit
 
 import httpx2
 
+from switchboard.connectors.kernel.requests import (
+    UPLOAD,
+    NotAnswered,
+    describe_error,
+    platform_client,
+    send_request,
+)
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.connector import FileOut
 from switchboard.ports.raw import at, word
 
-_CONNECT_S: Final = 10.0
-_ANSWER_S: Final = 20.0
-_UPLOAD: Final = httpx2.Timeout(60.0, connect=_CONNECT_S)
-_IDLE_S: Final = 10.0
-"""A connection that was idle for longer is not used again: if Slack closes it just then, nobody knows what of."""
 _BUSY_S: Final = 5.0
 _PATIENCE_S: Final = 10.0
 _REST_S: Final = 60.0
 _FILES: Final = ("https", "files.slack.com", 443)
-_NOT_WRITTEN: Final = (
-    httpx2.ConnectError,
-    httpx2.ConnectTimeout,
-    httpx2.PoolTimeout,
-    httpx2.WriteError,  # half a request has no effect
-    httpx2.WriteTimeout,
-    httpx2.LocalProtocolError,
-)
-
-
-class CallNotWritten(OSError):
-    """Slack cannot have received the request."""
-
-
-class CallNotAnswered(OSError):
-    """The request was written, but no answer of the Web API arrived."""
 
 
 class SlackRefusal(Exception):
@@ -62,19 +48,14 @@ class SlackApi:
 
     def __init__(self, base: str, app_token: str, bot_token: str) -> None:
         self._base, self._app_token, self._bot_token = f"{base.rstrip('/')}/", app_token, bot_token
-        self._client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S),
-            limits=httpx2.Limits(keepalive_expiry=_IDLE_S),
-            verify=not base.startswith("http://"),
-            follow_redirects=False,  # a token must not follow one
-        )
+        self._client = platform_client(base)
         self.scopes: frozenset[str] = frozenset()
         """What the bot may do, as Slack said last."""
         self._rests = dict[str, float]()
         """By method, until when it is not asked for what may be left out."""
 
     async def call(self, method: str, arguments: JsonMapping | None = None) -> JsonObject:
-        """The answer to a method. Raises SlackRefusal, CallNotWritten, CallNotAnswered."""
+        """The answer to a method. Raises SlackRefusal, NotWritten, NotAnswered."""
         response = await self._post_form(method, self._bot_token, arguments or {})
         if granted := response.headers.get("x-oauth-scopes"):
             self.scopes = frozenset(one.strip() for one in granted.split(","))
@@ -125,13 +106,13 @@ class SlackApi:
         answer = _answer_in(await self._post_form("apps.connections.open", self._app_token, {}))
         url = answer.get("url")
         if not isinstance(url, str):
-            raise CallNotAnswered("Slack names no socket")
+            raise NotAnswered("Slack names no socket")
         return url
 
     async def upload(self, url: str, file: FileOut) -> None:
         """Send the bytes of a file where Slack wants them. Raises like `call`, and the errors of reading the file."""
         headers = {"content-type": "application/octet-stream", "content-length": str(file.size_bytes)}
-        request = self._client.build_request("POST", url, content=file.read(), headers=headers, timeout=_UPLOAD)
+        request = self._client.build_request("POST", url, content=file.read(), headers=headers, timeout=UPLOAD)
         response = await self._send(request)
         if not response.is_success:
             raise _refusal_of(response)
@@ -146,7 +127,7 @@ class SlackApi:
             async with self._client.stream("GET", url, headers=headers) as response:
                 yield response
         except httpx2.HTTPError as error:
-            raise CallNotAnswered(_describe_error(error)) from error
+            raise NotAnswered(describe_error(error)) from error
 
     async def close(self) -> None:
         """Close all connections."""
@@ -158,12 +139,7 @@ class SlackApi:
         return await self._send(self._client.build_request("POST", self._base + method, data=form, headers=headers))
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        try:
-            return await self._client.send(request)
-        except _NOT_WRITTEN as error:
-            raise CallNotWritten(_describe_error(error)) from error
-        except httpx2.HTTPError as error:
-            raise CallNotAnswered(_describe_error(error)) from error
+        return await send_request(self._client, request)
 
 
 def _answer_in(response: httpx2.Response) -> JsonObject:
@@ -188,7 +164,7 @@ def _refusal_of(response: httpx2.Response) -> Exception:
     if response.status_code == 429:
         return SlackRefusal("ratelimited", retry_after=_seconds_in(response))
     said = f"HTTP {response.status_code} without an answer of Slack"
-    return SlackRefusal(said) if 400 <= response.status_code < 500 else CallNotAnswered(said)
+    return SlackRefusal(said) if 400 <= response.status_code < 500 else NotAnswered(said)
 
 
 def _seconds_in(response: httpx2.Response) -> float:
@@ -204,7 +180,3 @@ def _origin_of(url: str) -> tuple[str, str | None, int | None]:
         return parts.scheme, parts.hostname, parts.port or {"https": 443, "http": 80}.get(parts.scheme)
     except ValueError:
         return "", None, None
-
-
-def _describe_error(error: Exception) -> str:
-    return f"{type(error).__name__} {error}".strip()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Final
 
-from switchboard.connectors.slack.api import CallNotAnswered, CallNotWritten, SlackApi, SlackRefusal
+from switchboard.connectors.kernel.requests import NotAnswered, NotWritten
+from switchboard.connectors.slack.api import SlackApi, SlackRefusal
 from switchboard.connectors.slack.refusals import is_passing
 from switchboard.core.files.blobs import bare_type
 from switchboard.core.text.lenient import count
@@ -112,7 +113,7 @@ async def begin_uploads(api: SlackApi, files: Sequence[FileOut]) -> list[JsonObj
         try:
             place = await api.call("files.getUploadURLExternal", _upload_request(file))
             await api.upload(str(place.get("upload_url")), file)
-        except (CallNotWritten, CallNotAnswered) as error:
+        except (NotWritten, NotAnswered) as error:
             return Later(2.0, f"a file cannot be uploaded: {error}")
         begun.append({"id": place.get("file_id"), "title": file.filename})
     return begun

@@ -12,7 +12,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from switchboard.connectors.slack.api import CallNotAnswered, CallNotWritten, SlackApi, SlackRefusal
+from switchboard.connectors.kernel.requests import NotAnswered, NotWritten
+from switchboard.connectors.slack.api import SlackApi, SlackRefusal
 from switchboard.connectors.slack.events import SlackBot, time_of
 from switchboard.connectors.slack.files import begin_uploads, shared_file
 from switchboard.connectors.slack.missed import find_message
@@ -43,7 +44,7 @@ class SlackReplies:
         try:
             answered = await self._answer_press(part) if PRESS in part.address else None
             return answered or await self._send(part, key)
-        except (SlackRefusal, CallNotWritten, CallNotAnswered) as error:
+        except (SlackRefusal, NotWritten, NotAnswered) as error:
             return outcome_of(error)
 
     async def _send(self, part: Part, key: str) -> Outcome:
@@ -67,8 +68,8 @@ class SlackReplies:
         try:
             told = await self._try_call("chat.postEphemeral", whisper_of(part)) if part.text else False
             shown = part.choices is not None and await self._show_buttons(part)
-        except CallNotAnswered as error:  # all of it can be done again
-            raise CallNotWritten(str(error)) from error
+        except NotAnswered as error:  # all of it can be done again
+            raise NotWritten(str(error)) from error
         return Sent(str(part.address.get("message"))) if told or shown else None
 
     async def _show_buttons(self, part: Part) -> bool:
@@ -77,7 +78,7 @@ class SlackReplies:
         return bool(message) and await self._try_call("chat.update", updated_message(message, part))
 
     async def _try_call(self, method: str, arguments: JsonMapping) -> bool:
-        """False if Slack will not do it. Raises SlackRefusal if it may do so later, CallNotWritten, CallNotAnswered."""
+        """False if Slack will not do it. Raises SlackRefusal if it may do so later, NotWritten, NotAnswered."""
         try:
             await self._api.call(method, arguments)
         except SlackRefusal as error:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from switchboard.connectors.slack.api import CallNotAnswered, CallNotWritten, SlackRefusal
+from switchboard.connectors.kernel.requests import NotAnswered, NotWritten
+from switchboard.connectors.slack.api import SlackRefusal
 from switchboard.ports.connector import Later, Outcome, Refused, SignInRefused, Uncertain
 
 _SOON_S: Final = 2.0
@@ -67,11 +68,11 @@ def is_passing(error: SlackRefusal) -> bool:
     return error.code not in _FINAL
 
 
-def outcome_of(error: SlackRefusal | CallNotWritten | CallNotAnswered) -> Outcome:
+def outcome_of(error: SlackRefusal | NotWritten | NotAnswered) -> Outcome:
     """The outcome of a part that was not sent normally."""
-    if isinstance(error, CallNotWritten):
+    if isinstance(error, NotWritten):
         return Later(_SOON_S, str(error))
-    if isinstance(error, CallNotAnswered) or error.code in _UNCLEAR:
+    if isinstance(error, NotAnswered) or error.code in _UNCLEAR:
         return Uncertain(str(error))
     if error.retry_after is not None:
         return Later(error.retry_after, str(error))

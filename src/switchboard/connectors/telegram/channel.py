@@ -20,7 +20,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.connectors.telegram.api import BotApiClient, BotApiError, NotAnswered, NotWritten
+from switchboard.connectors.kernel.requests import NotAnswered, NotWritten
+from switchboard.connectors.telegram.api import BotApiClient, BotApiError
 from switchboard.connectors.telegram.sending import (
     DOCUMENT,
     draft_outcome,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from switchboard.connectors.telegram.api import BotApiError, NotAnswered, NotWritten
+from switchboard.connectors.kernel.requests import NotAnswered, NotWritten
+from switchboard.connectors.telegram.api import BotApiError
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import ReplyChoice
 from switchboard.ports.connector import FileOut, Later, Outcome, Part, Refused, Uncertain, Why

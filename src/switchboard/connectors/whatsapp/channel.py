@@ -16,9 +16,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from switchboard.connectors.kernel.requests import NotAnswered, NotWritten
 from switchboard.connectors.whatsapp.asked import PeopleAsked
 from switchboard.connectors.whatsapp.events import read_message
-from switchboard.connectors.whatsapp.graph import GraphClient, GraphNotAnswered, GraphNotReached, GraphRefusal
+from switchboard.connectors.whatsapp.graph import GraphClient, GraphRefusal
 from switchboard.connectors.whatsapp.memory import NumberCursor, NumberMemory, names_in
 from switchboard.connectors.whatsapp.moves import move_of
 from switchboard.connectors.whatsapp.people import changed_identity
@@ -282,7 +283,7 @@ class WhatsAppSession(Session):
             outcome = await self._send_text_or_file(part, key)
         except GraphRefusal as error:
             return self._take_refusal(error, part, names)
-        except (GraphNotReached, GraphNotAnswered) as error:
+        except (NotWritten, NotAnswered) as error:
             return outcome_of_failure(error, part, 0)
         if isinstance(outcome, Sent):
             self._ill = None
@@ -329,7 +330,7 @@ class WhatsAppSession(Session):
         [file] = part.files
         try:
             media_id = await self._graph.upload(file, part.patience_s)
-        except (GraphRefusal, GraphNotReached, GraphNotAnswered) as error:
+        except (GraphRefusal, NotWritten, NotAnswered) as error:
             return outcome_of_upload(error, part)
         kind = kind_of_file(file)
         try:
@@ -388,7 +389,7 @@ class WhatsAppSession(Session):
         about: Raw = await self._graph.read(word(file.handle.get("media")) or "0")
         url = about.get("url")
         if not isinstance(url, str):
-            raise GraphNotAnswered("Meta gave no URL of the file")
+            raise NotAnswered("Meta gave no URL of the file")
         return url
 
     async def close(self) -> None:

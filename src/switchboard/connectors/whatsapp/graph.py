@@ -9,37 +9,22 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import httpx2
 
+from switchboard.connectors.kernel.requests import (
+    CONNECT_S,
+    NotAnswered,
+    describe_error,
+    multipart_request,
+    platform_client,
+    send_request,
+)
 from switchboard.connectors.whatsapp.settings import GRAPH_URL, MEDIA_HOST, WhatsAppAccountSettings
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.connector import FileOut
 from switchboard.ports.raw import Raw, at, child, integer, word
-
-_CONNECT_S: Final = 10.0
-_ANSWER_S: Final = 20.0
-_IDLE_S: Final = 10.0
-"""A connection that was idle for longer is not used again: if Meta closes it just then, nobody knows what of."""
-_NOT_WRITTEN: Final = (
-    httpx2.ConnectError,
-    httpx2.ConnectTimeout,
-    httpx2.PoolTimeout,
-    httpx2.WriteError,  # half a request has no effect
-    httpx2.WriteTimeout,
-    httpx2.LocalProtocolError,
-)
-
-
-class GraphNotReached(OSError):
-    """Meta cannot have received the request."""
-
-
-class GraphNotAnswered(OSError):
-    """The request was written, but no answer of the Graph API arrived."""
 
 
 @dataclass(eq=False)
@@ -65,15 +50,10 @@ class GraphClient:
             self._hosts.add(("https", MEDIA_HOST, None))
         self._number = settings.phone_number_id
         self._token = token
-        self._client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(_ANSWER_S, connect=_CONNECT_S),
-            limits=httpx2.Limits(keepalive_expiry=_IDLE_S),
-            headers={"accept-encoding": "identity", "authorization": f"Bearer {token}"},
-            verify=not self._base.startswith("http://"),
-        )
+        self._client = platform_client(self._base, {"authorization": f"Bearer {token}"})
 
     async def read(self, node: str, **query: str) -> Raw:
-        """An object, or what belongs to it. Raises GraphRefusal, GraphNotReached, GraphNotAnswered."""
+        """An object, or what belongs to it. Raises GraphRefusal, NotWritten, NotAnswered."""
         return await self._answer_to(self._client.build_request("GET", f"{self._base}/{node}", params=query))
 
     async def post(self, path: str, body: JsonMapping) -> Raw:
@@ -86,24 +66,13 @@ class GraphClient:
 
     async def upload(self, file: FileOut, patience_s: float) -> str:
         """The id of a file that is streamed to Meta. Raises as `read` does, and the errors of reading it."""
-        boundary = uuid4().hex
-        head, tail = _head_of(file, boundary), f"\r\n--{boundary}--\r\n".encode()
-
-        async def body() -> AsyncIterator[bytes]:
-            yield head
-            async for piece in file.read():
-                yield piece
-            yield tail
-
-        headers = {
-            "content-type": f"multipart/form-data; boundary={boundary}",
-            "content-length": str(len(head) + file.size_bytes + len(tail)),
-        }
-        url, timeout = f"{self._base}/{self._number}/media", httpx2.Timeout(patience_s, connect=_CONNECT_S)
-        request = self._client.build_request("POST", url, content=body(), headers=headers, timeout=timeout)
+        about = {"messaging_product": "whatsapp", "type": file.media_type}
+        headers, body = multipart_request(about, [("file", file)])
+        url, timeout = f"{self._base}/{self._number}/media", httpx2.Timeout(patience_s, connect=CONNECT_S)
+        request = self._client.build_request("POST", url, content=body, headers=headers, timeout=timeout)
         found = word((await self._answer_to(request)).get("id"))
         if found is None:
-            raise GraphNotAnswered("Meta gave a file no id")
+            raise NotAnswered("Meta gave a file no id")
         return found
 
     def may_get_token(self, url: str) -> bool:
@@ -123,23 +92,14 @@ class GraphClient:
                     )
                 yield response
         except httpx2.HTTPError as error:
-            raise GraphNotAnswered(self._redact_error(error)) from None
+            raise NotAnswered(describe_error(error, self._token)) from None
 
     async def close(self) -> None:
         """Close all connections."""
         await self._client.aclose()
 
     async def _answer_to(self, request: httpx2.Request) -> Raw:
-        try:
-            response = await self._client.send(request)
-        except _NOT_WRITTEN as error:
-            raise GraphNotReached(self._redact_error(error)) from None
-        except httpx2.HTTPError as error:
-            raise GraphNotAnswered(self._redact_error(error)) from None
-        return _read_answer(response, self._token)
-
-    def _redact_error(self, error: Exception) -> str:
-        return f"{type(error).__name__} {error}".replace(self._token, "…").strip()
+        return _read_answer(await send_request(self._client, request, self._token), self._token)
 
 
 def _read_answer(response: httpx2.Response, token: str) -> Raw:
@@ -163,7 +123,7 @@ def _read_answer(response: httpx2.Response, token: str) -> Raw:
 def _not_json(status: int) -> Exception:
     """The error for an answer that is not JSON, such as a proxy's: of its statuses only 413 and 429 are trusted."""
     told = f"HTTP {status} without an answer of the Graph API"
-    return GraphRefusal(0, told, 0, status) if status in (413, 429) else GraphNotAnswered(told)
+    return GraphRefusal(0, told, 0, status) if status in (413, 429) else NotAnswered(told)
 
 
 def _host_of(url: str) -> tuple[str, str | None, int | None]:
@@ -171,19 +131,3 @@ def _host_of(url: str) -> tuple[str, str | None, int | None]:
         found = urlsplit(url)
         return found.scheme, found.hostname, found.port
     return "", None, None
-
-
-def _head_of(file: FileOut, boundary: str) -> bytes:
-    """Everything before the file's bytes."""
-    kind, name = _quoted_value(file.media_type), _quoted_value(file.filename)
-    fields = "".join(
-        f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'
-        for key, value in (("messaging_product", "whatsapp"), ("type", kind))
-    )
-    about = f'Content-Disposition: form-data; name="file"; filename="{name}"\r\nContent-Type: {kind}'
-    return f"{fields}--{boundary}\r\n{about}\r\n\r\n".encode()
-
-
-def _quoted_value(text: str) -> str:
-    """Quote as browsers do, so that a name cannot end its line or its quotes."""
-    return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

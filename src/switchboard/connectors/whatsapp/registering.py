@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from switchboard.connectors.whatsapp.graph import GraphClient, GraphNotAnswered, GraphRefusal
+from switchboard.connectors.kernel.requests import NotAnswered
+from switchboard.connectors.whatsapp.graph import GraphClient, GraphRefusal
 from switchboard.connectors.whatsapp.hook import challenge_word, secret_proof
 from switchboard.connectors.whatsapp.refusals import describe_refusal, needs_person
 from switchboard.connectors.whatsapp.settings import MAX_URL
@@ -88,7 +89,7 @@ class NumberWebhook(Struct, frozen=True):
         """Have the app hear of the account. Only if it does not: the request would also delete a URL of the account."""
         account_id, app_id = _id_of_entity(about, "WABA"), _id_of_entity(about, "APP")
         if account_id is None:
-            raise GraphNotAnswered("Meta does not say to which WhatsApp account the number belongs")
+            raise NotAnswered("Meta does not say to which WhatsApp account the number belongs")
         found = await self.graph.read(f"{account_id}/subscribed_apps")
         apps = found.get("data")
         known = [at(one, "whatsapp_business_api_data", "id") for one in apps] if isinstance(apps, list) else []

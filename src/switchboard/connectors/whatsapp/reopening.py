@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from switchboard.connectors.kernel.requests import NotWritten
 from switchboard.connectors.whatsapp.asked import PeopleAsked
-from switchboard.connectors.whatsapp.graph import GraphClient, GraphNotReached, GraphRefusal
+from switchboard.connectors.whatsapp.graph import GraphClient, GraphRefusal
 from switchboard.connectors.whatsapp.refusals import UNSURE
 from switchboard.connectors.whatsapp.sending import template_message
 from switchboard.domain.json_values import JsonMapping
@@ -49,7 +50,7 @@ class TemplateSender:
             if await self._is_saved(names, now):
                 await self._send(to)
                 return True
-        except GraphNotReached:
+        except NotWritten:
             pass
         except GraphRefusal as error:
             if error.code in UNSURE:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from switchboard.connectors.whatsapp.graph import GraphNotAnswered, GraphNotReached, GraphRefusal
+from switchboard.connectors.kernel.requests import NotAnswered, NotWritten
+from switchboard.connectors.whatsapp.graph import GraphRefusal
 from switchboard.connectors.whatsapp.refusals import (
     PAIR_LIMIT,
     UNSURE,
@@ -91,12 +92,12 @@ def typing_message(wamid: str) -> JsonObject:
     return {"messaging_product": "whatsapp", **about}
 
 
-def outcome_of_failure(error: GraphRefusal | GraphNotReached | GraphNotAnswered, part: Part, tried: int) -> Outcome:
+def outcome_of_failure(error: GraphRefusal | NotWritten | NotAnswered, part: Part, tried: int) -> Outcome:
     """The outcome of a part that was not sent normally; `tried`: how often in a row the pair was limited before."""
     match error:
-        case GraphNotReached():
+        case NotWritten():
             return Later(_SOON_S, str(error))
-        case GraphNotAnswered():
+        case NotAnswered():
             return Uncertain(str(error))
     told = describe_refusal(error)
     if error.code in UNSURE:
@@ -115,7 +116,7 @@ def _later_for(error: GraphRefusal, told: str, tried: int) -> Later | None:
     return Later(_AWAY_S, told) if is_away(error) else None
 
 
-def outcome_of_upload(error: GraphRefusal | GraphNotReached | GraphNotAnswered, part: Part) -> Outcome:
+def outcome_of_upload(error: GraphRefusal | NotWritten | NotAnswered, part: Part) -> Outcome:
     """The same while a file is uploaded, of which nobody sees anything yet."""
     outcome = outcome_of_failure(error, part, 0)
     if isinstance(outcome, Uncertain):
