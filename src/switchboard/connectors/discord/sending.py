@@ -132,7 +132,7 @@ def _with_fields(error: DiscordError) -> str:
 
 
 def is_same(message: Raw, part: Part, quote: str, me: str) -> bool:
-    """Whether a message of ours says what the part says, in answer to the same, with files of such names and sizes."""
+    """Whether a message of ours says what the part says, to whom it says it, with files of the same names and sizes."""
     found, said = message.get("attachments"), message.get("content")
     files = [(_bare_name(at(one, "filename")), at(one, "size")) for one in found] if isinstance(found, list) else []
     if files != [(_bare_name(one.filename), one.size_bytes) for one in part.files]:
