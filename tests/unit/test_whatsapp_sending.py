@@ -234,6 +234,14 @@ def test_what_meta_has_closed_is_open_once_the_person_writes() -> None:
     assert not memory.is_window_closed(("49301",), 999.0, 1000.0)
 
 
+def test_a_number_is_of_who_has_written_last_in_whatever_order_it_arrives() -> None:
+    memory = NumberMemory(since=0.0)
+    memory.note_written({"to": "49301", "recipient": "DE.EVE"}, "DE.EVE", 2000.0)
+    memory.note_written(ADDRESS, "DE.7", 1000.0)
+    assert destination_of(memory.address_now(ADDRESS)) == {"recipient": "DE.7"}
+    assert memory.phones["49301"] == "DE.EVE"
+
+
 def test_who_was_asked_and_what_was_billed_outlives_the_process() -> None:
     memory = NumberMemory(since=0.0)
     assert memory.asked.note(("DE.7", "49301"), 100_000.0)

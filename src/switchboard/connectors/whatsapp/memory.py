@@ -63,7 +63,7 @@ class NumberMemory:
     phones: dict[str, str] = field(default_factory=dict)
     """The identity of who has written with a phone number."""
     owners: dict[str, str] = field(default_factory=dict)
-    """The id to write to of who has written with a phone number."""
+    """The id to write to of who has written with a phone number; empty: they have none."""
     moves: list[NumberMove] = field(default_factory=list)
     closed: set[str] = field(default_factory=set)
     """To whom Meta has said that it is too late to write, until they write."""
@@ -92,15 +92,14 @@ class NumberMemory:
         }
 
     def note_written(self, address: JsonMapping, identity: str, sent: float) -> None:
-        """Somebody has written, who is answered there."""
+        """Somebody has written, who is answered there. What was written earlier may arrive later."""
+        phone, user_id = word(address.get("to")), word(address.get("recipient"))
+        if phone is not None and sent >= self.wrote.get(phone, 0.0):
+            self.phones[phone] = identity
+            self.owners[phone] = user_id or ""
         for name in names_in(address):
             self.wrote[name] = max(self.wrote.get(name, 0.0), sent)
             self.closed.discard(name)
-        phone, user_id = word(address.get("to")), word(address.get("recipient"))
-        if phone is not None:
-            self.phones[phone] = identity
-        if phone is not None and user_id is not None:
-            self.owners[phone] = user_id
         for known in (self.wrote, self.phones, self.owners):
             _forget_first(known, _MOST_PEOPLE)
 
@@ -113,7 +112,7 @@ class NumberMemory:
         """Where to write to the person of an address: after a move, and never to a number that is somebody else's."""
         now = moved_address(address, self.moves)
         phone, user_id = word(now.get("to")), word(now.get("recipient"))
-        if phone is None or user_id is None or self.owners.get(phone, user_id) == user_id:
+        if phone is None or user_id is None or self.owners.get(phone, user_id) in (user_id, ""):
             return now
         return {name: value for name, value in now.items() if name != "to"}
 
