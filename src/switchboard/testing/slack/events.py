@@ -10,7 +10,7 @@ from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.testing.slack.checks import pings_in
 from switchboard.testing.slack.workspace import APP, BOT_USER, PREFIXES, TEAM, Conversation, Workspace
 
-VERIFICATION_TOKEN: Final = "test-verification-token"  # noqa: S105  of nobody
+_VERIFICATION_TOKEN: Final = "test-verification-token"  # noqa: S105  of nobody
 """By which apps without signatures know Slack."""
 _SCOPES: Final[Mapping[str, str]] = {"app_mention": "app_mentions:read", "reaction_added": "reactions:read"}
 """What an app must have to get an event; for messages, it depends on the conversation."""
@@ -74,8 +74,8 @@ class Events:
             "type": "block_actions",
             "user": user,
             "api_app_id": APP,
-            "token": VERIFICATION_TOKEN,
-            "response_url": f"https://hooks.slack.com/actions/{TEAM}/1/{VERIFICATION_TOKEN}",
+            "token": _VERIFICATION_TOKEN,
+            "response_url": f"https://hooks.slack.com/actions/{TEAM}/1/{_VERIFICATION_TOKEN}",
             "team": {"id": TEAM, "domain": "house"},
             "container": {"type": "message", "message_ts": message["ts"], "channel_id": conversation.id, **thread},
             "trigger_id": f"{self._workspace.next_number()}.0.trigger",
@@ -102,7 +102,7 @@ class Events:
             self._send(self._as_payload(event))
 
     def _as_payload(self, event: JsonObject) -> JsonObject:
-        about = {"token": VERIFICATION_TOKEN, "team_id": TEAM, "context_team_id": TEAM, "context_enterprise_id": None}
+        about = {"token": _VERIFICATION_TOKEN, "team_id": TEAM, "context_team_id": TEAM, "context_enterprise_id": None}
         installed = {"enterprise_id": None, "team_id": TEAM, "user_id": BOT_USER, "is_bot": True}
         return {
             **about,
