@@ -128,7 +128,7 @@ async def check_secrets_are_told_to_nobody(driver: Driver) -> None:
 async def check_an_idle_account_asks_for_nothing(driver: CountingDriver) -> None:
     """Apart from long polls, the platform gets less than one request a minute."""
     async with connected(driver.configured) as switchboard:
-        await until(lambda: _NEXT in switchboard.requests, "the account is open")
+        await until(lambda: "healthy" in _states_of(switchboard.heartbeats), "the account is open")
         before = driver.asked()
         await passes(_IDLE_S)
         asked = driver.asked() - before
