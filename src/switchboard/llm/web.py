@@ -220,5 +220,5 @@ def _causes(error: BaseException | None) -> list[BaseException]:
     chain: list[BaseException] = []
     while error is not None and error not in chain:
         chain.append(error)
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return chain

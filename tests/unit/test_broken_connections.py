@@ -1,0 +1,41 @@
+"""Why a connection to a model broke, as people are told."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import anyio
+import httpx2
+import pytest
+
+from switchboard.llm.web import broken_failure
+
+
+def _end_of_stream() -> BaseException:
+    """As anyio reports that the server has closed the connection."""
+    try:
+        deque[bytes]().popleft()
+    except IndexError:
+        try:
+            raise anyio.EndOfStream from None
+        except anyio.EndOfStream as end:
+            return end
+
+
+def _caused_by(cause: BaseException) -> BaseException:
+    try:
+        raise httpx2.ReadError("") from cause
+    except httpx2.ReadError as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    ("cause", "why"),
+    [
+        (_end_of_stream(), "the connection broke off"),
+        (ConnectionRefusedError(111, "Connect call failed"), "connection refused"),
+        (OSError("something else"), "something else"),
+    ],
+)
+def test_the_reason_is_that_of_the_cause(cause: BaseException, why: str) -> None:
+    assert str(broken_failure(_caused_by(cause))) == why
