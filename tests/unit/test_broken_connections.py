@@ -11,22 +11,24 @@ import pytest
 from switchboard.llm.web import broken_failure
 
 
-def _end_of_stream() -> BaseException:
+def _read_nothing() -> bytes:
     """As anyio reports that the server has closed the connection."""
     try:
-        deque[bytes]().popleft()
+        return deque[bytes]().popleft()
     except IndexError:
-        try:
-            raise anyio.EndOfStream from None
-        except anyio.EndOfStream as end:
-            return end
+        raise anyio.EndOfStream from None
+
+
+def _end_of_stream() -> BaseException:
+    with pytest.raises(anyio.EndOfStream) as raised:
+        _read_nothing()
+    return raised.value
 
 
 def _caused_by(cause: BaseException) -> BaseException:
-    try:
-        raise httpx2.ReadError("") from cause
-    except httpx2.ReadError as error:
-        return error
+    error = httpx2.ReadError("")
+    error.__cause__ = cause
+    return error
 
 
 @pytest.mark.parametrize(
