@@ -341,13 +341,17 @@ class Session(Protocol):
         confirmed may come again; only those covered by `confirm` may be forgotten.
 
         `cursor` None: from where the platform begins. Raises SignInRefused, CursorRefused, Busy, OSError.
+
+        A session that `TakesPosted` is asked for what was kept instead, and needs no `receive`.
         """
+        raise TypeError(f"{type(self).__name__} receives nothing by itself, so it has nothing after {cursor}")
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
         """Read an event from quarantine again; raises nothing. Its files are fetched like those of any other."""
 
-    async def confirm(self, cursor: str) -> None:
+    async def confirm(self, cursor: str) -> None:  # noqa: ARG002  a default
         """The platform may forget everything up to the cursor; called once Switchboard has stored that."""
+        return
 
     async def send(self, part: Part, key: str) -> Outcome:
         """Send one part. Raises nothing that an outcome can express; any other exception counts as uncertain.

@@ -157,9 +157,6 @@ class DiscordSession(Session):
         mark = f"unreadable:{hashlib.sha256(raw).hexdigest()[:32]}"
         return found or Unreadable(mark, raw, "it is no event that is read")
 
-    async def confirm(self, cursor: str) -> None:
-        """Nothing: the next session begins after the cursor."""
-
     async def send(self, part: Part, key: str) -> Outcome:
         """Send a text, files, or both; a press is answered where it happened."""
         if word(part.address.get("channel")) is None:

@@ -221,9 +221,6 @@ class EmailSession(Session):
             files=tuple(FileIn(at, {"part": at, "mail": mail}, raw) for at in range(len(attached))),
         )
 
-    async def confirm(self, cursor: str) -> None:
-        """Do nothing: mails stay where they are."""
-
     async def latest(self) -> str | None:
         """The cursor after the last mail."""
         async with self._open_mailbox() as box:

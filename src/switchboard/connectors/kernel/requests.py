@@ -73,7 +73,7 @@ def multipart_request(
     heads = [_begin_file(boundary, name, file) for name, file in files]
     end = f"--{boundary}--\r\n".encode()
 
-    async def content() -> AsyncIterator[bytes]:
+    async def stream_form() -> AsyncIterator[bytes]:
         yield first
         for head, (_, file) in zip(heads, files, strict=True):
             yield head
@@ -83,7 +83,7 @@ def multipart_request(
         yield end
 
     size = len(first) + len(end) + sum(len(head) + 2 for head in heads) + sum(file.size_bytes for _, file in files)
-    return {"content-type": f"multipart/form-data; boundary={boundary}", "content-length": str(size)}, content()
+    return {"content-type": f"multipart/form-data; boundary={boundary}", "content-length": str(size)}, stream_form()
 
 
 def _begin_field(boundary: str, name: str) -> str:
@@ -92,10 +92,10 @@ def _begin_field(boundary: str, name: str) -> str:
 
 def _begin_file(boundary: str, name: str, file: FileOut) -> bytes:
     """Everything before the file's bytes."""
-    about = f'; filename="{_quoted(file.filename)}"\r\nContent-Type: {_quoted(file.media_type)}\r\n\r\n'
+    about = f'; filename="{_quote_value(file.filename)}"\r\nContent-Type: {_quote_value(file.media_type)}\r\n\r\n'
     return f"{_begin_field(boundary, name)}{about}".encode()
 
 
-def _quoted(text: str) -> str:
+def _quote_value(text: str) -> str:
     """Quote as browsers do, so that a name cannot end its line or its quotes."""
     return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

@@ -114,10 +114,6 @@ class SlackSession(Session):
         await open_socket(self._api)
         _require_scopes(self._api, SCOPES)
 
-    def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
-        """What Slack pushes must be kept first."""
-        raise TypeError(f"without a server that keeps events, none can be received after {cursor}")
-
     def receive_posted(self, cursor: str | None, posted: PostedEvents) -> AsyncIterator[Batch]:
         """What was missed, and what is pushed."""
         return self._arrivals.receive(cursor, posted)

@@ -181,10 +181,6 @@ class WhatsAppSession(Session):
         before, self._given = self._given, self._memory.cursor(self._after)
         return self._given if self._given != before else None
 
-    def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
-        """Never called: everything arrives by webhook."""
-        raise NotImplementedError(f"nothing is fetched after {cursor}")
-
     async def read(self, raw: bytes) -> Inbound | Unreadable:
         """A message from quarantine."""
         found = split_webhook(raw, self._settings.phone_number_id)
