@@ -31,10 +31,20 @@ def _caused_by(cause: BaseException) -> BaseException:
     return error
 
 
+def _refused() -> BaseException:
+    """As httpcore reports it: the system's error is neither cause nor context of its own, but the argument."""
+    several = OSError("All connection attempts failed")
+    several.__cause__ = ConnectionRefusedError(111, "Connect call failed")
+    mapped = httpx2.ConnectError(several)  # type: ignore[arg-type]  # httpcore does so
+    mapped.__suppress_context__ = True
+    return mapped
+
+
 @pytest.mark.parametrize(
     ("cause", "why"),
     [
         (_end_of_stream(), "the connection broke off"),
+        (_refused(), "connection refused"),
         (ConnectionRefusedError(111, "Connect call failed"), "connection refused"),
         (OSError("something else"), "something else"),
     ],
