@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from switchboard.store.models import facts
+from switchboard.store.memory import facts
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.forked import Forked, Forks
 from tests.hands import assert_balanced, settled

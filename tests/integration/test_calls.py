@@ -28,8 +28,8 @@ from switchboard.ports.engine import Answer, EngineContext
 from switchboard.ports.facts import Reader
 from switchboard.server.contracts.modules import KEY
 from switchboard.store.ids import new_uuid7
-from switchboard.store.models import facts
-from switchboard.store.models.facts import NewFact, StoredFacts
+from switchboard.store.memory import facts
+from switchboard.store.memory.facts import NewFact, StoredFacts
 from switchboard.store.models.history import StoredReaders
 from switchboard.store.people import people as persons
 from switchboard.store.people import tokens

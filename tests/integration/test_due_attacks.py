@@ -22,7 +22,7 @@ from switchboard.domain.shown import ShownApproval
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.front_door import Firing
 from switchboard.ports.tools import Tool
-from switchboard.store.models.facts import StoredFacts
+from switchboard.store.memory.facts import StoredFacts
 from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.work import approvals
 from switchboard.store.work.approvals import StoredApprovals

@@ -19,7 +19,7 @@ from switchboard.ports.engine import Answer, EngineFailure, Journal, NoReply, Re
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry, EntryCall
 from switchboard.store.books import audit_books
-from switchboard.store.models import compaction
+from switchboard.store.memory import compaction
 from switchboard.store.models.history import HistoryAddition, StoredHistory, StoredReaders, entry_rows
 from switchboard.store.work import lanes
 from switchboard.store.work.lanes import Settlement

@@ -28,8 +28,8 @@ from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import SQL, Database, query, rows_as
-from switchboard.store.models import facts
-from switchboard.store.models.facts import NewFact, handle_columns
+from switchboard.store.memory import facts
+from switchboard.store.memory.facts import NewFact, handle_columns
 from switchboard.store.people import people
 
 NOTES, OTHER = SystemId("System1/notes"), SystemId("System1/other")

@@ -13,8 +13,8 @@ import pytest
 
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import SystemId
-from switchboard.store.models import facts
-from switchboard.store.models.facts import NewFact
+from switchboard.store.memory import facts
+from switchboard.store.memory.facts import NewFact
 from tests.commands import Cli
 from tests.servers import Opened, open_server
 

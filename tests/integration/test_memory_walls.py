@@ -25,9 +25,9 @@ from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Reader
 from switchboard.store.database import SQL, Database, query
+from switchboard.store.memory import facts
+from switchboard.store.memory.facts import NewFact
 from switchboard.store.migrate import migrate
-from switchboard.store.models import facts
-from switchboard.store.models.facts import NewFact
 from switchboard.store.people import people
 from tests.waiting import eventually
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import Member, SystemId
-from switchboard.store.models.facts import NewFact, save
+from switchboard.store.memory.facts import NewFact, save
 from tests.lab import butler
 from tests.obeying import CANARY, SEEN, Stage, Web, a_web, stage
 

@@ -18,9 +18,9 @@ from switchboard.core.people.handle import handle_at
 from switchboard.core.people.readers import person_named
 from switchboard.domain.message import Conversation
 from switchboard.ports.facts import Reader
+from switchboard.store.memory import facts
+from switchboard.store.memory.facts import NewFact
 from switchboard.store.messages import inbox
-from switchboard.store.models import facts
-from switchboard.store.models.facts import NewFact
 from switchboard.store.people import people
 from tests.hands import settled
 from tests.integration.test_front_door import firing, scope_of

@@ -26,8 +26,8 @@ from switchboard.ports.engine import Engine
 from switchboard.ports.people import PersonalScope
 from switchboard.store.database import query
 from switchboard.store.ids import new_uuid7
+from switchboard.store.memory import facts
 from switchboard.store.messages.inbox import Acceptance
-from switchboard.store.models import facts
 from switchboard.store.models.memos import StoredMemos
 from switchboard.testing.echo import Echo
 from tests.commands import Cli

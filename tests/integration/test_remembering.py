@@ -23,8 +23,8 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.lanes import faults
 from switchboard.ports.engine import Engine, EngineContext
 from switchboard.ports.tools import Toolset
-from switchboard.store.models import facts
-from switchboard.store.models.facts import StoredFacts
+from switchboard.store.memory import facts
+from switchboard.store.memory.facts import StoredFacts
 from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.people.people import StoredNames
 from switchboard.store.work.surroundings import StoredSurroundings

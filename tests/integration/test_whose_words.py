@@ -29,7 +29,7 @@ from switchboard.journey.compaction import Compactor
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import Answer, Decided, Engine, EngineContext, Parked, Turn
 from switchboard.ports.history import Entry
-from switchboard.store.models.facts import StoredFacts
+from switchboard.store.memory.facts import StoredFacts
 from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm

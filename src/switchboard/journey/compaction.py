@@ -24,8 +24,8 @@ from switchboard.domain.routing import SystemId
 from switchboard.lanes.faults import point
 from switchboard.ports.models import Asking, Models
 from switchboard.store.database import Database
-from switchboard.store.models import compaction as store
-from switchboard.store.models.compaction import CompactionStanding, Range
+from switchboard.store.memory import compaction as store
+from switchboard.store.memory.compaction import CompactionStanding, Range
 from switchboard.tasks import cancel_tasks
 
 log = structlog.get_logger(__name__)

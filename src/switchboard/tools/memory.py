@@ -2,7 +2,7 @@
 
 `registry.py` builds them. What is remembered is written with the end of the turn, like its entries: a call only says
 what, so an interrupted turn leaves nothing, and one that calls twice leaves one fact. Next:
-`core/turns/remembering.py`.
+`core/memory/remembering.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from switchboard.core.turns.remembering import NotKept, find_words, told_with
+from switchboard.core.memory.remembering import NotKept, find_words, told_with
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.facts import Fact
 from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec

@@ -1,7 +1,7 @@
 """Operators' access to butlers' memory; every read of people's words, and every change, is audited.
 
 HTTP calls `MemoryService` with the caller's `Principal`. In: ids; out: facts and summaries. Next:
-`store/models/facts.py`.
+`store/memory/facts.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from switchboard.app.cursors import uuid_cursor
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.shown import FactSource, ShownFact, ShownSummary
 from switchboard.store.database import Database
-from switchboard.store.models import compaction, facts
+from switchboard.store.memory import compaction, facts
 from switchboard.store.people import audit
 
 MEMORY: Final = Action("memory", OPERATOR)

@@ -39,8 +39,8 @@ from switchboard.store.checkup import (
     withdrawn_here,
 )
 from switchboard.store.database import Database
+from switchboard.store.memory import facts
 from switchboard.store.migrate import Migration, migrate
-from switchboard.store.models import facts
 
 
 class RestoredDatabase(Struct, frozen=True):

@@ -25,8 +25,8 @@ from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.tools import Toolset
 from switchboard.store.database import Database
+from switchboard.store.memory.facts import StoredFacts
 from switchboard.store.messages.files import StoredFiles
-from switchboard.store.models.facts import StoredFacts
 from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.models.mcp_tools import StoredPins
 from switchboard.store.models.memos import StoredMemos

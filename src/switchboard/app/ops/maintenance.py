@@ -26,9 +26,10 @@ from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store import books, partitions
 from switchboard.store.connectors import accounts, posted
 from switchboard.store.database import Database
+from switchboard.store.memory import compaction
 from switchboard.store.messages import blobs, dead_letters, outbox
 from switchboard.store.messages.dead_letters import DeadLetterReport, UntoldMessage
-from switchboard.store.models import classification_log, compaction, history
+from switchboard.store.models import classification_log, history
 from switchboard.store.models import usage as model_usage
 from switchboard.store.people import strangers
 from switchboard.store.work import deltas, steps

@@ -20,7 +20,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Owner
 from switchboard.ports.people import KeepsPersonal, PersonalScope
 from switchboard.store.database import Database, from_json, query, rows_as
-from switchboard.store.models import facts
+from switchboard.store.memory import facts
 from switchboard.store.people.personal_messages import StoredMessages, as_json, sender_columns
 
 _AT_ONCE: Final = 200

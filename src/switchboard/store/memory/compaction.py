@@ -23,7 +23,7 @@ from switchboard.domain.shown import ShownSummary
 from switchboard.ports.history import Entry
 from switchboard.store.database import Database, Row, part_as, query, rows_as
 from switchboard.store.ids import new_uuid7
-from switchboard.store.models.facts import NewFact, fact_rows
+from switchboard.store.memory.facts import NewFact, fact_rows
 
 RESTORABLE: Final = timedelta(days=30)
 """For so long compacted entries stay, and can be restored."""

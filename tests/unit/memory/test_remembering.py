@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchboard.core.memory.remembering import NotKept, find_words, told_with
 from switchboard.core.turns.compaction import unfit
-from switchboard.core.turns.remembering import NotKept, find_words, told_with
 from switchboard.ports.facts import MAX_FACT, OwnWords
 
 LUNCH: Final = "Hi, please remember that I am allergic to hazelnuts. What is for lunch?"

@@ -1,0 +1,1 @@
+"""What butlers have learned, and the summaries of long conversations."""
