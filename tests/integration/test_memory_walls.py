@@ -44,7 +44,10 @@ LEARNED: Final = (
     (NOTES, HERS, ANN, True, "ann private"),
     (NOTES, GROUP, ANN, False, "ann in the group"),
     (NOTES, GROUP, ANN, True, "ann in the group's thread, but in private"),
+    (NOTES, GROUP, ANN, False, "an illness, told to many"),
     (NOTES, CLUB, ANN, False, "ann in the club"),
+    (NOTES, HERS, ANN, True, "an illness, told to nobody else"),
+    (NOTES, HERS, ANN, True, "undone, alone with the butler"),
     (NOTES, HIS, BOB, True, "bob private"),
     (NOTES, HERS, ANN, True, "ann to all"),
     (OTHER, HERS, ANN, True, "ann private, another butler"),
@@ -55,7 +58,7 @@ LEARNED: Final = (
     (NOTES, Conversation(CLAIMED), CLAIMED, True, "somebody who says to be ann"),
     (NOTES, Conversation(FORMER), FORMER, True, "ann of an account that was hers"),
 )
-"""Butler, conversation, author, in private or not, text; what is "to all" is shared."""
+"""Butler, conversation, author, in private or not, text. What is "to all" is shared, "undone" counts no more."""
 ANN_ALONE: Final = Reader(NOTES, HERS, ANN, private=True)
 BOB_ALONE: Final = Reader(NOTES, HIS, BOB, private=True)
 BOB_IN_GROUP: Final = Reader(NOTES, GROUP, BOB)
@@ -67,7 +70,9 @@ LINKED: Final = (
     ("bob", "email", "bob@example.org"),
 )
 """Person, channel and identity. Nobody vouches for senders of the API."""
-HERS_ALONE: Final = {"ann private", "ann in the group's thread, but in private", "ann by mail"}
+HERS_ALONE: Final = {
+    *("ann private", "ann in the group's thread, but in private", "ann by mail", "an illness, told to nobody else"),
+}
 BY_MAIL: Final = replace(ANN_ALONE, conversation=MAILS, person=ANN_BY_MAIL)
 EXPECTED: Final = (
     (ANN_ALONE, {*HERS_ALONE, "ann to all"}),
@@ -126,12 +131,15 @@ async def learn(database: Database) -> dict[str, UUID]:
     for system_id, conversation, author, private, text in LEARNED:
         await database.run(LANE, system_id, conversation)
         lane = await database.value("select lane_key('turn', $1, conversation_key($2))", system_id, conversation)
-        new = NewFact(author, "figs", private, text, (1,))
+        predicate = "has_condition" if "illness" in text else "other"
+        new = NewFact(author, "figs", private, text, (1,), predicate)
         assert await facts.save(database, LaneKey(lane), system_id, [new]) == 1
     ids = {one.text: one.fact_id for one in await facts.list_facts(database, None, None, None, 100)}
     for text, fact_id in ids.items():
         if "to all" in text:
             assert await facts.share_as_operator(database, fact_id)
+        if "undone" in text:
+            assert await facts.undo(database, fact_id)
     assert await people.unlink(database, "ann", Handle("signal", "", "ann"))
     return ids
 
@@ -181,7 +189,14 @@ def clauses(name: str, file: str) -> tuple[str, list[tuple[str, str]]]:
 async def test_without_any_one_clause_the_wall_of_facts_is_another(database_url: str) -> None:
     sql, mutants = clauses("visible", "facts")
     assert [clause for clause, _ in mutants] == [
-        *("f.system_id = _system_id", "_authentic", "f.space = 'shared'"),
+        *(
+            "f.system_id = _system_id",
+            "f.undone_at is null",
+            "_private",
+            "not f.special",
+            "_authentic",
+            "f.space = 'shared'",
+        ),
         *("f.space = 'private'", "_private", "f.author = _person"),
         *("f.space = 'private'", "_private", "f.handle = any (_handles)"),
         *("f.space = 'group'", "not _private", "_person <> ''", "f.conversation = _conversation"),

@@ -8,9 +8,11 @@ without it. Models propose predicates and values, and have no say here. In: stat
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from itertools import chain, combinations
 from typing import Final
 from unicodedata import normalize
@@ -18,8 +20,10 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.core.memory.predicates import SaidBy, find_predicate
+from switchboard.core.memory.predicates import Predicate, SaidBy, find_predicate
 
+SELF: Final = "self"
+"""The subject of what people say of themselves."""
 _EDGE: Final = " \t\r\n.,;:!"
 _ALWAYS: Final = datetime.min.replace(tzinfo=UTC)
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
@@ -85,6 +89,16 @@ def settle_facts(facts: Iterable[StatedFact]) -> SettledFacts:
 def same_value(value: str) -> str:
     """What values have in common that say the same: case, spaces and punctuation at the end make no difference."""
     return " ".join(normalize("NFKC", value).casefold().split()).strip(_EDGE)
+
+
+def rivals_of(subject: str, predicate: Predicate, value: str) -> UUID:
+    """What is the same of all statements that may take the place of this one, confirm or contradict it.
+
+    Statements of several people about themselves have it in common, too: who is meant is found out when they are read.
+    """
+    shared = "" if predicate.single else same_value(value)
+    parts = (same_value(subject), predicate.name, shared)
+    return UUID(bytes=sha256(json.dumps(parts).encode()).digest()[:16])
 
 
 def holds_at(fact: StatedFact, when: datetime) -> bool:

@@ -8,11 +8,21 @@ that reads the table `fact` directly finds nothing: its rows are under forced ro
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
 
+from switchboard.core.memory.predicates import (
+    OTHER,
+    Permanence,
+    SaidBy,
+    choose_permanence,
+    find_predicate,
+    may_be_shown_to_groups,
+)
+from switchboard.core.memory.settling import SELF, rivals_of
 from switchboard.core.people.handle import handle_behind
 from switchboard.core.text.storable import storable_text, to_storable_json
 from switchboard.domain.json_values import JsonObject
@@ -69,13 +79,27 @@ def handle_columns(reader: Reader) -> tuple[str | None, str | None, str | None]:
 
 
 class NewFact(Struct, frozen=True):
-    """A new fact. `positions`: the entries that it cites; `private`: its author was alone with the butler."""
+    """A new fact. `positions`: the entries that it cites; `private`: its author was alone with the butler.
+
+    `value`: what is said of the subject, empty: all of the text. `said_at`: None, when the entries were said, or now;
+    `run`: the consolidation that found it.
+    """
 
     author: str
     subject: str
     private: bool
     text: str
     positions: tuple[int, ...]
+    predicate: str = OTHER.name
+    value: str = ""
+    denied: bool = False
+    said_by: SaidBy = "other"
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    importance: float = 0.5
+    permanence: Permanence = "stable"
+    said_at: datetime | None = None
+    run: UUID | None = None
 
 
 async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[NewFact]) -> str:
@@ -85,6 +109,7 @@ async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[New
 
 async def _row(database: Database, system_id: SystemId, fact: NewFact) -> JsonObject:
     keys, handle = await database.keys(), handle_behind(fact.author)
+    predicate = find_predicate(fact.predicate)
     return {
         "fact_id": new_uuid7(),
         "author": fact.author,
@@ -95,6 +120,18 @@ async def _row(database: Database, system_id: SystemId, fact: NewFact) -> JsonOb
         "words": UUID(keys.fact(system_id, _NOBODY, fact.text)),
         "handle": None if handle is None else (handle.channel, handle.realm, handle.identity),
         "positions": fact.positions,
+        "predicate": predicate.name,
+        "value": fact.value,
+        "denied": fact.denied,
+        "said_by": "subject" if fact.subject == SELF else fact.said_by,
+        "valid_from": fact.valid_from,
+        "valid_to": fact.valid_to,
+        "importance": fact.importance,
+        "permanence": choose_permanence(predicate, fact.permanence),
+        "rivals": rivals_of(fact.subject, predicate, fact.value or fact.text),
+        "special": not may_be_shown_to_groups(predicate),
+        "said_at": fact.said_at,
+        "run": fact.run,
     }
 
 
@@ -104,7 +141,7 @@ async def remembered_rows(database: Database, said: Iterable[tuple[LaneKey, Hist
     for lane, one in said:
         who = one.reader
         for words in one.remembered if who.authentic and who.person else ():
-            fact = NewFact(who.person, "self", who.private, words.text, (words.position,))
+            fact = NewFact(who.person, SELF, who.private, words.text, (words.position,))
             rows.append({"lane": lane, **await _row(database, who.system_id, fact)})
     return to_storable_json(rows) if rows else None
 
@@ -142,6 +179,11 @@ async def share_as_operator(database: Database, fact_id: UUID) -> bool:
 async def forget(database: Database, fact_id: UUID) -> int:
     """Forget a fact permanently, with others that contain it; returns how many facts were removed."""
     return int(await database.value(query("facts.forget"), fact_id))
+
+
+async def undo(database: Database, fact_id: UUID) -> bool:
+    """Count a fact as never said. It stays for operators to see. False: there is none, or it was undone before."""
+    return bool(await database.value(query("facts.undo"), fact_id))
 
 
 async def forgotten_here(database: Database) -> str:

@@ -125,23 +125,22 @@ begin
     select array_agg(s.lane), array_agg(s.ok), array_agg(s.next_seq) into _lane, _ok, _next
         from settle_turns_with_entries(_owner, _given, _entries) s;
     for _kept in
-        select f.lane,
-               json_agg(json_build_object('fact_id', f.fact_id, 'author', f.author, 'subject', f.subject, 'space', f.space,
-                                          'text', f.text, 'mark', f.mark, 'positions', json_build_array(p.position),
-                                          'handle', f.handle, 'words', f.words))::text as facts
-        from json_to_recordset(_facts::json) as f (lane uuid, fact_id uuid, author text, subject text, space text, text text,
-                                                   mark uuid, positions json, handle json, words uuid)
+        select f.lane, json_agg(jsonb_set(f.fact, '{positions}', jsonb_build_array(p.position)))::text as facts
+        from jsonb_array_elements(_facts::jsonb) as g (fact)
+        cross join lateral (
+            select g.fact, (g.fact ->> 'lane')::uuid as lane, g.fact ->> 'author' as author,
+                   (g.fact -> 'positions' ->> 0)::bigint as position) f
         join unnest(_lane, _ok) as s (lane, ok) on s.lane = f.lane and s.ok
         join unnest(_given) i on i.lane = f.lane
         join delivery d on d.lane = i.lane and d.seq = i.seq
         cross join lateral (
             select e.position, e.learn from (
-                select x.* from entry x where x.lane = f.lane and x.position = (f.positions ->> 0)::bigint
+                select x.* from entry x where x.lane = f.lane and x.position = f.position
                 union all
                 select x.* from entry x where x.lane = f.lane and x.request_id = d.request_id
             ) e
             where e.role = 'user' and e.person = f.author
-            order by e.position = (f.positions ->> 0)::bigint desc, e.position desc limit 1
+            order by e.position = f.position desc, e.position desc limit 1
         ) p
         where p.learn
         group by f.lane order by f.lane

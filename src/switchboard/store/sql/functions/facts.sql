@@ -27,6 +27,8 @@ begin
     return query
         select f.* from fact f
         where f.system_id = _system_id
+          and f.undone_at is null
+          and (_private or not f.special)
           and _authentic
           and (
               f.space = 'shared'
@@ -60,8 +62,9 @@ language sql stable as $$
                 select switchboard.handle_mark(h, _words) from unnest(switchboard.handles_of(_handle)) h)));
 $$;
 
--- Keep facts, unless they were forgotten; one that is known gets further sources. _facts: a JSON array of fact_id, author,
--- subject, space, text, mark, positions, handle (channel, realm and identity), words. Returns how many are new.
+-- Keep facts, unless they were forgotten; one that is known gets further sources, and its predicate if it had none. _facts: a
+-- JSON array of fact_id, author, subject, space, text, mark, positions, handle (channel, realm and identity), words, and what the
+-- table has besides: predicate to run; said_at where no entry is cited. Returns how many are new.
 create or replace function save_facts(_lane uuid, _facts text) returns integer
 language plpgsql as $$
 #variable_conflict use_column
@@ -70,25 +73,40 @@ declare
 begin
     perform alone_with_facts();
     perform facts_open(true);
-    insert into fact (fact_id, system_id, conversation, author, subject, space, text, mark, handle, words)
-        select f.fact_id, l.system_id, l.conversation, f.author, f.subject, f.space, f.text, f.mark, k.handle, f.words
-        from json_to_recordset(_facts::json) as f (fact_id uuid, author text, subject text, space text, text text, mark uuid,
-                                                   handle json, words uuid)
+    insert into fact as k (
+            fact_id, system_id, conversation, author, subject, space, text, mark, handle, words, predicate, value, denied, said_by,
+            valid_from, valid_to, importance, permanence, rivals, special, run, said_at)
+        select f.fact_id, l.system_id, l.conversation, f.author, f.subject, f.space, f.text, f.mark, k.handle, f.words,
+               coalesce(f.predicate, 'other'), coalesce(f.value, ''), coalesce(f.denied, false), coalesce(f.said_by, 'other'),
+               f.valid_from, f.valid_to, coalesce(f.importance, 0.5), coalesce(f.permanence, 'stable'), f.rivals,
+               coalesce(f.special, false), f.run, coalesce(f.said_at, s.at, clock_timestamp())
+        from json_to_recordset(_facts::json) as f (
+            fact_id uuid, author text, subject text, space text, text text, mark uuid, handle json, words uuid, positions json,
+            predicate text, value text, denied boolean, said_by text, valid_from timestamptz, valid_to timestamptz,
+            importance real, permanence text, rivals uuid, special boolean, run uuid, said_at timestamptz)
         cross join lateral (select handle_key(f.handle ->> 0, f.handle ->> 1, f.handle ->> 2) as handle) k
+        cross join lateral (
+            select min(e.created_at) as at from json_array_elements_text(f.positions) as p (position)
+            join entry e on e.lane = _lane and e.position = p.position::bigint) s
         join lane l on l.key = _lane
         where not was_forgotten(f.mark, k.handle, f.words)
           and not exists (select from forgotten g where g.fact_id = f.fact_id)
           and not exists (select from fact k where k.mark = f.mark and k.space = 'shared' and k.conversation = l.conversation)
         order by f.mark
-        on conflict (mark, space, conversation) do nothing;
-    get diagnostics _new = row_count;
-    insert into fact_source (fact_id, lane, position)
-        select k.fact_id, _lane, p.position
-        from json_to_recordset(_facts::json) as f (space text, mark uuid, positions json)
+        on conflict (mark, space, conversation) do update set
+            predicate = excluded.predicate, value = excluded.value, denied = excluded.denied, valid_from = excluded.valid_from,
+            valid_to = excluded.valid_to, permanence = excluded.permanence, rivals = excluded.rivals, special = excluded.special,
+            subject = excluded.subject
+            where k.predicate = 'other' and excluded.predicate <> 'other';
+    select count(*) into _new from json_to_recordset(_facts::json) as f (fact_id uuid) join fact k on k.fact_id = f.fact_id;
+    insert into fact_source (fact_id, lane, position, said_at)
+        select k.fact_id, _lane, p.position, coalesce(e.created_at, f.said_at, k.said_at)
+        from json_to_recordset(_facts::json) as f (space text, mark uuid, positions json, said_at timestamptz)
         join lane l on l.key = _lane
         join fact k on k.mark = f.mark and k.space in (f.space, 'shared') and k.conversation = l.conversation
-        cross join lateral json_array_elements_text(f.positions) as e (position)
-        cross join lateral (select e.position::bigint as position) p
+        cross join lateral json_array_elements_text(f.positions) as c (position)
+        cross join lateral (select c.position::bigint as position) p
+        left join entry e on e.lane = _lane and e.position = p.position
         on conflict do nothing;
     perform facts_open(false);
     return _new;
@@ -116,6 +134,20 @@ begin
           and not exists (select from fact k where k.mark = f.mark and k.space = 'shared' and k.conversation = f.conversation);
     perform facts_open(false);
     return _shared;
+end $$;
+
+-- Count a fact as never said. Whether it counted until now.
+create or replace function undo_fact(_fact_id uuid) returns boolean
+language plpgsql as $$
+declare
+    _undone boolean;
+begin
+    perform alone_with_facts();
+    perform facts_open(true);
+    update fact f set undone_at = clock_timestamp() where f.fact_id = _fact_id and f.undone_at is null;
+    _undone := found;
+    perform facts_open(false);
+    return _undone;
 end $$;
 
 -- The turns of these entries are not learned from: neither what was said, nor the reply to it. Returns how many entries.

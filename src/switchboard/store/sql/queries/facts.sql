@@ -59,6 +59,9 @@ select save_facts(enter_lane($1, $2), $3);
 -- name: forget
 select forget_fact($1);
 
+-- name: undo
+select undo_fact($1);
+
 -- name: forget_again
 select forget_again();
 
