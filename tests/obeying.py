@@ -22,7 +22,7 @@ from switchboard.journey.compaction import Compactor
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import EngineContext
 from switchboard.store.memory.facts import StoredFacts
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.work.surroundings import StoredSurroundings
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from switchboard.testing.scripted_llm.obey import commands

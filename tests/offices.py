@@ -26,7 +26,7 @@ from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.tools import Tool
 from switchboard.store.database import Database
 from switchboard.store.memory.facts import StoredFacts
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.modules.migrations import migrate_modules
 from switchboard.store.modules.stores import open_stores
 from switchboard.store.people import people

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.work.approvals import StoredApprovals
 from tests.acceptance.model_node import Tracing
 from tests.asking import spec

@@ -18,7 +18,7 @@ from switchboard.domain.routing import Team
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.engine import Effect
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from tests.asking import spec
 from tests.hands import at_work, settled
 from tests.lab import Lab, butler, lab, team_of

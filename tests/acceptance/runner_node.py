@@ -15,7 +15,7 @@ from typing import cast
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.domain.routing import Team
 from switchboard.llm.port import CliKind
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.work.approvals import StoredApprovals
 from tests.acceptance.model_node import Tracing
 from tests.asking import spec

@@ -22,7 +22,7 @@ from switchboard.domain.routing import Rule
 from switchboard.journey.turn import TurnLimits
 from switchboard.llm.port import ApiKind
 from switchboard.ports.tools import ToolOutcome, ToolScope
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from tests.asking import spec
 from tests.chaos.node import Trace
 from tests.hands import at_work

@@ -26,7 +26,7 @@ from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Answer
 from switchboard.ports.tools import Tool
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.rules.teams import seed
 from switchboard.store.work import approvals as store
 from switchboard.store.work.approvals import StoredApprovals

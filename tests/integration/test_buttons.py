@@ -24,8 +24,8 @@ from switchboard.core.turns.choices import mark_of, press_of
 from switchboard.domain.json_values import JsonObject
 from switchboard.lanes import faults
 from switchboard.ports.connector import Account
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.messages.outbox import LEASE_S, expire_leases
-from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.work.approvals import StoredApprovals
 from switchboard.testing.bot_api import ANN, TOKEN, BotApi
 from switchboard.testing.bot_api.world import Chat, Pressed

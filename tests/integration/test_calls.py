@@ -30,7 +30,7 @@ from switchboard.server.contracts.modules import KEY
 from switchboard.store.ids import new_uuid7
 from switchboard.store.memory import facts
 from switchboard.store.memory.facts import NewFact, StoredFacts
-from switchboard.store.models.history import StoredReaders
+from switchboard.store.memory.history import StoredReaders
 from switchboard.store.people import people as persons
 from switchboard.store.people import tokens
 from switchboard.store.people.tokens import Token

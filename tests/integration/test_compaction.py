@@ -30,10 +30,9 @@ from switchboard.ports.history import Entry
 from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
 from switchboard.store.database import query
 from switchboard.store.ids import IdSequence, new_uuid7
-from switchboard.store.memory import compaction, facts
+from switchboard.store.memory import compaction, facts, history
 from switchboard.store.memory.facts import NewFact
-from switchboard.store.models import history
-from switchboard.store.models.history import HistoryAddition
+from switchboard.store.memory.history import HistoryAddition
 from switchboard.store.work import lanes as lane_store
 from switchboard.store.work.lanes import Settlement
 from tests.hands import Hand, a_hand, at_work

@@ -23,7 +23,7 @@ from switchboard.journey.compaction import Compactor
 from switchboard.ports.front_door import Firing
 from switchboard.ports.tools import Tool
 from switchboard.store.memory.facts import StoredFacts
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.work import approvals
 from switchboard.store.work.approvals import StoredApprovals
 from switchboard.testing.scripted_llm import ScriptedLlm

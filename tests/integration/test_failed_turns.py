@@ -13,7 +13,7 @@ import pytest
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.llm.dispatch import DispatchLimits
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Status
 from tests.asking import spec
 from tests.dead_letters import OPERATOR, service_of, to_butler

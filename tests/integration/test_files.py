@@ -21,8 +21,8 @@ from switchboard.agents.mcp import Carried, route_request
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.envelope import Attachment
 from switchboard.ports.engine import Answer, Turn
+from switchboard.store.memory.history import awaited_files
 from switchboard.store.messages.files import StoredFiles
-from switchboard.store.models.history import awaited_files
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Reply, ScriptedLlm
 from tests.engines import a_hook

@@ -20,7 +20,7 @@ from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry, EntryCall
 from switchboard.store.books import audit_books
 from switchboard.store.memory import compaction
-from switchboard.store.models.history import HistoryAddition, StoredHistory, StoredReaders, entry_rows
+from switchboard.store.memory.history import HistoryAddition, StoredHistory, StoredReaders, entry_rows
 from switchboard.store.work import lanes
 from switchboard.store.work.lanes import Settlement
 from tests.hands import a_hand, assert_balanced, at_work, settled

@@ -13,9 +13,9 @@ from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.store.ids import new_uuid7
 from switchboard.store.memory import compaction
+from switchboard.store.memory.history import HistoryAddition, StoredHistory, StoredReaders
 from switchboard.store.messages.inbox import Acceptance
 from switchboard.store.models import classification
-from switchboard.store.models.history import HistoryAddition, StoredHistory, StoredReaders
 from switchboard.store.work import lanes as lane_store
 from switchboard.store.work.lanes import Settlement
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm

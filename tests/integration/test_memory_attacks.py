@@ -18,7 +18,7 @@ from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.ports.history import Entry
 from switchboard.ports.models import Asking
 from switchboard.store.memory.facts import StoredFacts
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from tests.hands import at_work, settled
 from tests.integration.test_compaction import Cheap
 from tests.lab import TRUSTING, Lab, lab, submission

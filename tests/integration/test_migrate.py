@@ -26,8 +26,8 @@ from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Reader
 from switchboard.store.database import SCHEMA, Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.migrate import COMPONENT, Migration, functions, migrate, migrations
-from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.work.lanes import Looker, look
 from switchboard.store.work.processes import NewProcess, list_processes, register
 from tests.processes import environment, running

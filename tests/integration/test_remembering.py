@@ -25,7 +25,7 @@ from switchboard.ports.engine import Engine, EngineContext
 from switchboard.ports.tools import Toolset
 from switchboard.store.memory import facts
 from switchboard.store.memory.facts import StoredFacts
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.people.people import StoredNames
 from switchboard.store.work.surroundings import StoredSurroundings
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status

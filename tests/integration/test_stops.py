@@ -41,8 +41,8 @@ from switchboard.ports.engine import (
     TurnResult,
 )
 from switchboard.ports.tools import ToolOutcome, ToolScope
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.messages.inbox import Acceptance
-from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.work.stopping import stop_message
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, ScriptedLlm, Status
 from switchboard.testing.scripted_llm.faults import Where

@@ -24,7 +24,7 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, Turn, TurnResult
 from switchboard.ports.surroundings import Surrounding
 from switchboard.store.connectors.accounts import Holder, lease_account
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.work.surroundings import StoredSurroundings
 from switchboard.testing.scripted_llm import Reply, ScriptedLlm
 from tests.asking import spec

@@ -16,7 +16,7 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.turns.loop import AS_TEXT, CUT_OFF
 from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.ports.engine import Answer, Delta
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.work import approvals as store
 from switchboard.store.work import ledger
 from switchboard.store.work.approvals import StoredApprovals

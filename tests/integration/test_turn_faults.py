@@ -17,8 +17,8 @@ from switchboard.journey.turn import DELAYED, TurnLimits
 from switchboard.llm.port import ApiKind
 from switchboard.ports.engine import Answer
 from switchboard.ports.tools import ToolOutcome, ToolScope
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.messages.inbox import Acceptance
-from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, Cut, Disconnect, Empty, Fault, Garbage, Reply, Request, ScriptedLlm
 from switchboard.testing.scripted_llm import Status as Failed

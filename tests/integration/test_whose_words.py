@@ -30,7 +30,7 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import Answer, Decided, Engine, EngineContext, Parked, Turn
 from switchboard.ports.history import Entry
 from switchboard.store.memory.facts import StoredFacts
-from switchboard.store.models.history import StoredHistory, StoredReaders
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from switchboard.tools.files import file_tools

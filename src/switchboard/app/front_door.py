@@ -29,8 +29,8 @@ from switchboard.journey.decide import DecideLeg
 from switchboard.ports.front_door import Firing, Origin, SubmittedFiring
 from switchboard.ports.tools import ToolScope
 from switchboard.store.clock import DatabaseClock
+from switchboard.store.memory.history import facts_of
 from switchboard.store.messages.inbox import StoredMessage, get_message, get_raw
-from switchboard.store.models.history import facts_of
 from switchboard.store.people.standing import standing_of
 
 _NO_REPLIES: Final = frozenset({"call", "notice"})

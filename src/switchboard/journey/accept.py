@@ -47,10 +47,10 @@ from switchboard.ports.channel import Channel
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.ids import IdSequence
+from switchboard.store.memory.history import begin_anew
 from switchboard.store.messages import blobs
 from switchboard.store.messages import inbox as store
 from switchboard.store.messages.inbox import Acceptance, Arrival, Prepared, ToClassify
-from switchboard.store.models.history import begin_anew
 from switchboard.store.people.strangers import forget_heard_elsewhere
 from switchboard.store.work.stopping import stop_earlier
 

@@ -37,10 +37,10 @@ from switchboard.ports.engine import Fenced, Readers, Turn
 from switchboard.ports.facts import Reader
 from switchboard.store.connectors.accounts import require_free, require_lease
 from switchboard.store.database import Database
+from switchboard.store.memory.history import StoredReaders
 from switchboard.store.messages import outbox as store
 from switchboard.store.messages.inbox import get_raw
 from switchboard.store.messages.outbox import pull_pool
-from switchboard.store.models.history import StoredReaders
 from switchboard.store.rules.versions import allow_automatic
 from switchboard.store.work.lanes import Work
 from switchboard.tasks import wait_at_most

@@ -25,7 +25,7 @@ from switchboard.journey.approving import Conversations
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.store.database import Database
-from switchboard.store.models.history import begin_anew
+from switchboard.store.memory.history import begin_anew
 from switchboard.store.work import stopping as store
 from switchboard.tasks import cancel_tasks
 

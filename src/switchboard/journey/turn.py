@@ -64,8 +64,8 @@ from switchboard.ports.facts import OwnWords
 from switchboard.ports.history import Entry
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
+from switchboard.store.memory.history import HistoryAddition
 from switchboard.store.messages.blobs import sendable
-from switchboard.store.models.history import HistoryAddition
 from switchboard.store.work import lanes as store
 from switchboard.store.work.lanes import NewDeadLetter, Settlement, Work
 

@@ -220,11 +220,11 @@ def _causes(error: BaseException | None) -> list[BaseException]:
     chain: list[BaseException] = []
     while error is not None and error not in chain:
         chain.append(error)
-        error = _cause(error)
+        error = _cause_of(error)
     return chain
 
 
-def _cause(error: BaseException) -> BaseException | None:
+def _cause_of(error: BaseException) -> BaseException | None:
     """What an error came of. httpcore raises its own errors `from None`, with the original as the argument."""
     wrapped = error.args[0] if error.args and isinstance(error.args[0], BaseException) else None
     return error.__cause__ or wrapped or (None if error.__suppress_context__ else error.__context__)

@@ -20,7 +20,7 @@ from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound
 from switchboard.domain.message import RequestId
 from switchboard.ports.engine import Delta, EngineContext, EngineFailure, Journal, Turn, TurnResult
 from switchboard.ports.history import Entry
-from switchboard.store.models.history import StoredHistory
+from switchboard.store.memory.history import StoredHistory
 from switchboard.turns.context import MessageContext, NewMessage
 
 log = structlog.get_logger(__name__)

@@ -36,10 +36,10 @@ from switchboard.ports.sandbox import SandboxRules
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import ForeignDatabase
 from switchboard.store.memory.facts import StoredFacts
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.messages.blobs import PieceStore
 from switchboard.store.messages.files import StoredFiles
 from switchboard.store.models.classification import Pool
-from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.models.memos import StoredMemos
 from switchboard.store.rules.remote_agents import StoredRemoteAgents
 from switchboard.store.work.lanes import Work

@@ -1,6 +1,6 @@
 """The memory of a butler's sessions, in the store: `Memory` of `context.py`. `hosting.py` makes it.
 
-`visible_entries` and `visible` decide what may be read, as they do for workers. Next: `store/models/history.py`,
+`visible_entries` and `visible` decide what may be read, as they do for workers. Next: `store/memory/history.py`,
 `store/memory/facts.py`.
 """
 
@@ -21,10 +21,9 @@ from switchboard.journey.compaction import Compactor
 from switchboard.ports.facts import MAX_FACT, Reader
 from switchboard.ports.history import Entry
 from switchboard.store.database import Database
-from switchboard.store.memory import facts
+from switchboard.store.memory import facts, history
 from switchboard.store.memory.facts import NewFact
-from switchboard.store.models import history
-from switchboard.store.models.history import StoredHistory
+from switchboard.store.memory.history import StoredHistory
 from switchboard.turns.context import CompactedSession
 from switchboard.turns.session import EARLIEST, conversations_of, reader_of_session
 

@@ -47,9 +47,10 @@ from switchboard.domain.shown import (
 )
 from switchboard.ports.channel import Implies
 from switchboard.store.database import Database
+from switchboard.store.memory import history
 from switchboard.store.messages import dead_letters, inbox, outbox
 from switchboard.store.messages.inbox import StoredMessage
-from switchboard.store.models import classification, history
+from switchboard.store.models import classification
 from switchboard.store.people import strangers
 from switchboard.store.rules.versions import open_rules_at
 from switchboard.store.work import approvals, lanes, ledger, routing, transcriptions

@@ -26,8 +26,8 @@ from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.tools import Toolset
 from switchboard.store.database import Database
 from switchboard.store.memory.facts import StoredFacts
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.messages.files import StoredFiles
-from switchboard.store.models.history import StoredHistory, StoredReaders
 from switchboard.store.models.mcp_tools import StoredPins
 from switchboard.store.models.memos import StoredMemos
 from switchboard.store.people.people import StoredNames

@@ -26,7 +26,7 @@ from switchboard.core.turns.images import DIGITS
 from switchboard.lanes.faults import point
 from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store.database import Database
-from switchboard.store.models import history
+from switchboard.store.memory import history
 from switchboard.store.people import erased_files
 from switchboard.store.people.erased_files import FileOrder
 from switchboard.tools.results import DIRECTORY

@@ -26,11 +26,10 @@ from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store import books, partitions
 from switchboard.store.connectors import accounts, posted
 from switchboard.store.database import Database
-from switchboard.store.memory import compaction
+from switchboard.store.memory import compaction, history
 from switchboard.store.messages import blobs, dead_letters, outbox
 from switchboard.store.messages.dead_letters import DeadLetterReport, UntoldMessage
-from switchboard.store.models import classification_log, history
-from switchboard.store.models import usage as model_usage
+from switchboard.store.models import classification_log, usage
 from switchboard.store.people import strangers
 from switchboard.store.work import deltas, steps
 
@@ -109,7 +108,7 @@ class Retention:
 
     async def sessions(self) -> int:
         """Sessions that expired an hour ago, unsettled reservations, past cooldowns; returns how many rows."""
-        gone = await model_usage.forget_expired(self._database)
+        gone = await usage.forget_expired(self._database)
         return gone + await _repeat_bites(
             lambda: classification_log.forget_sessions(self._database, _SESSIONS_STAY, _EMPTIED_AT_ONCE)
         )
@@ -141,7 +140,7 @@ class Retention:
             lambda: classification_log.forget_classifications(self._database, age, _EMPTIED_AT_ONCE)
         )
         gone += await _repeat_bites(lambda: classification_log.forget_calls(self._database, age, _EMPTIED_AT_ONCE))
-        gone += await model_usage.forget_flows(self._database, keep_days)
+        gone += await usage.forget_flows(self._database, keep_days)
         below = _first_id(age)
         return gone + await _repeat_bites(
             lambda: classification_log.forget_keys(self._database, below, _EMPTIED_AT_ONCE)

@@ -18,7 +18,7 @@ import structlog
 
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.store.database import Database
-from switchboard.store.models import history
+from switchboard.store.memory import history
 from switchboard.tools.inbox import KeptFiles, remove_images
 from switchboard.tools.results import remove_if_empty, remove_results, turns_with_results
 from switchboard.tools.threads import StopSignal, in_thread

@@ -89,8 +89,8 @@ def find_words(quote: str, said: Sequence[OwnWords]) -> OwnWords | NotKept:
     """The person's words that a quote repeats, spaces, case and punctuation aside; `said`: the latest first."""
     wanted = _asked_for(" ".join(quote.split()))
     kept, refused = list[OwnWords](), list[NotKept]()
-    for found in (found for one in said for found in _places(wanted, one)):
-        flaw = _flaw(found)
+    for found in (found for one in said for found in _find_places(wanted, one)):
+        flaw = _find_flaw(found)
         if flaw is not None:
             refused.append(NotKept(flaw))
         elif _folded(wanted) in _folded(found.words.text):
@@ -99,7 +99,7 @@ def find_words(quote: str, said: Sequence[OwnWords]) -> OwnWords | NotKept:
             kept.append(found.words)
     if kept:
         return kept[0]
-    return refused[0] if refused else NotKept(_nearest(wanted, said))
+    return refused[0] if refused else NotKept(_refuse_unwritten(wanted, said))
 
 
 def told_with(words: OwnWords, said: Sequence[OwnWords]) -> Collection[str]:
@@ -110,12 +110,12 @@ def told_with(words: OwnWords, said: Sequence[OwnWords]) -> Collection[str]:
     told = dict.fromkeys([words.text])
     for one in said:
         if one.position == words.position:
-            for found in _places(words.text, one):
-                told.update(dict.fromkeys(_runs(found)))
+            for found in _find_places(words.text, one):
+                told.update(dict.fromkeys(_runs_around(found)))
     return told
 
 
-def _runs(found: _Found) -> Iterator[str]:
+def _runs_around(found: _Found) -> Iterator[str]:
     """The runs of words, as long as a fact may be, that share a word with what was found."""
     text, first = found.paragraph.text, max(0, found.start - MAX_FACT)
     spans = [one.span() for one in _PIECE.finditer(text, first, found.end + MAX_FACT)]
@@ -137,18 +137,18 @@ def _asked_for(text: str) -> str:
 # Finding ------------------------------------------------------------------------------------------------------------
 
 
-def _paragraphs(said: OwnWords) -> Iterator[_Paragraph]:
+def _split_paragraphs(said: OwnWords) -> Iterator[_Paragraph]:
     before = ""
     for text in _BETWEEN.split(said.text[:_MOST_READ]):
         yield _Paragraph(text, said.position, before)
         before = text
 
 
-def _places(wanted: str, said: OwnWords) -> Iterator[_Found]:
+def _find_places(wanted: str, said: OwnWords) -> Iterator[_Found]:
     """The places in a message that read like the quote, whole words only."""
-    needle = " ".join(_words(wanted))
+    needle = " ".join(_words_of(wanted))
     if needle:
-        places = (place for one in _paragraphs(said) for place in _places_in(one, needle))
+        places = (place for one in _split_paragraphs(said) for place in _places_in(one, needle))
         yield from islice(places, _MOST_TRIED)
 
 
@@ -162,22 +162,22 @@ def _places_in(paragraph: _Paragraph, needle: str) -> Iterator[_Found]:
         yield _expand_span(paragraph, spans[first].start(), spans[last].end())
 
 
-def _words(text: str) -> list[str]:
+def _words_of(text: str) -> list[str]:
     return [one.casefold() for one in _WORD.findall(text)]
 
 
 def _expand_span(paragraph: _Paragraph, start: int, end: int) -> _Found:
     """The words between two places, with the signs that belong to them (`-5`, `no-nuts`)."""
     text = paragraph.text
-    while start > 0 and not _parts(text[start - 1]):
+    while start > 0 and not _is_between(text[start - 1]):
         start -= 1
-    while end < len(text) and not _parts(text[end]):
+    while end < len(text) and not _is_between(text[end]):
         end += 1
     kept = " ".join(_asked_for(text[start:end]).split()).strip(_EDGE)
     return _Found(OwnWords(kept, paragraph.position), paragraph, start, end)
 
 
-def _parts(sign: str) -> bool:
+def _is_between(sign: str) -> bool:
     """Whether a sign stands between words and belongs to none."""
     return sign.isspace() or sign in _WIDE
 
@@ -186,23 +186,23 @@ def _folded(text: str) -> str:
     return " ".join(text.casefold().split()).strip(_EDGE)
 
 
-def _sentences(text: str, start: int, end: int) -> list[str]:
+def _sentences_at(text: str, start: int, end: int) -> list[str]:
     """The sentences of a paragraph that have anything between two places, whole."""
-    return [_asked_for(text[one:until].strip()) for one, until in _spans(text) if one < end and until > start]
+    return [_asked_for(text[one:until].strip()) for one, until in _sentence_spans(text) if one < end and until > start]
 
 
-def _introduction(found: _Found) -> str:
+def _introduction_of(found: _Found) -> str:
     """The sentence before a place, or before the list in which it is, if that ends with a colon; else nothing."""
     text = found.paragraph.text
-    *before, own = [text[one:until].strip() for one, until in _spans(text) if one <= found.start]
+    *before, own = [text[one:until].strip() for one, until in _sentence_spans(text) if one <= found.start]
     while before and _ITEM.match(own) and _ITEM.match(before[-1]):
         before.pop()
     if not before:
-        before = [found.paragraph.before[one:until].strip() for one, until in _spans(found.paragraph.before)]
+        before = [found.paragraph.before[one:until].strip() for one, until in _sentence_spans(found.paragraph.before)]
     return _asked_for(before[-1]) if before[-1].endswith(":") else ""
 
 
-def _spans(text: str) -> Iterator[tuple[int, int]]:
+def _sentence_spans(text: str) -> Iterator[tuple[int, int]]:
     """Where the sentences of a paragraph begin and end."""
     ends = (one.end() for one in _END.finditer(text) if not _goes_on(text, one))
     return pairwise((0, *ends, len(text)))
@@ -219,28 +219,28 @@ def _goes_on(text: str, end: re.Match[str]) -> bool:
 # Judging ------------------------------------------------------------------------------------------------------------
 
 
-def _flaw(found: _Found) -> str | None:
+def _find_flaw(found: _Found) -> str | None:
     """Why these words are not kept; None if they are."""
     text, paragraph = found.words.text, found.paragraph
     if not any(map(str.isalnum, text)):
         return "there is nothing in it"
     if len(text) > MAX_FACT:
         return f"at most {MAX_FACT} characters are kept: quote the part that matters"
-    sentences, introduction = _sentences(paragraph.text, found.start, found.end), _introduction(found)
+    sentences, introduction = _sentences_at(paragraph.text, found.start, found.end), _introduction_of(found)
     if any(map(unfit, (introduction, *sentences, text))) or _near_secret(paragraph):
         return "questions, hypotheses, instructions to you, passwords and other secrets are not kept; tell the person"
-    missing = _missing(text, sentences, introduction)
+    missing = _find_missing(text, sentences, introduction)
     return missing and f"{missing}. {_suggest_wording(' '.join((introduction, *sentences)))}"
 
 
-def _missing(text: str, sentences: Sequence[str], introduction: str) -> str | None:
+def _find_missing(text: str, sentences: Sequence[str], introduction: str) -> str | None:
     """What a text leaves out of the sentences in which it stands, so that it may say something else."""
     whole = " ".join(sentences)
     if denials(f"{introduction} {whole}") != denials(text):
         return "it leaves out what the person denied"
     if len(sentences) > 1 and not _folded(whole).startswith(_folded(text)):
         return "it begins in the middle of a sentence"
-    if text.isascii() and len(_words(text)) == 1 < len(_words(f"{introduction} {whole}")):
+    if text.isascii() and len(_words_of(text)) == 1 < len(_words_of(f"{introduction} {whole}")):
         return "one word says too little"
     return None
 
@@ -257,12 +257,12 @@ def _suggest_wording(words: str) -> str:
     return f'Write the person\'s words: "{stated}"'
 
 
-def _nearest(wanted: str, said: Sequence[OwnWords]) -> str:
+def _refuse_unwritten(wanted: str, said: Sequence[OwnWords]) -> str:
     """The refusal of a quote that nobody has written, with the sentence that was perhaps meant."""
     best, likeness = "", _ALIKE
-    pairs = _pairs(wanted)
+    pairs = _pairs_of(wanted)
     for sentence in _may_be_meant(said):
-        alike = _alike(pairs, _pairs(sentence))
+        alike = _likeness_of(pairs, _pairs_of(sentence))
         if alike > likeness:
             best, likeness = sentence, alike
     if not best:
@@ -271,19 +271,19 @@ def _nearest(wanted: str, said: Sequence[OwnWords]) -> str:
 
 
 def _may_be_meant(said: Sequence[OwnWords]) -> Iterator[str]:
-    for paragraph in (paragraph for one in said for paragraph in _paragraphs(one) if not _near_secret(paragraph)):
-        for sentence in _sentences(paragraph.text, 0, len(paragraph.text)):
+    for paragraph in (paragraph for one in said for paragraph in _split_paragraphs(one) if not _near_secret(paragraph)):
+        for sentence in _sentences_at(paragraph.text, 0, len(paragraph.text)):
             if sentence and len(sentence) <= MAX_FACT and not unfit(sentence):
                 yield sentence
 
 
-def _pairs(text: str) -> Counter[str]:
+def _pairs_of(text: str) -> Counter[str]:
     """The pairs of neighbouring characters: they tell how alike two texts are, in any language."""
-    plain = " ".join(_words(text[:_MOST_SENTENCE]))
+    plain = " ".join(_words_of(text[:_MOST_SENTENCE]))
     return Counter(plain[n : n + 2] for n in range(len(plain) - 1))
 
 
-def _alike(one: Counter[str], other: Counter[str]) -> float:
+def _likeness_of(one: Counter[str], other: Counter[str]) -> float:
     """From 0 to 1."""
     total = one.total() + other.total()
     return 2 * (one & other).total() / total if total else 0.0

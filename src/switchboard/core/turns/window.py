@@ -1,7 +1,7 @@
 """Where a history starts: it only grows at its end, and now and then it loses its oldest 20 entries at once. Pure.
 
 Providers cache prefixes: if the start moved with every message, the whole history would be paid for every time. An
-entry contains its calls and their results, so the two are never separated. Called by `store/models/history.py`. Next:
+entry contains its calls and their results, so the two are never separated. Called by `store/memory/history.py`. Next:
 `render.py`.
 """
 

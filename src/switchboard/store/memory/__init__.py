@@ -1,1 +1,1 @@
-"""What butlers have learned, and the summaries of long conversations."""
+"""Memory of butlers: histories, the summaries that stand for old ones, and what was learned from them."""

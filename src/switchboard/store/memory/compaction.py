@@ -83,7 +83,7 @@ async def load(database: Database, lane: LaneKey) -> Range | None:
         await database.run(query("compaction.not_due"), lane, WINDOW)
         return None
     rows = await database.rows(query("compaction.lines"), lane, found["first"], found["last"])
-    lines = tuple(map(_line, rows))
+    lines = tuple(map(_read_line, rows))
     before = found["text"] is not None and bool(found["text"])
     return Range(
         lane,
@@ -98,7 +98,7 @@ async def load(database: Database, lane: LaneKey) -> Range | None:
     )
 
 
-def _line(row: Row) -> CompactionEntry:
+def _read_line(row: Row) -> CompactionEntry:
     """An entry; of one in which nobody noted whose words it has, the text is read."""
     noted = {"own": row["own"], "told": bool(row["told"])}
     if row["told"] is None:

@@ -2,7 +2,7 @@
 
 `app/wiring.py` gives `StoredFacts` to engines; operators list, share and forget by the functions below. A statement
 that reads the table `fact` directly finds nothing: its rows are under forced row security. Next:
-`store/models/history.py`.
+`store/memory/history.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
-from switchboard.store.models.history import HistoryAddition, StoredReaders
+from switchboard.store.memory.history import HistoryAddition, StoredReaders
 
 _NOBODY: Final = ""
 """Instead of an author: a mark of words alone."""
@@ -104,10 +104,10 @@ class NewFact(Struct, frozen=True):
 
 async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[NewFact]) -> str:
     """The rows that `save_facts` takes."""
-    return to_storable_json([await _row(database, system_id, one) for one in facts])
+    return to_storable_json([await _fact_row(database, system_id, one) for one in facts])
 
 
-async def _row(database: Database, system_id: SystemId, fact: NewFact) -> JsonObject:
+async def _fact_row(database: Database, system_id: SystemId, fact: NewFact) -> JsonObject:
     keys, handle = await database.keys(), handle_behind(fact.author)
     predicate = find_predicate(fact.predicate)
     return {
@@ -142,7 +142,7 @@ async def remembered_rows(database: Database, said: Iterable[tuple[LaneKey, Hist
         who = one.reader
         for words in one.remembered if who.authentic and who.person else ():
             fact = NewFact(who.person, SELF, who.private, words.text, (words.position,))
-            rows.append({"lane": lane, **await _row(database, who.system_id, fact)})
+            rows.append({"lane": lane, **await _fact_row(database, who.system_id, fact)})
     return to_storable_json(rows) if rows else None
 
 

@@ -1,1 +1,1 @@
-"""What models cost and learned: usage, classification, memos and histories."""
+"""What models cost and learned: usage, classification and memos."""

@@ -28,9 +28,9 @@ from switchboard.ports.tools import Kept
 from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds, to_json
 from switchboard.store.ids import new_uuid7
 from switchboard.store.memory.facts import remembered_rows
+from switchboard.store.memory.history import HistoryAddition, entry_rows
 from switchboard.store.messages.dead_letters import branch_columns
 from switchboard.store.migrate import known_schema
-from switchboard.store.models.history import HistoryAddition, entry_rows
 from switchboard.store.work.processes import NewProcess, check_process_id, columns
 
 _BUSY: Final = ("ready", "running", "paused")

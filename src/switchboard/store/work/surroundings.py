@@ -39,8 +39,8 @@ from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.surroundings import MAX_HEARD, EditedText, RecordedText, SpokenText, Surrounding
 from switchboard.store.database import Database, Row, query
+from switchboard.store.memory.history import StoredReaders
 from switchboard.store.messages.inbox import get_raw
-from switchboard.store.models.history import StoredReaders
 
 
 class _OnRecord(Struct, frozen=True):

@@ -66,9 +66,9 @@ class StoredReaders(Struct, frozen=True):
 
     async def of(self, turn: Turn) -> Reader:
         """Raises `Unavailable`."""
-        return reader_of(turn, await self._facts(turn.request_id), self.channels[turn.envelope.source.channel])
+        return reader_of(turn, await self._route_facts(turn.request_id), self.channels[turn.envelope.source.channel])
 
-    async def _facts(self, request_id: UUID) -> Mapping[str, str]:
+    async def _route_facts(self, request_id: UUID) -> Mapping[str, str]:
         if request_id in self._latest:
             return self._latest[request_id]
         facts = await facts_of(self.database, request_id)
@@ -99,7 +99,7 @@ class StoredHistory(Struct, frozen=True):
         who = reader.person, reader.private, reader.authentic
         summaries = await self.database.rows(query("history.summary"), place["lane"], *who) if start else ()
         rows = await self.database.rows(query("history.load"), place["lane"], start, *who)
-        return [*map(_summary, summaries), *map(_entry, rows)]
+        return [*map(_read_summary, summaries), *map(_read_entry, rows)]
 
 
 async def erase(database: Database, below: UUID, limit: int) -> int:
@@ -142,14 +142,14 @@ async def awaited_digests(database: Database, since: UUID) -> set[str]:
     return {digest for one in files if (digest := digest_in_inbox(one)) is not None}
 
 
-def _entry(row: Row) -> Entry:
+def _read_entry(row: Row) -> Entry:
     calls = each_as(EntryCall, row["calls"])
     author = row["person"] if row["role"] == "user" else ""
     noted = row["own"], row["name"], row["told"]
     return with_own_words(Entry(row["role"], row["text"], author, calls, row["position"], row["created_at"], *noted))
 
 
-def _summary(row: Row) -> Entry:
+def _read_summary(row: Row) -> Entry:
     """The summary as something said to the butler, without a speaker. Unless noted, it may be of others' words."""
     text, told = f"[{_SUMMARY}]\n{row['text']}", row["told"] is not False
     return Entry("user", text, "", (), row["position"], row["created_at"], own="", told=told)
@@ -157,11 +157,11 @@ def _summary(row: Row) -> Entry:
 
 def entry_rows(given: Iterable[tuple[LaneKey, HistoryAddition]]) -> str | None:
     """What `settle_turns_with_entries` takes; None if nothing is kept, as for messages of uncertain senders."""
-    rows = [row for lane, said in given if said.reader.authentic for row in _rows(lane, said)]
+    rows = [row for lane, said in given if said.reader.authentic for row in _rows_of_turn(lane, said)]
     return to_storable_json(rows) if rows else None
 
 
-def _rows(lane: LaneKey, said: HistoryAddition) -> Iterator[dict[str, object]]:
+def _rows_of_turn(lane: LaneKey, said: HistoryAddition) -> Iterator[dict[str, object]]:
     who = {"lane": lane, "person": said.reader.person, "private": said.reader.private}
     for n, entry in enumerate(map(shortened, said.entries)):
         at = entry.created_at or said.at
