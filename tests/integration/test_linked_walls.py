@@ -28,8 +28,9 @@ from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import SQL, Database, query, rows_as
-from switchboard.store.memory import facts
-from switchboard.store.memory.facts import NewFact, handle_columns
+from switchboard.store.memory import facts, readers
+from switchboard.store.memory.facts import NewFact
+from switchboard.store.memory.readers import handle_columns
 from switchboard.store.people import people
 
 NOTES, OTHER = SystemId("System1/notes"), SystemId("System1/other")
@@ -251,7 +252,9 @@ async def test_without_a_clause_or_the_join_linked_persons_are_told_else(
             find_sql = changed(usual, old, new) if name == "find" else usual
             with monkeypatch.context() as patch:
                 if name in OF_HANDLES:
-                    patch.setattr(facts, "handle_behind", changed_handle_behind(name, old, new))
+                    behind = changed_handle_behind(name, old, new)
+                    patch.setattr(facts, "handle_behind", behind)
+                    patch.setattr(readers, "handle_behind", behind)
                 elif name != "find":
                     await database.run(changed(function(name), old, new))
                 assert await observe(database, find_sql) != whole, (name, old, new)

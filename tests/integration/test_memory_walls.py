@@ -27,6 +27,7 @@ from switchboard.ports.facts import Reader
 from switchboard.store.database import SQL, Database, query
 from switchboard.store.memory import facts
 from switchboard.store.memory.facts import NewFact
+from switchboard.store.memory.readers import handle_columns
 from switchboard.store.migrate import migrate
 from switchboard.store.people import people
 from tests.waiting import eventually
@@ -147,14 +148,14 @@ async def learn(database: Database) -> dict[str, UUID]:
 async def told(database: Database, reader: Reader) -> set[str]:
     """The texts of what this reader is told."""
     who = reader.system_id, reader.conversation, reader.person, reader.private, reader.authentic
-    rows = await database.rows(query("facts.visible"), *who, 100, *facts.handle_columns(reader))
+    rows = await database.rows(query("facts.visible"), *who, 100, *handle_columns(reader))
     return {row["text"] for row in rows}
 
 
 async def share(database: Database, fact_id: UUID, reader: Reader) -> bool:
     """Whether this reader may share a fact, and has."""
     who = reader.system_id, reader.person, reader.authentic, False
-    return bool(await database.value(query("facts.share"), fact_id, *who, *facts.handle_columns(reader)))
+    return bool(await database.value(query("facts.share"), fact_id, *who, *handle_columns(reader)))
 
 
 async def wall(database: Database) -> list[set[str]]:

@@ -44,6 +44,16 @@ class Fact(Struct, frozen=True):
     created_at: datetime
     own: bool = False
     """Whether the reader said it, under this handle or another one of theirs."""
+    said_at: datetime | None = None
+    """When it was last said; None: as it was kept."""
+    predicate: str = "other"
+    denied: bool = False
+    """Whether it says that something is not so."""
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    """The time for which it was said."""
+    contradicts: Sequence[UUID] = ()
+    """Other facts that the reader may see, and that cannot be true if it is."""
 
 
 class OwnWords(Struct, frozen=True):

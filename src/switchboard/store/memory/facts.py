@@ -8,7 +8,7 @@ that reads the table `fact` directly finds nothing: its rows are under forced ro
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
@@ -24,7 +24,7 @@ from switchboard.core.memory.predicates import (
 )
 from switchboard.core.memory.settling import SELF, rivals_of
 from switchboard.core.people.handle import handle_behind
-from switchboard.core.text.storable import storable_text, to_storable_json
+from switchboard.core.text.storable import to_storable_json
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import SystemId
@@ -34,6 +34,8 @@ from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
 from switchboard.store.memory.history import HistoryAddition, StoredReaders
+from switchboard.store.memory.readers import handle_columns, reader_columns
+from switchboard.store.memory.standing import hold_at, settle
 
 _NOBODY: Final = ""
 """Instead of an author: a mark of words alone."""
@@ -48,14 +50,16 @@ class StoredFacts(Struct, frozen=True):
     async def visible(self, turn: Turn, limit: int = 100) -> Sequence[Fact]:
         """As in the port."""
         who = await self.readers.of(turn)
-        given = (who.system_id, who.conversation, who.person, who.private, who.authentic)
-        return rows_as(Fact, await self.database.rows(query("facts.visible"), *given, limit, *handle_columns(who)))
+        given = (*reader_columns(who), limit, *handle_columns(who))
+        found = rows_as(Fact, await self.database.rows(query("facts.visible"), *given))
+        settled = await settle(self.database, who, [one.fact_id for one in found])
+        return hold_at(found, settled, datetime.now(UTC))
 
     async def find(self, turn: Turn, words: str, limit: int) -> Sequence[Fact]:
         """As in the port."""
         who = await self.readers.of(turn)
-        given = (who.system_id, who.conversation, who.person, who.private, who.authentic)
-        return rows_as(Fact, await self.database.rows(query("facts.find"), *given, words, limit, *handle_columns(who)))
+        given = (*reader_columns(who), words, limit, *handle_columns(who))
+        return rows_as(Fact, await self.database.rows(query("facts.find"), *given))
 
     async def is_forgotten(self, turn: Turn, texts: Collection[str], position: int) -> bool:
         """As in the port."""
@@ -70,12 +74,6 @@ class StoredFacts(Struct, frozen=True):
         who = await self.readers.of(turn)
         given = (fact_id, who.system_id, who.person, who.authentic, False)
         return bool(await self.database.value(query("facts.share"), *given, *handle_columns(who)))
-
-
-def handle_columns(reader: Reader) -> tuple[str | None, str | None, str | None]:
-    """The handle of a reader as statements take it: nulls where nobody vouches for it."""
-    found = handle_behind(reader.person)
-    return (None, None, None) if found is None else (found.channel, found.realm, storable_text(found.identity))
 
 
 class NewFact(Struct, frozen=True):

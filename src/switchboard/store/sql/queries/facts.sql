@@ -4,13 +4,28 @@ f.fact_id, f.author, f.subject,
                     when 'group' then 'group:' || coalesce(c.name, f.conversation::text) else 'shared' end as space,
        f.text, f.created_at
 
+-- part: told
+{{shown}}, f.predicate, f.denied, f.said_at, f.valid_from, f.valid_to, '{}'::uuid[] as contradicts
+
 -- name: visible
 -- $3 and the handle $7, $8, $9, or nulls: the reader; own: whether it is theirs.
 with reader as materialized (select k.handle, handles_of(k.handle) as handles from handle_key($7, $8, $9) k (handle))
-select {{shown}}, (f.author = $3 or (f.handle is not null and f.handle = any (r.handles))) as own
+select {{told}}, (f.author = $3 or (f.handle is not null and f.handle = any (r.handles))) as own
 from reader r cross join visible($1, conversation_key($2), $3, $4, $5, r.handle) f
 left join conversation c on c.conversation = f.conversation
 order by f.fact_id desc limit $6;
+
+-- name: statements
+-- What was said and when: of the facts $6, and of all that may take their place, confirm or contradict them, as far as the reader
+-- may see it. person: the same for all handles of a person.
+with seen as materialized (
+    select f.* from handle_key($7, $8, $9) k (handle) cross join visible($1, conversation_key($2), $3, $4, $5, k.handle) f
+)
+select f.fact_id, f.author, coalesce((select min(h::text) from unnest(handles_of(f.handle)) h), f.author) as person, f.subject,
+       f.space, f.conversation, f.text, f.predicate, f.value, f.denied, f.said_by, f.valid_from, f.valid_to, s.said_at
+from seen f
+cross join lateral (select f.said_at union select s.said_at from fact_source s where s.fact_id = f.fact_id) s
+where f.fact_id = any ($6) or f.rivals in (select g.rivals from seen g where g.fact_id = any ($6));
 
 -- name: find
 -- Of the facts that may be told where a turn answers those of the reader, who is $3 and the handle $8, $9, $10, that have any of
@@ -25,7 +40,7 @@ query as (
         order by length(u.lexeme) desc, u.lexeme limit 40
     ) w
 )
-select {{shown}}, true as own
+select {{told}}, true as own
 from query
 cross join reader r
 cross join visible($1, conversation_key($2), $3, $4, $5, r.handle) f
