@@ -1,4 +1,4 @@
-"""A scripted LLM server: OpenAI, its transcriptions too, Anthropic and Gemini on loopback, well-behaved or not.
+"""A scripted LLM server: OpenAI with audio and embeddings, Anthropic and Gemini on loopback, well-behaved or not.
 
 For tests of anything that talks to a model, ours and yours; docs/scripted-llm.md is its manual. Begin with `server.py`.
 """

@@ -31,6 +31,7 @@ from switchboard.testing.scripted_llm.habits import sent_as, type_of
 from switchboard.testing.scripted_llm.local import CONTEXT, SLOTS, check_locally, within
 from switchboard.testing.scripted_llm.openai_audio import OpenAiAudio
 from switchboard.testing.scripted_llm.openai_chat import OpenAiChat
+from switchboard.testing.scripted_llm.openai_embeddings import OpenAiEmbeddings
 from switchboard.testing.scripted_llm.openai_responses import OpenAiResponses
 from switchboard.testing.scripted_llm.record import Ending, Exchange, Record
 from switchboard.testing.scripted_llm.request import Request, without_secrets
@@ -83,6 +84,7 @@ def application(record: Record, player: Player, manners: Manners) -> Starlette:
             *speak(("/v1/chat/completions", "/chat/completions"), OpenAiChat()),
             *speak(("/v1/responses", "/responses"), OpenAiResponses()),
             *speak(("/v1/audio/transcriptions", "/audio/transcriptions"), OpenAiAudio()),
+            *speak(("/v1/embeddings", "/embeddings"), OpenAiEmbeddings()),
             *speak(("/v1/messages",), Anthropic()),
             Route("/v1/messages/count_tokens", lists.count, methods=["POST"]),
             Route("/v1beta/models", lists.gemini),

@@ -16,10 +16,11 @@ from msgspec import Struct
 
 from switchboard.domain.json_values import JsonMapping
 
-Dialect = Literal["openai-chat", "openai-responses", "anthropic", "gemini", "openai-audio"]
+Dialect = Literal["openai-chat", "openai-responses", "anthropic", "gemini", "openai-audio", "openai-embeddings"]
 Role = Literal["system", "user", "assistant", "tool"]
 Choice = Literal["auto", "none", "required"]
 
+EMBEDDINGS: Final[Dialect] = "openai-embeddings"
 HIDDEN: Final = "[secret]"
 _SECRETS: Final = re.compile(r"auth|key|token|cookie|secret|session", re.IGNORECASE)
 _SEGMENT: Final = re.compile(r"__|::|[./:_-]")

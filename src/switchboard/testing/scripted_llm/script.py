@@ -15,7 +15,7 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.faults import Fault
 from switchboard.testing.scripted_llm.obey import commands
-from switchboard.testing.scripted_llm.request import Dialect, Request
+from switchboard.testing.scripted_llm.request import EMBEDDINGS, Dialect, Request
 
 Finish = Literal["stop", "length", "filter"]
 
@@ -99,6 +99,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The first matching rule with a reply left; otherwise the next of `replies`; otherwise `otherwise`.
 
+    Of embeddings only rules and functions are asked; without one, vectors are the reply.
     `models` are the entries of model lists. `"obey"` instead of a reply: do what the prompt says (see `obey.py`).
     """
 
@@ -150,7 +151,10 @@ class Player:
         """The reply to this request; None if the script has none left."""
         if self._brain is not None:
             return self._brain(request)
-        found = self._by_rule(request) or self._next() or self.script.otherwise
+        found = self._by_rule(request)
+        if found is None and request.dialect == EMBEDDINGS:
+            return Reply()
+        found = found or self._next() or self.script.otherwise
         return obey(request) if found == "obey" else found
 
     def _by_rule(self, request: Request) -> Reply | Obey | None:
