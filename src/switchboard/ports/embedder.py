@@ -1,7 +1,8 @@
 """The port of models that turn texts into vectors, so that what means the same is found whatever its words.
 
-`llm/local_embedder.py` implements it with a model on this machine. In: texts; out: vectors of one model, which are
-treated like the texts themselves, as these can be guessed from them. Next: `core/memory/relevance.py`.
+`llm/local_embedder.py` implements it with a model on this machine, `llm/remote_embedder.py` with a server. In: texts;
+out: vectors of one model, which are treated like the texts themselves, as these can be guessed from them. Which texts a
+model may be given says `core/memory/leaving.py`. Next: `core/memory/relevance.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class EmbeddingModel(Struct, frozen=True):
     languages: frozenset[str]
     """ISO 639-1 codes of those that it was made for; what is written in another one is searched by its words alone."""
     local: bool = False
-    """Whether texts stay on this machine."""
+    """Whether texts stay on machines of one's own."""
 
 
 class EmbeddingFailed(Exception):

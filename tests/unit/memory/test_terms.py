@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchboard.core.memory.languages import STEMMED
 from switchboard.core.memory.stop_words import STOP_WORDS
-from switchboard.core.memory.terms import STEMMED, fold_text, read_terms
+from switchboard.core.memory.terms import fold_text, read_terms
 
 BOTH = ("de", "en")
 

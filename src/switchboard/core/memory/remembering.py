@@ -16,7 +16,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.turns.compaction import denials, has_secret, unfit
+from switchboard.core.text.secret_words import has_secret
+from switchboard.core.turns.compaction import denials, unfit
 from switchboard.ports.facts import MAX_FACT, OwnWords
 
 _MOST_TRIED: Final = 5

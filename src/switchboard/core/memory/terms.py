@@ -16,27 +16,9 @@ from unicodedata import normalize
 
 from msgspec import Struct
 
+from switchboard.core.memory.languages import STEMMED
 from switchboard.core.memory.stop_words import STOP_WORDS
 
-STEMMED: Final = {
-    "da": "Danish",
-    "de": "German",
-    "en": "English",
-    "es": "Spanish",
-    "fi": "Finnish",
-    "fr": "French",
-    "hu": "Hungarian",
-    "it": "Italian",
-    "nl": "Dutch",
-    "no": "Norwegian",
-    "pl": "Polish",
-    "pt": "Portuguese",
-    "ro": "Romanian",
-    "ru": "Russian",
-    "sv": "Swedish",
-    "tr": "Turkish",
-}
-"""ISO 639-1 codes of the languages whose stems are known, and Snowball's names for them."""
 _MOST_WORD: Final = 40
 """Characters of a longer word, which is none, say nothing more."""
 _MOST_STEMS: Final = 20_000

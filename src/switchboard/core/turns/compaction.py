@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.core.text.lenient import json_value
+from switchboard.core.text.secret_words import has_secret
 from switchboard.core.turns.entries import EntryOnRecord
 from switchboard.domain.llm import ChatMessage, Request
 from switchboard.ports.facts import MAX_FACT
@@ -58,19 +59,6 @@ _INSTRUCTION = re.compile(
     r"|\b(previous|above|these|your|all) (instructions?|rules?|prompts?)\b",
     re.IGNORECASE,
 )
-_SECRET = re.compile(
-    r"\b(pass ?words?|pass(code|phrase)|passwor[dt]|kennwort|secret|geheimnis|api[ _-]?keys?|access[ _-]?tokens?"
-    r"|bearer|credentials?|private key|pins?|pin code|cvv|cvc|ssn|iban|tan|otp|recovery code|seed phrase|2fa"
-    r"|(door|gate|alarm|safe|wi-?fi|wlan|access|security|verification) ?(codes?|keys?|combination)"
-    r"|(zugangs|tür|sicherheits|bestätigungs)(code|schlüssel))\b"
-    r"|\b(sk|pk|rk|ghp|gho|github_pat|glpat|npm|hf|xox[abp]|sb)[-_][\w-]{8,}|\bAKIA[0-9A-Z]{12,}|\bAIza[\w-]{20,}"
-    r"|\beyJ[\w-]{10,}|-----BEGIN|\b[0-9a-f]{24,}\b"
-    r"|\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,}|\b(?:\d[ -]?){13,19}\b",
-    re.IGNORECASE,
-)
-_LONG_PIECE = re.compile(r"[\w+/=!@#$%^&*-]{12,}")
-_IN_RANDOM = tuple(map(re.compile, (r"\d", "[a-z]", "[A-Z]")))
-
 _NEGATED = re.compile(
     r"\b(no|not|never|nobody|nothing|none|neither|nor|without|cannot|(is|are|was|were|do|does|did|has|have|had|ca|wo)nt"
     r"|nicht|nichts|nie|niemals|niemand|kein\w*|ohne)\b|n['\u2019\u02bc]t\b",
@@ -282,14 +270,3 @@ def unfit(text: str) -> bool:
 def denials(text: str) -> int:
     """How often a text denies something: of two, one left out says the opposite, too."""
     return sum(1 for _ in _NEGATED.finditer(text))
-
-
-def has_secret(text: str) -> bool:
-    """Whether a text mentions a password, a key or a number that is nobody else's business, or looks like one."""
-    return _SECRET.search(text) is not None or any(map(_random, text.split()))
-
-
-def _random(word: str) -> bool:
-    """Whether a word looks like a generated password or key."""
-    piece = _LONG_PIECE.search(word)
-    return piece is not None and all(one.search(word, piece.start()) for one in _IN_RANDOM)
