@@ -11,6 +11,7 @@ from switchboard.app.settings_file import NAMES
 from switchboard.app.whereabouts import find_whereabouts
 from switchboard.core.policy.budget import Cap, SenderCaps, SpendingSettings
 from switchboard.domain.errors import ConfigurationError
+from switchboard.ports.embedder import EmbeddingModel
 
 
 @pytest.mark.parametrize(
@@ -200,6 +201,73 @@ def test_what_is_wrong_with_models_is_said_in_words_of_the_file(tmp_path: Path, 
     with pytest.raises(ConfigurationError) as caught:
         load_settings(file)
     assert said in caught.value.message
+
+
+FAR = """[[embedders]]
+name = "far"
+base_url = "https://far.example/v1"
+model = "m"
+dimensions = 8
+languages = ["en"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[memory]\nembedder = "far"\n', "memory.embedder: there is no embedder far; there are: local, none"),
+        (FAR + '[memory]\nembedder = "fra"\n', "no embedder fra; there are: local, none, far"),
+        (2 * FAR, "embedders: two are named far"),
+        (FAR.replace('"far"', '"none"'), "embedders.0: none is what memory.embedder calls something else"),
+        (FAR.replace("dimensions = 8\n", ""), "line 1: embedders.0.dimensions is required"),
+        (FAR.replace("= 8", "= 4001"), "line 5: embedders.0.dimensions must be at most 4000"),
+        (FAR.replace('["en"]', "[]"), "line 6: embedders.0.languages must not be empty"),
+        (
+            FAR.replace("https://", "https://me:canary@"),
+            "line 1: embedders.0: base_url must begin with http:// or https://",
+        ),
+        (
+            FAR.replace("https://far.example", "far"),
+            "line 1: embedders.0: base_url must begin with http:// or https://",
+        ),
+        (FAR + "local = true\n", "embedders.0: local is for servers on machines of your own"),
+        (FAR + 'api_key = "canary"\n', "line 7: embedders.0.api_key: unknown setting; did you mean api_key_env?"),
+        ('[memory]\nlanguages = ["en", "tlh"]\n', "line 2: memory.languages.1 must be 'da', 'de', 'en'"),
+    ],
+)
+def test_what_is_wrong_with_embedders_is_said(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "switchboard.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file)
+    assert said in caught.value.message
+    assert "canary" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["localhost:8080", "127.0.0.1", "[::1]:1", "192.168.1.7", "100.64.0.9", "ollama:11434", "gpu.local", "g.ts.net"],
+)
+def test_a_server_on_a_machine_of_ones_own_is_called_local(tmp_path: Path, host: str) -> None:
+    file = tmp_path / "switchboard.toml"
+    file.write_text(FAR.replace("https://far.example", f"http://{host}") + "local = true\n")
+    assert load_settings(file).embedders[0].as_model.local
+
+
+def test_what_changes_vectors_is_in_the_revision(tmp_path: Path) -> None:
+    def model_of(more: str) -> EmbeddingModel:
+        file = tmp_path / "switchboard.toml"
+        file.write_text(FAR + more)
+        return load_settings(file).embedders[0].as_model
+
+    same = [model_of(""), model_of("timeout = 3.0\n"), model_of('api_key_env = "KEY"\n')]
+    others = [
+        model_of('query_prefix = "query: "\n'),
+        model_of('passage_prefix = "query: "\n'),
+        model_of('revision = "2"'),
+    ]
+    assert same.count(same[0]) == 3
+    assert len({one.revision for one in (same[0], *others)}) == 4
 
 
 SERVER = '[[mcp_servers]]\nname = "time"\ncommand = ["time"]\n'

@@ -19,13 +19,17 @@ from switchboard.journey.people_book import PeopleBook
 from switchboard.journey.reply import ReplyService
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.notifier import Notifier
+from switchboard.ports.embedder import Embedder
 from switchboard.store.database import Database
 from switchboard.transport.mail_reading import MailReader
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The resources shared by interfaces and workers. Anything opened later is closed with `closing`."""
+    """The resources shared by interfaces and workers. Anything opened later is closed with `closing`.
+
+    Without an `embedder`, memory is searched by words alone.
+    """
 
     settings: Settings
     database: Database
@@ -33,6 +37,7 @@ class Runtime:
     rule_book: RuleBook
     channels: Channels = field(default_factory=lambda: CHANNELS)
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)
+    embedder: Embedder | None = None
     policies: Policies = field(init=False)
     people_book: PeopleBook = field(init=False)
 

@@ -21,6 +21,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from switchboard.app.settings_file import read_settings_file
 from switchboard.app.whereabouts import HOST, PORT, Host, Port, Whereabouts, default_data_dir
+from switchboard.core.memory.settings import EmbedderSpec, MemorySettings
 from switchboard.core.models_of import Table
 from switchboard.core.notices import ADDRESS
 from switchboard.core.people.strangers import EndpointSettings, Policy
@@ -172,16 +173,6 @@ class TrioSettings(Struct, frozen=True):
         return {role: name for role, name in asdict(self).items() if name is not None}
 
 
-class MemorySettings(Struct, frozen=True):
-    """What butlers remember; `compact_model` is asked for summaries and facts, None: the cheapest that has an API."""
-
-    compact_model: str | None = None
-    keep_days: Days = 365
-    """Days for which histories and summaries are kept; facts are kept until they are forgotten."""
-    results_keep_days: Days = 30
-    """Days for which long results of tools, and images, are kept at most."""
-
-
 class SandboxSettings(Struct, frozen=True):
     """What a command of a butler with a model may take, all its processes together."""
 
@@ -245,6 +236,7 @@ class Settings(BaseSettings):
     dead_letters: Table[DeadLetterSettings] = DeadLetterSettings()
     callbacks: tuple[Table[CallbackSpec], ...] = ()
     models: tuple[Table[ModelSpec], ...] = ()
+    embedders: tuple[Table[EmbedderSpec], ...] = ()
     classify: Table[ClassifySettings] = ClassifySettings()
     spending: Table[SpendingSettings] = SpendingSettings()
     memory: Table[MemorySettings] = MemorySettings()
@@ -303,6 +295,8 @@ class Settings(BaseSettings):
             raise ValueError("database_direct_url: set database_url too, or only that if there is no pooler")
         names = [model.name for model in self.models]
         _check_unique("models", names)
+        self.memory.check_embedders([one.name for one in self.embedders])
+        _check_unique("embedders", [one.name for one in self.embedders])
         asked = [("classify.models", name) for name in self.classify.models]
         asked += [("memory.compact_model", self.memory.compact_model)] if self.memory.compact_model is not None else []
         asked += [(f"trio.{role}", name) for role, name in self.trio.named.items()]

