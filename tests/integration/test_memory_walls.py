@@ -24,9 +24,11 @@ from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Reader
+from switchboard.ports.history import WantedHistory
 from switchboard.store.database import SQL, Database, query
 from switchboard.store.memory import facts
 from switchboard.store.memory.facts import NewFact
+from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.memory.readers import handle_columns
 from switchboard.store.migrate import migrate
 from switchboard.store.people import people
@@ -249,6 +251,74 @@ async def test_without_any_one_clause_the_wall_of_histories_is_another(database_
         for clause, mutant in mutants:
             await database.run(mutant)
             assert await heard(database) != [expected for _, expected in HEARD], clause
+        await database.run(sql)
+
+
+SPOKEN: Final[tuple[tuple[SystemId, Conversation, str, bool, str, str | None], ...]] = (
+    (NOTES, HERS, ANN, True, "private", None),
+    (NOTES, GROUP, ANN, False, "open", None),
+    (NOTES, GROUP, ANN, True, "private in the group's thread", None),
+    (NOTES, CLUB, ANN, False, "open elsewhere", None),
+    (OTHER, HERS, ANN, True, "private, another butler", None),
+    (NOTES, HIS, BOB, True, "bob's", None),
+    (NOTES, MAILS, ANN_BY_MAIL, True, "by mail", None),
+    (NOTES, HALL, ANN_BY_MAIL, False, "by mail to many", None),
+    (NOTES, MAILS, ANN_BY_MAIL, True, "forgotten", "set learn = false"),
+    (NOTES, HERS, ANN, True, "behind a summary", "set compacted_at = now()"),
+    (NOTES, HERS, ANN, True, "before the beginning", "set request_id = '00000000-0000-0000-0000-000000000000'"),
+    (NOTES, GROUP, "", False, "to nobody in particular", None),
+)
+"""Butler, conversation, person, in private or not, text, and what is done to the entry."""
+ANN_SAID: Final = {"private", "private in the group's thread", "by mail", "behind a summary"}
+SEARCHED: Final = (
+    (ANN_ALONE, ANN_SAID),
+    (BY_MAIL, ANN_SAID),
+    (replace(ANN_ALONE, conversation=GROUP), ANN_SAID | {"open", "to nobody in particular"}),
+    (replace(BY_MAIL, conversation=HALL, private=False), {"by mail to many"}),
+    (BOB_IN_GROUP, {"open", "to nobody in particular"}),
+    (BOB_ALONE, {"bob's"}),
+    (replace(BY_MAIL, person=FORMER), set[str]()),
+    (replace(ANN_ALONE, system_id=OTHER), {"private, another butler"}),
+    (Reader(NOTES, GROUP), set[str]()),
+    *((replace(one, authentic=False), set[str]()) for one in (ANN_ALONE, BOB_ALONE, BOB_IN_GROUP)),
+)
+
+
+async def speak(database: Database) -> None:
+    """Say all of SPOKEN."""
+    for position, (system_id, conversation, person, private, text, done) in enumerate(SPOKEN, 1):
+        await database.run(LANE, system_id, conversation)
+        lane = await database.value("select lane_key('turn', $1, conversation_key($2))", system_id, conversation)
+        await database.run(SAID, lane, position, person, private, text, None, None)
+        columns = handle_columns(Reader(system_id, conversation, person))
+        await database.run("update entry set handle = handle_key($2, $3, $4) where text = $1", text, *columns)
+        if done is not None:
+            await database.run(f"update entry {done} where text = $1", text)
+
+
+async def test_without_any_one_clause_the_wall_of_searches_is_another(database_url: str) -> None:
+    sql, mutants = clauses("visible_history", "entries")
+    assert [clause for clause, _ in mutants] == [
+        *("l.system_id = _system_id", "_authentic", "_person <> ''", "e.learn", "e.request_id > since"),
+        *("not e.private", "l.conversation = _conversation"),
+        *("e.private", "_private", "e.person = _person"),
+        *("e.private", "_private", "e.handle = any (_handles)"),
+    ]
+
+    async def seen(database: Database) -> list[set[str]]:
+        stored = StoredHistory(database, StoredReaders(database, CHANNELS))
+        found = [await stored.search_for(reader, WantedHistory(limit=100)) for reader, _ in SEARCHED]
+        return [{one.text for one in each} for each in found]
+
+    async with served(database_url) as database:
+        for one in (*LINKED, ("ann", "signal", "ann")):
+            await link(database, *one)
+        assert await people.unlink(database, "ann", Handle("signal", "", "ann"))
+        await speak(database)
+        assert await seen(database) == [expected for _, expected in SEARCHED]
+        for clause, mutant in mutants:
+            await database.run(mutant)
+            assert await seen(database) != [expected for _, expected in SEARCHED], clause
         await database.run(sql)
 
 

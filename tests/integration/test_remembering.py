@@ -6,6 +6,7 @@ it quotes what it is told to, corrects itself once if a tool says how, and repea
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -162,6 +163,27 @@ async def test_what_a_person_has_remembered_holds_in_their_next_conversation(dat
             assert FACT not in house.clerk.prompts[-1]
 
 
+def said(query: str = "", **more: str) -> list[Call]:
+    return [Call("history_search", {"query": query, **more})]
+
+
+async def test_what_was_said_is_found_by_whoever_may_see_it(database_url: str, tmp_path: Path) -> None:
+    async with a_house(database_url, tmp_path) as house:
+        await house.say("The boiler makes a noise again.", thread="home")
+        await house.say("Nobody else likes figs.", sender="bob", thread="bob")
+        found = json.loads((await house.say("So?", said("boilers"), thread="work")).splitlines()[0])
+        assert (found["by"], found["channel"]) == ("telegram/bot%3Ahouse/ann", "telegram")
+        assert (found["text"], found["words"]) == ("The boiler makes a noise again.", ["boiler"])
+        rows = (await house.say("So?", said("boiler", channel="telegram", person="ann"), thread="work")).splitlines()
+        assert [json.loads(row)["by"] for row in rows][:2] == ["telegram/bot%3Ahouse/ann", "you"]
+        hidden = await house.say("So?", said("figs"), thread="work")
+        assert hidden == await house.say("So?", said("dates"), thread="work")
+        assert "nothing that was said" in hidden
+        for more in ({"channel": "email"}, {"person": "bob"}, {"until": "2020-01-01"}, {"since": "2100-01-01"}):
+            assert await house.say("So?", said("boiler", **more), thread="work") == hidden, more
+        assert "YYYY-MM-DD" in await house.say("So?", said(since="2026-02-30"), thread="work")
+
+
 OTHERS: Final[tuple[dict[str, Any], ...]] = (
     {"payload": {"passages": [{"kind": "own", "text": "Look."}, {"kind": "quoted", "text": ASKED}]}},
     {"payload": {"passages": [{"kind": "own", "text": "Look."}, {"kind": "forwarded", "text": ASKED}]}},
@@ -207,8 +229,8 @@ async def test_memory_is_offered_where_facts_exist(database_url: str, tmp_path: 
         offered: list[dict[str, Any]] = [{}, group, {**mail, "raw": heads["pass"]}, {**mail, "raw": heads["fail"]}]
         for message in offered:
             await house.say(**message)
-        both = ("remember", "memory_search")
-        assert house.clerk.offered == [both, (), both, ()]
+        all_of_them = ("remember", "memory_search", "history_search")
+        assert house.clerk.offered == [all_of_them, (), all_of_them, ()]
     async with a_house(database_url, tmp_path, grants=GROUPS) as house:
         assert await house.say(ASKED, remember(FACT), **group) == f'remembered: "{FACT}"'
         assert [space for _, space, _ in await house.kept()] == ["group"]

@@ -143,8 +143,8 @@ FOREIGN: Final[Mapping[str, bool]] = {
             for before in ("", "./" * 500, "./" * 5000)
         )
     ),
-    "the result of `web_fetch`, `web_search` or `message_original`": reads(
-        *((name, "x") for name in ("web_fetch", "web_search", "message_original"))
+    "the result of `web_fetch`, `web_search`, `message_original` or `history_search`": reads(
+        *((name, "x") for name in ("web_fetch", "web_search", "message_original", "history_search"))
     ),
     "the result of a tool of an MCP server": reads(("clock__now", "x")),
     "the result of a tool that the option `own` of the butler names": reads(("clock__now", "x"), own=["clock__now"]),
@@ -197,10 +197,11 @@ DECLARED: Final = {
 }
 Calls = Sequence[tuple[str, Mapping[str, str]]]
 CALLS: Final[Mapping[str, Calls]] = {
-    "`read_file`, `list_files`, `search_files`, `message_original`, `remember`, `memory_search`": [
+    "`read_file`, `list_files`, `search_files`, `message_original`, `remember`, `memory_search`, `history_search`": [
         *(("read_file", {"path": "a"}), ("list_files", {})),
         *(("search_files", {"text": STRANGE}), ("message_original", {})),
         *(("remember", {"quote": STRANGE}), ("memory_search", {"query": STRANGE})),
+        ("history_search", {"query": STRANGE}),
     ],
     "`write_file`, `attach_file`": [("write_file", {"path": "a", "content": STRANGE}), ("attach_file", {"path": "a"})],
     "`execute_command`, `bash`: in the sandbox, so without a network": [

@@ -39,7 +39,7 @@ Validator: Any = import_module("jsonschema").Draft202012Validator
 SEARCH = Searxng(SearchPlace(url="http://127.0.0.1:1"))
 TOOLS = build_tools(search=SEARCH)
 NAMES = [tool.spec.name for tool in TOOLS]
-MEMORY = ["remember", "memory_search"]
+MEMORY = ["remember", "memory_search", "history_search"]
 
 
 class Risky:
@@ -90,7 +90,7 @@ def test_the_table_of_tools_in_the_manual() -> None:
 def test_the_table_of_audiences_in_the_manual() -> None:
     told = {codes(name)[0]: default for name, _, default in rows(MANUAL, "audience")}
     names = {name: [one.spec.name for one in granted_tools(TOOLS, Grants(), name)] for name in get_args(Audience)}
-    words = {"all tools": NAMES, "`remember` and `memory_search`": MEMORY, "none": []}
+    words = {"all tools": NAMES, "the tools of memory": MEMORY, "none": []}
     assert {name: words[default] for name, default in told.items()} == names
 
 

@@ -25,7 +25,7 @@ from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports import effects
 from switchboard.ports.facts import Fact, OwnWords, Reader
-from switchboard.ports.history import Entry
+from switchboard.ports.history import Entry, SaidEntry, WantedHistory
 from switchboard.ports.memos import Memos
 from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
@@ -263,6 +263,13 @@ class History(Protocol):
 
         Their start moves by 20 at a time, so that prompts keep their beginning. What a person said in private is
         returned only to that person in private; for a message of uncertain sender, nothing. Raises `Unavailable`.
+        """
+        ...
+
+    async def search(self, turn: Turn, wanted: WantedHistory) -> Sequence[SaidEntry]:
+        """Messages in all conversations that may be told where the turn answers, with the replies; the best first.
+
+        Of one message, all entries, if any of them fits. Raises `Unavailable`.
         """
         ...
 

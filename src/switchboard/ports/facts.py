@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
+from switchboard.ports.history import SaidEntry, WantedHistory
 
 MAX_FACT: Final = 300
 """Characters of a fact."""
@@ -78,4 +79,8 @@ class PersonalMemory(Protocol):
 
     async def find(self, words: str, limit: int) -> Sequence[Fact]:
         """The person's own facts that share words with these, the best first. Raises `Unavailable`."""
+        ...
+
+    async def search_history(self, wanted: WantedHistory) -> Sequence[SaidEntry]:
+        """Messages that the person may see, with the replies, the best first. Raises `Unavailable`."""
         ...

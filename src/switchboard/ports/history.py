@@ -11,6 +11,8 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
+from switchboard.domain.message import RequestId
+
 MAX_CALL: Final = 1000
 """Characters that are kept of a call's arguments, and of its result."""
 
@@ -52,3 +54,29 @@ class Entry(Struct, frozen=True):
     def own_words(self) -> str:
         """What counts as said by the author."""
         return self.text if self.own is None else self.own
+
+
+class WantedHistory(Struct, frozen=True):
+    """What is looked for in what was said: any of these words, or the newest if there are none.
+
+    `since` is included, `until` is not. `person`: a part of the name or handle of who wrote, or was answered;
+    `channel`: its name; empty: any.
+    """
+
+    words: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    person: str = ""
+    channel: str = ""
+    limit: int = 10
+
+
+class SaidEntry(Struct, frozen=True):
+    """An entry that was found. `person`: its author or addressee, as `core/people/readers.py` names people."""
+
+    request_id: RequestId
+    role: Literal["user", "assistant"]
+    person: str
+    name: str
+    text: str
+    created_at: datetime

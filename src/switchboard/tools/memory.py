@@ -14,6 +14,7 @@ from switchboard.core.memory.remembering import NotKept, find_words, told_with
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.facts import Fact
 from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
+from switchboard.tools.history import HISTORY_SEARCH
 
 MOST_FOUND: Final = 20
 """Facts in one result."""
@@ -63,7 +64,8 @@ MEMORY_SEARCH: Final = ToolSpec(
     "idempotent",
     reach="inside",
 )
-OF_MEMORY: Final = frozenset({REMEMBER.name, MEMORY_SEARCH.name})
+OF_MEMORY: Final = frozenset({REMEMBER.name, MEMORY_SEARCH.name, HISTORY_SEARCH.name})
+"""The tools that read and write what a person has said; there are none where nothing is remembered."""
 
 
 class Remember(NamedTool):

@@ -2,7 +2,7 @@
 
 `agents/turns` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
 for a call, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `web_search.py`, `attach.py`,
-`ask.py`, `original.py` and `memory.py` for the tools.
+`ask.py`, `original.py`, `memory.py` and `history.py` for the tools.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from switchboard.tools.attach import AttachFile
 from switchboard.tools.bash import Bash
 from switchboard.tools.execute_command import ExecuteCommand
 from switchboard.tools.files import file_tools
+from switchboard.tools.history import HistorySearch
 from switchboard.tools.memory import MemorySearch, Remember
 from switchboard.tools.original import MessageOriginal
 from switchboard.tools.search import search_tool
@@ -37,7 +38,7 @@ def build_tools(sandbox: SandboxRules = _DEFAULTS, search: Search | None = None)
     shut_in = Sandbox(sandbox)
     commands = (ExecuteCommand(shut_in), Bash(shut_in))
     searches = () if search is None else (WebSearch(search),)
-    others = (AttachFile(), AskUser(), MessageOriginal(), Remember(), MemorySearch())
+    others = (AttachFile(), AskUser(), MessageOriginal(), Remember(), MemorySearch(), HistorySearch())
     return (*file_tools(), search_tool(), *commands, WebFetch(), *searches, *others)
 
 

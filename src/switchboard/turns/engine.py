@@ -19,7 +19,7 @@ from switchboard.agents.model.engine import ModelEngine
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, SwitchboardError, Unavailable
 from switchboard.domain.message import RequestId
 from switchboard.ports.engine import Delta, EngineContext, EngineFailure, Journal, Turn, TurnResult
-from switchboard.ports.history import Entry
+from switchboard.ports.history import Entry, SaidEntry, WantedHistory
 from switchboard.store.memory.history import StoredHistory
 from switchboard.turns.context import MessageContext, NewMessage
 
@@ -131,6 +131,10 @@ class SessionHistory(Struct, frozen=True):
             return await self.stored.load(turn)
         message = call.message
         return await _of_program(call.ctx.memory().get_history(message.session_key, channel_name=message.channel_name))
+
+    async def search(self, turn: Turn, wanted: WantedHistory) -> Sequence[SaidEntry]:
+        """As in the port: a program is not asked, so this finds what our own memory has."""
+        return await self.stored.search(turn, wanted)
 
 
 def _unless_it_fails(on_delta: _OnDelta) -> _OnDelta:

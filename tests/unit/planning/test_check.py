@@ -234,9 +234,10 @@ def test_forms_fit_our_own_tools() -> None:
         "message_original",
         "remember",
         "memory_search",
+        "history_search",
     ]
     reading = {"read_file", "list_files", "search_files", "web_fetch", "message_original"}
-    assert guard_of(menu.tools).readers == reading | {"remember", "memory_search"}
+    assert guard_of(menu.tools).readers == reading | {"remember", "memory_search", "history_search"}
     for form in (route_tool(menu), review_tool(menu)):
         Validator.check_schema(dict(form.parameters))
 

@@ -272,6 +272,7 @@ class Equipment:
             granted=lambda: self._granted_tools(turn, options),
             keep=self._keeper(turn),
             facts=self._context.facts,
+            history=self._context.history,
         )
 
     async def _granted_tools(self, turn: Turn, options: TurnOptions) -> frozenset[str]:

@@ -11,17 +11,19 @@ from functools import cached_property
 from switchboard.core.people.readers import person_of
 from switchboard.core.turns.entries import own_words_of
 from switchboard.core.turns.frozen import Frozen
-from switchboard.ports.engine import Facts, Turn
+from switchboard.ports.engine import Facts, History, Turn
 from switchboard.ports.facts import Fact, OwnWords
+from switchboard.ports.history import SaidEntry, WantedHistory
 
 
 class TurnMemory:
     """The memory of the person who wrote the message of a turn."""
 
-    def __init__(self, turn: Turn, frozen: Frozen, facts: Facts) -> None:
+    def __init__(self, turn: Turn, frozen: Frozen, facts: Facts, history: History | None) -> None:
         self._turn = turn
         self._frozen = frozen
         self._facts = facts
+        self._history = history
 
     @cached_property
     def said(self) -> Sequence[OwnWords]:
@@ -41,3 +43,7 @@ class TurnMemory:
     async def find(self, words: str, limit: int) -> Sequence[Fact]:
         """As in the port."""
         return await self._facts.find(self._turn, words, limit)
+
+    async def search_history(self, wanted: WantedHistory) -> Sequence[SaidEntry]:
+        """As in the port."""
+        return () if self._history is None else await self._history.search(self._turn, wanted)

@@ -13,10 +13,12 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from switchboard.core.channels.registry import Channels
+from switchboard.core.people.handle import handle_behind
 from switchboard.core.people.readers import reader_of
-from switchboard.core.text.storable import to_storable_json
+from switchboard.core.text.storable import storable_text, to_storable_json
 from switchboard.core.turns.entries import EntryOnRecord, with_own_words
 from switchboard.core.turns.images import digest_in_inbox, images_among
 from switchboard.core.turns.window import shortened, window_start
@@ -26,9 +28,10 @@ from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import OwnWords, Reader
-from switchboard.ports.history import Entry, EntryCall
-from switchboard.store.database import Database, Row, decode_json, each_as, query, row_as
+from switchboard.ports.history import Entry, EntryCall, SaidEntry, WantedHistory
+from switchboard.store.database import Database, Row, decode_json, each_as, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
+from switchboard.store.memory.readers import handle_columns, reader_columns
 
 _SUMMARY: Final = "What was said before, in short"
 _MOST_FACTS: Final = 100
@@ -101,6 +104,16 @@ class StoredHistory(Struct, frozen=True):
         rows = await self.database.rows(query("history.load"), place["lane"], start, *who)
         return [*map(_read_summary, summaries), *map(_read_entry, rows)]
 
+    async def search(self, turn: Turn, wanted: WantedHistory) -> Sequence[SaidEntry]:
+        """As in the port."""
+        return await self.search_for(await self.readers.of(turn), wanted)
+
+    async def search_for(self, reader: Reader, wanted: WantedHistory) -> Sequence[SaidEntry]:
+        """The same for this reader. Raises `Unavailable`."""
+        asked = storable_text(wanted.words), wanted.since, wanted.until, storable_text(wanted.person), wanted.channel
+        given = *reader_columns(reader), *handle_columns(reader), *asked, wanted.limit
+        return rows_as(SaidEntry, await self.database.rows(query("history.search"), *given))
+
 
 async def erase(database: Database, below: UUID, limit: int) -> int:
     """Erase the entries of messages before an id, in at most `limit` histories; returns how many were shortened."""
@@ -162,7 +175,9 @@ def entry_rows(given: Iterable[tuple[LaneKey, HistoryAddition]]) -> str | None:
 
 
 def _rows_of_turn(lane: LaneKey, said: HistoryAddition) -> Iterator[dict[str, object]]:
-    who = {"lane": lane, "person": said.reader.person, "private": said.reader.private}
+    reader, handle = said.reader, handle_behind(said.reader.person)
+    known = None if handle is None else astuple(handle)
+    who = {"lane": lane, "person": reader.person, "private": reader.private, "handle": known}
     for n, entry in enumerate(map(shortened, said.entries)):
         at = entry.created_at or said.at
         kept = {"role": entry.role, "text": entry.text, "calls": entry.calls or None, "created_at": at}

@@ -58,7 +58,7 @@ end $$;
 
 -- settle_turns, and what was said in these turns: both, or neither. A lane with 40 entries that no summary stands for is due to
 -- be compacted; one whose tries are used up gets new ones. _entries: a JSON array of lane, n, role, person, private,
--- text, calls, created_at, own, name, told, learn; n is the order within a lane. A turn that fails leaves what it was asked, without
+-- text, calls, created_at, own, name, told, learn, handle (as for save_facts); n is the order within a lane. A turn that fails leaves what it was asked, without
 -- an answer; if its message comes again to the same butler, the entries of that turn take the place of this one: if it is not
 -- learned from, they are not either, and facts that cite it cite them.
 create or replace function settle_turns_with_entries(_owner bigint, _given settlement[], _entries text)
@@ -83,16 +83,16 @@ begin
         returning a.*
     )
     select coalesce(array_agg(g::entry), '{}') into _replaced from gone g;
-    insert into entry (lane, position, request_id, role, person, private, text, calls, created_at, learn, own, name, told)
+    insert into entry (lane, position, request_id, role, person, private, text, calls, created_at, learn, own, name, told, handle)
         select e.lane,
                last_position(e.lane) + row_number() over (partition by e.lane order by e.n),
                d.request_id, e.role, e.person, e.private, e.text, e.calls, e.created_at,
                coalesce(e.learn, true) and not exists (
                    select from unnest(_replaced) a where a.lane = e.lane and a.request_id = d.request_id and not a.learn),
-               e.own, coalesce(e.name, ''), e.told
+               e.own, coalesce(e.name, ''), e.told, handle_key(e.handle ->> 0, e.handle ->> 1, e.handle ->> 2)
         from json_to_recordset(_entries::json) as e (lane uuid, n integer, role text, person text, private boolean, text text,
                                                      calls json, created_at timestamptz, own text, name text, told boolean,
-                                                     learn boolean)
+                                                     learn boolean, handle json)
         join unnest(_lane, _ok) as s (lane, ok) on s.lane = e.lane and s.ok
         join unnest(_given) i on i.lane = e.lane
         join delivery d on d.lane = i.lane and d.seq = i.seq;
@@ -181,3 +181,29 @@ language sql stable as $$
       and (not e.private or (_private and e.person = _person))
       and e.request_id > since;
 $$;
+
+-- What a reader may search of all that was said to and by a butler, also what a summary stands for: in private what they said and
+-- were told in private, under each handle that is theirs now, and in front of others what was said in front of these, here.
+-- Neither what is not learned from, because it was forgotten or was to be, nor what is older than its conversation's beginning.
+create or replace function visible_history(
+    _system_id text, _conversation uuid, _person text, _private boolean, _authentic boolean, _handle uuid default null
+) returns setof entry
+language plpgsql stable as $$
+declare
+    _handles uuid[] := handles_of(_handle);
+begin
+    return query
+        select e.* from lane l
+        cross join lateral begun_anew(l.key) as since
+        join entry e on e.lane = l.key
+        where l.system_id = _system_id
+          and _authentic
+          and _person <> ''
+          and e.learn
+          and e.request_id > since
+          and (
+              (not e.private and l.conversation = _conversation)
+              or (e.private and _private and e.person = _person)
+              or (e.private and _private and e.handle = any (_handles))
+          );
+end $$;

@@ -48,3 +48,37 @@ from delivery d
 join message_inbox m on m.request_id = d.request_id
 cross join lateral json_array_elements(m.envelope #> '{payload,attachments}') a
 where d.request_id >= $1 and d.state in ('pending', 'dead') and a.value ->> 'storage_ref' is not null;
+
+-- name: search
+-- Of what the reader $3 with the handle $6, $7, $8 may search of butler $1, the $14 messages that have any of the words $9, with what
+-- was answered, or the newest, if there are no words: from $10 to before $11, of the person $12, on channel $13. A word of more
+-- than four letters is found whatever its last two are.
+with reader as materialized (select handle_key($6, $7, $8) as handle),
+seen as materialized (
+    select v.lane, v.request_id, v.position, v.role, v.person, v.name, v.text, v.created_at,
+           to_tsvector('simple', v.text) as words
+    from reader r cross join visible_history($1, conversation_key($2), $3, $4, $5, r.handle) v
+    where v.text <> ''
+), query as (
+    select string_agg('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || w.more, ' | ')::tsquery as q
+    from (
+        select case when length(u.lexeme) > 4 then left(u.lexeme, greatest(4, length(u.lexeme) - 2)) else u.lexeme end as lexeme,
+               case when length(u.lexeme) > 3 then ''':*' else '''' end as more
+        from unnest(to_tsvector('simple', left($9, 1000))) u
+        order by length(u.lexeme) desc, u.lexeme limit 40
+    ) w
+), found as (
+    select s.lane, s.request_id, coalesce(max(ts_rank_cd(s.words, q.q, 1)), 0) as rank, max(s.created_at) as at
+    from seen s cross join query q
+    where ($9 = '' or s.words @@ q.q)
+      and ($10::timestamptz is null or s.created_at >= $10) and ($11::timestamptz is null or s.created_at < $11)
+      and ($12 = '' or s.person in (
+          select p.person from seen p
+          where p.role = 'user' and strpos(lower(p.name || E'\n' || p.person), lower($12)) > 0))
+      and ($13 = '' or split_part(s.person, '/', 1) = $13)
+    group by s.lane, s.request_id
+    order by rank desc, at desc, s.request_id desc limit $14
+)
+select s.request_id, s.role, s.person, s.name, s.text, s.created_at
+from found f join seen s using (lane, request_id)
+order by f.rank desc, f.at desc, f.request_id desc, s.position;
