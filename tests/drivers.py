@@ -21,7 +21,7 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard.connectors.email.manifest import MANIFEST as EMAIL
-from switchboard.connectors.email.settings import EmailAccountSettings, Server
+from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
@@ -30,6 +30,7 @@ from switchboard.ports.connector import Account, Manifest
 from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.bot_api.world import Chat
 from switchboard.testing.connectors import Received, Shown
+from switchboard.transport.mail_servers.server import Server
 from tests.mail_servers import OWN, PASSWORD, Dovecot, Imap, Postfix
 from tests.waiting import eventually
 

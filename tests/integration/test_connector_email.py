@@ -15,9 +15,8 @@ from msgspec.structs import replace
 
 from switchboard.connectors.email import channel
 from switchboard.connectors.email.channel import EmailSession
-from switchboard.connectors.email.mailbox import Mailbox, SignIn
 from switchboard.connectors.email.manifest import MANIFEST
-from switchboard.connectors.email.settings import EmailAccountSettings, Server
+from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.core.mail.reply import message_id
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import (
@@ -35,6 +34,8 @@ from switchboard.ports.connector import (
     Uncertain,
     Unreadable,
 )
+from switchboard.transport.mail_servers.mailbox import Mailbox, SignIn
+from switchboard.transport.mail_servers.server import Server
 from tests.drivers import Relay
 from tests.mail_servers import MAIL, OWN, PASSWORD, Imap, Postbox, running_dovecot, running_pymap, running_smtp
 

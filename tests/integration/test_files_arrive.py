@@ -16,7 +16,7 @@ import pytest
 
 from switchboard.app.access import Principal
 from switchboard.connectors.email.manifest import MANIFEST as EMAIL
-from switchboard.connectors.email.settings import EmailAccountSettings, Server
+from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import Runner
@@ -24,6 +24,7 @@ from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Account, Identity
 from switchboard.testing.bot_api import TOKEN, BotApi
+from switchboard.transport.mail_servers.server import Server
 from tests.mail_servers import OWN, PASSWORD, running_dovecot
 from tests.servers import AGENT, NO_TLS, Opened, open_server
 from tests.waiting import eventually

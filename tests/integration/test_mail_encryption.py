@@ -11,9 +11,9 @@ from threading import Thread
 
 import pytest
 
-from switchboard.connectors.email.mailbox import Mailbox, SignIn
-from switchboard.connectors.email.settings import Server
 from switchboard.connectors.email.submission import try_sign_in
+from switchboard.transport.mail_servers.mailbox import Mailbox, SignIn
+from switchboard.transport.mail_servers.server import Server
 from tests.mail_servers import certify
 
 SIGN_IN = SignIn("me@example.org", "secret")

@@ -19,7 +19,6 @@ import structlog
 from msgspec.structs import replace
 
 from switchboard.connectors.email.bounces import is_bounce, late_failures
-from switchboard.connectors.email.mailbox import Fetched, Mailbox, MailRefused, Opened, SignIn
 from switchboard.connectors.email.settings import CAPABILITIES, EmailAccountSettings
 from switchboard.connectors.email.submission import OutgoingMail, announced_size, submit, try_sign_in
 from switchboard.core.channels.email import CHANNELS
@@ -46,6 +45,7 @@ from switchboard.ports.connector import (
     Unreadable,
 )
 from switchboard.transport.mail_reading import MailReader, mail_name
+from switchboard.transport.mail_servers.mailbox import Fetched, Mailbox, MailRefused, Opened, SignIn
 
 log = structlog.get_logger(__name__)
 

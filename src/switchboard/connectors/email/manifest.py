@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from switchboard.connectors.email.providers import usual_servers
 from switchboard.connectors.email.settings import CAPABILITIES, EmailAccountSettings
+from switchboard.core.mail.providers import usual_servers
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import Account, Manifest, Secret, Session
 

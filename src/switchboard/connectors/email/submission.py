@@ -16,10 +16,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.connectors.email.encryption import explain
-from switchboard.connectors.email.mailbox import SignIn
-from switchboard.connectors.email.settings import Server
 from switchboard.ports.connector import Later, Outcome, Refused, Sent, SignInRefused, Uncertain, Why
+from switchboard.transport.mail_servers.encryption import explain_tls
+from switchboard.transport.mail_servers.mailbox import SignIn
+from switchboard.transport.mail_servers.server import Server
 
 _UNREACHED_S: Final = 30.0
 _BUSY_S: Final = 300.0
@@ -90,7 +90,7 @@ def _connect_client(server: Server, by: float) -> smtplib.SMTP:
     try:
         return _open_client(server, by)
     except ssl.SSLError as error:
-        raise OSError(explain(error, "smtp", server)) from error
+        raise OSError(explain_tls(error, "smtp", server)) from error
 
 
 def _open_client(server: Server, by: float) -> smtplib.SMTP:

@@ -1,6 +1,7 @@
 """Says in words why a connection to a mail server could not be encrypted, with the setting that is to change.
 
-Called by `mailbox.py` and `submission.py`. In: the server, the table of its settings and the error; out: a sentence.
+Called by `mailbox.py` and by whoever submits mails. In: the server, the table of its settings and the error; out: a
+sentence.
 """
 
 from __future__ import annotations
@@ -8,13 +9,13 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-from switchboard.connectors.email.settings import Server
+from switchboard.transport.mail_servers.server import Server
 
 _IN_THE_CLEAR: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
 """What OpenSSL says of an answer that is not TLS, before and since version 3.2."""
 
 
-def explain(error: ssl.SSLError, table: str, server: Server) -> str:
+def explain_tls(error: ssl.SSLError, table: str, server: Server) -> str:
     """The reason for people; `table` is `imap` or `smtp`."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (

@@ -1,4 +1,4 @@
-"""An IMAP mailbox over one blocking connection; `channel.py` calls it in a thread.
+"""An IMAP mailbox over one blocking connection, which its users call in threads.
 
 The mailbox is opened read-only, so its user's `\\Seen` flags stay as they are. Errors of the connection are OSErrors; a
 refused sign-in is SignInRefused.
@@ -23,9 +23,9 @@ from imap_tools.errors import ImapToolsError, MailboxLoginError
 from imap_tools.imap_utf7 import utf7_encode
 from msgspec import Struct
 
-from switchboard.connectors.email.encryption import explain
-from switchboard.connectors.email.settings import Server
 from switchboard.ports.connector import SignInRefused
+from switchboard.transport.mail_servers.encryption import explain_tls
+from switchboard.transport.mail_servers.server import Server
 
 COMMAND_S: Final = 30.0
 """Seconds for every answer of the server."""
@@ -77,7 +77,7 @@ class Mailbox:
             with _as_os_error():
                 self._box: BaseMailBox = _KINDS[server.tls](server.host, server.port, timeout=COMMAND_S, **verified)
         except ssl.SSLError as error:
-            told = f"the IMAP server {server.host}:{server.port}: {explain(error, 'imap', server)}"
+            told = f"the IMAP server {server.host}:{server.port}: {explain_tls(error, 'imap', server)}"
             raise OSError(told) from error
         _keep_alive(self._client.sock)
         try:

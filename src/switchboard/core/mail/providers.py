@@ -1,4 +1,4 @@
-"""The servers of common mail providers, by the domain of an address. Pure; `manifest.py` offers them."""
+"""The servers of common mail providers, by the domain of an address. Pure; `connectors/email` offers them."""
 
 from __future__ import annotations
 
