@@ -201,7 +201,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes pyproject
 lock: $(STAMP) ## refresh the locks (development, runtime, image) from pyproject.toml
 	@$(COMPILE) --extra dev -o requirements.lock
 	@$(COMPILE) --constraints requirements.lock -o requirements-runtime.lock
-	@$(COMPILE) --extra models --extra backup --extra traces --constraints requirements.lock -o requirements-image.lock
+	@$(COMPILE) --extra models --extra backup --extra traces --extra memory --constraints requirements.lock -o requirements-image.lock
 
 clean: ## remove what set-up and tests made
 	rm -rf .venv .pythons tests/clis/node_modules tests/icaljs/node_modules tests/pgbouncer .local-model .whisper .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard

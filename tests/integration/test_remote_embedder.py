@@ -68,7 +68,7 @@ async def asking(
         await embedder.aclose()
 
 
-async def test_questions_and_passages_are_near_if_they_are_alike_and_are_paid_for() -> None:
+async def test_questions_are_near_what_they_ask_for_and_are_paid_for() -> None:
     async with failing() as server, asking(server, price=0.5, query_prefix="query: ") as (embedder, book):
         passages = await embedder.embed_passages(TEXTS)
         question = await embedder.embed_query("Who repaired the boiler?")

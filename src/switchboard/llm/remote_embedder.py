@@ -44,17 +44,17 @@ _PAUSE_S: Final = 30.0
 """For so long after an outage nothing is asked, unless the server names a time."""
 
 
-class _Embedding(Struct):
+class _Embedding(Struct, frozen=True):
     embedding: list[float | None]
     index: int | None = None
 
 
-class _Used(Struct):
+class _Used(Struct, frozen=True):
     prompt_tokens: int = 0
     total_tokens: int = 0
 
 
-class _Answer(Struct):
+class _Answer(Struct, frozen=True):
     data: list[_Embedding]
     usage: _Used | None = None
 
