@@ -34,6 +34,7 @@ MODELS: Final = {
     "core/remote_agents.py",
     "server/contracts/base.py",
     "testing/connectors/platform.py",
+    "transport/mail_servers/server.py",
 }
 """Where a model derives from `BaseModel` itself; those of `core/models_of.py` are made from Structs."""
 
