@@ -13,6 +13,8 @@ from structlog.testing import capture_logs
 from switchboard.app.memory.checks import check_embedder
 from switchboard.app.memory.embedding import ProcessEmbedder, choose_embedder, embedder_of
 from switchboard.app.settings import Settings
+from switchboard.bench.embedder import measure_embedder
+from switchboard.core.memory.settings import find_embedder
 from switchboard.core.memory.vectors import cosine_of, pack_vector
 from switchboard.domain.errors import ConfigurationError
 from switchboard.llm import local_embedder
@@ -185,3 +187,13 @@ async def test_the_local_model_is_known_before_it_is_loaded(database_url: str) -
         [found] = await check_embedder(parts.database, Settings())
         assert (found.status, embedder.model.name in found.detail) == ("ok", True)
         assert embedder._opened is None
+
+
+async def test_the_benchmark_measures_a_server_of_the_settings() -> None:
+    async with ScriptedLlm([]) as server:
+        spec = find_embedder(settings_of(server.url).embedders, "far")
+        result = await measure_embedder(32, 8, spec)
+        assert [len(one.calls_ms) for one in result.times] == [32, 4]
+        assert len(server.requests) == 36
+    with pytest.raises(ConfigurationError, match="there is no near in the settings; there are: far"):
+        find_embedder([spec], "near")

@@ -93,6 +93,7 @@ async def test_many_passages_are_sent_in_batches_and_come_in_their_order() -> No
         alone = [(await embedder.embed_passages([text]))[0] for text in (texts[0], texts[40], texts[69])]
         assert [vectors[0], vectors[40], vectors[69]] == alone
         assert await embedder.embed_passages([]) == []
+        assert await embedder.embed_query("")
 
 
 async def test_of_a_long_text_only_the_beginning_is_sent() -> None:

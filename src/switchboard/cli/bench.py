@@ -14,10 +14,13 @@ from typing import Annotated, Any, Final
 import typer
 from msgspec.structs import asdict, replace
 
+from switchboard.app.settings import load_settings
 from switchboard.cli.output import FAILED, OK, errors, exit_unless_ok, out, print_json, table, wants_json
 from switchboard.cli.processes.long_running import fast_loop, spare_the_collector
+from switchboard.core.memory.settings import find_embedder
 from switchboard.distribution import install_command
-from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.errors import ConfigurationError, Unavailable
+from switchboard.ports.embedder import EmbeddingFailed
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -257,11 +260,16 @@ def modules(
 def embedder(
     *,
     calls: Annotated[int, typer.Option(min=32, max=10_000, help="Questions, and as many passages.")] = 320,
+    name: Annotated[str | None, typer.Option(help="One of `embedders` in the settings, not the local model.")] = None,
 ) -> None:
-    """The local model of memory: start, memory, questions and passages, beside the reading of their words."""
+    """What makes vectors for memory: start, memory, questions and passages, beside the reading of their words."""
     with _extras():
         from switchboard.bench import embedder as module
-    result = asyncio.run(module.measure_embedder(calls))
+    spec = None if name is None else find_embedder(load_settings().embedders, name)
+    try:
+        result = asyncio.run(module.measure_embedder(calls, spec=spec))
+    except EmbeddingFailed as failure:
+        raise Unavailable(failure.reason) from failure
     rows: list[tuple[object, ...]] = [
         ("start", f"{result.start_s:.2f} s", None, f"{result.start_cpu_s:.2f} s", None),
         ("memory", None if result.memory_mb is None else f"{result.memory_mb:.0f} MB", None, None, None),

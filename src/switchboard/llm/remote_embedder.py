@@ -106,7 +106,8 @@ class RemoteEmbedder:
         """The texts as they are sent. Raises EmbeddingFailed for what may not leave."""
         if not self._model.local and any(is_private(text) for text in texts):
             raise EmbeddingFailed("it reads like health, money or a secret, which is sent to no server of others")
-        return [_cut_text(prefix + storable_text(text), self._spec.max_tokens) for text in texts]
+        # Servers refuse a text that is empty, though its vector is only that of nothing.
+        return [_cut_text(prefix + storable_text(text) or " ", self._spec.max_tokens) for text in texts]
 
     async def _embed_batch(self, texts: Sequence[str], seconds: float, pauses: Sequence[float]) -> list[Vector]:
         """Raises EmbeddingFailed."""

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from msgspec import Meta, Struct
 
 from switchboard.core.memory.languages import StemmedLanguage
+from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.numbers import Days, NotNegative, Positive
 from switchboard.ports.embedder import EmbeddingModel
 
@@ -105,6 +106,15 @@ class EmbedderSpec(Struct, frozen=True, kw_only=True):
         return EmbeddingModel(
             self.model, f"{self.revision}{mark}", self.dimensions, self.max_tokens, languages, self.local
         )
+
+
+def find_embedder(specs: Sequence[EmbedderSpec], name: str) -> EmbedderSpec:
+    """The one of this name. Raises ConfigurationError."""
+    found = next((one for one in specs if one.name == name), None)
+    if found is None:
+        names = ", ".join(one.name for one in specs) or "none"
+        raise ConfigurationError(f"embedders: there is no {name} in the settings; there are: {names}")
+    return found
 
 
 def _may_be_own(host: str) -> bool:
