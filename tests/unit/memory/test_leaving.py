@@ -17,6 +17,8 @@ STAYS = (
     "Wann war Noor zuletzt beim Hausarzt?",
     "Ben verträgt keine Milch",
     "Who is pregnant?",
+    "The repair was 210 quid",
+    "Die Miete kostet jetzt 900 Euro",
     "Ann earns more than Ben",
     "Wie hoch ist unser Kredit?",
     "The IBAN is DE89 3704 0044 0532 0130 00",
@@ -28,6 +30,8 @@ LEAVES = (
     "Frau Müller hat den Schlüssel für den Keller",
     "Ann likes tea and dislikes loud music",
     "Wann beginnt das Turnier am Samstag?",
+    "Mila steuert das Boot, Holger ist unschuldig, und die Federung heißt suspension",
+    "The bank holiday ride begins at 9",
     "The bicycle has the number AB-1234",
     "",
 )

@@ -14,17 +14,20 @@ from switchboard.core.text.secret_words import has_secret
 from switchboard.ports.embedder import EmbeddingModel
 
 _HEALTH: Final = (
-    r"\b(?:anaphyla|epi-?pen|pacemaker|pregnan|medicat|medicine|medical|co?eliac|dementia|depress|anxiety|cancer"
-    r"|disease|illness|symptom|hospital|surgery|doctor|nurse|blood (?:type|group|pressure|sugar|thinner)|vaccin"
-    r"|disabilit|pills?\b)|allerg|asthma|diabet|insulin|epilep|seizure|intoleran|ha?emophil|suicid|suizid|tumou?r|diagnos|therap"
-    r"|psychiatr|psycholog|\bhiv\b|tablet(?:s|te|ten)\b|krank|gesundheit|schwanger|medikament|unvertr[aä]g"
-    r"|\bvertr[aä]g(?:t|e|en|st)\b|z[oö]liakie|bluter\b|blutgruppe|blutdruck|blutzucker|demenz|krebs\b|anf[aä]lle?\b|schrittmacher|impf|behinder|arzt\b"
-    r"|[aä]rzt(?:e|in)|rezept\b|pflegegrad"
+    r"\b(?:anaphyla|epi-?pen|pacemaker|pregnan|medicat|medicine|medical|co?eliac|dementia|depress|anxiety|cancer|fever"
+    r"|disease|illness|symptom|hospital|surger|clinic|doctor|dentist|nurses?\b|prescription|biops|inhal[ae]|hearing aid"
+    r"|blood (?:type|group|pressure|sugar|thinner|test)|vaccin|disabilit|pills?\b|hiv\b|op\b|reha\b"
+    r"|vertr[aä]g(?:t|e|en|st)\b)"
+    r"|allerg|asthma|diabet|insulin|epilep|seizure|intoleran|ha?emophil|suicid|suizid|tumou?r|diagnos|therap|psychiatr"
+    r"|psycholog|operation|\d ?mg\b|tablet(?:s|te|ten)\b|krank|gesundheit|schwanger|medikament|unvertr[aä]g|z[oö]liakie"
+    r"|bluter\b|blut(?:gruppe|druck|zucker|verd|test)|demenz|krebs\b|anf[aä]lle?\b|schrittmacher|impf|behinder|arzt\b"
+    r"|[aä]rzt(?:e|in)|klinik|fieber|h[oö]rger[aä]t|rezept\b|pflegegrad"
 )
 _MONEY: Final = (
-    r"\b(?:salar(?:y|ies)|wages?\b|income|earn(?:s|ed|ing)?\b|bank|account number|debts?\b|loans?\b|mortgage|owe[sd]?\b"
-    r"|tax(?:es)?\b|insur|verdien)"
-    r"|credit|kredit|pension|gehalt\b|lohn\b|einkommen|konto\b|schuld|darlehen|hypothek|steuer|rente\b|versicher"
+    r"\b(?:salar(?:y|ies)|wages?\b|income|earn(?:s|ed|ing)?\b|bank(?! holiday)|account number|debts?\b|loans?\b"
+    r"|mortgage|owe[sd]?\b|tax(?:es)?\b|insur|pension|rents?\b|verdien|schuld(?:e|en|est|et)?\b|miete\b)"
+    r"|credit|kredit|gehalt\b|lohn\b|einkommen|konto\b|schulden\b|darlehen|hypothek|steuern?\b|finanzamt|rente\b|versicher"
+    r"|steuer(?:nummer|berat|bescheid|erkl)|[€£$] ?\d|\d ?(?:[€£$]|(?:euros?|eur|pounds?|quid|dollars?)\b)"
 )
 _PRIVATE: Final = re.compile(rf"{_HEALTH}|{_MONEY}", re.IGNORECASE)
 """English and German words of health and money. A net below the table of predicates: it holds questions, which have no
