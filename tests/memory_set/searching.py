@@ -13,6 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.memory.bm25 import count_terms, rate_texts
 from switchboard.core.memory.nearest import find_nearest
@@ -60,6 +61,18 @@ def rate_for_question(
     words = rate_texts(read.terms[question], terms, count_terms(terms))
     cosines = dict(find_nearest(read.vectors[question], [read.vectors[text] for _, text in said], len(said)))
     return RatedTexts(asked_at, [at for at, _ in said], words, [cosines[place] for place in range(len(said))])
+
+
+def rate_by_sentence(
+    rated: RatedTexts, question: str, sentences: Sequence[Sequence[str]], read: ReadTexts
+) -> RatedTexts:
+    """The same texts, each with the cosine of that of its sentences which is nearest to the question."""
+    owners = [place for place, parts in enumerate(sentences) for _ in parts]
+    vectors = [read.vectors[part] for parts in sentences for part in parts]
+    cosines = [-1.0] * len(sentences)
+    for found, cosine in find_nearest(read.vectors[question], vectors, len(vectors)):
+        cosines[owners[found]] = max(cosines[owners[found]], cosine)
+    return replace(rated, cosines=cosines)
 
 
 def rank_by_words(rated: RatedTexts) -> list[int]:
