@@ -40,14 +40,14 @@ def ids(ranked: list[RankedFact]) -> list[int]:
 
 
 def naive_score(one: RecallCandidate, all_of_them: list[RecallCandidate]) -> float:
-    """The formula of decision 0203, word by word."""
+    """The formula of decisions 0203 and 0205, word by word."""
     cosines = sorted(other.cosine for other in all_of_them if other.cosine is not None)
     relevance = one.words
     if cosines:
         scaled = 0.0
         if one.cosine is not None:
             scaled = 1.0 if cosines[0] == cosines[-1] else (one.cosine - cosines[0]) / (cosines[-1] - cosines[0])
-        relevance = 0.4 * scaled + 0.6 * one.words
+        relevance = 0.3 * scaled + 0.7 * one.words
     age = max(0, (NOW - one.said_at) / timedelta(days=1))
     return relevance * (1 + 0.1 * (one.importance - 0.5) + 0.05 * 2 ** (-age / 90))
 
@@ -76,7 +76,7 @@ def test_without_vectors_words_alone_decide() -> None:
 
 
 def test_a_fact_without_a_vector_is_found_by_its_words() -> None:
-    assert ids(rank_candidates([candidate(1, 0.1), candidate(2, None, 0.5), candidate(3, 0.9)], NOW)) == [3, 2, 1]
+    assert ids(rank_candidates([candidate(1, 0.1), candidate(2, None, 0.2), candidate(3, 0.9)], NOW)) == [3, 2, 1]
 
 
 def test_after_90_days_half_of_the_recency_is_left() -> None:

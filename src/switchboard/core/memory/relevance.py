@@ -23,7 +23,7 @@ _DAY_S: Final = 86_400
 class RankWeights(Struct, frozen=True):
     """How much counts what. `vectors`: the share of meaning, the rest is that of words; the others are added to 1."""
 
-    vectors: float = 0.4
+    vectors: float = 0.3
     importance: float = 0.1
     recency: float = 0.05
     half_life_days: float = 90
