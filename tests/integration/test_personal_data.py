@@ -18,11 +18,13 @@ from switchboard.app.access import Principal
 from switchboard.app.people.personal import PersonalDataService, list_keepers
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.people.strangers import Policy
+from switchboard.domain.message import Conversation
 from switchboard.domain.routing import Owner, SystemId
 from switchboard.journey.accept import Submission
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Engine
+from switchboard.ports.facts import Reader
 from switchboard.ports.people import PersonalScope
 from switchboard.store.database import query
 from switchboard.store.ids import new_uuid7
@@ -32,6 +34,7 @@ from switchboard.store.models.memos import StoredMemos
 from switchboard.testing.echo import Echo
 from tests.commands import Cli
 from tests.hands import assert_balanced, at_work, settled
+from tests.integration.test_memory_walls import WAITING
 from tests.kept_words import find_in_tables
 from tests.lab import butler, envelope_json, lab, rule, team_of
 from tests.servers import Opened, open_server
@@ -40,6 +43,7 @@ from tests.waiting import eventually
 WORD: Final = "zebrafinch"
 """In everything that Ann says and is called, and in nothing else."""
 BOBS: Final = "cockatoo"
+FACT: Final = '{} is a "bird" (of [sorts]) \\o/ $^.*+?|'
 BUTLERS: Final = (butler("echo"), butler("memo", "memo"))
 TREE: Final = ((team_of(*BUTLERS, "System4/root"),), (rule("System1/echo", "System1/memo", channel="telegram"),))
 ANN: Final = "telegram/bot%3Ahouse/5488"
@@ -104,6 +108,26 @@ async def remember(server: Opened) -> None:
         await enter(server, group, new_uuid7(), "user", key, f"{word} said")
         await remember_alone(server, key, word, sender)
     await summarize(server, group, "", f"{WORD} and others in short")
+    await tell_bob(server)
+
+
+async def tell_bob(server: Opened) -> None:
+    """What Bob's turns were shown of Ann, her words in the group and her fact; and what he has said about her."""
+    database = server.lab.database
+    writing = (
+        "insert into step (request_id, lane, seq, path, effect, state, idempotency_key, epoch, result)"
+        " select d.request_id, d.lane, d.seq, $2, 'idempotent', 'done', gen_random_uuid(), 1, $3"
+        " from delivery d join message_inbox m using (request_id)"
+        " where m.thread = $1 and m.sender = '77' and d.system_id = 'System1/echo'"
+    )
+    found = f"2026-11-30: {FACT.format(WORD)}"
+    await database.run(writing, "-5", "start", {"history": [{"text": f"{WORD} among others"}]})
+    await database.run(writing, "77", "call:1", {"text": found})
+    calling = "update entry set calls = $2 where person = $1 and private and role = 'assistant'"
+    await database.run(calling, BOB, [{"id": "1", "name": "memory_search", "arguments": "{}", "result": found}])
+    alone = Reader(SystemId("System1/echo"), Conversation(BOB), BOB, private=True)
+    for subject, told in (("ANN", f"{WORD} is what she keeps"), ("Anna", f"{BOBS} is what she keeps")):
+        assert await facts.learn(database, alone, facts.NewFact(BOB, subject, True, told, ())) == 1
 
 
 async def remember_alone(server: Opened, key: str, word: str, sender: str) -> None:
@@ -122,7 +146,7 @@ async def remember_alone(server: Opened, key: str, word: str, sender: str) -> No
     )
     await note(server, alone["request_id"], word)
     await summarize(server, alone["lane"], key, f"{word} in short")
-    fact = facts.NewFact(key, "self", True, f"{word} is a bird", (1,))
+    fact = facts.NewFact(key, "self", True, FACT.format(word), (1,))
     rows = await facts.fact_rows(database, SystemId("System1/echo"), [fact])
     await database.run("select save_facts($1, $2)", alone["lane"], rows)
     await attach(server, alone["request_id"], word)
@@ -302,6 +326,24 @@ async def test_an_erasure_that_is_killed_anywhere_goes_on_when_repeated(server: 
         assert await keeper.count(scope) == 0
     await asyncio.gather(erase(server), erase(server))
     assert set(await find_word(server, WORD)) == {"message_inbox", "message_raw", "dead_letter"}
+
+
+async def test_a_summary_that_is_made_meanwhile_is_erased_with_that_of_which_it_is_made(server: Opened) -> None:
+    await remember(server)
+    database = server.lab.database
+    scope = PersonalScope("ann", (Owner("telegram", "bot:house", "5488"),), (ANN,))
+    [summaries] = [one for one in list_keepers(server.switchboard.runtime) if one.name == "summaries"]
+    lane = await database.value("select lane from summary where not private")
+    async with database.connection() as compacting, compacting.transaction():
+        made = await compacting.fetchval(
+            "select commit_compaction($1, 2, 2, compaction_mark($1, 2, 2), gen_random_uuid(), '', false, $2, '[]', 40)",
+            *(lane, f"{WORD} and others, and more"),
+        )
+        assert made
+        erasing = asyncio.create_task(summaries.erase(scope))
+        await eventually(lambda: compacting.fetchval(WAITING))
+    assert await erasing == 3
+    assert "summary" not in await find_word(server, WORD)
 
 
 async def test_an_export_has_what_an_erasure_would_erase(

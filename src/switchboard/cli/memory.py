@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 from rich.console import RenderableType
 
-from switchboard.cli import names
+from switchboard.cli import names, people
 from switchboard.cli.client import ask
 from switchboard.cli.ids import whole_id
 from switchboard.cli.output import Cursor, Json, details, one_line, one_of, show, show_page, table, when
@@ -130,3 +130,6 @@ def restore(
     answer = ask(lambda client: client.post(f"/v1/memory/summaries/{summary_id}/restore", {}))
     restored = answer["restored"]
     show(answer, f"{summary_id}: {restored} message{'s' * (restored != 1)} restored")
+
+
+app.command("erase")(people.erase)

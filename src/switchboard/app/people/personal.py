@@ -25,14 +25,14 @@ from switchboard.ports.people import KeepsPersonal, PersonalScope
 from switchboard.store.modules.personal import ModulePersonal
 from switchboard.store.people import audit, erased_files, personal
 from switchboard.store.people import people as store
-from switchboard.store.people.personal_messages import count_open
+from switchboard.store.people.personal_messages import count_open, count_turns_of_others
 from switchboard.transport.plug_ins import plug_ins
 
 OUT_OF_REACH: Final = (
     "backups that were made before: what they have comes back with them, but for facts; erase again after a restore",
     "what the platforms, mailboxes, providers of models, remote butlers and programs have received",
     "what programs that embed Switchboard keep in directories of their own, logs, and traces that were exported",
-    "what others wrote or quoted, and events in quarantine",
+    "what others wrote or quoted, and what butlers have answered them, and events in quarantine",
     "accounts of address books and calendars: what is mirrored of them is fetched again by the next sync, until an "
     "operator removes the account from the settings",
     "files of messages in the database: removed within a day",
@@ -98,14 +98,15 @@ class PersonalDataService:
             point("files_ordered")
         keepers = await self._find_keepers()
         erased = [ErasedKind(one.name, await _erase_kind(one, scope, dry_run=dry_run)) for one in keepers]
-        left = await count_open(self._database, scope)
+        left = (await count_open(self._database, scope)).open
+        left += (await count_turns_of_others(self._database, scope)).open
         if not dry_run:
             await files.order_results(self._database, scope)
             counts = {one.kept_in: one.count for one in erased}
             await audit.append(self._database, caller.name, "people:erased", {"person_id": person_id, **counts})
         pending = await erased_files.list_pending(self._database)
         out_of_reach = (*OUT_OF_REACH, *_kept_workspaces(workspaces), *await asyncio.to_thread(_unusable_modules))
-        return ErasedData(person_id, erased, left.open, workspaces.alone, pending, out_of_reach)
+        return ErasedData(person_id, erased, left, workspaces.alone, pending, out_of_reach)
 
     async def _find_keepers(self) -> tuple[KeepsPersonal, ...]:
         return await asyncio.to_thread(list_keepers, self._runtime)  # which imports packages of others

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 from uuid import UUID
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.mail.headers import address
@@ -21,10 +21,17 @@ from switchboard.domain.routing import Owner
 from switchboard.ports.people import KeepsPersonal, PersonalScope
 from switchboard.store.database import Database, from_json, query, rows_as
 from switchboard.store.memory import facts
-from switchboard.store.people.personal_messages import StoredMessages, as_json, sender_columns
+from switchboard.store.people.personal_messages import (
+    StoredMessages,
+    as_json,
+    count_turns_of_others,
+    sender_columns,
+)
 
 _AT_ONCE: Final = 200
 _HISTORIES_AT_ONCE: Final = 50
+_LAST: Final = UUID(int=2**128 - 1)
+_ALL: Final = 2**31 - 1
 
 
 async def find_scope(database: Database, person_id: str, handles: Sequence[Handle], *, mail: set[str]) -> PersonalScope:
@@ -148,11 +155,17 @@ class StoredSummaries(Struct, frozen=True):
 
     async def erase(self, scope: PersonalScope) -> int:
         """As in the port."""
-        return await self.database.change_rows(query("personal.erase_summaries"), *sender_columns(scope), scope.keys)
+        found = await self.database.rows(query("personal.lanes_of_summaries"), *sender_columns(scope), scope.keys)
+        lanes, groups = [row["lane"] for row in found], [row["lane"] for row in found if row["among_others"]]
+        sql, erased = query("personal.erase_summaries"), 0
+        for start in range(0, len(lanes), _HISTORIES_AT_ONCE):
+            batch = lanes[start : start + _HISTORIES_AT_ONCE]
+            erased += int(await self.database.value(sql, batch, scope.keys, groups))
+        return erased
 
 
 class StoredPersonalFacts(Struct, frozen=True):
-    """What butlers have learned. Keyed hashes stay, by which it is not learned again."""
+    """What butlers have learned from the person. Keyed hashes stay, by which it is not learned again."""
 
     database: Database
     after_batch: Callable[[str], None]
@@ -160,24 +173,68 @@ class StoredPersonalFacts(Struct, frozen=True):
 
     async def count(self, scope: PersonalScope) -> int:
         """As in the port."""
-        return len([one async for one in self.export(scope)])
+        return len(await self.database.rows(query("personal.facts_by"), scope.person_id, scope.keys, _LAST, _ALL))
 
     async def export(self, scope: PersonalScope) -> AsyncIterator[JsonMapping]:
         """As in the port, but the newest first."""
-        for key in scope.keys:
-            below: UUID | None = None
-            while page := await facts.list_facts(self.database, None, key, below, _AT_ONCE):
-                for one in page:
-                    yield to_builtins(one)
-                below = page[-1].fact_id
+        sql, below = query("personal.facts"), _LAST
+        while rows := await self.database.rows(sql, scope.person_id, scope.keys, below, _AT_ONCE):
+            for row in rows:
+                yield as_json(row) | {"sources": from_json(row["sources"])}
+            below = rows[-1]["fact_id"]
+
+    async def erase(self, scope: PersonalScope) -> int:
+        """As in the port, with what turns noted that were told of it."""
+        sql = query("personal.facts_by")
+        return await _forget_found(self.database, sql, scope, lambda: self.after_batch(self.name))
+
+
+class StoredFactsAbout(Struct, frozen=True):
+    """What others have said about the person. It is theirs, and not handed out."""
+
+    database: Database
+    after_batch: Callable[[str], None]
+    name: str = "facts by others"
+
+    async def count(self, scope: PersonalScope) -> int:
+        """As in the port."""
+        return len(await self.database.rows(query("personal.facts_about"), scope.person_id, scope.keys, _LAST, _ALL))
+
+    async def export(self, scope: PersonalScope) -> AsyncIterator[JsonMapping]:  # noqa: ARG002
+        """Nothing: others may have said it in private."""
+        for item in tuple[JsonMapping, ...]():
+            yield item
 
     async def erase(self, scope: PersonalScope) -> int:
         """As in the port."""
-        erased = 0
-        for key in scope.keys:
-            while page := await facts.list_facts(self.database, None, key, None, _AT_ONCE):
-                erased += sum([await facts.forget(self.database, one.fact_id) for one in page])
-                self.after_batch(self.name)
+        sql = query("personal.facts_about")
+        return await _forget_found(self.database, sql, scope, lambda: self.after_batch(self.name))
+
+
+class StoredTurnsOfOthers(Struct, frozen=True):
+    """What turns noted for others, where the person wrote among them: such a turn is shown what was said before."""
+
+    database: Database
+    after_batch: Callable[[str], None]
+    name: str = "turns of others"
+
+    async def count(self, scope: PersonalScope) -> int:
+        """As in the port."""
+        return (await count_turns_of_others(self.database, scope)).ended
+
+    async def export(self, scope: PersonalScope) -> AsyncIterator[JsonMapping]:  # noqa: ARG002
+        """Nothing: what the person said there is among their messages."""
+        for item in tuple[JsonMapping, ...]():
+            yield item
+
+    async def erase(self, scope: PersonalScope) -> int:
+        """As in the port."""
+        sql, erased, after = query("personal.turns_of_others"), 0, UUID(int=0)
+        while rows := await self.database.rows(sql, *sender_columns(scope), after, _AT_ONCE):
+            ids = [row["request_id"] for row in rows]
+            await self.database.run(query("personal.erase_turns"), ids)
+            erased, after = erased + len(ids), ids[-1]
+            self.after_batch(self.name)
         return erased
 
 
@@ -195,7 +252,19 @@ def stored_personal(
         StoredEntries(database, after_batch),
         StoredSummaries(database),
         StoredPersonalFacts(database, after_batch),
+        StoredFactsAbout(database, after_batch),
+        StoredTurnsOfOthers(database, after_batch),
     )
+
+
+async def _forget_found(database: Database, sql: str, scope: PersonalScope, after_batch: Callable[[], None]) -> int:
+    """Forget all facts that a statement finds, and what turns noted that were told of them."""
+    erased = 0
+    while found := await database.rows(sql, scope.person_id, scope.keys, _LAST, _AT_ONCE):
+        await database.run(query("personal.erase_told"), [row["text"] for row in found])
+        erased += sum([await facts.forget(database, row["fact_id"]) for row in found])
+        after_batch()
+    return erased
 
 
 async def _repeat_batches(erase_batch: Callable[[], Awaitable[int]], after_batch: Callable[[], None]) -> int:

@@ -128,6 +128,12 @@ async def count_open(database: Database, scope: PersonalScope) -> OpenMessages:
     return part_as(OpenMessages, row)
 
 
+async def count_turns_of_others(database: Database, scope: PersonalScope) -> OpenMessages:
+    """The same of others' messages in the same conversations, by whether their turns have ended."""
+    [row] = await database.rows(query("personal.count_turns_of_others"), *sender_columns(scope))
+    return part_as(OpenMessages, row)
+
+
 async def read_messages_with_files(database: Database, scope: PersonalScope) -> AsyncIterator[MessageWithFiles]:
     """Messages that came with files, also those of which the bytes are not stored."""
     after = _ZERO

@@ -7,6 +7,13 @@ language sql stable as $$
         or exists (select from switchboard.dead_letter l where l.request_id = _request_id and l.status = 'pending');
 $$;
 
+-- Whether a turn may go on that has to do with a message.
+create or replace function has_open_turn(_request_id uuid) returns boolean
+language sql stable as $$
+    select exists (select from switchboard.delivery d where d.request_id = _request_id and d.state = 'pending')
+        or exists (select from switchboard.routing r where r.request_id = _request_id and r.state = 'pending');
+$$;
+
 -- Erase the words of messages with which nothing is to be done any more: what was said, what turns noted, what was replied.
 -- Ids, decisions and their place in the books stay. Files are named no more, unless by another message; who names one
 -- meanwhile waits here for the other, see blobs.refer. Returns how many messages.
@@ -67,6 +74,83 @@ begin
         where e.lane = any (_lanes) and e.person = any (_person) and (e.text <> '' or e.learn);
     get diagnostics _erased = row_count;
     return _erased;
+end $$;
+
+-- Erase summaries of these histories: what their persons said and were told in private, and what was condensed where they wrote
+-- among others, which is in _groups. Who condenses them at this moment is waited for, and its summary goes, too; who does so later
+-- begins again. Returns how many summaries.
+create or replace function erase_summaries(_lanes uuid[], _person text[], _groups uuid[]) returns integer
+language plpgsql as $$
+declare
+    _erased integer;
+begin
+    perform from lane l where l.key = any (_lanes) order by l.key for no key update;
+    update summary s set text = ''
+        where s.lane = any (_lanes) and s.text <> ''
+          and ((s.private and s.person = any (_person)) or (not s.private and s.lane = any (_groups)));
+    get diagnostics _erased = row_count;
+    return _erased;
+end $$;
+
+-- What a person has stated, under these names and all handles that are linked now; below an id, newest first.
+create or replace function facts_by_person(_person_id text, _authors text[], _below uuid, _limit integer) returns setof fact
+language plpgsql as $$
+declare
+    _handles uuid[] := array(select h.key from person_handle h where h.person_id = _person_id);
+begin
+    perform facts_open(true);
+    return query
+        select f.* from fact f
+        where (f.author = any (_authors) or f.handle = any (_handles)) and (_below is null or f.fact_id < _below)
+        order by f.fact_id desc limit _limit;
+    perform facts_open(false);
+end $$;
+
+-- What others have stated of a person: it is about their name, if nobody else has that, or about their id.
+create or replace function facts_about_person(_person_id text, _authors text[], _below uuid, _limit integer) returns setof fact
+language plpgsql as $$
+declare
+    _handles uuid[] := array(select h.key from person_handle h where h.person_id = _person_id);
+    _names text[] := array(
+        select lower(n.name) from person p cross join unnest(array[p.name, p.person_id]) n (name)
+        where p.person_id = _person_id and not exists (
+            select from person o where o.person_id <> p.person_id and lower(n.name) in (lower(o.name), o.person_id)));
+begin
+    perform facts_open(true);
+    return query
+        select f.* from fact f
+        where lower(btrim(f.subject)) = any (_names) and f.author <> all (_authors)
+          and (f.handle is null or f.handle <> all (_handles)) and (_below is null or f.fact_id < _below)
+        order by f.fact_id desc limit _limit;
+    perform facts_open(false);
+end $$;
+
+-- A regular expression that finds any of these texts within JSON, however spaces were changed.
+create or replace function texts_in_json(_texts text[]) returns text
+language sql immutable as $$
+    select string_agg(
+        regexp_replace(
+            regexp_replace(btrim(to_json(t)::text, '"'), '([][\\.^$*+?(){}|])', '\\\1', 'g'),
+            '([[:space:]]|\\\\[nrt])+', '([[:space:]]|\\\\[nrt])+', 'g'),
+        '|')
+    from unnest(_texts) t;
+$$;
+
+-- Erase what turns noted that were shown these facts, whoever they were for, and the calls of tools that found them, but for
+-- turns that go on. Returns how many steps and entries.
+create or replace function erase_told(_texts text[]) returns integer
+language plpgsql as $$
+declare
+    _pattern text := texts_in_json(_texts);
+    _steps integer;
+    _entries integer;
+begin
+    update step s set result = null
+        where s.result is not null and s.result::text ~ _pattern and not has_open_turn(s.request_id);
+    get diagnostics _steps = row_count;
+    update entry e set calls = null where e.calls is not null and e.calls::text ~ _pattern;
+    get diagnostics _entries = row_count;
+    return _steps + _entries;
 end $$;
 
 -- Forget what of these senders is held of a contact, and what people call it; what was decided about it stays.

@@ -147,8 +147,12 @@ order by e.lane, e.position limit $4;
 -- name: count_summaries
 select count(*) from summary s where {{of_summaries}};
 
+-- name: lanes_of_summaries
+-- The histories of which summaries are to be erased, and whether the person wrote among others there.
+select s.lane, bool_or(not s.private) as among_others from summary s where {{of_summaries}} group by s.lane;
+
 -- name: erase_summaries
-update summary set text = '' where (lane, position) in (select s.lane, s.position from summary s where {{of_summaries}});
+select erase_summaries($1, $2, $3);
 
 -- name: summaries
 select s.summary_id, l.system_id, c.name as conversation, s.text, s.created_at
@@ -184,3 +188,44 @@ order by contact_id;
 
 -- name: erase_contact
 select erase_contact($1, $2, $3, $4);
+
+-- part: of_turns_of_others
+-- Messages of others, in the conversations in which the person wrote, and after that.
+from (select m.conversation, min(m.request_id::text)::uuid as first {{of_senders}} group by m.conversation) c
+join message_inbox o on o.conversation = c.conversation and o.request_id > c.first
+where (o.channel, o.endpoint, o.sender) not in (select * from unnest($1::text[], $2::text[], $3::text[]))
+      and exists (select from step s where s.request_id = o.request_id and s.result is not null)
+
+-- name: turns_of_others
+select distinct o.request_id {{of_turns_of_others}} and o.request_id > $4 and not has_open_turn(o.request_id)
+order by o.request_id limit $5;
+
+-- name: count_turns_of_others
+select count(distinct o.request_id) filter (where not has_open_turn(o.request_id)) as ended,
+       count(distinct o.request_id) filter (where has_open_turn(o.request_id)) as open
+{{of_turns_of_others}};
+
+-- name: erase_turns
+update step set result = null where request_id = any ($1::uuid[]) and result is not null;
+
+-- name: facts
+-- With the entries that each cites; the words of those that are still there are among the histories.
+select f.fact_id, f.system_id, f.author, f.subject, f.space, c.name as conversation, f.text, f.predicate, f.value, f.denied,
+       f.said_by, f.valid_from, f.valid_to, f.permanence, f.importance, f.said_at, f.created_at, f.undone_at,
+       coalesce((
+           select json_agg(json_build_object('request_id', e.request_id, 'position', s.position, 'said_at', s.said_at)
+                           order by s.said_at, s.lane, s.position)
+           from fact_source s left join entry e on e.lane = s.lane and e.position = s.position
+           where s.fact_id = f.fact_id
+       ), '[]')::text as sources
+from facts_by_person($1, $2, $3, $4) f left join conversation c on c.conversation = f.conversation
+order by f.fact_id desc;
+
+-- name: facts_by
+select f.fact_id, f.text from facts_by_person($1, $2, $3, $4) f order by f.fact_id desc;
+
+-- name: facts_about
+select f.fact_id, f.text from facts_about_person($1, $2, $3, $4) f order by f.fact_id desc;
+
+-- name: erase_told
+select erase_told($1);
