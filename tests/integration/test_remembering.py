@@ -115,11 +115,12 @@ async def a_house(
     workspaces: Path,
     planned: Any = None,
     toolset: Callable[[Lab], Toolset | None] = lambda _: None,
+    clerk: Clerk | None = None,
     **options: Any,
 ) -> AsyncIterator[House]:
     members = (member(CLERK, "model", **options), member(PLANNER, "trio", **options))
     async with lab(url, [team_of(*members)], [], channels=TRUSTING) as parts:
-        clerk = Clerk()
+        clerk = clerk or Clerk()
         async with ScriptedLlm(clerk) as llm:
             readers, models = StoredReaders(parts.database, TRUSTING), Asked([spec("openai", llm.url, "m")])
             context = EngineContext(

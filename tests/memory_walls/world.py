@@ -1,0 +1,662 @@
+"""A house in which persons talk, move between accounts, share, forget and are erased, at random, with a real database.
+
+Statements and functions of the store are run as turns run them; some steps are whole turns with a scripted model, tasks
+that are due, plans, and calls of tools from outside. After each, what was told is compared with the oracle. All that a
+model is sent, and all that is logged, is searched for canaries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NoReturn
+from uuid import UUID
+
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from switchboard.app.access import Access, Principal
+from switchboard.app.calls import CallService
+from switchboard.app.front_door import WorkerFrontDoor
+from switchboard.app.metrics import Metrics
+from switchboard.app.people.personal import PersonalDataService
+from switchboard.app.people.service import PeopleService
+from switchboard.app.runtime import Runtime
+from switchboard.app.settings import Settings
+from switchboard.core.calls import WantedCall
+from switchboard.domain.ledger import LaneKey
+from switchboard.domain.llm import Reply as ModelReply
+from switchboard.domain.llm import Report
+from switchboard.domain.llm import Request as ModelRequest
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import SystemId
+from switchboard.journey.compaction import Compactor
+from switchboard.ports.facts import Fact
+from switchboard.ports.history import Entry
+from switchboard.ports.models import Asking
+from switchboard.store.database import Database, query, rows_as
+from switchboard.store.memory import compaction, facts, history
+from switchboard.store.memory.facts import NewFact, handle_columns
+from switchboard.store.messages import inbox
+from switchboard.store.people import people
+from switchboard.testing.scripted_llm import Reply, Request
+from tests.hands import settled
+from tests.integration.test_compaction import Cheap
+from tests.integration.test_front_door import firing, scope_of
+from tests.integration.test_remembering import CLERK, GROUPS, PLANNER, Clerk, House, a_house, remember, search
+from tests.kept_words import read_rows
+from tests.lab import TRUSTING, submission
+from tests.memory_walls.oracle import PERSONS, Account, Line, Oracle, Seat, Told
+from tests.trios import plan, tool
+from tests.waiting import eventually
+
+HOUSE: Final = "bot:house"
+CANARY: Final = re.compile(r"zq\d+qz")
+NOBODYS: Final = "zq0qz"
+"""A canary that nobody ever says."""
+OPERATOR: Final = Principal("operator", "walls")
+OF_STATEMENTS: Final = {"say": 40, "repeat": 10, "talk": 80, "ask": 60, "probe": 4, "share": 8, "forget": 4, "undo": 3}
+OF_PERSONS: Final = {"link": 12, "unlink": 6, "remove": 2, "export": 1, "erase": 1}
+OF_TURNS: Final = {"tell": 5, "look": 10, "guess": 2, "come_due": 2, "call": 3, "compact": 10, "restore": 1}
+OFTEN: Final[Mapping[str, int]] = {**OF_STATEMENTS, **OF_PERSONS, **OF_TURNS}
+"""The steps, and how often each is taken."""
+
+
+def account(
+    channel: str, endpoint: str, sender: str, known_as: str = "", *, realm: str = "", vouched: bool = True
+) -> Account:
+    return Account(channel, endpoint, sender, (channel, realm, known_as or sender), vouched)
+
+
+def accounts_of(person: str) -> Mapping[str, Account]:
+    """Every account that a person writes from, as docs/people.md says what each proves."""
+    mailbox = f"{person.title()} <{person.title()}@example.org>"
+    claimed = {one: account(one, HOUSE, person, vouched=False) for one in ("api", "mcp", "irc")}
+    return {
+        **claimed,
+        "telegram": account("telegram", HOUSE, person),
+        "elsewhere": account("telegram", "bot:another", person),
+        "program": account("telegram", "embedded:System1/clerk", person, vouched=False),
+        "mail": account("email", "imap:bot@house.example", mailbox, f"{person}@example.org"),
+        "slack": account("slack", HOUSE, person, realm=HOUSE),
+        "signal": account("signal", HOUSE, person),
+    }
+
+
+ACCOUNTS: Final = {person: accounts_of(person) for person in PERSONS}
+CALLERS: Final = {person: account("call", "walls", person) for person in PERSONS}
+"""For whom calls from outside are made."""
+EVERYBODY: Final = tuple(sorted({one for accounts in ACCOUNTS.values() for one in accounts.values()}))
+
+
+class Way(Struct, frozen=True, eq=False):
+    """How somebody writes: from which account, with what in the message, and who hears the answer."""
+
+    account: str
+    private: bool = True
+    authentic: bool = True
+    group: str = ""
+    more: Mapping[str, Any] = {}
+    mail: Mapping[str, str] = {}
+    butler: SystemId = CLERK
+
+
+def mailed(thread: str = "{}", auth: str = "dkim=pass header.d=example.org", **head: str) -> Mapping[str, Any]:
+    """The header of a mail in a thread, in which braces stand for the sender."""
+    known = {"to": "bot@house.example", "references": f"<{thread}@x>", "authentication-results": f"mx.example; {auth}"}
+    return {**known, **head}
+
+
+WAYS: Final[tuple[Way, ...]] = (
+    Way("telegram"),
+    Way("telegram", butler=PLANNER),
+    Way("telegram", more={"thread": "ann"}),
+    Way("telegram", group="wildlife", private=False),
+    Way("telegram", group="wildlife", private=False, butler=PLANNER),
+    Way("telegram", group="chess", private=False),
+    Way("telegram", private=False, more={"of_sender": {"participants": {"x": "x", "y": "y"}}}),
+    Way("elsewhere"),
+    Way("mail", mail=mailed()),
+    Way("mail", mail=mailed(), butler=PLANNER),
+    Way("mail", mail=mailed("ann")),
+    Way("mail", mail=mailed("hall", cc="eve@example.org"), private=False),
+    Way("mail", mail=mailed("ann", cc="eve@example.org"), private=False),
+    Way("mail", mail=mailed(auth="dkim=fail header.d=example.org"), authentic=False),
+    Way("mail", mail=mailed(auth="dkim=pass header.d=evil.example"), authentic=False),
+    Way("slack"),
+    Way("slack", group="wildlife", private=False),
+    Way("signal"),
+    Way("api"),
+    Way("mcp"),
+    Way("irc"),
+    Way("program"),
+)
+PROVIDERS: Final = {"email": "imap", "api": "http"}
+
+
+class Leak(AssertionError):
+    """Somebody was, or could have been, told what they may not hear."""
+
+
+class Recorder(Clerk):
+    """The scripted model; keeps the bytes of all requests of a turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bodies = list[str]()
+
+    def __call__(self, request: Request) -> Reply:
+        """As the clerk."""
+        self.bodies.append(json.dumps(dict(request.body), ensure_ascii=False))
+        return super().__call__(request)
+
+
+class Gullible(Cheap):
+    """A model that puts all that it reads into facts and summary; keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.asked = list[str]()
+
+    async def ask(self, request: ModelRequest, _: Asking) -> Report:
+        """As in the port."""
+        sent = request.messages[0].text
+        self.asked.append(f"{request.system}\n{sent}")
+        read = json.loads(sent)
+        said = [one for one in read["conversation"] if CANARY.search(one["text"])]
+        stated = [{"text": one["text"], "value": one["text"], "entry": one["entry"]} for one in said]
+        summary = " ".join(dict.fromkeys((read["earlier_summary"], *(one["text"] for one in read["conversation"]))))
+        return Report(ModelReply(json.dumps({"summary": summary, "facts": stated})))
+
+
+class Undone(Exception):
+    """All was seen."""
+
+
+def undo() -> NoReturn:
+    raise Undone
+
+
+@dataclass
+class World:
+    """The house, what should be in it, and what has happened."""
+
+    house: House
+    model: Recorder
+    runtime: Runtime
+    dice: random.Random
+    logged: list[str]
+    oracle: Oracle = field(default_factory=Oracle)
+    compacting: Gullible = field(default_factory=Gullible)
+    conversations: dict[tuple[str, Way], Conversation] = field(default_factory=dict)
+    ids: dict[tuple[object, ...], UUID] = field(default_factory=dict)
+    done: Counter[str] = field(default_factory=Counter)
+    sightings: Counter[str] = field(default_factory=Counter)
+    canaries_made: int = 0
+    messages: int = 0
+
+    @property
+    def database(self) -> Database:
+        return self.house.parts.database
+
+    # Dice -------------------------------------------------------------------------------------------------------------
+
+    def any_seat(self, ways: Sequence[Way] = WAYS) -> tuple[Seat, str, Way]:
+        """Somebody somewhere; of a group only who is in it."""
+        person, way = self.dice.choice(PERSONS), self.dice.choice(ways)
+        return self.seat(person, way), person, way
+
+    def seat(self, person: str, way: Way) -> Seat:
+        conversation = self.conversations[person, way]
+        return Seat(ACCOUNTS[person][way.account], way.butler, conversation, way.private, way.authentic)
+
+    def any_fact(self) -> Told | None:
+        known = self.oracle.facts
+        return known[self.dice.choice(list(known))] if known else None
+
+    def new_canary(self) -> str:
+        self.canaries_made += 1
+        return f"zq{self.canaries_made}qz"
+
+    # Steps: what is said ----------------------------------------------------------------------------------------------
+
+    async def say(self) -> None:
+        """A statement outside of turns, of which a fact is made at once."""
+        seat, _, _ = self.any_seat()
+        await self._state(Told(self.new_canary(), seat, special=self.dice.random() < 0.2))
+
+    async def repeat(self) -> None:
+        """The same words once more, by the same person or somebody else, anywhere."""
+        if (known := self.any_fact()) is not None:
+            seat, _, _ = self.any_seat()
+            await self._state(Told(known.canary, seat, special=known.special))
+
+    async def _state(self, one: Told) -> None:
+        seat = one.seat
+        if not seat.authentic:
+            return  # nothing that keeps facts is called for such a message
+        predicate = "has_condition" if one.special else "other"
+        new = NewFact(seat.account.author, "self", seat.private, words_of(one.canary), (), predicate)
+        await facts.learn(self.database, seat.reader, new)
+        await self._check_learned(one)
+
+    async def _check_learned(self, one: Told) -> None:
+        """Whether there is a fact now is as it should be."""
+        if self.oracle.learn(one):
+            self.ids[one.key] = await self._find_id(one)
+
+    async def _find_id(self, one: Told) -> UUID:
+        seat = one.seat
+        found = await self.database.rows(
+            "select f.fact_id from facts_for_operator($1, $2, null, 100000) f where strpos(f.text, $3) > 0"
+            " and f.conversation = conversation_key($4) and f.space in ($5, 'shared')",
+            *(seat.butler, seat.account.author, one.canary, seat.conversation, "private" if seat.private else "group"),
+        )
+        assert len(found) == 1, (one, found)
+        fact_id: UUID = found[0]["fact_id"]
+        return fact_id
+
+    async def talk(self) -> None:
+        """Something in a history from which facts may be learned, and a reply; mostly where there is much already."""
+        seat, _, _ = self.any_seat(WAYS[:4] if self.dice.random() < 0.7 else WAYS)
+        if not seat.authentic:
+            return
+        canary = self.new_canary()
+        for entry in (Entry("user", words_of(canary)), Entry("assistant", "Noted.")):
+            await history.save(self.database, seat.reader, entry)
+        self.oracle.lines.add(Line(canary, seat))
+
+    async def tell(self) -> None:
+        """A turn in which the butler is asked to remember something."""
+        seat, person, way = self.any_seat([one for one in WAYS if one.butler == CLERK])
+        canary = self.new_canary()
+        await self._turn(person, way, f"Please remember that {words_of(canary)}", remember(words_of(canary)), canary)
+        if seat.authentic:
+            self.oracle.lines.add(Line(canary, seat))
+            if self.house.clerk.offered[-1]:
+                await self._check_learned(Told(canary, seat))
+
+    # Steps: persons ---------------------------------------------------------------------------------------------------
+
+    async def link(self) -> None:
+        one, person = self.dice.choice(EVERYBODY), self.dice.choice(PERSONS)
+        if self.dice.random() < 0.7:  # most are who they seem to be
+            person = one.handle[2].partition("@")[0]
+        if await people.link(self.database, person, one.known_as, "operator"):
+            assert self.oracle.linked.setdefault(one.known_as, person) == person
+
+    async def unlink(self) -> None:
+        if self.oracle.linked:
+            handle = self.dice.choice(sorted(self.oracle.linked, key=str))
+            assert await people.unlink(self.database, self.oracle.linked.pop(handle), handle)
+
+    async def remove(self) -> None:
+        person = self.dice.choice(PERSONS)
+        assert await people.delete(self.database, person)
+        await self._introduce(person)
+        self.oracle.linked = {handle: one for handle, one in self.oracle.linked.items() if one != person}
+
+    # Steps: facts -----------------------------------------------------------------------------------------------------
+
+    async def share(self) -> None:
+        """Somebody tries to let everybody hear a fact; a hidden one is refused like one that never was."""
+        if (one := self.any_fact()) is None:
+            return
+        by = self.any_seat()[0] if self.dice.random() < 0.5 else one.seat
+        who = by.butler, by.account.author, by.authentic, False
+        sql, given = query("facts.share"), (*who, *handle_columns(by.reader))
+        shared = await self.database.value(sql, self.ids[one.key], *given)
+        may = self.oracle.may_share(by, one)
+        self._must(shared == may, f"{by} shares {one}")
+        if may:
+            self.oracle.share(one)
+        else:
+            self._must(shared == await self.database.value(sql, UUID(int=0), *given), "hidden is not as absent")
+
+    async def forget(self) -> None:
+        if (one := self.any_fact()) is not None:
+            gone = await facts.forget(self.database, self.ids[one.key])
+            expected = self.oracle.forget(one)
+            self._must(gone == expected, f"forgetting {one}: {gone} facts, not {expected}")
+
+    async def undo(self) -> None:
+        if (one := self.any_fact()) is not None:
+            assert await facts.undo(self.database, self.ids[one.key]) is not one.undone
+            self.oracle.facts[one.key] = replace(one, undone=True)
+
+    # Steps: condensing ------------------------------------------------------------------------------------------------
+
+    async def compact(self) -> None:
+        """The longest history, by a model that believes everything; it is never sent what nobody hears together."""
+        row = await self.database.row("select lane from compaction order by random() limit 1")
+        if row is None:
+            return
+        self.compacting.asked.clear()
+        await Compactor(self.database, self.compacting, ["cheap"]).compact(LaneKey(row["lane"]))
+        for asked in self.compacting.asked:
+            self._check_together(asked)
+        await self._find_learned()
+
+    def _check_together(self, asked: str) -> None:
+        """That there is somebody who may read all that one request has."""
+        found = set(CANARY.findall(asked))
+        self.sightings["compaction"] += len(found)
+        seats = {line.seat for line in self.oracle.lines if line.canary in found}
+        self._must(
+            not found or any(found <= self.oracle.reads(one) for one in seats),
+            f"nobody may read all of {sorted(found)}",
+        )
+
+    async def _find_learned(self) -> None:
+        """Facts that a compaction has made; each is that of the line that it is from."""
+        newest = await facts.list_facts(self.database, None, None, None, 30)
+        known = set(self.ids.values())
+        for fact in (one for one in newest if one.fact_id not in known):
+            [canary] = CANARY.findall(fact.text)
+            said = [
+                Told(canary, line.seat)
+                for line in self.oracle.lines
+                if line.canary == canary and line.seat.account.author == fact.author
+            ]
+            same = [one for one in said if fact.space == space_of(one.seat) and one.seat.butler == fact.system_id]
+            self._must(bool(same) and all(map(self.oracle.learn, same[:1])), f"nobody has said {fact}")
+            self.ids[same[0].key] = fact.fact_id
+
+    async def restore(self) -> None:
+        page = await compaction.list_summaries(self.database, None, UUID(int=2**128 - 1), 5)
+        if page:
+            await compaction.restore(self.database, self.dice.choice(page).summary_id)
+
+    # Steps: what is told ----------------------------------------------------------------------------------------------
+
+    async def ask(self) -> None:
+        """Somebody is told exactly what they may hear, and finds exactly what is theirs."""
+        by, _, _ = self.any_seat()
+        await self._check_told(self.database, by)
+
+    async def _check_told(self, database: Database, by: Seat) -> None:
+        heard = self.oracle.heard(by)
+        told = await read_facts(database, by)
+        self._must({CANARY.findall(one.text)[0] for one in told} == heard.keys(), f"{by} is told {told}, not {heard}")
+        found = await find_facts(database, by, "keep")
+        own = {canary for canary, mine in heard.items() if mine}
+        self._must(set(CANARY.findall(" ".join(found))) == own, f"{by} finds {found}, not {own}")
+        read = " ".join(one.text for one in await self._history().read(by.reader))
+        self._must(set(CANARY.findall(read)) <= self.oracle.reads(by), f"{by} reads {read}")
+        self.sightings["asked"] += len(told)
+        self.sightings["read"] += len(CANARY.findall(read))
+
+    def _history(self) -> history.StoredHistory:
+        return history.StoredHistory(self.database, history.StoredReaders(self.database, TRUSTING))
+
+    async def probe(self) -> None:
+        """What is hidden from somebody changes no byte of what they are told: it is as if it had never been said."""
+        by, _, _ = self.any_seat()
+        hidden = [self.ids[one.key] for one in self.oracle.facts.values() if not self.oracle.hears(by, one)]
+        before = await self._answers(self.database, by)
+        with suppress(Undone):
+            async with self.database.transaction() as one:
+                await one.run("select facts_open(true)")
+                await one.run("delete from fact where fact_id = any ($1)", hidden)
+                await one.run("select facts_open(false)")
+                after = await self._answers(one, by)
+                undo()
+        self._must(before == after, f"{by} notices what is hidden: {before} and {after}")
+        self.sightings["probed"] += len(hidden)
+
+    async def _answers(self, database: Database, by: Seat) -> list[object]:
+        words = ("keep", NOBODYS, *(one.canary for one in list(self.oracle.facts.values())[:3]))
+        return [await read_facts(database, by), *[await find_facts(database, by, one) for one in words]]
+
+    # Steps: whole turns -----------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """A turn in which the model looks for everything, and repeats what it finds."""
+        _, person, way = self.any_seat()
+        await self._turn(person, way, "What do we keep?", search("keep"))
+
+    async def guess(self) -> None:
+        """A turn that asks for a word of a certain fact: what is hidden is answered like what was never said."""
+        if (one := self.any_fact()) is None:
+            return
+        seat, person, way = self.any_seat([one for one in WAYS if one.butler == CLERK])
+        hidden = not self.oracle.heard(seat).get(one.canary, False)
+        answers = list[str]()
+        for canary in (one.canary, NOBODYS):
+            await self._turn(person, way, "What do we keep?", search(canary), canary)
+            answers += (self.model.results[-1].replace(canary, NOBODYS),)
+            if seat.authentic:
+                self.oracle.lines.add(Line(canary, seat))  # that it was asked for is in the history
+        self._must(not hidden or answers[0] == answers[1], f"{seat} notices {one}: {answers}")
+        self.sightings["guessed"] += hidden
+
+    async def come_due(self) -> None:
+        """The same in the turn of a task that was made by somebody, and is due now."""
+        seat, person, way = self.any_seat([one for one in WAYS if one.butler == CLERK])
+        made = await self._turn(person, way, "Later.", ())
+        door = WorkerFrontDoor(self.runtime)
+        origin = await door.origin(scope_of(made, seat.conversation, way.butler))
+        if origin is None:
+            return
+        self._begin(search("keep"))
+        due = firing(origin, "What do we keep?", task_id=f"task-{self.done.total()}")
+        found = await door.submit(due)
+        await self._settle()
+        await self._check_turn(seat, found.request_id)
+
+    async def call(self) -> None:
+        """A tool is called from outside for a person, who is told what is theirs under all their handles."""
+        await self._call(self.dice.choice(PERSONS))
+
+    async def _call(self, person: str) -> None:
+        self._begin(())
+        service = CallService(self.runtime, Access(self.database))
+        asked = WantedCall("memory_search", {"query": "keep"}, CLERK, person)
+        shown = await service.call(OPERATOR, asked, asyncio.Event(), 60)
+        own = {
+            one.canary
+            for one in self.oracle.facts.values()
+            if one.seat.private or one.shared
+            if not one.undone
+            if one.seat.butler == CLERK and self.oracle.person_of(one.seat.account) == person
+        }
+        found = set(CANARY.findall(shown.text))
+        self._must(found <= own, f"a call for {person} is told {found - own}")
+        seat = Seat(CALLERS[person], CLERK, Conversation(""), private=True)
+        self.oracle.lines |= {Line(canary, seat) for canary in found}
+        self._must(bool(found) == bool(own), f"a call for {person} is told nothing of {own}")
+        self.sightings["called"] += len(found)
+
+    async def _turn(self, person: str, way: Way, text: str, calls: Sequence[Any], *own: str) -> UUID:
+        """A message and its turn, in which the model makes these calls; `own`: the canaries of the message."""
+        seat = self.seat(person, way)
+        self._begin(calls)
+        request_id, conversation = await self._accept(person, way, text)
+        assert conversation == seat.conversation
+        await self._settle()
+        await self._check_turn(seat, request_id, *own)
+        return request_id
+
+    async def _accept(self, person: str, way: Way, text: str) -> tuple[UUID, Conversation]:
+        self.messages += 1
+        given = submission(text, **message(person, way, self.messages))
+        accepted = await self.house.parts.accept.accept(given)
+        stored = await inbox.get_message(self.database, accepted.request_id)
+        assert stored is not None
+        return accepted.request_id, Conversation(stored.conversation)
+
+    def _begin(self, calls: Sequence[Any]) -> None:
+        for kept in (self.model.bodies, self.model.prompts, self.model.results, self.model.asked):
+            kept.clear()
+        self.model.calls = list(calls)
+
+    async def _settle(self) -> None:
+        await eventually(lambda: settled(self.house.parts), within=60)
+
+    async def _check_turn(self, seat: Seat, request_id: UUID, *own: str) -> None:
+        """All bytes that left for the turn of a message have only what may be told there."""
+        replies = "\n".join(await self.house.parts.replies_to(request_id))
+        sent = "\n".join((*self.model.bodies, *self.model.results, replies))
+        found, may = set(CANARY.findall(sent)), {*self.oracle.may_see(seat), *own}
+        self._must(found <= may, f"the turn of {seat} has {found - may}")
+        self.sightings["in turns"] += len(found)
+        if seat.authentic:  # what tools have found, and what was answered, is in the history
+            for canary in set(CANARY.findall("\n".join((*self.model.results, replies)))) - set(own):
+                self.oracle.lines.add(Line(canary, seat))
+        self.house.clerk.offered[:] = self.house.clerk.offered[-1:]
+
+    # Steps: handing out and erasing -----------------------------------------------------------------------------------
+
+    async def export(self) -> None:
+        """What is handed out of a person is what they have said, and what they were told."""
+        person = self.dice.choice(PERSONS)
+        items = await PersonalDataService(self.runtime).export(OPERATOR, person)
+        lines = [json.dumps(item, default=str, ensure_ascii=False) async for item in items]
+        mine = self.oracle.accounts_of(person, EVERYBODY)
+        own = {one.canary for one in self.oracle.facts.values() if one.seat.account in mine}
+        found = set(CANARY.findall("\n".join(lines)))
+        self._must(own <= found, f"the export of {person} lacks {own - found}")
+        self.sightings["exported"] += len(found)
+
+    async def erase(self) -> None:
+        """Nothing of a person is left anywhere, but what others were told."""
+        await self._erase(self.dice.choice(PERSONS))
+
+    async def _erase(self, person: str) -> None:
+        mine = {*self.oracle.accounts_of(person, EVERYBODY), CALLERS[person]}
+        await self.database.run("update outbox set state = 'sent' where state in ('pending', 'sending')")
+        erased = await PersonalDataService(self.runtime).erase(OPERATOR, person, dry_run=False)
+        self._must(erased.open == 0, f"{erased.open} messages are open")
+        gone = self.oracle.erase(mine)
+        left = [(table, one) for table, one in await self._find_canaries() if one in gone]
+        self._must(not left, f"after {person} was erased there is {left}")
+        self.sightings["erased"] += len(gone)
+
+    async def _find_canaries(self) -> set[tuple[str, str]]:
+        """Where in the database there are which."""
+        return {(table, one) async for table, text in read_rows(self.database) for one in CANARY.findall(text)}
+
+    # Together ---------------------------------------------------------------------------------------------------------
+
+    async def arrive(self) -> None:
+        """Everybody writes once in every way, so that it is known which conversation that is."""
+        for person in PERSONS:
+            await self._introduce(person)
+        for person in PERSONS:
+            for way in WAYS:
+                _, self.conversations[person, way] = await self._accept(person, way, "Hello.")
+        await self._settle()
+
+    async def _introduce(self, person: str) -> None:
+        await people.create(self.database, person, person)
+        await PeopleService(self.runtime).link_calls(OPERATOR, person)
+
+    async def step(self, name: str) -> None:
+        """One step; Raises Leak."""
+        self.done[name] += 1
+        steps: Mapping[str, Callable[[], Any]] = {one: getattr(self, one) for one in OFTEN}
+        await steps[name]()
+        loud = CANARY.findall("\n".join(self.logged))
+        self._must(not loud, f"the log has {loud}")
+        self.logged.clear()
+
+    async def end(self) -> None:
+        """Everybody is told once more what they may hear, then everybody is erased, and nothing is left."""
+        for person in PERSONS:
+            await self._call(person)
+            for way in WAYS:
+                await self._check_told(self.database, self.seat(person, way))
+        for one in EVERYBODY:
+            person = one.handle[2].partition("@")[0]
+            if await people.link(self.database, person, one.known_as, "operator"):
+                self.oracle.linked[one.known_as] = person
+        for person in PERSONS:
+            await self._erase(person)
+        left = await self._find_canaries()
+        self._must(not left, f"after everybody was erased there is {left}")
+        measured = (await Metrics().render(self.database)).decode()
+        self._must(not CANARY.search(measured), "metrics have canaries")
+
+    def program(self, steps: int) -> Iterator[str]:
+        """So many steps at random."""
+        yield from self.dice.choices(list(OFTEN), list(OFTEN.values()), k=steps)
+
+    def _must(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise Leak(f"step {self.done.total()}: {otherwise}")
+
+
+def words_of(canary: str) -> str:
+    return f"I keep {canary} herons"
+
+
+def space_of(seat: Seat) -> str:
+    """As operators are shown it."""
+    return f"private:{seat.account.author}" if seat.private else f"group:{seat.conversation}"
+
+
+def message(person: str, way: Way, number: int) -> Mapping[str, Any]:
+    """A message by a person, which is the one of this number."""
+    one, kind = ACCOUNTS[person][way.account], "private"
+    place = {"channel": one.channel, "provider": PROVIDERS.get(one.channel, one.channel), "endpoint": one.endpoint}
+    more = dict(way.more)
+    if way.group:
+        kind, more["thread"] = "group", way.group
+    if way.mail:
+        head = {name: text.format(person) for name, text in way.mail.items()}
+        event = f"<{number}@x>"
+        more |= {"event": event, "raw": {"headers": {**head, "message-id": event}}}
+    return {**place, "sender": one.sender, "pinned": way.butler, "chat_type": None if way.mail else kind, **more}
+
+
+def who_of(by: Seat) -> tuple[object, ...]:
+    one = by.reader
+    return one.system_id, one.conversation, one.person, one.private, one.authentic
+
+
+async def read_facts(database: Database, by: Seat) -> list[Fact]:
+    """What is told before a message."""
+    rows = await database.rows(query("facts.visible"), *who_of(by), 100_000, *handle_columns(by.reader))
+    return rows_as(Fact, rows)
+
+
+async def find_facts(database: Database, by: Seat, words: str) -> list[str]:
+    """What `memory_search` finds."""
+    rows = await database.rows(query("facts.find"), *who_of(by), words, 100_000, *handle_columns(by.reader))
+    return [row["text"] for row in rows]
+
+
+@asynccontextmanager
+async def open_world(url: str, place: Path, seed: int) -> AsyncIterator[World]:
+    """A world on an empty database."""
+    logged, model = list[str](), Recorder()
+
+    def log(_: object, __: str, event: Mapping[str, object]) -> NoReturn:
+        logged.append(str(event))
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[structlog.processors.format_exc_info, log])
+    looked = plan(tool("s1", "memory_search", query="keep"))
+    grants = {**GROUPS, "household": ["memory_search"]}
+    async with a_house(url, place, looked, clerk=model, grants=grants) as house:
+        parts = house.parts
+        runtime = Runtime(Settings(data_dir=place), parts.database, parts.notifier, parts.rule_book, TRUSTING)
+        world = World(house, model, runtime, random.Random(seed), logged)
+        await world.arrive()
+        yield world
+
+
+async def run_program(url: str, place: Path, seed: int, steps: int) -> World:
+    """The world after so many random steps, in which nobody was told what they may not hear. Raises Leak."""
+    async with open_world(url, place, seed) as world:
+        for name in world.program(steps):
+            await world.step(name)
+        await world.end()
+        return world
