@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import product
 from typing import Final, NoReturn
 from uuid import UUID
@@ -31,6 +32,7 @@ from switchboard.store.database import SQL, Database, query, rows_as
 from switchboard.store.memory import facts, readers
 from switchboard.store.memory.facts import NewFact
 from switchboard.store.memory.readers import handle_columns
+from switchboard.store.memory.search import FactSearch
 from switchboard.store.people import people
 
 NOTES, OTHER = SystemId("System1/notes"), SystemId("System1/other")
@@ -78,10 +80,8 @@ async def told(database: Database, by: Reader) -> list[Fact]:
     return rows_as(Fact, rows)
 
 
-async def find(database: Database, by: Reader, words: str, sql: str = "") -> set[str]:
-    sql = sql or query("facts.find")
-    rows = await database.rows(sql, *who_of(by), words, 1000, *handle_columns(by))
-    return {row["text"] for row in rows}
+async def find(database: Database, by: Reader, words: str) -> set[str]:
+    return {one.fact.text for one in await FactSearch(database).search_facts(by, words, 1000, datetime.now(UTC))}
 
 
 async def share(database: Database, fact_id: UUID, by: Reader) -> bool:
@@ -126,7 +126,7 @@ async def undoing(database: Database) -> AsyncIterator[Database]:
             undo()
 
 
-async def observe(database: Database, find_sql: str) -> Seen:
+async def observe(database: Database) -> Seen:
     """Everything that the wall decides, in a database that is empty again afterwards."""
     async with undoing(database) as one:
         for person, accounts in LINKED.items():
@@ -138,7 +138,7 @@ async def observe(database: Database, find_sql: str) -> Seen:
             for who in EVERYBODY
             for private, text in ((True, of(who)), (False, f"{of(who)} in the group"))
         }
-        return {**await observe_readers(one, ids, find_sql), **await observe_forgetting(one, ids)}
+        return {**await observe_readers(one, ids), **await observe_forgetting(one, ids)}
     raise AssertionError
 
 
@@ -147,7 +147,7 @@ def of(who: Account) -> str:
     return f"fig of {who.author[:99]}"
 
 
-async def observe_readers(one: Database, ids: Mapping[str, UUID | None], find_sql: str) -> Seen:
+async def observe_readers(one: Database, ids: Mapping[str, UUID | None]) -> Seen:
     """What each is told, finds, and may share."""
     seen: dict[str, object] = {}
     kinds = ((True, True, NOTES), (False, True, NOTES), (True, False, NOTES), (True, True, OTHER))
@@ -155,7 +155,7 @@ async def observe_readers(one: Database, ids: Mapping[str, UUID | None], find_sq
         by, place = reader(who, private=private, authentic=authentic, butler=butler), f"{who} {private}"
         place += f" {authentic} {butler}"
         seen[f"told {place}"] = sorted((fact.text, fact.own) for fact in await told(one, by))
-        seen[f"found {place}"] = await find(one, by, "fig", find_sql)
+        seen[f"found {place}"] = await find(one, by, "fig")
         for author in (ANN, ANN_BY_MAIL, BOB, FORMER):
             fact_id = ids[of(author)]
             assert fact_id is not None
@@ -212,9 +212,6 @@ CLAUSES: Final = (
     ("was_forgotten", "switchboard.handles_of(_handle)", "array[]::uuid[]"),
     ("was_forgotten", "switchboard.handles_of(_handle)", "array(select key from switchboard.person_handle)"),
     ("save_facts", "not was_forgotten(f.mark, k.handle, f.words)", "true"),
-    ("find", "f.author = $3 or ", ""),
-    ("find", " or f.handle = any (r.handles)", ""),
-    ("find", "(f.author = $3 or f.handle = any (r.handles)) and ", ""),
     ("handle_behind", " if channel.vouched else None", ""),
     ("handle_behind", ' or "=" in key', ""),
     ("identity_of", "if sender.endpoint.startswith(EMBEDDED):", "if False:"),
@@ -244,23 +241,21 @@ async def test_without_a_clause_or_the_join_linked_persons_are_told_else(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = await Database.connect(database_url, size=1)
-    usual = query("facts.find")
     try:
-        whole = await observe(database, usual)
+        whole = await observe(database)
         assert (whole["gone"], whole["linked: kept"], whole["unlinked: kept"]) == ((2, 3), False, True)
         for name, old, new in CLAUSES:
-            find_sql = changed(usual, old, new) if name == "find" else usual
             with monkeypatch.context() as patch:
                 if name in OF_HANDLES:
                     behind = changed_handle_behind(name, old, new)
                     patch.setattr(facts, "handle_behind", behind)
                     patch.setattr(readers, "handle_behind", behind)
-                elif name != "find":
+                else:
                     await database.run(changed(function(name), old, new))
-                assert await observe(database, find_sql) != whole, (name, old, new)
-            if name not in ("find", *OF_HANDLES):
+                assert await observe(database) != whole, (name, old, new)
+            if name not in OF_HANDLES:
                 await database.run(function(name))
-        assert await observe(database, usual) == whole
+        assert await observe(database) == whole
     finally:
         await database.close()
 
@@ -366,7 +361,7 @@ class World:
             one.text: self.whose(who) == self.whose(one.by) for one in self.said.values() if self.hears(who, by, one)
         }
         assert {fact.text: fact.own for fact in await told(self.database, by)} == heard
-        assert await find(self.database, by, "plum") == {text for text, own in heard.items() if own}
+        assert await find(self.database, by, "plum") == {*heard}
 
     def steps(self, count: int) -> Iterator[str]:
         often = {"say": 4, "link": 4, "unlink": 2, "delete": 1, "share": 2, "forget": 1, "ask": 12}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -164,6 +164,12 @@ async def wall(database: Database) -> list[set[str]]:
     return [await told(database, reader) for reader, _ in EXPECTED]
 
 
+async def told_among(database: Database, fact_ids: Sequence[UUID]) -> int:
+    """How many of these facts Ann is told, alone with the butler."""
+    who = ANN_ALONE.system_id, ANN_ALONE.conversation, ANN_ALONE.person, True, True
+    return len(await database.rows(query("facts.among"), *who, list(fact_ids), *handle_columns(ANN_ALONE)))
+
+
 async def test_each_reader_is_told_what_they_may_hear_and_nothing_else(database_url: str) -> None:
     async with served(database_url) as database:
         await learn(database)
@@ -203,12 +209,16 @@ async def test_without_any_one_clause_the_wall_of_facts_is_another(database_url:
         *("f.space = 'private'", "_private", "f.author = _person"),
         *("f.space = 'private'", "_private", "f.handle = any (_handles)"),
         *("f.space = 'group'", "not _private", "_person <> ''", "f.conversation = _conversation"),
+        *("_among is null", "f.fact_id = any (_among)", "f.rivals = any (_rivals)"),
     ]
     async with served(database_url) as database:
-        await learn(database)
+        ids = await learn(database)
+        asked = ids["ann private"], ids["bob private"]
+        assert await told_among(database, asked) == 1
         for clause, mutant in mutants:
             await database.run(mutant)
-            assert await wall(database) != [expected for _, expected in EXPECTED], clause
+            seen = await wall(database), await told_among(database, asked)
+            assert seen != ([expected for _, expected in EXPECTED], 1), clause
         await database.run(sql)
         assert await wall(database) == [expected for _, expected in EXPECTED]
 

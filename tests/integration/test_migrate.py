@@ -38,7 +38,7 @@ OWNERS: Final = next(one for one in PRESENT if one.name == "owners")
 PEOPLE: Final = next(one for one in PRESENT if one.name == "people")
 WHOSE_FACTS: Final = next(one for one in PRESENT if one.name == "whose_facts")
 WALL: Final = """
-drop function visible(text, uuid, text, boolean, boolean, uuid);
+drop function visible(text, uuid, text, boolean, boolean, uuid, uuid[], uuid[]);
 create function visible(text, uuid, text, boolean, boolean) returns setof fact language sql as 'select * from fact';
 """
 LOOK: Final = """

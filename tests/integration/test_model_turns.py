@@ -433,7 +433,7 @@ class Learned:
 
     texts: list[str]
 
-    async def visible(self, turn: Turn, limit: int = 100) -> Sequence[Fact]:  # noqa: ARG002
+    async def choose(self, turn: Turn, limit: int) -> Sequence[Fact]:  # noqa: ARG002
         at = datetime(2026, 11, 20, tzinfo=UTC)
         return [Fact(uuid4(), "api/x/alice", "self", "private:api/x/alice", text, at) for text in self.texts]
 

@@ -952,9 +952,9 @@ insert into person select 'p' || n, 'P' from generate_series(1, 2000) n;
 insert into person_handle select c, '', n::text, 'p' || n, now(), 'olga'
 from generate_series(1, 2000) n cross join unnest(array['telegram', 'signal']) c;
 select set_config('switchboard.facts', 'open', false);
-insert into fact
+insert into fact (fact_id, system_id, conversation, author, subject, space, text, mark, handle, words, said_at)
 select gen_random_uuid(), 'System1/echo', gen_random_uuid(), c || '/bot/' || n, 'self', 'private', 'figs',
-       gen_random_uuid(), now(), handle_key(c, '', n::text), gen_random_uuid()
+       gen_random_uuid(), handle_key(c, '', n::text), gen_random_uuid(), now()
 from generate_series(1, 3000) n cross join unnest(array['telegram', 'signal']) c;
 select set_config('switchboard.facts', '', false);
 insert into forgotten select gen_random_uuid(), gen_random_uuid() from generate_series(1, 6000);
@@ -968,14 +968,23 @@ async def test_what_a_person_said_under_each_handle_is_found_by_index(watched: W
     handle, forgotten = ("telegram", "", "7"), [UUID(int=1)]
     acts: Mapping[str, tuple[str, tuple[object, ...]]] = {
         "told": ("facts.visible", (*who, 100, *handle)),
-        "found": ("facts.find", (*who, "figs", 20, *handle)),
+        "told of these": ("facts.among", (*who, [UUID(int=1)], *handle)),
+        "counted": ("facts.statistics", (*who, *handle, ["fig"], ["fig"])),
+        "of safety": ("facts.of_safety", (*who, *handle, 100)),
         "forgotten": ("facts.is_forgotten", (forgotten, *who[:2], 0, UUID(int=0), forgotten, *handle)),
         "shared": ("facts.share", (UUID(int=1), who[0], who[2], True, False, *handle)),
     }
     for name, (sql, given) in acts.items():
         act = partial(watched.database.rows, query(sql), *given)
         for _ in range(8):
-            assert not await watched.scanned(act) & {"fact", "forgotten", "entry"}, name
+            assert not await watched.scanned(act) & {
+                "fact",
+                "forgotten",
+                "entry",
+                "fact_space",
+                "fact_terms",
+                "fact_term_count",
+            }, name
         assert await watched.rows_read("fact", act) <= 10, name
         assert await watched.rows_read("person_handle", act) <= 10, name
     assert len(await watched.database.rows(query("facts.visible"), *who, 100, *handle)) == 2

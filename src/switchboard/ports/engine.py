@@ -282,9 +282,13 @@ class Facts(Protocol):
         ...
 
     async def find(self, turn: Turn, words: str, limit: int) -> Sequence[Fact]:
-        """Those of the facts that are `visible`, and by the person of the turn, that share words with these.
+        """Those of the facts that are `visible` that may answer these words. The best first. Raises `Unavailable`."""
+        ...
 
-        The best first. Raises `Unavailable`.
+    async def choose(self, turn: Turn, limit: int) -> Sequence[Fact]:
+        """Those of them that a turn is told first: of safety, then relevant to its message, then the latest.
+
+        Raises `Unavailable`.
         """
         ...
 

@@ -20,11 +20,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.envelope.read import parse_envelope
+from switchboard.core.memory.notes import MOST_NOTES
 from switchboard.core.people.readers import directory_among
 from switchboard.core.text.storable import storable_text
 from switchboard.core.text.tokens import estimate_tokens
 from switchboard.core.turns.images import EXTENSIONS, MOST_IMAGE_BYTES, MOST_IMAGES, reference
-from switchboard.core.turns.render import MOST_NOTES
 from switchboard.domain.envelope import Attachment, Control, Event, Payload
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
 from switchboard.domain.ledger import Item, LaneKey

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from switchboard.core.memory.notes import MOST_NOTES, notes, told_facts
 from switchboard.core.text.storable import storable_json
 from switchboard.core.text.tokens import asked_tokens, estimate_tokens
 from switchboard.core.turns.fitting import Said, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool, read_frozen
 from switchboard.core.turns.limits import LoopLimits
-from switchboard.core.turns.render import MOST_NOTES, messages, notes, opening, said_at, system_prompt, told_facts
+from switchboard.core.turns.render import messages, opening, said_at, system_prompt
 from switchboard.domain.llm import ChatMessage, Request, ToolCall, ToolResult
 from switchboard.ports.facts import Fact
 from switchboard.ports.history import Entry, EntryCall

@@ -22,6 +22,7 @@ from switchboard.agents.turns.inbox import bring
 from switchboard.agents.turns.options import TurnOptions
 from switchboard.agents.turns.talk import GONE, images_in
 from switchboard.core.calls import is_by_operator, is_call
+from switchboard.core.memory.notes import notes, told_facts
 from switchboard.core.passages.names import speaker
 from switchboard.core.passages.own import passages_of
 from switchboard.core.people.readers import person_of
@@ -31,15 +32,7 @@ from switchboard.core.turns.entries import OURS, entry_of, others_facts, others_
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.images import MOST_IMAGES, images_among, left_out
 from switchboard.core.turns.limits import LoopLimits
-from switchboard.core.turns.render import (
-    lacking_note,
-    name_authors,
-    notes,
-    opening,
-    said_at,
-    system_prompt,
-    told_facts,
-)
+from switchboard.core.turns.render import lacking_note, name_authors, opening, said_at, system_prompt
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.llm import Report, Request
@@ -55,8 +48,8 @@ from switchboard.tools.workspace import workspace_name
 
 _ANSWER: Final = 4
 """At most a quarter of the context is for the answer: in a small one, the rest must hold the question."""
-_FACTS: Final = 500
-"""How many of the latest facts are considered for those that a model is told."""
+_FACTS: Final = 100
+"""How many facts are considered for those that a model is told."""
 
 _MIXED: Final = (
     "name models with an API or command lines, not both: a turn begun by one kind cannot be finished by the other"
@@ -182,7 +175,7 @@ class Equipment:
         history, facts = await asyncio.gather(self._history(turn), self._facts(turn))
         authors = *(one.author for one in history), *(one.author for one in facts)
         names, sender = await self._find_names(turn, (*speakers_of(around), *authors))
-        around, history = name_speakers(around, names), name_authors(history, names)
+        around, history, facts = name_speakers(around, names), name_authors(history, names), told_facts(facts, names)
         lacking = self._find_lacking(turn.member)
         known = "\n\n".join(filter(None, (turn.user_context.strip(), notes(facts, names), lacking_note([*lacking]))))
         models = self.models(turn.member, terms.models, runners=True)
@@ -234,6 +227,7 @@ class Equipment:
             after_foreign=options.after_foreign,
             reader=granted.for_whom,
             lacking=tuple(f"{name}: {why}" for name, why in lacking.items()),
+            facts=tuple(one.fact_id for one in facts),
         )
 
     async def freeze_call(self, turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]) -> Frozen:
@@ -308,7 +302,7 @@ class Equipment:
     async def _facts(self, turn: Turn) -> tuple[Fact, ...]:
         """What people have said, as far as the model is told."""
         kept = self._context.facts
-        return () if kept is None else told_facts(await kept.visible(turn, _FACTS))
+        return () if kept is None else told_facts(await kept.choose(turn, _FACTS))
 
     async def _find_names(self, turn: Turn, people: Collection[str]) -> tuple[Mapping[str, str], str | None]:
         """What the model calls linked persons, by who they are, and the sender, if it is certain who that is."""

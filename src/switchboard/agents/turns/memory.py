@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
+from typing import Final
 
 from switchboard.core.people.readers import person_of
 from switchboard.core.turns.entries import own_words_of
@@ -14,6 +15,9 @@ from switchboard.core.turns.frozen import Frozen
 from switchboard.ports.engine import Facts, History, Turn
 from switchboard.ports.facts import Fact, OwnWords
 from switchboard.ports.history import SaidEntry, WantedHistory
+
+_MOST_SEARCHED: Final = 100
+"""Facts of all people among which those of the person are."""
 
 
 class TurnMemory:
@@ -42,7 +46,8 @@ class TurnMemory:
 
     async def find(self, words: str, limit: int) -> Sequence[Fact]:
         """As in the port."""
-        return await self._facts.find(self._turn, words, limit)
+        found = await self._facts.find(self._turn, words, _MOST_SEARCHED)
+        return [one for one in found if one.own][:limit]
 
     async def search_history(self, wanted: WantedHistory) -> Sequence[SaidEntry]:
         """As in the port."""

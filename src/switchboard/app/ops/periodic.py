@@ -10,6 +10,7 @@ from collections.abc import Container
 from itertools import chain
 
 from switchboard.app.dead_letters.replies import ReplyNotices
+from switchboard.app.memory.indexing import FactIndexer
 from switchboard.app.models.process import compacting
 from switchboard.app.notices import OperatorNotices
 from switchboard.app.ops.erased_files import file_tasks
@@ -31,6 +32,7 @@ def periodic_tasks(runtime: Runtime, models: Models, callbacks: Container[str]) 
             _reply_tasks(runtime),
             _notice_tasks(runtime),
             _compaction_tasks(runtime, models),
+            _indexing_tasks(runtime),
             file_tasks(database, settings.data_dir, settings.memory.results_keep_days),
             _trace_tasks(runtime),
         )
@@ -59,6 +61,10 @@ def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask
     compactor = Compactor(runtime.database, models, names)
     runtime.closing.push_async_callback(compactor.aclose)
     return (MaintenanceTask("compact", 2.0, compactor.start_due),)
+
+
+def _indexing_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
+    return (MaintenanceTask("index_facts", 5.0, FactIndexer(runtime.database).index_some),)
 
 
 def _trace_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:

@@ -77,11 +77,12 @@ def rate_texts(query: TextTerms, texts: Iterable[TextTerms], statistics: TermSta
 
 
 def _want_words(words: Iterable[frozenset[str]], counts: Mapping[str, int], statistics: TermStatistics) -> _Wanted:
-    rarities = [[(term, _rarity_of(counts.get(term, 0), statistics.texts)) for term in word] for word in words]
+    rarities = [[(term, rarity_of(counts.get(term, 0), statistics.texts)) for term in word] for word in words]
     return _Wanted(rarities, statistics.words / statistics.texts if statistics.texts else 0.0)
 
 
-def _rarity_of(having: int, texts: int) -> float:
+def rarity_of(having: int, texts: int) -> float:
+    """How much a term is worth that so many of so many texts have."""
     return math.log1p((texts - having + 0.5) / (having + 0.5))
 
 

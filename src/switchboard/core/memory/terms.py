@@ -19,6 +19,8 @@ from msgspec import Struct
 from switchboard.core.memory.languages import STEMMED
 from switchboard.core.memory.stop_words import STOP_WORDS
 
+TERMS_VERSION: Final = 1
+"""Changes with what these functions return, so that what was stored before is read again."""
 _MOST_WORD: Final = 40
 """Characters of a longer word, which is none, say nothing more."""
 _MOST_STEMS: Final = 20_000

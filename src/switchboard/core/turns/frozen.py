@@ -7,6 +7,7 @@ for a model.
 from __future__ import annotations
 
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
 from msgspec import Struct
@@ -95,6 +96,8 @@ class Frozen(Struct, frozen=True):
     """What the butler had to do without, a clause each with the reason, for operators."""
     later: tuple[FrozenTool, ...] = ()
     """Tools of modules that are offered once the model asks for them; see `offering.py`."""
+    facts: tuple[UUID, ...] = ()
+    """The facts that the model is told in `opening`."""
 
     @property
     def callable_tools(self) -> tuple[FrozenTool, ...]:

@@ -33,8 +33,10 @@ from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
+from switchboard.store.memory.fact_terms import UnreadFact, languages_of, terms_row
 from switchboard.store.memory.history import HistoryAddition, StoredReaders
 from switchboard.store.memory.readers import handle_columns, reader_columns
+from switchboard.store.memory.search import FactSearch
 from switchboard.store.memory.standing import hold_at, settle
 
 _NOBODY: Final = ""
@@ -49,17 +51,21 @@ class StoredFacts(Struct, frozen=True):
 
     async def visible(self, turn: Turn, limit: int = 100) -> Sequence[Fact]:
         """As in the port."""
-        who = await self.readers.of(turn)
-        given = (*reader_columns(who), limit, *handle_columns(who))
-        found = rows_as(Fact, await self.database.rows(query("facts.visible"), *given))
-        settled = await settle(self.database, who, [one.fact_id for one in found])
-        return hold_at(found, settled, datetime.now(UTC))
+        return await self._visible(await self.readers.of(turn), limit)
 
     async def find(self, turn: Turn, words: str, limit: int) -> Sequence[Fact]:
         """As in the port."""
         who = await self.readers.of(turn)
-        given = (*reader_columns(who), words, limit, *handle_columns(who))
-        return rows_as(Fact, await self.database.rows(query("facts.find"), *given))
+        return [one.fact for one in await self.search.search_facts(who, words, limit, turn.received_at)]
+
+    async def choose(self, turn: Turn, limit: int) -> Sequence[Fact]:
+        """As in the port."""
+        who = await self.readers.of(turn)
+        of_safety = await self.search.find_safety(who, limit, turn.received_at)
+        relevant = await self.search.search_facts(who, turn.text, limit, turn.received_at)
+        latest = await self._visible(who, limit)
+        chosen = {one.fact_id: one for one in (*of_safety, *(one.fact for one in relevant), *latest)}
+        return list(chosen.values())[:limit]
 
     async def is_forgotten(self, turn: Turn, texts: Collection[str], position: int) -> bool:
         """As in the port."""
@@ -74,6 +80,17 @@ class StoredFacts(Struct, frozen=True):
         who = await self.readers.of(turn)
         given = (fact_id, who.system_id, who.person, who.authentic, False)
         return bool(await self.database.value(query("facts.share"), *given, *handle_columns(who)))
+
+    @property
+    def search(self) -> FactSearch:
+        """What finds facts."""
+        return FactSearch(self.database)
+
+    async def _visible(self, who: Reader, limit: int) -> list[Fact]:
+        given = (*reader_columns(who), limit, *handle_columns(who))
+        found = rows_as(Fact, await self.database.rows(query("facts.visible"), *given))
+        settled = await settle(self.database, who, [one.fact_id for one in found])
+        return hold_at(found, settled, datetime.now(UTC))
 
 
 class NewFact(Struct, frozen=True):
@@ -102,14 +119,15 @@ class NewFact(Struct, frozen=True):
 
 async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[NewFact]) -> str:
     """The rows that `save_facts` takes."""
-    return to_storable_json([await _fact_row(database, system_id, one) for one in facts])
+    languages = await languages_of(database) if facts else ()
+    return to_storable_json([await _fact_row(database, system_id, one, languages) for one in facts])
 
 
-async def _fact_row(database: Database, system_id: SystemId, fact: NewFact) -> JsonObject:
+async def _fact_row(database: Database, system_id: SystemId, fact: NewFact, languages: Collection[str]) -> JsonObject:
     keys, handle = await database.keys(), handle_behind(fact.author)
-    predicate = find_predicate(fact.predicate)
+    predicate, fact_id = find_predicate(fact.predicate), new_uuid7()
     return {
-        "fact_id": new_uuid7(),
+        "fact_id": fact_id,
         "author": fact.author,
         "subject": fact.subject,
         "space": "private" if fact.private else "group",
@@ -130,17 +148,22 @@ async def _fact_row(database: Database, system_id: SystemId, fact: NewFact) -> J
         "special": not may_be_shown_to_groups(predicate),
         "said_at": fact.said_at,
         "run": fact.run,
+        "terms": terms_row(UnreadFact(fact_id, fact.subject, fact.text, predicate.name), languages),
     }
 
 
 async def remembered_rows(database: Database, said: Iterable[tuple[LaneKey, HistoryAddition]]) -> str | None:
     """What `settle_turns_with_facts` takes, a row for each fact; None if there are none."""
+    told = [
+        (lane, one.reader, words)
+        for lane, one in said
+        for words in (one.remembered if one.reader.authentic and one.reader.person else ())
+    ]
+    languages = await languages_of(database) if told else ()
     rows = list[JsonObject]()
-    for lane, one in said:
-        who = one.reader
-        for words in one.remembered if who.authentic and who.person else ():
-            fact = NewFact(who.person, SELF, who.private, words.text, (words.position,))
-            rows.append({"lane": lane, **await _fact_row(database, who.system_id, fact)})
+    for lane, who, words in told:
+        fact = NewFact(who.person, SELF, who.private, words.text, (words.position,))
+        rows.append({"lane": lane, **await _fact_row(database, who.system_id, fact, languages)})
     return to_storable_json(rows) if rows else None
 
 

@@ -48,12 +48,20 @@ class SettledFact(Struct, frozen=True):
         return self.superseded_by is None and self.confirms is None
 
 
-async def settle(database: Database, reader: Reader, fact_ids: Collection[UUID]) -> Mapping[UUID, SettledFact]:
-    """The standing of those of these facts that the reader may see. Raises `Unavailable`."""
+async def settle(
+    database: Database, reader: Reader, fact_ids: Collection[UUID], as_of: datetime | None = None
+) -> Mapping[UUID, SettledFact]:
+    """The standing of those of these facts that the reader may see. Raises `Unavailable`.
+
+    `as_of`: as it was then, without what was said, or held, only later.
+    """
     if not fact_ids:
         return {}
     given = (*reader_columns(reader), list(fact_ids), *handle_columns(reader))
-    settled = settle_statements(map(statement_of, await database.rows(query("facts.statements"), *given)))
+    said = map(statement_of, await database.rows(query("facts.statements"), *given))
+    settled = settle_statements(
+        (fact_id, one) for fact_id, one in said if as_of is None or (one.valid_from or one.said_at) <= as_of
+    )
     return {fact_id: settled[fact_id] for fact_id in fact_ids if fact_id in settled}
 
 

@@ -15,11 +15,13 @@ end $$;
 
 -- The wall: the facts that may be told where a turn answers. A turn reads them by this alone. All that is given is found out
 -- from the message that the turn answers, see core/people/readers.py. _handle: that of the reader, null where nobody vouches
--- for it; who it is linked with is looked up here, so that nothing told outlives a link.
+-- for it; who it is linked with is looked up here, so that nothing told outlives a link. _among: of these alone, and of those
+-- with _rivals; null: of all.
 create or replace function visible(
-    _system_id text, _conversation uuid, _person text, _private boolean, _authentic boolean, _handle uuid default null
+    _system_id text, _conversation uuid, _person text, _private boolean, _authentic boolean, _handle uuid default null,
+    _among uuid[] default null, _rivals uuid[] default null
 ) returns setof fact
-language plpgsql as $$
+language plpgsql set plan_cache_mode = force_custom_plan as $$
 declare
     _handles uuid[] := handles_of(_handle);
 begin
@@ -35,7 +37,8 @@ begin
               or (f.space = 'private' and _private and f.author = _person)
               or (f.space = 'private' and _private and f.handle = any (_handles))
               or (f.space = 'group' and not _private and _person <> '' and f.conversation = _conversation)
-          );
+          )
+          and (_among is null or f.fact_id = any (_among) or f.rivals = any (_rivals));
     perform facts_open(false);
 end $$;
 
@@ -64,12 +67,14 @@ $$;
 
 -- Keep facts, unless they were forgotten; one that is known gets further sources, and its predicate if it had none. _facts: a
 -- JSON array of fact_id, author, subject, space, text, mark, positions, handle (channel, realm and identity), words, and what the
--- table has besides: predicate to run; said_at where no entry is cited. Returns how many are new.
+-- table has besides: predicate to run; said_at where no entry is cited; terms, as for put_terms. Returns how many are new.
 create or replace function save_facts(_lane uuid, _facts text) returns integer
 language plpgsql as $$
 #variable_conflict use_column
 declare
     _new integer;
+    _known uuid[];
+    _terms text;
 begin
     perform alone_with_facts();
     perform facts_open(true);
@@ -108,7 +113,26 @@ begin
         cross join lateral (select c.position::bigint as position) p
         left join entry e on e.lane = _lane and e.position = p.position
         on conflict do nothing;
+    _known := array(
+        select k.fact_id from json_to_recordset(_facts::json) as f (fact_id uuid, space text, mark uuid)
+        join lane l on l.key = _lane
+        join fact k on k.mark = f.mark and k.space in (f.space, 'shared') and k.conversation = l.conversation
+        where k.fact_id <> f.fact_id and k.undone_at is null);
+    _terms := (
+        select json_agg(f.terms) from json_to_recordset(_facts::json) as f (fact_id uuid, terms json)
+        join fact k on k.fact_id = f.fact_id where f.terms is not null);
+    -- the subject of a known one may be another now
+    insert into fact_unread (fact_id)
+        select u.fact_id from unnest(_known) u (fact_id)
+        union
+        select k.fact_id from json_to_recordset(_facts::json) as f (fact_id uuid, terms json)
+        join fact k on k.fact_id = f.fact_id where f.terms is null
+        on conflict do nothing;
     perform facts_open(false);
+    perform move_terms(_known);
+    if _terms is not null then
+        perform put_terms(_terms);
+    end if;
     return _new;
 end $$;
 
@@ -133,6 +157,7 @@ begin
         where f.fact_id = _fact_id and _shared
           and not exists (select from fact k where k.mark = f.mark and k.space = 'shared' and k.conversation = f.conversation);
     perform facts_open(false);
+    perform move_terms(array[_fact_id]);
     return _shared;
 end $$;
 
@@ -146,6 +171,7 @@ begin
     perform facts_open(true);
     update fact f set undone_at = clock_timestamp() where f.fact_id = _fact_id and f.undone_at is null;
     _undone := found;
+    perform drop_terms(array[_fact_id]);
     perform facts_open(false);
     return _undone;
 end $$;
@@ -218,6 +244,7 @@ begin
             select s.lane, min(s.position) as position from fact_source s where s.fact_id = any (_facts) group by s.lane
         ) s where y.lane = s.lane and y.position >= s.position;
     delete from fact_source s where s.fact_id = any (_facts);
+    perform drop_terms(_facts);
     delete from fact f where f.fact_id = any (_facts);
     get diagnostics _gone = row_count;
     perform facts_open(false);

@@ -18,36 +18,89 @@ order by f.fact_id desc limit $6;
 -- name: statements
 -- What was said and when: of the facts $6, and of all that may take their place, confirm or contradict them, as far as the reader
 -- may see it. person: the same for all handles of a person.
-with seen as materialized (
-    select f.* from handle_key($7, $8, $9) k (handle) cross join visible($1, conversation_key($2), $3, $4, $5, k.handle) f
+with asked as materialized (
+    select array_agg(f.rivals) as rivals
+    from handle_key($7, $8, $9) k (handle) cross join visible($1, conversation_key($2), $3, $4, $5, k.handle, $6) f
+), seen as materialized (
+    select f.* from asked a cross join handle_key($7, $8, $9) k (handle)
+    cross join visible($1, conversation_key($2), $3, $4, $5, k.handle, $6, a.rivals) f
 )
 select f.fact_id, f.author, coalesce((select min(h::text) from unnest(handles_of(f.handle)) h), f.author) as person, f.subject,
        f.space, f.conversation, f.text, f.predicate, f.value, f.denied, f.said_by, f.valid_from, f.valid_to, s.said_at
 from seen f
-cross join lateral (select f.said_at union select s.said_at from fact_source s where s.fact_id = f.fact_id) s
-where f.fact_id = any ($6) or f.rivals in (select g.rivals from seen g where g.fact_id = any ($6));
+cross join lateral (select f.said_at union select s.said_at from fact_source s where s.fact_id = f.fact_id) s;
 
--- name: find
--- Of the facts that may be told where a turn answers those of the reader, who is $3 and the handle $8, $9, $10, that have any of
--- the words of $6, the best first. A word of four letters and more finds its inflections: of longer ones the last two letters do not count.
-with reader as materialized (select k.handle, handles_of(k.handle) as handles from handle_key($8, $9, $10) k (handle)),
-query as (
-    select string_agg('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || w.more, ' | ')::tsquery as q
-    from (
-        select case when length(u.lexeme) > 4 then left(u.lexeme, greatest(4, length(u.lexeme) - 2)) else u.lexeme end as lexeme,
-               case when length(u.lexeme) > 3 then ''':*' else '''' end as more
-        from unnest(to_tsvector('simple', left($6, 1000))) u
-        order by length(u.lexeme) desc, u.lexeme limit 40
-    ) w
+-- name: among
+-- Those of the facts $6 that may be told to the reader, as for visible.
+with reader as materialized (select k.handle, handles_of(k.handle) as handles from handle_key($7, $8, $9) k (handle))
+select {{told}}, (f.author = $3 or (f.handle is not null and f.handle = any (r.handles))) as own, f.importance
+from reader r cross join visible($1, conversation_key($2), $3, $4, $5, r.handle, $6) f
+left join conversation c on c.conversation = f.conversation;
+
+-- part: spaces
+visible_spaces($1, conversation_key($2), $3, $4, $5, handle_key($6, $7, $8))
+
+-- name: statistics
+-- What is counted of the facts that a reader, as for visible, may be told: in how many of them each form $9 and trigram $10 is.
+with seen as materialized (select s.space_id, s.facts, s.words from {{spaces}} s),
+counted as (
+    select c.kind, c.term, sum(c.facts) as facts
+    from seen s
+    cross join lateral (
+        select unnest($9::text[]) as term, 'form' as kind union all select unnest($10::text[]), 'trigram') t
+    join fact_term_count c on c.space_id = s.space_id and c.kind = t.kind and c.term = t.term
+    group by c.kind, c.term
 )
-select {{told}}, true as own
-from query
-cross join reader r
-cross join visible($1, conversation_key($2), $3, $4, $5, r.handle) f
-cross join lateral (select to_tsvector('simple', f.subject || ' ' || f.text) as words) w
-left join conversation c on c.conversation = f.conversation
-where (f.author = $3 or f.handle = any (r.handles)) and w.words @@ query.q
-order by ts_rank_cd(w.words, query.q, 1) desc, f.fact_id desc limit $7;
+select (select coalesce(array_agg(s.space_id order by s.space_id), '{}') from seen s) as spaces,
+       (select coalesce(sum(s.facts), 0) from seen s)::bigint as texts,
+       (select coalesce(sum(s.words), 0) from seen s)::bigint as words,
+       (select json_object_agg(c.term, c.facts) from counted c where c.kind = 'form') as forms,
+       (select json_object_agg(c.term, c.facts) from counted c where c.kind = 'trigram') as trigrams;
+
+-- name: similar_forms
+-- The forms in these spaces that have at least $3 of these trigrams, and begin with $5 or have at least $4; at most $6.
+select n.term, sum(n.facts)::bigint as facts
+from (
+    select c.term, c.facts, c.trigrams, (select count(*) from unnest(c.trigrams) t where t = any ($2::text[])) as shared
+    from fact_term_count c
+    where c.kind = 'form' and c.space_id = any ($1::integer[]) and c.trigrams && $2::text[]
+) n
+where n.shared >= $3 and (n.shared >= $4 or $5 = any (n.trigrams))
+group by n.term
+order by max(n.shared) desc, n.term limit $6;
+
+-- name: by_words
+-- The facts that have any of the forms $1, letters and digits behind their space, which are of the words $2 and as rare as $3, the best first: a word counts by its rarest
+-- form; long texts are marked down, $4 words are usual.
+select h.fact_id
+from (
+    select t.fact_id, t.words, w.word, max(w.rarity) as rarity
+    from unnest($1::text[], $2::integer[], $3::real[]) as w (form, word, rarity)
+    join fact_terms t on t.forms @@ ('''' || w.form || '''')::tsquery
+    group by t.fact_id, t.words, w.word
+) h
+group by h.fact_id, h.words
+order by sum(h.rarity) / (1.3 + 0.9 * h.words / $4::real) desc, h.fact_id desc limit $5;
+
+-- name: of_safety
+-- The latest facts that somebody may come to harm by if they are not known, of those that a reader, as for visible, may be told.
+select t.fact_id
+from {{spaces}} s
+cross join lateral (
+    select t.fact_id from fact_terms t where t.space_id = s.space_id and t.safety order by t.fact_id desc limit $9) t
+order by t.fact_id desc limit $9;
+
+-- name: reading
+select read_as from fact_reading;
+
+-- name: change_reading
+select change_reading($1);
+
+-- name: unread
+select fact_id, subject, text, predicate from unread_facts($1);
+
+-- name: put_terms
+select put_terms($1);
 
 -- name: is_forgotten
 -- Whether a fact with one of the marks $1, or with the words $6 of the same rank under another handle than $7, $8, $9 of its

@@ -1,0 +1,172 @@
+"""Facts are found by their words as if all that the reader may be told had been rated, and nothing else counted."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from uuid import UUID
+
+import pytest
+from msgspec.structs import replace
+
+from switchboard.core.memory.bm25 import count_terms, rate_texts
+from switchboard.core.memory.relevance import RecallCandidate, rank_candidates
+from switchboard.core.memory.terms import TextTerms, read_terms
+from switchboard.core.memory.wanted import find_unknown, likeness_to, terms_of_question
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import SystemId
+from switchboard.ports.facts import Fact, Reader
+from switchboard.store.database import Database, query, rows_as
+from switchboard.store.memory import fact_terms, facts
+from switchboard.store.memory.facts import NewFact
+from switchboard.store.memory.readers import handle_columns, reader_columns
+from switchboard.store.memory.search import FactSearch
+from switchboard.store.memory.standing import hold_at, settle
+
+NOTES: Final = SystemId("System1/notes")
+NOW: Final = datetime(2027, 3, 1, 12, tzinfo=UTC)
+LANGUAGES: Final = ("de", "en")
+ANN: Final = Reader(NOTES, Conversation("telegram/bot/ann"), "telegram/bot/ann", private=True)
+BOB: Final = replace(ANN, conversation=Conversation("telegram/bot/bob"), person="telegram/bot/bob")
+GROUP: Final = Reader(NOTES, Conversation("telegram/bot/group"), "telegram/bot/ann")
+WORDS: Final = (
+    *("noor", "hazelnut", "boiler", "plumber", "Haselnüsse", "Klempner", "passport", "AB-1234", "dentist", "Leeds"),
+    *("allergic", "repaired", "expires", "garden", "not", "seven", "Tuesday", "bicycle", "Wohnung", "Müller"),
+)
+QUESTIONS: Final = (
+    "What is Noor allergic to?",
+    "Wann kommt der Klempner in die Wohnung?",
+    "hazlenut plumbre",
+    "Which of them expires: the passport, the boiler, or AB1234?",
+    "nothing of this kind exists",
+    "",
+)
+
+
+@pytest.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    opened = await Database.connect(database_url, size=2)
+    yield opened
+    await opened.close()
+
+
+def make_facts(dice: random.Random, count: int) -> Iterator[NewFact]:
+    for n in range(count):
+        text = f"{' '.join(dice.choices(WORDS, k=dice.randint(1, 9)))} {n % 7}"
+        said_at, importance = NOW - timedelta(days=dice.randint(0, 400)), dice.choice((0.2, 0.5, 0.9))
+        subject = dice.choice(("self", "Noor"))
+        yield NewFact("", subject, True, text, (), said_at=said_at, importance=importance)
+
+
+async def learn(database: Database, by: Reader, new: NewFact) -> None:
+    await facts.learn(database, by, replace(new, author=by.person, private=by.private))
+
+
+async def told(database: Database, by: Reader) -> list[Fact]:
+    given = *reader_columns(by), 10_000, *handle_columns(by)
+    return rows_as(Fact, await database.rows(query("facts.visible"), *given))
+
+
+async def search(database: Database, by: Reader, question: str, limit: int = 1000) -> list[tuple[UUID, float]]:
+    found = await FactSearch(database).search_facts(by, question, limit, NOW)
+    return [(one.fact.fact_id, round(one.score, 9)) for one in found]
+
+
+async def rate_all(database: Database, by: Reader, asked: str) -> list[tuple[UUID, float]]:
+    """What is found by reading everything that the reader may be told."""
+    question, visible = terms_of_question(read_terms(asked, LANGUAGES)), await told(database, by)
+    terms = [fact_terms.terms_of_fact(one.subject, one.text, LANGUAGES) for one in visible]
+    statistics = count_terms(terms)
+    wanted = {form for forms in find_meant(question, terms).values() for form in forms}
+    rated = zip(visible, terms, rate_texts(question, terms, statistics), strict=True)
+    settled = await settle(database, by, [one.fact_id for one in visible])
+    said = {one.fact_id: one.said_at or NOW for one in hold_at(visible, settled, NOW)}
+    importance = {row["fact_id"]: row["importance"] for row in await database.rows(IMPORTANCE)}
+    candidates = [
+        RecallCandidate(one.fact_id, None, words, said[one.fact_id], importance[one.fact_id])
+        for one, text, words in rated
+        if one.fact_id in said and any(word & wanted for word in text.words)
+    ]
+    return [(one.candidate.fact_id, round(one.score, 9)) for one in rank_candidates(candidates, NOW)]
+
+
+IMPORTANCE: Final = "select fact_id, importance from facts_for_operator(null, null, null, 10000)"
+
+
+def find_meant(question: TextTerms, terms: Sequence[TextTerms]) -> dict[int, set[str]]:
+    """The forms that each word of a question is found by."""
+    known = {form for text in terms for word in text.words for form in word}
+    meant = {place: {*word} for place, word in enumerate(question.words)}
+    for place in find_unknown(question, count_terms(terms)):
+        like = likeness_to(question.trigrams[place])
+        shared = {form: question.trigrams[place] & trigrams_of(form) for form in known}
+        meant[place] = {
+            form
+            for form, same in shared.items()
+            if len(same) >= like.fewest and (len(same) >= like.most or like.begins in same)
+        }
+    return meant
+
+
+def trigrams_of(form: str) -> frozenset[str]:
+    spaced = f" {form} "
+    return frozenset(spaced[at : at + 3] for at in range(len(form)))
+
+
+async def test_what_is_found_is_what_rating_everything_finds(database: Database) -> None:
+    dice = random.Random(45)
+    for by in (ANN, GROUP, BOB):
+        for new in make_facts(dice, 60):
+            await learn(database, by, new)
+    for one in dice.sample(await told(database, BOB), 10):
+        assert await facts.share_as_operator(database, one.fact_id)
+    for one in dice.sample(await told(database, ANN), 6):
+        await facts.undo(database, one.fact_id)
+    for one in dice.sample(await told(database, ANN), 6):
+        await facts.forget(database, one.fact_id)
+    for by in (ANN, GROUP, BOB):
+        for question in QUESTIONS:
+            expected = await rate_all(database, by, question)
+            assert await search(database, by, question) == expected, (by.person, question)
+            assert bool(expected) == (question not in QUESTIONS[-2:])
+
+
+async def test_what_is_hidden_changes_nothing(database: Database) -> None:
+    dice = random.Random(46)
+    for new in make_facts(dice, 40):
+        await learn(database, ANN, new)
+    before = [await search(database, ANN, question) for question in QUESTIONS]
+    for new in make_facts(dice, 80):
+        await learn(database, BOB, new)
+        await learn(database, GROUP, new)
+    assert [await search(database, ANN, question) for question in QUESTIONS] == before
+
+
+async def test_facts_are_read_anew_when_the_languages_change(database: Database) -> None:
+    await learn(database, ANN, NewFact("", "self", True, "Il pleut continuellement", ()))
+    [(_, by_likeness)] = await search(database, ANN, "continuelle")
+    assert await fact_terms.change_languages(database, ("fr",))
+    assert not await fact_terms.change_languages(database, ("fr",))
+    assert await fact_terms.read_unread(database, 10) == 1
+    assert await fact_terms.read_unread(database, 10) == 0
+    [(_, by_stem)] = await search(database, ANN, "continuelle")
+    assert by_stem > by_likeness
+
+
+async def test_nothing_of_forgotten_facts_stays(database: Database) -> None:
+    for new in make_facts(random.Random(47), 30):
+        await learn(database, ANN, new)
+    for one in await told(database, ANN):
+        await facts.forget(database, one.fact_id)
+    left = {name: await database.value(sql) for name, sql in LEFT.items()}
+    assert left == dict.fromkeys(LEFT, 0)
+
+
+LEFT: Final = {
+    "fact_terms": "select count(*) from fact_terms",
+    "fact_term_count": "select count(*) from fact_term_count",
+    "fact_space": "select count(*) from fact_space",
+    "fact_unread": "select count(*) from fact_unread",
+}
