@@ -213,12 +213,12 @@ CLAUSES: Final = (
     ("was_forgotten", "switchboard.handles_of(_handle)", "array(select key from switchboard.person_handle)"),
     ("save_facts", "not was_forgotten(f.mark, k.handle, f.words)", "true"),
     ("handle_behind", " if channel.vouched else None", ""),
-    ("handle_behind", ' or "=" in key', ""),
+    ("sender_behind", ' and "=" not in key', ""),
     ("identity_of", "if sender.endpoint.startswith(EMBEDDED):", "if False:"),
     ("identity_of", 'if channel.identity != "address":', "if True:"),
 )
 """A function or statement, what stands there, and what stands there instead."""
-OF_HANDLES: Final = ("handle_behind", "identity_of")
+OF_HANDLES: Final = ("sender_behind", "handle_behind", "identity_of")
 """Those that are Python's."""
 
 
@@ -228,9 +228,9 @@ def changed(text: str, old: str, new: str) -> str:
 
 
 def changed_handle_behind(name: str, old: str, new: str) -> Callable[[str], Handle | None]:
-    """A copy of the function, in which it, or the one that it calls, has another text."""
+    """A copy of the function, in which it, or one that it calls, has another text."""
     space = dict(vars(handles))
-    for function in (handles.identity_of, handles.handle_behind):
+    for function in (handles.sender_behind, handles.identity_of, handles.handle_behind):
         text = inspect.getsource(function)
         exec(changed(text, old, new) if function.__name__ == name else text, space)  # noqa: S102
     found: Callable[[str], Handle | None] = space["handle_behind"]

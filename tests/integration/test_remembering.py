@@ -216,7 +216,10 @@ async def test_words_that_the_person_did_not_write_here_are_never_kept(database_
 
 
 async def test_memory_is_offered_where_facts_exist(database_url: str, tmp_path: Path) -> None:
-    """Not in a group, unless it is granted there, and never to a sender who may be somebody else."""
+    """Not in a group, unless it is granted there, and never to a sender who may be somebody else.
+
+    What is told of health in a group is kept, but the group is not shown it.
+    """
     mail: dict[str, Any] = {
         "channel": "email",
         "endpoint": "imap:bot@house.example",
@@ -233,13 +236,17 @@ async def test_memory_is_offered_where_facts_exist(database_url: str, tmp_path: 
         all_of_them = ("remember", "memory_search", "history_search")
         assert house.clerk.offered == [all_of_them, (), all_of_them, ()]
     async with a_house(database_url, tmp_path, grants=GROUPS) as house:
-        assert await house.say(ASKED, remember(FACT), **group) == f'remembered: "{FACT}"'
-        assert [space for _, space, _ in await house.kept()] == ["group"]
+        harmless = "I keep 7 hives"
+        for told in (harmless, FACT):
+            asked = f"Please remember that {told}."
+            assert await house.say(asked, remember(told), **group) == f'remembered: "{told}"'
+        assert [space for _, space, _ in await house.kept()] == ["group", "group"]
         await house.say(sender="bob", **group)
-        assert FACT in house.clerk.prompts[-1]
-        assert "nothing that this person" in await house.say("So?", search("hazelnuts"), sender="bob", **group)
-        assert "nothing that this person" in await house.say("So?", search("hazelnuts"))
-        assert FACT not in house.clerk.prompts[-1]
+        assert harmless in house.clerk.prompts[-1]
+        assert f"about self: {FACT}" not in house.clerk.prompts[-1]
+        assert "nothing that this person" in await house.say("So?", search("hives"), sender="bob", **group)
+        assert "nothing that this person" in await house.say("So?", search("hives"))
+        assert harmless not in house.clerk.prompts[-1]
 
 
 @pytest.mark.parametrize("where", ["before_complete", "after_complete"])

@@ -2,7 +2,7 @@
 
 `app/wiring.py` makes one per worker that has models, and a maintenance task starts due work; `turns/hosting.py` makes
 one for the sessions of a program. The model runs outside lanes and transactions; failures change nothing, and are tried
-again. Next: `core/turns/compaction.py`.
+again. Next: `core/memory/compaction.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from switchboard.core.turns.compaction import Compacted, merge_parts, parse_compaction, parts_of, request_for
+from switchboard.core.memory.compaction import Compacted, merge_parts, parse_compaction, parts_of, request_for
 from switchboard.core.turns.window import WINDOW
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import LaneKey
@@ -39,15 +39,31 @@ _DEADLINE_S: Final = 90.0
 _TOO_FEW: Final = "it has too few entries without a summary"
 
 
+OwnsButler = Callable[[SystemId, str], bool]
+"""Whether the author with this key owns the butler."""
+
+
+def owns_nothing(_: SystemId, _author: str) -> bool:
+    """Where it is not known who owns what."""
+    return False
+
+
 class Compactor:
     """`start_due` returns at once; the work it starts ends on its own, or with `aclose`. `clock`: monotonic seconds."""
 
     def __init__(
-        self, database: Database, models: Models, names: Sequence[str], *, clock: Callable[[], float] = time.monotonic
+        self,
+        database: Database,
+        models: Models,
+        names: Sequence[str],
+        *,
+        owns: OwnsButler = owns_nothing,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._models = models
         self._names = tuple(names)
+        self._owns = owns
         self._clock = clock
         self._running: set[asyncio.Task[str | None]] = set()
 
@@ -111,7 +127,8 @@ class Compactor:
             report = await self._models.ask(request, Asking(self._names, ASKER, butler=read.system_id))
             if report.reply is None:
                 return str(report.failure)
-            one = parse_compaction(report.reply.text, part.own)
+            owners = {line.person for line in part.own if self._owns(read.system_id, line.person)}
+            one = parse_compaction(report.reply.text, part.own, owners)
             if isinstance(one, str):
                 return one
             made.append(one)

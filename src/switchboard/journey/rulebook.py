@@ -19,7 +19,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS, Channels
-from switchboard.core.people.owners import owns_any
+from switchboard.core.people.handle import sender_behind
+from switchboard.core.people.owners import owns, owns_any
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.envelope import Envelope
@@ -87,6 +88,11 @@ class RuleBook:
     def is_owner(self, envelope: Envelope) -> bool:
         """Whether the sender owns a butler; that it is certainly the sender must be known already."""
         return owns_any(self.rules.members.values(), envelope)
+
+    def owns(self, system_id: SystemId, author: str) -> bool:
+        """Whether the author of something on record owns a butler."""
+        person = sender_behind(author)
+        return person is not None and owns(person, self.rules.members.get(system_id))
 
     @classmethod
     async def open(

@@ -11,8 +11,8 @@ from typing import Literal
 from uuid import UUID
 
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.memory.extraction import is_unfit
 from switchboard.core.text.storable import storable_text
-from switchboard.core.turns.compaction import unfit
 from switchboard.core.turns.window import WINDOW
 from switchboard.domain.envelope import MAX_TEXT
 from switchboard.domain.errors import InvalidInput
@@ -60,7 +60,7 @@ class SessionMemory:
         reader, stated = self._reader_for(session_key, channel_name), " ".join(storable_text(text).split())
         if not any(map(str.isalnum, stated)) or len(stated) > MAX_FACT:
             raise InvalidInput(f"a fact has words, and at most {MAX_FACT} characters", field="text")
-        if unfit(stated):
+        if is_unfit(stated):
             raise InvalidInput("questions, hypotheses, instructions and secrets are not kept as facts", field="text")
         fact = NewFact(reader.person, storable_text(subject) or "self", reader.private, stated, ())
         return await facts.learn(self._database, reader, fact) > 0

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchboard.core.memory.extraction import is_unfit
 from switchboard.core.memory.remembering import NotKept, find_words, told_with
-from switchboard.core.turns.compaction import unfit
 from switchboard.ports.facts import MAX_FACT, OwnWords
 
 LUNCH: Final = "Hi, please remember that I am allergic to hazelnuts. What is for lunch?"
@@ -112,7 +112,7 @@ def test_nothing_is_kept_but_words_of_the_person_that_pass(quote: str, said: lis
         if isinstance(kept, OwnWords):
             assert kept.text in " ".join(said[kept.position].split())
             assert 0 < len(kept.text) <= MAX_FACT
-            assert not unfit(kept.text)
+            assert not is_unfit(kept.text)
 
 
 @pytest.mark.parametrize("piece", ["a ", ".", "remember ", "please ", "can you ", "\n", "1 ", "x", "a. ", "?! "])

@@ -58,7 +58,7 @@ def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask
     names = compacting(runtime.settings.models, runtime.settings.memory.compact_model)
     if not names:
         return ()
-    compactor = Compactor(runtime.database, models, names)
+    compactor = Compactor(runtime.database, models, names, owns=runtime.rule_book.owns)
     runtime.closing.push_async_callback(compactor.aclose)
     return (MaintenanceTask("compact", 2.0, compactor.start_due),)
 

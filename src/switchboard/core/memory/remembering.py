@@ -3,7 +3,7 @@
 `tools/memory.py` calls `find_words` for the tool `remember`. In: the quote of a model, and what the person has written
 in the conversation; out: the person's words, or a sentence from which the model can correct itself. A quote never
 becomes a fact itself: what is stored is what the person wrote. Paragraphs stand alone, since others' words may be
-between them. The filters are those of `compaction.py`.
+between them. The filters are those of `extraction.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from switchboard.core.memory.extraction import count_denials, is_unfit
 from switchboard.core.text.secret_words import has_secret
-from switchboard.core.turns.compaction import denials, unfit
 from switchboard.ports.facts import MAX_FACT, OwnWords
 
 _MOST_TRIED: Final = 5
@@ -228,7 +228,7 @@ def _find_flaw(found: _Found) -> str | None:
     if len(text) > MAX_FACT:
         return f"at most {MAX_FACT} characters are kept: quote the part that matters"
     sentences, introduction = _sentences_at(paragraph.text, found.start, found.end), _introduction_of(found)
-    if any(map(unfit, (introduction, *sentences, text))) or _near_secret(paragraph):
+    if any(map(is_unfit, (introduction, *sentences, text))) or _near_secret(paragraph):
         return "questions, hypotheses, instructions to you, passwords and other secrets are not kept; tell the person"
     missing = _find_missing(text, sentences, introduction)
     return missing and f"{missing}. {_suggest_wording(' '.join((introduction, *sentences)))}"
@@ -237,7 +237,7 @@ def _find_flaw(found: _Found) -> str | None:
 def _find_missing(text: str, sentences: Sequence[str], introduction: str) -> str | None:
     """What a text leaves out of the sentences in which it stands, so that it may say something else."""
     whole = " ".join(sentences)
-    if denials(f"{introduction} {whole}") != denials(text):
+    if count_denials(f"{introduction} {whole}") != count_denials(text):
         return "it leaves out what the person denied"
     if len(sentences) > 1 and not _folded(whole).startswith(_folded(text)):
         return "it begins in the middle of a sentence"
@@ -274,7 +274,7 @@ def _refuse_unwritten(wanted: str, said: Sequence[OwnWords]) -> str:
 def _may_be_meant(said: Sequence[OwnWords]) -> Iterator[str]:
     for paragraph in (paragraph for one in said for paragraph in _split_paragraphs(one) if not _near_secret(paragraph)):
         for sentence in _sentences_at(paragraph.text, 0, len(paragraph.text)):
-            if sentence and len(sentence) <= MAX_FACT and not unfit(sentence):
+            if sentence and len(sentence) <= MAX_FACT and not is_unfit(sentence):
                 yield sentence
 
 

@@ -51,12 +51,17 @@ def handle_behind(key: str) -> Handle | None:
     None: nobody vouches for it, as on channels where whoever may write chooses a name, on those of plug-ins, and in the
     sessions of a program; or the key was too long to be kept whole.
     """
-    parts = [unquote(part) for part in key.split("/")]
-    if len(parts) != 3 or "=" in key:
+    if (sender := sender_behind(key)) is None:
         return None
-    sender, channel = Owner(*parts), CHANNELS[parts[0]]
+    channel = CHANNELS[sender.channel]
     identity = identity_of(sender) if channel.vouched else None
     return handle_at(channel, sender.endpoint, identity) if identity else None
+
+
+def sender_behind(key: str) -> Owner | None:
+    """The sender with this key of `readers.person_of`; None if it was too long to be kept whole."""
+    parts = [unquote(part) for part in key.split("/")]
+    return Owner(*parts) if len(parts) == 3 and "=" not in key else None
 
 
 def identity_of(sender: Owner) -> str | None:

@@ -1,6 +1,6 @@
 """Whether people's words mention a password, a key or a number that is nobody else's business. Pure.
 
-Asked wherever words would be kept or sent: by `core/turns/compaction.py`, by what remembers, and by
+Asked wherever words would be kept or sent: by `core/memory/extraction.py`, by what remembers, and by
 `core/memory/leaving.py`. In: a text; out: yes or no.
 """
 

@@ -13,7 +13,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.core.turns.compaction import Compacted, CompactionEntry, audience
+from switchboard.core.memory.compaction import Compacted, audience_of
+from switchboard.core.memory.extraction import LearnableEntry
 from switchboard.core.turns.entries import with_own_words
 from switchboard.core.turns.window import STRIDE, WINDOW
 from switchboard.domain.ledger import LaneKey
@@ -23,7 +24,7 @@ from switchboard.domain.shown import ShownSummary
 from switchboard.ports.history import Entry
 from switchboard.store.database import Database, Row, part_as, query, rows_as
 from switchboard.store.ids import new_uuid7
-from switchboard.store.memory.facts import NewFact, fact_rows
+from switchboard.store.memory.facts import fact_rows, new_fact
 
 RESTORABLE: Final = timedelta(days=30)
 """For so long compacted entries stay, and can be restored."""
@@ -42,7 +43,7 @@ class Range(Struct, frozen=True):
     first: int
     last: int
     mark: str
-    lines: tuple[CompactionEntry, ...]
+    lines: tuple[LearnableEntry, ...]
     summary: str = ""
     before: tuple[tuple[str, bool], ...] = ()
     told: bool = False
@@ -98,22 +99,22 @@ async def load(database: Database, lane: LaneKey) -> Range | None:
     )
 
 
-def _read_line(row: Row) -> CompactionEntry:
+def _read_line(row: Row) -> LearnableEntry:
     """An entry; of one in which nobody noted whose words it has, the text is read."""
     noted = {"own": row["own"], "told": bool(row["told"])}
     if row["told"] is None:
         read = with_own_words(Entry(row["role"], row["text"], row["person"]))
         noted = {"own": read.own, "told": bool(read.told)}
-    return part_as(CompactionEntry, {**row, **noted})
+    return part_as(LearnableEntry, {**row, **noted})
 
 
 async def commit(database: Database, read: Range, made: Compacted) -> bool:
     """Replace the entries by summary and facts. False: something changed meanwhile, and nothing is done."""
     told = [*read.before, *((one.person, one.private) for one in read.lines if one.learn)]
-    whose = audience(told)
+    whose = audience_of(told)
     person, private = whose or ("", True)
-    facts = [NewFact(one.author, one.subject, one.private, one.text, (one.position,)) for one in made.facts]
-    summary_id, learned = new_uuid7(), await fact_rows(database, read.system_id, facts)
+    summary_id = new_uuid7()
+    learned = await fact_rows(database, read.system_id, [new_fact(one) for one in made.facts])
     async with database.transaction() as one:
         committed = await one.value(
             query("compaction.commit"),

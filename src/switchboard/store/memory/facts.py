@@ -14,6 +14,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from switchboard.core.memory.extraction import Learned
+from switchboard.core.memory.guarding import guard_predicate
 from switchboard.core.memory.predicates import (
     OTHER,
     Permanence,
@@ -117,6 +119,24 @@ class NewFact(Struct, frozen=True):
     run: UUID | None = None
 
 
+def new_fact(learned: Learned, run: UUID | None = None) -> NewFact:
+    """What a model has found in an entry."""
+    return NewFact(
+        learned.author,
+        learned.subject,
+        learned.private,
+        learned.text,
+        (learned.position,),
+        learned.predicate,
+        learned.value,
+        learned.denied,
+        learned.said_by,
+        learned.valid_from,
+        learned.valid_to,
+        run=run,
+    )
+
+
 async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[NewFact]) -> str:
     """The rows that `save_facts` takes."""
     languages = await languages_of(database) if facts else ()
@@ -125,7 +145,7 @@ async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[New
 
 async def _fact_row(database: Database, system_id: SystemId, fact: NewFact, languages: Collection[str]) -> JsonObject:
     keys, handle = await database.keys(), handle_behind(fact.author)
-    predicate, fact_id = find_predicate(fact.predicate), new_uuid7()
+    predicate, fact_id = guard_predicate(find_predicate(fact.predicate), fact.text), new_uuid7()
     return {
         "fact_id": fact_id,
         "author": fact.author,

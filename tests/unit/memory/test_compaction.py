@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,22 +11,16 @@ import msgspec
 import pytest
 
 from switchboard.app.models.process import compacting
-from switchboard.core.turns.compaction import (
-    MAX_FACTS,
-    Compacted,
-    CompactionEntry,
-    merge_parts,
-    parse_compaction,
-    parts_of,
-)
+from switchboard.core.memory.compaction import Compacted, merge_parts, parse_compaction, parts_of
+from switchboard.core.memory.extraction import MAX_FACTS, LearnableEntry
 from switchboard.llm.spec import ModelSpec
 
 ANN, BOB = "telegram/bot/ann", "telegram/bot/bob"
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def line(position: int, text: str, *, role: str = "user", person: str = ANN, **more: Any) -> CompactionEntry:
-    return CompactionEntry(role, person, text, AT, position, more.pop("private", True), **more)
+def line(position: int, text: str, *, role: str = "user", person: str = ANN, **more: Any) -> LearnableEntry:
+    return LearnableEntry(role, person, text, AT, position, more.pop("private", True), **more)
 
 
 SAID = (
@@ -38,6 +33,7 @@ SAID = (
     line(7, "I own a canoe", person=BOB, private=False),
     line(8, "I am 42 years old", learn=False),
     line(9, "I am nobody", person=""),
+    line(11, "I keep geese with Noor"),
     line(10, "My IBAN is DE89370400440532013000. The key is Xk29fjQ02mmZ81x. Card 4111 1111 1111 1111"),
 )
 
@@ -46,15 +42,15 @@ def fact(text: str, entry: object, value: object, subject: object = "self") -> d
     return {"text": text, "entry": entry, "value": value, "subject": subject}
 
 
-def learned(*facts: object, summary: object = "short") -> Compacted:
-    made = parse_compaction(json.dumps({"summary": summary, "facts": facts}), SAID)
+def learned(*facts: object, summary: object = "short", owners: Collection[str] = ()) -> Compacted:
+    made = parse_compaction(json.dumps({"summary": summary, "facts": facts}), SAID, owners)
     assert isinstance(made, Compacted)
     return made
 
 
 def test_a_fact_is_its_authors_statement_about_its_subject() -> None:
-    [kept] = learned(fact("Noor is allergic to walnuts", 1, "allergic to walnuts", "Noor")).facts
-    assert (kept.author, kept.subject, kept.private, kept.position) == (ANN, "Noor", True, 1)
+    [kept] = learned(fact("I keep geese with Noor", 11, "keep geese", "Noor")).facts
+    assert (kept.author, kept.subject, kept.private, kept.position) == (ANN, "Noor", True, 11)
 
 
 def test_who_says_it_is_known_and_not_told_by_the_model() -> None:
@@ -180,9 +176,9 @@ OPEN = line(3, "I keep otters", person=BOB, private=False)
     ],
 )
 def test_a_model_reads_together_only_what_the_same_people_may_hear(
-    lines: tuple[CompactionEntry, ...], before: tuple[tuple[str, bool], ...], read: list[str], own: list[str]
+    lines: tuple[LearnableEntry, ...], before: tuple[tuple[str, bool], ...], read: list[str], own: list[str]
 ) -> None:
-    def positions(some: tuple[CompactionEntry, ...]) -> str:
+    def positions(some: tuple[LearnableEntry, ...]) -> str:
         return "".join(str(one.position) for one in some)
 
     parts = parts_of(lines, "short", before)
