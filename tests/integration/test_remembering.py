@@ -164,6 +164,20 @@ async def test_what_a_person_has_remembered_holds_in_their_next_conversation(dat
             assert FACT not in house.clerk.prompts[-1]
 
 
+async def test_nothing_is_kept_where_people_have_switched_it_off(database_url: str, tmp_path: Path) -> None:
+    async with a_house(database_url, tmp_path) as house:
+        await house.say("/memory off", pinned=None)
+        assert "until somebody writes /memory on" in await house.say(ASKED, remember(FACT))
+        assert await house.kept() == []
+        rows = await house.parts.database.rows("select learn from entry")
+        assert [row["learn"] for row in rows] == [False, False]
+        await house.say("/memory on", pinned=None)
+        assert "has not written this" not in await house.say("And now?", remember(FACT))
+        assert await house.kept() == [], "what was said in between stays unlearned"
+        assert await house.say(ASKED, remember(f"{FACT}.")) == f'remembered: "{FACT}"'
+        assert len(await house.kept()) == 1
+
+
 def said(query: str = "", **more: str) -> list[Call]:
     return [Call("history_search", {"query": query, **more})]
 

@@ -48,6 +48,7 @@ from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.ids import IdSequence
 from switchboard.store.memory.history import begin_anew
+from switchboard.store.memory.told import switch_learning
 from switchboard.store.messages import blobs
 from switchboard.store.messages import inbox as store
 from switchboard.store.messages.inbox import Acceptance, Arrival, Prepared, ToClassify
@@ -83,8 +84,9 @@ class _Ask(Struct, frozen=True):
 
     `named`: its conversation must still be found. `refused`: there is no room for it, but it may be a duplicate.
     `command`: it is for Switchboard itself; `stops`: it is the command that ends its sender's running turns; `renews`:
-    it is the one with which its conversation begins anew. `late`: it came too late to be answered. `blobs`: those that
-    it names. `forgets`: an older message with its id is forgotten.
+    it is the one with which its conversation begins anew; `learns`: it switches there whether anything is learned.
+    `late`: it came too late to be answered. `blobs`: those that it names. `forgets`: an older message with its id is
+    forgotten.
     """
 
     message: Message
@@ -98,6 +100,7 @@ class _Ask(Struct, frozen=True):
     late: bool = False
     blobs: Collection[bytes] = ()
     forgets: datetime | None = None
+    learns: bool | None = None
 
 
 NoFiles = Literal["known", "history", "stranger"]
@@ -247,6 +250,7 @@ class AcceptLeg:
             if house is not None and not self._decide.names_command(envelope, now):
                 command = True
             renews = command and house is not None and house.name == "new"
+            learns = house.switches_learning if command and house is not None else None
         except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages
             return _refusal(error)
         forgets = None if submission.id_for is None else now - submission.id_for
@@ -255,7 +259,7 @@ class AcceptLeg:
         except Overloaded as refused:
             return _Ask(message, answers, named, None, refused, command, stops, renews, late, forgets=forgets)
         ready = None if answers or named or command or late else self._ready(message)
-        return _Ask(message, answers, named, ready, None, command, stops, renews, late, forgets=forgets)
+        return _Ask(message, answers, named, ready, None, command, stops, renews, late, forgets=forgets, learns=learns)
 
     async def _admit_asks(
         self, submissions: Sequence[Submission], given: list[_Ask | SwitchboardError]
@@ -433,7 +437,8 @@ class AcceptLeg:
         renews = [ask.message.request_id for ask in asks if ask.renews]
         named = [(blob, ask.message.request_id) for ask in asks for blob in ask.blobs]
         forgotten = [(ask.message, ask.forgets) for ask in asks if ask.forgets is not None]
-        if not stops and not renews and not named and not forgotten:
+        switches = [(ask.message.request_id, ask.learns) for ask in asks if ask.learns is not None]
+        if not stops and not renews and not named and not forgotten and not switches:
             return await self._commit(self._database, batch)
         async with self._database.transaction() as one:
             if forgotten:
@@ -442,6 +447,8 @@ class AcceptLeg:
             stopped = await stop_earlier(one, stops) if stops else []
             if renews:
                 await begin_anew(one, renews)
+            if switches:
+                await switch_learning(one, switches)
             new = {answer.request_id for answer in answers if not answer.duplicate}
             await blobs.refer(one, [(blob, request_id) for blob, request_id in named if request_id in new])
         self._wake()

@@ -16,6 +16,7 @@ from switchboard.core.notices import NOTICE
 from switchboard.core.turns.asking import command_in
 from switchboard.core.turns.command import command_text, with_mark
 from switchboard.core.turns.house import HouseCommand, command_of
+from switchboard.core.turns.memory_command import MemoryWish
 from switchboard.core.turns.stop import COMMAND, answer
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Unavailable
@@ -52,7 +53,7 @@ class StopEngine:
 
     `ends` says which butlers can stop in the middle of a turn; `decide` carries out what is decided in chat, and is
     given the message as `replies` returns it: with its `payload.raw`, by which commands were told when it was accepted.
-    `link` answers `/link` with this code, or none.
+    `link` answers `/link` with this code, or none, and `memory` what is wanted with `/memory`.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class StopEngine:
         decide: Callable[[Turn, Envelope], Awaitable[TurnResult]],
         replies: Conversations,
         link: Callable[[Turn, Envelope, str | None], Awaitable[str]],
+        memory: Callable[[Turn, MemoryWish], Awaitable[str]],
     ) -> None:
         self._database = database
         self._ends = ends
         self._decide = decide
         self._replies = replies
         self._link = link
+        self._memory = memory
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:  # noqa: ARG002
         if turn.envelope.source.channel == NOTICE or turn.envelope.control.is_ours:
@@ -81,8 +84,10 @@ class StopEngine:
                 return await self._decide(turn, whole)
             if house.name == "new":  # it may have been held when it was stored, so that nothing began
                 await begin_anew(self._database, [turn.request_id])
-            is_link = house.name == "link"
-            return Answer(await self._link(turn, whole, house.code) if is_link else with_mark(house.answer, mark))
+            if house.name == "link":
+                return Answer(await self._link(turn, whole, house.code))
+            told = house.answer if house.memory is None else await self._memory(turn, house.memory)
+            return Answer(with_mark(told, mark))
         return Answer(answer([self._ends(one) for one in await store.stopped_by(self._database, turn.request_id)]))
 
     def _house_command(self, whole: Envelope, said: str) -> HouseCommand | None:

@@ -36,6 +36,7 @@ from switchboard.journey.deltas import Deltas
 from switchboard.journey.handing_on import below, decide_next_receiver
 from switchboard.journey.hearing import Listens, NotHeardYet
 from switchboard.journey.linking import LinkCodes
+from switchboard.journey.memory_commands import MemoryCommands
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.stopping import STOP, StopEngine, built_in, watch_for_stop
 from switchboard.lanes.batch import BatchWriter
@@ -126,7 +127,9 @@ class TurnLeg:
         self._replies = replies
         decisions = ChatDecisions(database, notifier, lambda: rule_book.rules.members, replies)
         links = LinkCodes(database, notifier, replies)
-        self._engines = {**engines, STOP: StopEngine(database, self._can_stop, decisions, replies, links.answer)}
+        memory = MemoryCommands(database, replies)
+        stop = StopEngine(database, self._can_stop, decisions, replies, links.answer, memory.answer)
+        self._engines = {**engines, STOP: stop}
         # Determined once: checking whether an engine has such a method takes longer than some turns.
         self._stoppable = {name: engine for name, engine in self._engines.items() if isinstance(engine, Stoppable)}
         remembering = {name: engine for name, engine in self._engines.items() if isinstance(engine, Remembers)}

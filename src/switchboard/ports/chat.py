@@ -13,7 +13,7 @@ from typing import Final
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import SEVERAL, YES_OR_NO, Form, Found, Values
 
-COMMAND_NAMES: Final = ("approve", "refuse", "answer", "stop", "new", "help", "start", "link")
+COMMAND_NAMES: Final = ("approve", "refuse", "answer", "stop", "new", "help", "start", "link", "memory")
 """The commands of Switchboard. No others are recognised by another mark than a slash."""
 EXCLAMATION_MARK: Final = "!"
 """The `command_mark` of platforms whose apps take a word with a slash for a command of their own."""

@@ -299,6 +299,10 @@ class Facts(Protocol):
         """
         ...
 
+    async def is_learning(self, turn: Turn) -> bool:
+        """Whether what is said where the turn answers may be kept: people switch that off. Raises `Unavailable`."""
+        ...
+
     async def share(self, turn: Turn, fact_id: UUID) -> bool:
         """Share a fact with all who talk to the butler. False: the caller is not its author, or it does not exist."""
         ...

@@ -73,6 +73,10 @@ class PersonalMemory(Protocol):
         """The person's own words in this conversation, the latest message first."""
         ...
 
+    async def is_learning(self) -> bool:
+        """Whether what the person says here may be kept: people switch that off. Raises `Unavailable`."""
+        ...
+
     async def is_forgotten(self, texts: Collection[str], position: int) -> bool:
         """Whether one of these texts, or the entry at a position as in `said`, was forgotten. Raises `Unavailable`."""
         ...

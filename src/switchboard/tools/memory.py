@@ -20,6 +20,7 @@ MOST_FOUND: Final = 20
 """Facts in one result."""
 _MOST_TEXT: Final = 1000
 _NOWHERE: Final = "nothing is remembered here"
+SWITCHED_OFF: Final = "not kept: nothing is learned here until somebody writes /memory on; tell the person"
 _FORGOTTEN: Final = (
     "not kept: this was forgotten on request, and the same words are not kept again. Tell the person so; in other "
     "words they can state it anew."
@@ -77,6 +78,8 @@ class Remember(NamedTool):
         """Return the words that will be kept, or why they are not."""
         if scope.memory is None:
             return ToolOutcome(_NOWHERE, ok=False)
+        if not await scope.memory.is_learning():
+            return ToolOutcome(SWITCHED_OFF, ok=False)
         found = find_words(arguments["quote"], scope.memory.said)
         if isinstance(found, NotKept):
             return ToolOutcome(f"not kept: {found.why}", ok=False)

@@ -292,5 +292,11 @@ def test_houses_commands_and_codes_take_the_mark_and_are_told_with_it() -> None:
         found = house_command(envelope(text, channel="slack", sender="U1"), slack)
         assert (found and found.name) == name, text
     assert code_in(command_text(envelope("!start K7QM2-XWP4B", channel="slack"), "!")) == "K7QM2XWP4B"
-    assert [line[:5] for line in with_mark(HELP, "!").splitlines()[1:5]] == ["!new ", "!stop", "!link", "!help"]
+    assert [line[:5] for line in with_mark(HELP, "!").splitlines()[1:6]] == [
+        "!new ",
+        "!stop",
+        "!link",
+        "!memo",
+        "!help",
+    ]
     assert with_mark("see /srv/stop, a/stop and /stopped", "!") == "see /srv/stop, a/stop and /stopped"

@@ -40,6 +40,10 @@ class TurnMemory:
         ]
         return (OwnWords(own_words_of(self._turn.envelope)), *earlier)
 
+    async def is_learning(self) -> bool:
+        """As in the port."""
+        return await self._facts.is_learning(self._turn)
+
     async def is_forgotten(self, texts: Collection[str], position: int) -> bool:
         """As in the port."""
         return await self._facts.is_forgotten(self._turn, texts, position)

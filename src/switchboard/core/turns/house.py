@@ -14,12 +14,13 @@ from msgspec import Struct
 from switchboard.core.people.strangers import code_in
 from switchboard.core.turns.asking import is_answer
 from switchboard.core.turns.command import command_text, has_command
+from switchboard.core.turns.memory_command import HOW, MemoryWish, read_wish
 from switchboard.core.turns.stop import COMMAND
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel
 from switchboard.ports.chat import is_own
 
-HouseName = Literal["start", "help", "new", "link", "slip"]
+HouseName = Literal["start", "help", "new", "link", "memory", "slip"]
 
 NEW: Final = (
     "A new conversation begins here. What was said before is kept, but is not read any more; what was remembered stays."
@@ -29,12 +30,14 @@ HELP: Final = """Write what you want in your own words. There are also commands:
 /new - begin a new conversation: what was said before is not read any more
 /stop - end what is running for you here
 /link - have another account of yours count as you
+/memory - see what is remembered of you, correct it or have it forgotten
 /help - show this
 When something needs your decision, you are told the command for it."""
 _ALONE: Final[dict[str, HouseName]] = {"/start": "start", "/help": "help", "/new": "new"}
 _ANSWERS: Final = {"start": START, "help": HELP, "new": NEW}
 _LINK: Final = "/link"
 """Only Switchboard's if it stands alone or before a code: `/list` is no slip of it, and no other words are for it."""
+_MEMORY: Final = "/memory"
 _HALF_CODE: Final = "That is no whole code. Send /link and the code as you were given it, and nothing else."
 _HOW: Final = {
     "/approve": "To approve something, send /approve and the id that the request names, and nothing else.",
@@ -54,13 +57,20 @@ _SURE: Final = 4
 class HouseCommand(Struct, frozen=True):
     """Which command a text is. `account`: the name behind its `@`. `answer`: what its sender is told.
 
-    `code`: what stands behind `/link`, to which there is no answer without looking the sender up.
+    `code`: what stands behind `/link`, to which there is no answer without looking the sender up; so it is with what is
+    wanted with `/memory`.
     """
 
     name: HouseName
     account: str | None
     answer: str
     code: str | None = None
+    memory: MemoryWish | None = None
+
+    @property
+    def switches_learning(self) -> bool | None:
+        """Whether its conversation is learned from from now on; None: that stays as it is."""
+        return None if self.memory is None else {"on": True, "off": False}.get(self.memory.verb)
 
 
 def house_command(envelope: Envelope, channel: Channel) -> HouseCommand | None:
@@ -90,6 +100,8 @@ def command_of(text: str) -> HouseCommand | None:
     word, account, extra = found[1].lower(), found[2], (found[3] or "").strip()
     if word == _LINK:
         return _link_command(account, extra)
+    if word == _MEMORY:
+        return _memory_command(account, extra)
     name = _ALONE.get(word)
     if name is not None and bare == said and (not extra or (name == "start" and _PAYLOAD.fullmatch(extra))):
         return HouseCommand(name, account, _ANSWERS[name])
@@ -105,6 +117,13 @@ def _link_command(account: str | None, extra: str) -> HouseCommand | None:
     return HouseCommand("slip", account, _HALF_CODE) if _CODE_LIKE.fullmatch(extra) else None
 
 
+def _memory_command(account: str | None, extra: str) -> HouseCommand | None:
+    wish = read_wish(extra)
+    if wish is not None:
+        return HouseCommand("memory", account, "", memory=wish)
+    return HouseCommand("slip", account, HOW) if len(extra) <= _MOST_EXTRA else None
+
+
 def _slip(word: str, extra: str) -> str:
     """What somebody is told who has nearly written a command; empty: it is something else."""
     if word in _HOW:
@@ -113,7 +132,7 @@ def _slip(word: str, extra: str) -> str:
         return f"Did you mean {word}? Send it alone, with nothing behind it." if len(extra) <= _MOST_EXTRA else ""
     if extra:
         return ""
-    meant = next((one for one in (*_ALONE, COMMAND, *_HOW) if len(one) > _SURE and _is_near(word, one)), None)
+    meant = next((one for one in (*_ALONE, COMMAND, *_HOW, _MEMORY) if len(one) > _SURE and _is_near(word, one)), None)
     return "" if meant is None else f"Did you mean {meant}? If not, write it without the slash."
 
 

@@ -77,6 +77,10 @@ class StoredFacts(Struct, frozen=True):
         given = (marks, who.system_id, who.conversation, position, turn.request_id, words, *handle_columns(who))
         return bool(await self.database.value(query("facts.is_forgotten"), *given))
 
+    async def is_learning(self, turn: Turn) -> bool:
+        """As in the port."""
+        return await self.database.value(query("told.is_learning"), turn.request_id) is not False
+
     async def share(self, turn: Turn, fact_id: UUID) -> bool:
         """As in the port."""
         who = await self.readers.of(turn)

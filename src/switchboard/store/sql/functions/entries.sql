@@ -1,3 +1,12 @@
+-- Whether a message may be learned from where it was said: people switch that off and on, see core/turns/memory_command.py.
+create or replace function is_learned_from(_conversation uuid, _request_id uuid) returns boolean
+language sql stable as $$
+    select coalesce(
+        (select s.learns from switchboard.learning_switch s
+         where s.conversation = _conversation and s.since < _request_id order by s.since desc limit 1),
+        true);
+$$;
+
 -- The message with which the conversation of a lane began anew; what is older is not told any more. Zero: it never did.
 create or replace function begun_anew(_lane uuid) returns uuid
 language sql stable as $$
@@ -87,7 +96,7 @@ begin
         select e.lane,
                last_position(e.lane) + row_number() over (partition by e.lane order by e.n),
                d.request_id, e.role, e.person, e.private, e.text, e.calls, e.created_at,
-               coalesce(e.learn, true) and not exists (
+               coalesce(e.learn, true) and is_learned_from(l.conversation, d.request_id) and not exists (
                    select from unnest(_replaced) a where a.lane = e.lane and a.request_id = d.request_id and not a.learn),
                e.own, coalesce(e.name, ''), e.told, handle_key(e.handle ->> 0, e.handle ->> 1, e.handle ->> 2)
         from json_to_recordset(_entries::json) as e (lane uuid, n integer, role text, person text, private boolean, text text,
@@ -95,7 +104,8 @@ begin
                                                      learn boolean, handle json)
         join unnest(_lane, _ok) as s (lane, ok) on s.lane = e.lane and s.ok
         join unnest(_given) i on i.lane = e.lane
-        join delivery d on d.lane = i.lane and d.seq = i.seq;
+        join delivery d on d.lane = i.lane and d.seq = i.seq
+        join lane l on l.key = e.lane;
     if cardinality(_replaced) > 0 then
         update fact_source f set position = e.position
             from unnest(_replaced) a

@@ -1,0 +1,34 @@
+-- name: facts
+-- What may be told in conversation $1 to $2 with the handle $5, $6, $7: by the butlers that answer there, and of the reader's own
+-- facts by all. about_reader: of a person whom operators know under this name.
+with reader as materialized (select k.handle, handles_of(k.handle) as handles from handle_key($5, $6, $7) k (handle)),
+butlers as materialized (
+    select l.system_id, bool_or(l.conversation = conversation_key($1)) as here from lane l
+    where l.kind = 'turn' and l.system_id is not null group by l.system_id
+), called as materialized (
+    select array_agg(lower(n.name)) as names from reader r
+    join person_handle h on h.key = r.handle
+    join person p on p.person_id = h.person_id
+    cross join lateral (values (p.name), (p.person_id)) as n (name)
+)
+select f.fact_id, f.author, f.subject,
+       case f.space when 'private' then 'private:' || f.author
+                    when 'group' then 'group:' || coalesce(c.name, f.conversation::text) else 'shared' end as space,
+       f.text, f.created_at, f.system_id, o.own, coalesce(lower(f.subject) = any (k.names), false) as about_reader
+from reader r
+cross join butlers b
+cross join called k
+cross join lateral visible(b.system_id, conversation_key($1), $2, $3, $4, r.handle) f
+cross join lateral (select f.author = $2 or (f.handle is not null and f.handle = any (r.handles)) as own) o
+left join conversation c on c.conversation = f.conversation
+where b.here or o.own
+order by f.fact_id desc limit $8;
+
+-- name: switch
+insert into learning_switch (conversation, since, learns)
+    select m.conversation, m.request_id, g.learns from unnest($1::uuid[], $2::boolean[]) as g (request_id, learns)
+    join message_inbox m on m.request_id = any (array[g.request_id])
+    on conflict (conversation, since) do nothing;
+
+-- name: is_learning
+select is_learned_from(m.conversation, m.request_id) from message_inbox m where m.request_id = $1;
