@@ -15,13 +15,14 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email import message_from_bytes
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any, Final
@@ -382,6 +383,47 @@ def running_pymap() -> Iterator[Imap]:
             yield Imap(port, "bot", announces=False)
         finally:
             process.kill()
+
+
+AnswerLine = Callable[[bytes], bytes | None]
+"""What a proxy answers to a line of a client, `{tag}` being that of its command; None: the server is given the line."""
+
+
+@contextmanager
+def imap_proxy(imap: Imap, answer: AnswerLine) -> Iterator[int]:
+    """The port of a proxy before a server, which answers some lines itself, or with nothing at all."""
+
+    class Client(StreamRequestHandler):
+        def handle(self) -> None:
+            with socket.create_connection(("127.0.0.1", imap.port)) as server:
+                back = Thread(target=self.pass_back, args=(server,))
+                back.start()
+                while line := self.rfile.readline():
+                    told = answer(line)
+                    if told is None:
+                        server.sendall(line)
+                    else:
+                        self.wfile.write(told.replace(b"{tag}", line.split(b" ")[0]))
+                server.shutdown(socket.SHUT_RDWR)
+                back.join()
+
+        def pass_back(self, server: socket.socket) -> None:
+            with suppress(OSError):
+                while data := server.recv(65536):
+                    self.wfile.write(data)
+
+    class Proxy(ThreadingTCPServer):
+        allow_reuse_address = True
+        daemon_threads = True
+
+    with Proxy(("127.0.0.1", 0), Client) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @dataclass

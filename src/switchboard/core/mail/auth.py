@@ -54,6 +54,11 @@ def mail_auth(header: str, trusted: Collection[str], domain: str) -> MailAuth | 
     return "fail" if any(one.outcome in _FAILED for one in results) else "none"
 
 
+def server_of(header: str) -> str:
+    """The name of the server that has written such a header, or says so; empty if it has none."""
+    return _server(_without_quoted(header)) if len(header) <= MAX_HEADER else ""
+
+
 def _server(header: str) -> str:
     """The header's `authserv-id`; empty if it begins with a result, as headers by Microsoft do."""
     words = header.partition(";")[0].lower().split()

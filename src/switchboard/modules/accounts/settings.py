@@ -62,13 +62,18 @@ class DavAccount(Struct, frozen=True):
 
     def check(self) -> None:
         """Raises ValueError."""
-        if bool(self.person) == bool(self.group):
-            raise ValueError("say whose account it is: either `person`, an id of a person, or `group`")
+        check_owner(self.person, self.group)
         _check_url(self.url)
         if wrong := [one for one in self.busy_for if not _VIEWER.fullmatch(one)]:
             raise ValueError(f'`busy_for` has entries such as "person:ann" or "group:family", not {wrong[0]!r}')
         if self.zone:
             _check_zone(self.zone)
+
+
+def check_owner(person: str, group: str) -> None:
+    """Raises ValueError unless an account has exactly one of the two."""
+    if bool(person) == bool(group):
+        raise ValueError("say whose account it is: either `person`, an id of a person, or `group`")
 
 
 def _check_url(url: str) -> None:

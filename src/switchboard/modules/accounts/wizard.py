@@ -1,7 +1,8 @@
 """The wizards `switchboard modules login caldav` and `carddav`: they check an account at its server, then keep it.
 
 The manifests of calendar and contacts name `log_in_caldav` and `log_in_carddav`. In: a context with a `LoginDesk`; out:
-the account in the settings. Nothing is written before the server has let us in. Next: `surveys.py`, `presets.py`.
+the account in the settings. Nothing is written before the server has let us in. Next: `questions.py`, `surveys.py`,
+`presets.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,14 @@ from switchboard.core.text.words import offer
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.modules.accounts.presets import PRESETS, other_place, place_at
+from switchboard.modules.accounts.questions import (
+    AccountOwner,
+    ask_account_name,
+    ask_owner,
+    check_addresses,
+    check_given,
+    check_known_viewer,
+)
 from switchboard.modules.accounts.surveys import NAMES, AccountSurvey, survey_account
 from switchboard.ports.checks import count_of
 from switchboard.ports.login_desk import LOGIN_DESK, LoginDesk, TypedPassword
@@ -26,10 +35,7 @@ from switchboard.transport.dav.kinds import CALDAV, CARDDAV, DavError, DavKind, 
 from switchboard.transport.dav.places import start_of
 
 _MODULES: Final[Mapping[str, str]] = {CALDAV.name: "calendar", CARDDAV.name: "contacts"}
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-_ADDRESS: Final = re.compile(r"[^\s@,<>]+@[^\s@,<>]+")
 _REGION: Final = re.compile(r"[A-Z]{2}")
-_VIEWER: Final = re.compile(r"(?:person|group):[^\s:,]+")
 _YES: Final = {"yes": "yes", "y": "yes", "no": "no", "n": "no"}
 
 
@@ -43,17 +49,6 @@ class _Opened(Struct, frozen=True):
     @property
     def login(self) -> DavLogin:
         return DavLogin(self.url, self.user, self.password.value)
-
-
-class _Owned(Struct, frozen=True):
-    """Whose an account is: `person:ann` or `group:family`."""
-
-    whose: str
-
-    @property
-    def table(self) -> JsonObject:
-        kind, _, name = self.whose.partition(":")
-        return {kind: name}
 
 
 _QUESTIONS: Final = frozenset(
@@ -77,8 +72,8 @@ async def _log_in(desk: LoginDesk, kind: DavKind) -> None:
     opened = _ask_opened(desk, kind)
     survey = await survey_account(opened.login, kind)
     _say_survey(desk, kind, survey)
-    owned = _ask_owned(desk)
-    name = _ask_name(desk, _MODULES[kind.name], owned)
+    owned = ask_owner(desk)
+    name = ask_account_name(desk, _MODULES[kind.name], owned)
     _keep_account(desk, kind, name, opened, owned, survey)
     await _offer_other(desk, CARDDAV if kind is CALDAV else CALDAV, name, opened, owned)
 
@@ -87,7 +82,7 @@ def _ask_opened(desk: LoginDesk, kind: DavKind) -> _Opened:
     preset = PRESETS[desk.answer_to("preset", f"The provider ({', '.join(PRESETS)})", "other", _is_preset)]
     known = preset.urls.get(kind.name)
     typed = known or desk.answer_to("url", f"URL: {preset.asks}", None, lambda given: _is_url(place_at(preset, given)))
-    user = desk.answer_to("user", "The user, with many providers the mail address", None, _is_something)
+    user = desk.answer_to("user", "The user, with many providers the mail address", None, check_given)
     if desk.asks and preset.hint:
         desk.say(preset.hint)
     return _Opened(typed, user, desk.password())
@@ -102,23 +97,8 @@ def _say_survey(desk: LoginDesk, kind: DavKind, survey: AccountSurvey) -> None:
         desk.say(f"  {NAMES[kind.name][0]} {one.collection.name!r}: {count_of(one.objects, 'object')}{rights}{zone}")
 
 
-def _ask_owned(desk: LoginDesk) -> _Owned:
-    question = "Whose it is: person:ID, as in `switchboard people list`, or group:NAME of people"
-    return _Owned(desk.answer_to("whose", question, None, partial(_is_known_viewer, desk)))
-
-
-def _ask_name(desk: LoginDesk, module: str, owned: _Owned) -> str:
-    def is_free(typed: str) -> str:
-        if desk.has_account(module, _is_name(typed)):
-            raise ValueError(f"[modules.{module}.accounts.{typed}] is in the settings already: give this another name")
-        return typed
-
-    usual = owned.whose.partition(":")[2]
-    return desk.answer_to("name", "A name for the account, which people see", usual, is_free)
-
-
 def _keep_account(
-    desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: _Owned, survey: AccountSurvey
+    desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: AccountOwner, survey: AccountSurvey
 ) -> None:
     module = _MODULES[kind.name]
     table: JsonObject = {"url": opened.url, "user": opened.user, **owned.table}
@@ -161,7 +141,7 @@ def _ask_addresses(desk: LoginDesk, survey: AccountSurvey, user: str) -> list[st
     """Those besides the user, which counts as one if it is an address."""
     usual = survey.addresses or ((user,) if "@" in user else ())
     question = "The e-mail addresses by which they are invited to meetings, such as ann@example.org,ann@work.example"
-    typed = desk.answer_to("addresses", question, ",".join(usual), _are_addresses)
+    typed = desk.answer_to("addresses", question, ",".join(usual), check_addresses)
     if not typed:
         desk.say("Without an address, no invitation counts as accepted, and nobody can be invited.")
     return [one for one in typed.split(",") if one and one != user.lower()]
@@ -172,7 +152,7 @@ def _describe_sending(survey: AccountSurvey) -> str:
     return f"The server {says}. Who sends them: server or nobody"
 
 
-async def _offer_other(desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: _Owned) -> None:
+async def _offer_other(desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: AccountOwner) -> None:
     """The other kind on the same server, if it is there; that it is not, or cannot be, is no failure."""
     module, what = _MODULES[kind.name], NAMES[kind.name][0]
     if not desk.has_module(module) or desk.has_account(module, name):
@@ -204,37 +184,8 @@ def _is_url(typed: str) -> str:
         raise ValueError(str(error)) from error
 
 
-def _is_something(typed: str) -> str:
-    if not typed:
-        raise ValueError("it is empty")
-    return typed
-
-
-def _is_name(typed: str) -> str:
-    if not _NAME.fullmatch(typed):
-        raise ValueError("a name has small letters, digits and hyphens, up to 40")
-    return typed
-
-
-def _is_known_viewer(desk: LoginDesk, typed: str) -> str:
-    if not _VIEWER.fullmatch(typed):
-        raise ValueError("write person:ID, such as person:ann, or group:NAME, such as group:family")
-    if not desk.knows(typed):
-        kind, _, name = typed.partition(":")
-        add = f"switchboard people add {name}" if kind == "person" else f"switchboard people group PERSON {name}"
-        raise ValueError(f"there is no {kind} {name!r}: see `switchboard people list`, or add it first: `{add}`")
-    return typed
-
-
 def _are_known_viewers(desk: LoginDesk, typed: str) -> str:
-    return ",".join(_is_known_viewer(desk, one.strip()) for one in typed.split(",") if one.strip())
-
-
-def _are_addresses(typed: str) -> str:
-    found = [one.strip().lower() for one in typed.split(",") if one.strip()]
-    if wrong := [one for one in found if not _ADDRESS.fullmatch(one)]:
-        raise ValueError(f"{wrong[0]!r} is no e-mail address; several are divided by commas")
-    return ",".join(dict.fromkeys(found))
+    return ",".join(check_known_viewer(desk, one.strip()) for one in typed.split(",") if one.strip())
 
 
 def _is_region(typed: str) -> str:

@@ -24,6 +24,7 @@ from imap_tools.imap_utf7 import utf7_encode
 from msgspec import Struct
 
 from switchboard.ports.connector import SignInRefused
+from switchboard.transport.mail_servers.criteria import SearchKey, command_pieces, needs_charset, search_day, uid_set
 from switchboard.transport.mail_servers.encryption import explain_tls
 from switchboard.transport.mail_servers.server import Server
 
@@ -31,6 +32,14 @@ COMMAND_S: Final = 30.0
 """Seconds for every answer of the server."""
 _KINDS: Final[dict[str, type[Any]]] = {"tls": MailBox, "starttls": MailBoxStartTls, "none": MailBoxUnencrypted}
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
+_AT_ONCE: Final = 500
+"""Mails that one command names; servers limit the length of its line."""
+_HEAD: Final = (
+    "(UID INTERNALDATE RFC822.SIZE BODYSTRUCTURE BODY.PEEK[HEADER.FIELDS "
+    "(DATE FROM TO CC SUBJECT MESSAGE-ID IN-REPLY-TO REFERENCES)])"
+)
+_IS_HEAD: Final = re.compile(rb"BODY\[HEADER[^\]]*\] \{\d+\+?\}$", re.IGNORECASE)
+_IN_QUOTES: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _UID_SIZE: Final = (re.compile(rb"UID (\d+)"), re.compile(rb"RFC822\.SIZE (\d+)"))
 _FOR_NOW = re.compile(r"\[(UNAVAILABLE|LIMIT|INUSE|SERVERBUG)\]|temporar|try again|too many", re.IGNORECASE)
 
@@ -61,6 +70,28 @@ class Fetched(Struct, frozen=True):
 
     raw: bytes
     arrived: datetime | None
+
+
+class FetchedHead(Struct, frozen=True):
+    """Header fields of a mail, its structure as the server tells it (`BODYSTRUCTURE`), and its size in bytes."""
+
+    uid: int
+    arrived: datetime | None
+    size: int
+    structure: bytes
+    head: bytes
+
+
+class MailFolder(Struct, frozen=True):
+    """A folder, and what it is for, as the server marks it: `\\Sent`, `\\All`."""
+
+    name: str
+    flags: frozenset[str]
+    delimiter: str
+
+
+class CharsetRefused(ConnectionError):
+    """The server does not search for characters beyond ASCII."""
 
 
 class MailRefused(ConnectionError):
@@ -128,7 +159,7 @@ class Mailbox:
     def since(self, day: date) -> list[int]:
         """The UIDs of mails that arrived on this day or later."""
         with _as_os_error():
-            return sorted(self._search_uids(f"SINCE {day.day}-{_MONTHS[day.month - 1]}-{day.year}"))
+            return sorted(self._search_uids(f"SINCE {search_day(day)}"))
 
     def with_message_id(self, message_id: str) -> list[int]:
         """The UIDs of mails with this Message-ID."""
@@ -146,10 +177,68 @@ class Mailbox:
                 sizes[int(uid[1])] = int(size[1])
         return sizes
 
-    def read(self, uid: int, *, head: bool = False) -> Fetched | None:
-        """The mail as it was received, or only its header fields; None if it no longer exists. Raises MailRefused."""
+    def search(self, keys: Sequence[SearchKey]) -> list[int]:
+        """The UIDs of the mails to which all keys apply. Raises CharsetRefused if only ASCII can be searched for."""
+        line, *literals = command_pieces(keys)
+        charset = ("CHARSET", "UTF-8") if needs_charset(keys) else ()
         with _as_os_error():
-            found = self._fetch_mails(str(uid), f"(UID INTERNALDATE BODY.PEEK[{'HEADER' if head else ''}])")
+            if literals:
+                self._client.literal = _Literals(literals).next_piece
+            try:
+                status, found = self._client.uid("SEARCH", *charset, line)
+            except imaplib.IMAP4.abort:
+                raise
+            except imaplib.IMAP4.error as error:
+                if charset:
+                    raise CharsetRefused(str(error)) from None
+                raise
+            if status != "OK":
+                told = b" ".join(one for one in found if isinstance(one, bytes)).decode("utf-8", "replace")[:200]
+                raise CharsetRefused(told) if charset else MailRefused(f"the mail server does not search: {told}")
+        return [int(uid) for line in found if line for uid in line.split()]
+
+    def folders(self) -> list[MailFolder]:
+        """Those that can be opened."""
+        with _as_os_error():
+            listed = [MailFolder(one.name, frozenset(one.flags), one.delim) for one in self._box.folder.list()]
+        return [one for one in listed if not {flag.lower() for flag in one.flags} & {"\\noselect", "\\nonexistent"}]
+
+    def arrivals(self, uids: Sequence[int]) -> dict[int, datetime]:
+        """When these mails arrived, without those that no longer exist."""
+        found: dict[int, datetime] = {}
+        for start in range(0, len(uids), _AT_ONCE):
+            with _as_os_error():
+                lines = self._fetch_mails(uid_set(uids[start : start + _AT_ONCE]), "(UID INTERNALDATE)")
+            for line in lines:
+                said = line[0] if isinstance(line, tuple) else line
+                uid, arrived = _UID_SIZE[0].search(said), _parse_time(said)
+                if uid and arrived:
+                    found[int(uid[1])] = arrived
+        return found
+
+    def heads(self, uids: Sequence[int]) -> dict[int, FetchedHead]:
+        """What a list of mails shows of these, without those that no longer exist; at most a few hundred."""
+        with _as_os_error():
+            lines = self._fetch_mails(uid_set(uids), _HEAD)
+        found = dict[int, FetchedHead]()
+        for said, head in _answers_of(lines):
+            plain = _IN_QUOTES.sub(b'""', said)
+            uid, size = (pattern.search(plain) for pattern in _UID_SIZE)
+            if uid:
+                structure = said.partition(b"BODYSTRUCTURE ")[2]
+                found[int(uid[1])] = FetchedHead(
+                    int(uid[1]), _parse_time(said), int(size[1]) if size else 0, structure, head
+                )
+        return found
+
+    def read(self, uid: int, *, head: bool = False, most: int = 0) -> Fetched | None:
+        """The mail as it was received, or only its header fields; None if it no longer exists. Raises MailRefused.
+
+        `most`: only so many bytes of it, if it has more.
+        """
+        what, part = "HEADER" if head else "", f"<0.{most}>" if most else ""
+        with _as_os_error():
+            found = self._fetch_mails(str(uid), f"(UID INTERNALDATE BODY.PEEK[{what}]{part})")
         said = b" ".join(one[0] if isinstance(one, tuple) else one for one in found)
         raw = next((bytes(one[1]) for one in found if isinstance(one, tuple)), None)
         return Fetched(raw, _parse_time(said)) if raw is not None else None
@@ -212,7 +301,31 @@ class Mailbox:
         return [one for one in found if one is not None]
 
 
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+class _Literals:
+    """What is sent of a command each time the server asks for more of it."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._left = iter(pieces)
+
+    def next_piece(self, _asked: bytes) -> bytes:
+        """A literal, and the line that follows it."""
+        return next(self._left, b"")
+
+
+def _answers_of(lines: Sequence[Any]) -> Iterator[tuple[bytes, bytes]]:
+    """Of each mail what the server says, and its header fields, which may be anywhere among that.
+
+    Of other literals, which strangers wrote, nothing is kept.
+    """
+    said, head = b"", b""
+    for line in lines:
+        if not isinstance(line, tuple):
+            yield said + line, head
+            said, head = b"", b""
+        elif _IS_HEAD.search(line[0]):
+            said, head = said + line[0], bytes(line[1])
+        else:
+            said += line[0] + b'""'
 
 
 def _quoted(folder: str) -> str:

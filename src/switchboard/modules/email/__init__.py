@@ -1,0 +1,1 @@
+"""What butlers find and read in the mailboxes of persons and households, when they are asked."""

@@ -1,0 +1,23 @@
+"""What the module is, before it is open. The entry point `email` of the group `switchboard.modules`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.modules.email.settings import EmailSettings
+from switchboard.modules.email.tools import email_attachment, email_read, email_search
+from switchboard.ports.module import ModuleManifest, typed_tool
+from switchboard.ports.people_seen import PEOPLE
+
+MANIFEST: Final = ModuleManifest(
+    name="email",
+    tools=(
+        typed_tool(email_search, effect="idempotent", reach="inside"),
+        typed_tool(email_read, effect="idempotent", reach="inside"),
+        typed_tool(email_attachment, effect="idempotent", reach="inside", ordered=True, core=False),
+    ),
+    opens="switchboard.modules.email.opened:open_email",
+    settings=EmailSettings,
+    needs=(PEOPLE,),
+    logs_in={"imap": "switchboard.modules.email.wizard:log_in_imap"},
+)

@@ -1,0 +1,64 @@
+"""The tables `[modules.email]` and `[modules.email.accounts.NAME]`. The kernel reads them; `opened.py` hands them on.
+
+It imports no library, as the manifest names it. Next: `modules/accounts/walls.py`, who may see into an account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct, field
+
+from switchboard.modules.accounts.settings import AccountName, PasswordPlace, check_owner
+
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class ImapPlace(Struct, frozen=True):
+    """Where mails are read."""
+
+    host: Annotated[str, Meta(min_length=1)]
+    port: Annotated[int, Meta(ge=1, le=65535)] = 993
+    tls: Literal["tls", "starttls", "none"] = "tls"
+
+    def check(self) -> None:
+        """Raises ValueError."""
+        if self.tls == "none" and self.host not in _LOOPBACK:
+            raise ValueError('`tls = "none"` sends the password in the clear: only to this machine')
+
+
+class MailAccount(Struct, frozen=True):
+    """A mailbox, which is a person's or a household's. All that tools show of it is decided by that."""
+
+    imap: ImapPlace
+    user: str
+    password: PasswordPlace
+    person: str = ""
+    """The id of the person whose mailbox it is, as in `switchboard people list`."""
+    group: str = ""
+    """Of a household's mailbox: the group of people whose members share it."""
+    writes_as: tuple[str, ...] = ()
+    """The addresses from which its person writes, besides `user` if that is one."""
+    trusted_servers: tuple[str, ...] = ()
+    """The names (`authserv-id`) by which its server marks mails with the results of its checks of senders."""
+
+    @property
+    def busy_for(self) -> tuple[str, ...]:
+        """Of mail there is nothing that others see."""
+        return ()
+
+    @property
+    def own_addresses(self) -> frozenset[str]:
+        """In lower case."""
+        return frozenset(one.lower() for one in (*self.writes_as, self.user) if "@" in one)
+
+    def check(self) -> None:
+        """Raises ValueError."""
+        check_owner(self.person, self.group)
+
+
+class EmailSettings(Struct, frozen=True):
+    """The mailboxes that can be searched, by the names that tools and operators use."""
+
+    accounts: Mapping[AccountName, MailAccount] = field(default_factory=dict)
