@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.people_seen import PEOPLE, SeenPerson
 from switchboard.ports.tools import ToolOutcome, ToolScope
 from switchboard.testing.modules import FixedPeople, ModuleSubject
-from tests.mail_servers import PASSWORD, Imap
+from tests.mail_servers import Dovecot, Imap
 
 ANN: Final = SeenPerson("ann", frozenset({"family"}), private=True)
 SECRET: Final = "MAILBOX_PASSWORD"
@@ -116,9 +118,19 @@ def no_store(_: str) -> ModuleStore:
     raise AssertionError("the module keeps nothing")
 
 
+def fill_maildir(dovecot: Dovecot, user: str, folder: str, mails: Iterable[tuple[datetime, bytes]]) -> None:
+    """Put mails where Dovecot keeps them, which is far faster than by IMAP; each has arrived at its time."""
+    place = dovecot.home / "mail" / user / (f".{folder}" if folder else "") / "cur"
+    place.mkdir(parents=True, exist_ok=True)
+    for number, (arrived, mail) in enumerate(mails):
+        file = place / f"{int(arrived.timestamp())}.M{number}P1.home,S={len(mail)}:2,"
+        file.write_bytes(mail)
+        os.utime(file, (arrived.timestamp(),) * 2)
+        shutil.chown(file, "nobody", "nogroup")
+    for made in (place, place.parent, dovecot.home / "mail" / user):
+        shutil.chown(made, "nobody", "nogroup")
+
+
 def names_in(mails: Sequence[dict[str, Any]]) -> list[str]:
     """What stands before the @ in the Message-IDs of mails that were told."""
     return [one["id"].rpartition("/")[2].partition("@")[0] for one in mails]
-
-
-__all__ = ["PASSWORD", "Mailboxes", "a_mail", "account_at", "deliver", "names_in", "open_mailboxes"]

@@ -19,6 +19,7 @@ from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.handle import handle_at
+from switchboard.domain.message import RequestId
 from switchboard.domain.shown import ShownApproval
 from switchboard.modules.accounts.settings import DavAccount, PasswordPlace
 from switchboard.ports.module import ModuleManifest
@@ -63,19 +64,21 @@ class Office:
     """A worker whose butler sends mails, looks at the web, remembers, and has a module."""
 
     parts: Lab
-    proxy: DavProxy
+    proxy: DavProxy | None
     mail: Noting
     looked_up: list[str] = field(default_factory=list)
 
-    async def ask(self, texts: Iterable[str]) -> None:
+    async def ask(self, texts: Iterable[str]) -> list[RequestId]:
         """Each is asked by Ann, an owner of the butler, in a conversation of its own."""
+        asked = list[RequestId]()
         for number, text in enumerate(texts, 1):
             given = {"sender": f"ann{number - 1}", "chat_type": "private", "pinned": "System1/clerk"}
-            await self.parts.accept.accept(submission(text, **given))
+            asked.append((await self.parts.accept.accept(submission(text, **given))).request_id)
             if number % _AT_ONCE == 0:
                 await eventually(lambda: settled(self.parts), within=120)
         await eventually(lambda: settled(self.parts), within=120)
         assert await self.parts.count("select count(*) from delivery where state = 'dead'") == 0
+        return asked
 
     async def waiting(self) -> Sequence[ShownApproval]:
         """What is to be approved."""
@@ -86,8 +89,22 @@ class Office:
         database = self.parts.database
         facts = await database.rows("select text from fact")
         handles = await database.rows("select identity from person_handle where identity = '666'")
-        written = [asked.method for asked in self.proxy.asked if asked.method in WRITING]
+        asked = self.proxy.asked if self.proxy is not None else []
+        written = [one.method for one in asked if one.method in WRITING]
         return [*self.mail.calls, *self.looked_up, *facts, *handles, *written]
+
+
+class Staffing(Struct, frozen=True):
+    """Who works in an office: a butler with this module, whose accounts have these tables, and a model.
+
+    `prepare` is called before the butler begins; `conversations`: in how many of them Ann writes.
+    """
+
+    manifest: ModuleManifest
+    accounts: dict[str, dict[str, Any]]
+    conversations: int
+    model: Callable[[Request], Reply] = obedient
+    prepare: Callable[[Database], Awaitable[None]] | None = None
 
 
 @asynccontextmanager
@@ -100,6 +117,27 @@ async def an_office(
     model: Callable[[Request], Reply] = obedient,
 ) -> AsyncIterator[Office]:
     """With an account on the server behind the proxy, whose mirror is up to date."""
+    url = f"http://127.0.0.1:{proxy.port}/"
+    login: dict[str, Any] = {"url": url, "user": USER, "password": {"env": SECRET}}
+
+    async def sync(database: Database) -> None:
+        assert await migrate_modules(database, [module.manifest]) == {}
+        stores = await open_stores(database, module.manifest)
+        for one, own in module.accounts.items():
+            await module.sync(one, DavAccount(url, USER, PasswordPlace(env=SECRET), **own), stores(one))
+        proxy.asked.clear()
+
+    accounts = {one: {**login, **own} for one, own in module.accounts.items()}
+    staffing = Staffing(module.manifest, accounts, conversations, model, sync)
+    async with a_staffed_office(database_url, place, staffing, proxy) as office:
+        yield office
+
+
+@asynccontextmanager
+async def a_staffed_office(
+    database_url: str, place: Path, staffing: Staffing, proxy: DavProxy | None = None
+) -> AsyncIterator[Office]:
+    """With the accounts that it is given, wherever they are."""
     looked_up = list[str]()
 
     async def resolve(host: str, port: int) -> tuple[str, ...]:  # noqa: ARG001
@@ -108,20 +146,15 @@ async def an_office(
 
     mail = Noting("send_mail", "effectful")
     tools: list[Tool] = [mail, Remember(), WebFetch(WebOptions(resolver=resolve))]
-    name, url = module.manifest.name, f"http://127.0.0.1:{proxy.port}/"
-    login: dict[str, Any] = {"url": url, "user": USER, "password": {"env": SECRET}}
-    accounts = {one: {**login, **own} for one, own in module.accounts.items()}
-    owners = [f"telegram:ann{number}" for number in range(conversations)]
+    name = staffing.manifest.name
+    owners = [f"telegram:ann{number}" for number in range(staffing.conversations)]
     team = team_of(butler("clerk", "model", owners=owners, modules=[name]), "System4/root")
-    async with lab(database_url, [team], [], channels=TRUSTING) as parts, ScriptedLlm(model) as llm:
-        settings = Settings(data_dir=place, modules={name: {"accounts": accounts}})
+    async with lab(database_url, [team], [], channels=TRUSTING) as parts, ScriptedLlm(staffing.model) as llm:
+        settings = Settings(data_dir=place, modules={name: {"accounts": staffing.accounts}})
         runtime = Runtime(settings, parts.database, parts.notifier, parts.rule_book, TRUSTING)
         await _link_owners(parts.database, owners)
-        assert await migrate_modules(parts.database, [module.manifest]) == {}
-        stores = await open_stores(parts.database, module.manifest)
-        for one, own in module.accounts.items():
-            await module.sync(one, DavAccount(url, USER, PasswordPlace(env=SECRET), **own), stores(one))
-        proxy.asked.clear()
+        if staffing.prepare is not None:
+            await staffing.prepare(parts.database)
         readers = StoredReaders(parts.database, TRUSTING)
         context: dict[str, Any] = {
             "readers": readers,

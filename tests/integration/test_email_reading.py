@@ -22,8 +22,8 @@ from switchboard.modules.email.looking import MailSearch
 from switchboard.modules.email.wanted import WantedMails
 from switchboard.ports.people_seen import SeenPerson
 from switchboard.testing.modules import CHECKS, ModuleCheck
-from tests.mail_servers import Dovecot, Imap, imap_proxy, running_dovecot, running_pymap
-from tests.mailboxes import PASSWORD, SECRET, Mailboxes, a_mail, account_at, deliver, names_in, open_mailboxes
+from tests.mail_servers import PASSWORD, Dovecot, Imap, imap_proxy, running_dovecot, running_pymap
+from tests.mailboxes import SECRET, Mailboxes, a_mail, account_at, deliver, names_in, open_mailboxes
 
 DAY: Final = datetime(2026, 3, 10, 9, 30, tzinfo=UTC)
 USERS: Final = count()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from switchboard.modules.email.settings import EmailSettings
+from switchboard.modules.email.settings import EmailModuleSettings
 from switchboard.modules.email.tools import email_attachment, email_read, email_search
 from switchboard.ports.module import ModuleManifest, typed_tool
 from switchboard.ports.people_seen import PEOPLE
@@ -17,7 +17,7 @@ MANIFEST: Final = ModuleManifest(
         typed_tool(email_attachment, effect="idempotent", reach="inside", ordered=True, core=False),
     ),
     opens="switchboard.modules.email.opened:open_email",
-    settings=EmailSettings,
+    settings=EmailModuleSettings,
     needs=(PEOPLE,),
     logs_in={"imap": "switchboard.modules.email.wizard:log_in_imap"},
 )

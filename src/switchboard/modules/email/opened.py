@@ -19,7 +19,7 @@ from switchboard.modules.email.contents import MailContents
 from switchboard.modules.email.looking import MailSearch
 from switchboard.modules.email.periods import read_period
 from switchboard.modules.email.reading import MailReading
-from switchboard.modules.email.settings import EmailSettings
+from switchboard.modules.email.settings import EmailModuleSettings
 from switchboard.modules.email.tools import AskedMails
 from switchboard.modules.email.wanted import WantedMails, words_of
 from switchboard.ports.module import Chore, ModuleContext
@@ -67,7 +67,7 @@ class OpenEmail(Struct, frozen=True):
 
 async def open_email(context: ModuleContext) -> OpenEmail:
     """Raises LookupError if nobody says who people are."""
-    settings = context.settings if isinstance(context.settings, EmailSettings) else EmailSettings()
+    settings = context.settings if isinstance(context.settings, EmailModuleSettings) else EmailModuleSettings()
     held = MailAccounts(settings.accounts, context.needs[PEOPLE])
     return OpenEmail(held, MailConnections(), MailContents())
 

@@ -58,7 +58,7 @@ class MailAccount(Struct, frozen=True):
         check_owner(self.person, self.group)
 
 
-class EmailSettings(Struct, frozen=True):
+class EmailModuleSettings(Struct, frozen=True):
     """The mailboxes that can be searched, by the names that tools and operators use."""
 
     accounts: Mapping[AccountName, MailAccount] = field(default_factory=dict)
