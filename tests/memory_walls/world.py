@@ -44,7 +44,8 @@ from switchboard.ports.history import Entry
 from switchboard.ports.models import Asking
 from switchboard.store.database import Database, query, rows_as
 from switchboard.store.memory import compaction, facts, history
-from switchboard.store.memory.facts import NewFact, handle_columns
+from switchboard.store.memory.facts import NewFact
+from switchboard.store.memory.readers import handle_columns
 from switchboard.store.messages import inbox
 from switchboard.store.people import people
 from switchboard.testing.scripted_llm import Reply, Request

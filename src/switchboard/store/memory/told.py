@@ -12,7 +12,7 @@ from uuid import UUID
 from switchboard.core.turns.memory_command import ToldFact
 from switchboard.ports.facts import Reader
 from switchboard.store.database import Database, query, rows_as
-from switchboard.store.memory.facts import handle_columns
+from switchboard.store.memory.readers import handle_columns
 
 
 async def list_told(database: Database, reader: Reader, limit: int) -> list[ToldFact]:
