@@ -1,8 +1,10 @@
-"""Facts are found by their words as if all that the reader may be told had been rated, and nothing else counted."""
+"""What is found is what rating all that the reader may be told would find, by words and vectors; nothing else counts."""
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -11,15 +13,18 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from switchboard.app.memory.indexing import FactIndexer
 from switchboard.core.memory.bm25 import count_terms, rate_texts
 from switchboard.core.memory.relevance import RecallCandidate, rank_candidates
 from switchboard.core.memory.terms import TextTerms, read_terms
+from switchboard.core.memory.vectors import cosine_of, pack_vector
 from switchboard.core.memory.wanted import find_unknown, likeness_to, terms_of_question
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
+from switchboard.ports.embedder import EmbeddingModel, Vector
 from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import Database, query, rows_as
-from switchboard.store.memory import fact_terms, facts
+from switchboard.store.memory import fact_terms, fact_vectors, facts
 from switchboard.store.memory.facts import NewFact
 from switchboard.store.memory.readers import handle_columns, reader_columns
 from switchboard.store.memory.search import FactSearch
@@ -69,12 +74,36 @@ async def told(database: Database, by: Reader) -> list[Fact]:
     return rows_as(Fact, await database.rows(query("facts.visible"), *given))
 
 
-async def search(database: Database, by: Reader, question: str, limit: int = 1000) -> list[tuple[UUID, float]]:
-    found = await FactSearch(database).search_facts(by, question, limit, NOW)
-    return [(one.fact.fact_id, round(one.score, 9)) for one in found]
+class Letters:
+    """An embedder for which texts are alike that have the same letters. `away`: it answers no question."""
+
+    def __init__(self, revision: str, dimensions: int = 26) -> None:
+        self.model = EmbeddingModel("letters", revision, dimensions, 100, frozenset(), local=True)
+        self.waits: asyncio.Event | None = None
+
+    async def embed_query(self, text: str) -> Vector:
+        if self.waits is not None:
+            await self.waits.wait()
+        return self.vector_of(text)
+
+    async def embed_passages(self, texts: Sequence[str]) -> Sequence[Vector]:
+        return [self.vector_of(text) for text in texts]
+
+    def vector_of(self, text: str) -> Vector:
+        counts = Counter((ord(sign) * len(self.model.revision)) % self.model.dimensions for sign in text.lower())
+        return pack_vector([1.0 + counts[n] for n in range(self.model.dimensions)])
 
 
-async def rate_all(database: Database, by: Reader, asked: str) -> list[tuple[UUID, float]]:
+async def search(
+    database: Database, by: Reader, question: str, limit: int = 1000, embedder: Letters | None = None
+) -> list[tuple[UUID, float]]:
+    found = await FactSearch(database, embedder).search_facts(by, question, limit, NOW)
+    return [(one.fact.fact_id, round(one.score, 3 if embedder else 9)) for one in found]
+
+
+async def rate_all(
+    database: Database, by: Reader, asked: str, embedder: Letters | None = None
+) -> list[tuple[UUID, float]]:
     """What is found by reading everything that the reader may be told."""
     question, visible = terms_of_question(read_terms(asked, LANGUAGES)), await told(database, by)
     terms = [fact_terms.terms_of_fact(one.subject, one.text, LANGUAGES) for one in visible]
@@ -85,11 +114,19 @@ async def rate_all(database: Database, by: Reader, asked: str) -> list[tuple[UUI
     said = {one.fact_id: one.said_at or NOW for one in hold_at(visible, settled, NOW)}
     importance = {row["fact_id"]: row["importance"] for row in await database.rows(IMPORTANCE)}
     candidates = [
-        RecallCandidate(one.fact_id, None, words, said[one.fact_id], importance[one.fact_id])
+        RecallCandidate(one.fact_id, likeness(embedder, one, asked), words, said[one.fact_id], importance[one.fact_id])
         for one, text, words in rated
-        if one.fact_id in said and any(word & wanted for word in text.words)
+        if one.fact_id in said and (embedder or any(word & wanted for word in text.words))
     ]
-    return [(one.candidate.fact_id, round(one.score, 9)) for one in rank_candidates(candidates, NOW)]
+    ranked = rank_candidates(candidates, NOW)
+    return [(one.candidate.fact_id, round(one.score, 3 if embedder else 9)) for one in ranked]
+
+
+def likeness(embedder: Letters | None, fact: Fact, asked: str) -> float | None:
+    if embedder is None:
+        return None
+    text = fact_terms.searched_text(fact.subject, fact.text)
+    return cosine_of(embedder.vector_of(text), embedder.vector_of(asked))
 
 
 IMPORTANCE: Final = "select fact_id, importance from facts_for_operator(null, null, null, 10000)"
@@ -162,6 +199,83 @@ async def test_nothing_of_forgotten_facts_stays(database: Database) -> None:
         await facts.forget(database, one.fact_id)
     left = {name: await database.value(sql) for name, sql in LEFT.items()}
     assert left == dict.fromkeys(LEFT, 0)
+
+
+@pytest.mark.parametrize("pgvector", [True, False])
+async def test_with_vectors_it_is_the_same_wherever_they_are(database: Database, *, pgvector: bool) -> None:
+    if not pgvector:
+        await database.run(WITHOUT_PGVECTOR)
+    letters, dice = Letters("1"), random.Random(48)
+    assert await index_all(database, letters) == 0
+    for by in (ANN, BOB):
+        for new in make_facts(dice, 90):
+            await learn(database, by, new)
+    assert await index_all(database, letters) > 150
+    for one in dice.sample(await told(database, BOB), 10):
+        assert await facts.share_as_operator(database, one.fact_id)
+    for one in dice.sample(await told(database, ANN), 6):
+        await facts.undo(database, one.fact_id)
+    for one in dice.sample(await told(database, ANN), 6):
+        await facts.forget(database, one.fact_id)
+    standing = await fact_vectors.vector_standing(database)
+    assert (standing.pgvector, standing.unread, standing.unembedded) == (pgvector, 0, 0)
+    for question in QUESTIONS:
+        expected = await rate_all(database, BOB, question, letters)
+        assert same(await search(database, BOB, question, embedder=letters), expected)
+    for shown in await facts.list_facts(database, None, None, None, 1000):
+        await facts.forget(database, shown.fact_id)
+    assert await database.value("select count(*) from fact_vector") == 0
+    if pgvector:
+        assert await database.value("select count(*) from fact_halfvec") == 0
+
+
+def same(found: Sequence[tuple[UUID, float]], expected: Sequence[tuple[UUID, float]]) -> bool:
+    """Half precision may exchange neighbours."""
+    scores = dict(expected)
+    return {one for one, _ in found} == scores.keys() and all(abs(score - scores[one]) < 0.01 for one, score in found)
+
+
+async def index_all(database: Database, embedder: Letters) -> int:
+    indexer, done = FactIndexer(database, LANGUAGES, embedder), 0
+    while some := await indexer.index_some():
+        done += some
+    return done
+
+
+WITHOUT_PGVECTOR: Final = """
+create or replace function prepare_pgvector() returns boolean language sql as 'select false'"""
+
+
+async def test_lists_are_never_of_two_models(database: Database) -> None:
+    """While facts get vectors of another model, who has the old one searches by it, until the new one is whole."""
+    old, new = Letters("1"), Letters("333", 40)
+    for one in make_facts(random.Random(49), 90):
+        await learn(database, ANN, one)
+    await index_all(database, old)
+    by_old = await search(database, ANN, QUESTIONS[0], embedder=old)
+    by_words = await search(database, ANN, QUESTIONS[0])
+    model_id = await fact_vectors.enter_model(database, new.model)
+    kinds = set()
+    while await fact_vectors.embed_some(database, new, model_id, 7):
+        found = (
+            await search(database, ANN, QUESTIONS[0], embedder=old),
+            await search(database, ANN, QUESTIONS[0], embedder=new),
+        )
+        kinds.add(tuple("old" if one == by_old else "words" if len(one) == len(by_words) else "new" for one in found))
+    assert kinds == {("old", "words"), ("words", "new")}
+    assert await search(database, ANN, QUESTIONS[0], embedder=new) != by_old
+
+
+async def test_an_embedder_that_is_slow_delays_nothing(database: Database) -> None:
+    letters = Letters("1")
+    await learn(database, ANN, NewFact("", "self", True, "The boiler was repaired", ()))
+    await index_all(database, letters)
+    letters.waits = asyncio.Event()
+    [found] = await FactSearch(database, letters, 0.01).search_facts(ANN, "boiler", 10, NOW)
+    assert found.cosine is None
+    letters.waits.set()
+    [found] = await FactSearch(database, letters).search_facts(ANN, "boiler", 10, NOW)
+    assert found.cosine is not None
 
 
 LEFT: Final = {

@@ -244,12 +244,12 @@ async def test_everything_of_a_person_is_erased_and_nothing_of_anybody_else(serv
 
 
 ERASED: Final = """approval attempt awaited classification contact dead_letter decision delivery entry fact fact_space
-    fact_term_count fact_terms held memo
+    fact_term_count fact_terms fact_vector held memo
     message_inbox message_raw outbox route_call step summary blob_upload message_blob blob_made outbox_blob
     transcription"""
 """Tables with words or files of persons, all of which are erased."""
 NO_WORDS: Final = """audit balance blob blob_piece book chore compaction connector connector_account contact_owner
-    conversation conversation_start dedupe erased_files erased_history fact_reading fact_source fact_unread forgotten
+    conversation conversation_start dedupe erased_files erased_history fact_model fact_reading fact_source fact_unembedded fact_unread forgotten
     installation installed_functions lane link_code listening mcp_server mcp_tool member migration model_cooldown
     model_day model_flow model_lease model_refused_key model_reservation model_usage module_failure
     module_harm module_quarantine module_use notice outbox_part outcome pairing_code parked
@@ -280,7 +280,7 @@ EXPORTED: Final[Mapping[str, tuple[str, ...]]] = {
     "memos": ("memo",),
     "history": ("entry",),
     "summaries": ("summary",),
-    "facts": ("fact", "fact_terms", "fact_term_count", "fact_space"),
+    "facts": ("fact", "fact_terms", "fact_term_count", "fact_space", "fact_vector"),
 }
 """What `kept_in` and `kind` of an item are, and from which tables it is. The bytes of `message_raw` are fetched."""
 NOT_EXPORTED: Final[Mapping[str, str]] = {}

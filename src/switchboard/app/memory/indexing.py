@@ -1,26 +1,54 @@
-"""Making facts searchable that are not: those of an older release, and all when the languages change.
+"""Making facts searchable that are not: new ones by their meaning, and all when the languages or the model change.
 
-`app/ops/periodic.py` has one worker run it. In: the settings; out: what `store/memory/search.py` searches. Next:
-`store/memory/fact_terms.py`.
+`app/ops/periodic.py` has one worker run it. In: the settings, an embedder; out: what `store/memory/search.py` searches.
+Next: `store/memory/fact_terms.py`, `store/memory/fact_vectors.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from time import monotonic
 from typing import Final
 
+from switchboard.ports.embedder import Embedder, EmbeddingFailed
 from switchboard.store.database import Database
-from switchboard.store.memory import fact_terms
+from switchboard.store.memory import fact_terms, fact_vectors
 
-_BATCH: Final = 200
-"""Facts in one transaction: nobody keeps a fact meanwhile."""
+INDEX_EVERY_S: Final = 3.0
+_AT_ONCE_S: Final = 2.0
+"""For so long it goes on at once, so that the worker's other tasks have their turn."""
+_READ: Final = 200
+"""Facts whose words are read in one transaction: nobody keeps a fact meanwhile."""
+_EMBEDDED: Final = 32
+"""Facts that a model is given at once."""
 
 
 class FactIndexer:
-    """Reads facts in the background."""
+    """Indexes facts in the background, in one thread."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, languages: Sequence[str], embedder: Embedder | None) -> None:
         self._database = database
+        self._languages = tuple(languages)
+        self._embedder = embedder
+        self._model_id: int | None = None
 
     async def index_some(self) -> int:
-        """Make some facts searchable; returns how many. Raises `Unavailable`."""
-        return await fact_terms.read_unread(self._database, _BATCH)
+        """Index some facts; returns how many. Raises `Unavailable`."""
+        await fact_terms.change_languages(self._database, self._languages)
+        until, done = monotonic() + _AT_ONCE_S, 0
+        while monotonic() < until and (some := await fact_terms.read_unread(self._database, _READ)):
+            done += some
+        while monotonic() < until and (some := await self._embed_some()):
+            done += some
+        return done
+
+    async def _embed_some(self) -> int:
+        """A server that does not answer is tried again the next time; whoever asks it has told of it."""
+        if self._embedder is None:
+            return 0
+        if self._model_id is None or not await fact_vectors.is_entered(self._database, self._model_id):
+            self._model_id = await fact_vectors.enter_model(self._database, self._embedder.model)
+        try:
+            return await fact_vectors.embed_some(self._database, self._embedder, self._model_id, _EMBEDDED)
+        except EmbeddingFailed:
+            return 0

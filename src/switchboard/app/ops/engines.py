@@ -20,6 +20,7 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member, SystemId
 from switchboard.modules.kernel.described import DescribedModules
 from switchboard.modules.kernel.grants import grant_problems
+from switchboard.ports.embedder import Embedder
 from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure, OpenEngine
 from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
@@ -51,6 +52,7 @@ def engine_context(
     channels: Channels = CHANNELS,
     models: Models | None = None,
     toolset: Toolset | None = None,
+    embedder: Embedder | None = None,
 ) -> EngineContext:
     """`models` are asked, `toolset` is called; None: only check whether they could be."""
     readers = StoredReaders(database, channels)
@@ -63,7 +65,7 @@ def engine_context(
         readers=readers,
         history=StoredHistory(database, readers),
         surroundings=StoredSurroundings(database, channels, readers),
-        facts=StoredFacts(database, readers),
+        facts=StoredFacts(database, readers, embedder),
         names=StoredNames(database),
         files=stored_files(settings, database),
         sandbox=sandbox_rules(settings),

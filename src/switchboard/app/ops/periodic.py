@@ -10,7 +10,7 @@ from collections.abc import Container
 from itertools import chain
 
 from switchboard.app.dead_letters.replies import ReplyNotices
-from switchboard.app.memory.indexing import FactIndexer
+from switchboard.app.memory.indexing import INDEX_EVERY_S, FactIndexer
 from switchboard.app.models.process import compacting
 from switchboard.app.notices import OperatorNotices
 from switchboard.app.ops.erased_files import file_tasks
@@ -64,7 +64,8 @@ def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask
 
 
 def _indexing_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
-    return (MaintenanceTask("index_facts", 5.0, FactIndexer(runtime.database).index_some),)
+    indexer = FactIndexer(runtime.database, runtime.settings.memory.languages, runtime.embedder)
+    return (MaintenanceTask("index_facts", INDEX_EVERY_S, indexer.index_some),)
 
 
 def _trace_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:

@@ -31,6 +31,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import FactSource, ShownFact
+from switchboard.ports.embedder import Embedder
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import Database, query, row_as, rows_as
@@ -50,6 +51,8 @@ class StoredFacts(Struct, frozen=True):
 
     database: Database
     readers: StoredReaders
+    embedder: Embedder | None = None
+    """Without one, facts are found by their words alone."""
 
     async def visible(self, turn: Turn, limit: int = 100) -> Sequence[Fact]:
         """As in the port."""
@@ -90,7 +93,7 @@ class StoredFacts(Struct, frozen=True):
     @property
     def search(self) -> FactSearch:
         """What finds facts."""
-        return FactSearch(self.database)
+        return FactSearch(self.database, self.embedder)
 
     async def _visible(self, who: Reader, limit: int) -> list[Fact]:
         given = (*reader_columns(who), limit, *handle_columns(who))

@@ -8,6 +8,7 @@ one changes neither what is found nor its order. In: a reader and a question; ou
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -16,13 +17,16 @@ from uuid import UUID
 from msgspec import Struct
 
 from switchboard.core.memory.bm25 import TermStatistics, rate_texts
+from switchboard.core.memory.leaving import may_embed
 from switchboard.core.memory.relevance import CANDIDATES, RecallCandidate, rank_candidates
 from switchboard.core.memory.terms import TextTerms, read_terms
 from switchboard.core.memory.wanted import find_unknown, likeness_to, terms_of_question, want_forms
 from switchboard.core.text.storable import storable_text
+from switchboard.ports.embedder import Embedder, Vector
 from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import Database, decode_json, part_as, query
 from switchboard.store.memory.fact_terms import languages_of, terms_of_fact
+from switchboard.store.memory.fact_vectors import CompleteModel, embed_in_time, find_cosines, find_model
 from switchboard.store.memory.readers import handle_columns, reader_columns
 from switchboard.store.memory.standing import hold_at, settle
 
@@ -49,6 +53,13 @@ class _Candidate(Struct, frozen=True):
     importance: float
 
 
+class _Meaning(Struct, frozen=True):
+    """The vector of a question, and the model that made it."""
+
+    model: CompleteModel
+    vector: Vector
+
+
 class _Counted(Struct, frozen=True):
     """What a reader may see: which spaces, and their statistics as far as a question asks."""
 
@@ -57,9 +68,12 @@ class _Counted(Struct, frozen=True):
 
 
 class FactSearch(Struct, frozen=True):
-    """Search in one database."""
+    """Search in one database, by words, and by meaning with an embedder whose model is complete."""
 
     database: Database
+    embedder: Embedder | None = None
+    patience_s: float = 0.2
+    """How long the vector of a question is waited for; without it, words alone decide."""
 
     async def search_facts(
         self, reader: Reader, query: str, limit: int, now: datetime, as_of: datetime | None = None
@@ -68,12 +82,35 @@ class FactSearch(Struct, frozen=True):
 
         `as_of`: only what held at that time.
         """
-        languages = await languages_of(self.database)
-        question = terms_of_question(read_terms(storable_text(query[:_MOST_QUERY]), languages))
-        counted = await _count_terms(self.database, reader, question)
-        fact_ids = await _find_by_words(self.database, question, counted)
-        candidates = await _read_candidates(self.database, reader, fact_ids, now, as_of)
-        return _rank_facts(candidates, question, counted.statistics, languages, now)[:limit]
+        asked = storable_text(query[:_MOST_QUERY])
+        meaning = asyncio.create_task(self._find_meaning(asked))
+        try:
+            languages = await languages_of(self.database)
+            question = terms_of_question(read_terms(asked, languages))
+            counted = await _count_terms(self.database, reader, question)
+            by_words = await _find_by_words(self.database, question, counted)
+            cosines = await self._find_cosines(await meaning, counted, by_words)
+        finally:
+            meaning.cancel()
+        candidates = await _read_candidates(self.database, reader, {*by_words, *cosines}, now, as_of)
+        return _rank_facts(candidates, cosines, question, counted.statistics, languages, now)[:limit]
+
+    async def _find_meaning(self, asked: str) -> _Meaning | None:
+        """The vector of a question; None: words alone decide."""
+        embedder = self.embedder
+        if embedder is None or not may_embed(embedder.model, asked):
+            return None
+        model = await find_model(self.database, embedder.model)
+        vector = None if model is None else await embed_in_time(embedder, asked, self.patience_s)
+        return None if model is None or vector is None else _Meaning(model, vector)
+
+    async def _find_cosines(
+        self, meaning: _Meaning | None, counted: _Counted, more: Collection[UUID]
+    ) -> Mapping[UUID, float]:
+        if meaning is None:
+            return {}
+        texts = counted.statistics.texts
+        return await find_cosines(self.database, meaning.model, counted.spaces, texts, meaning.vector, more)
 
     async def find_safety(self, reader: Reader, limit: int, now: datetime) -> list[Fact]:
         """The latest facts by which somebody may come to harm if they are not known. Raises `Unavailable`."""
@@ -142,6 +179,7 @@ async def _read_candidates(
 
 def _rank_facts(
     candidates: Sequence[_Candidate],
+    cosines: Mapping[UUID, float],
     question: TextTerms,
     statistics: TermStatistics,
     languages: Collection[str],
@@ -152,7 +190,14 @@ def _rank_facts(
     rated = zip(candidates, rate_texts(question, texts, statistics), strict=True)
     ranked = rank_candidates(
         (
-            RecallCandidate(one.fact.fact_id, None, words, one.fact.said_at or now, one.importance, one.fact.valid_from)
+            RecallCandidate(
+                one.fact.fact_id,
+                cosines.get(one.fact.fact_id),
+                words,
+                one.fact.said_at or now,
+                one.importance,
+                one.fact.valid_from,
+            )
             for one, words in rated
         ),
         now,

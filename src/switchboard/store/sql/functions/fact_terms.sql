@@ -104,26 +104,50 @@ begin
     end if;
 end $$;
 
--- Facts are found by these terms. _terms: a JSON array of what fact_terms has, but the space, with forms as an array.
+-- Facts are found by these terms, and wait for vectors, unless they were only read by other languages. _terms: a JSON array of what
+-- fact_terms has, but the space, with forms as an array.
 create or replace function put_terms(_terms text) returns void
 language plpgsql as $$
 #variable_conflict use_column
 declare
     _fact_ids uuid[] := array(select t.fact_id from json_to_recordset(_terms::json) as t (fact_id uuid));
+    _known uuid[];
+    _left integer[];
 begin
     perform alone_with_facts();
-    perform drop_terms(_fact_ids);
+    _known := array(select t.fact_id from fact_terms t where t.fact_id = any (_fact_ids));
+    insert into fact_unembedded (model_id, fact_id)
+        select m.model_id, t.fact_id
+        from json_to_recordset(_terms::json) as g (fact_id uuid, read_as text)
+        join fact_terms t on t.fact_id = g.fact_id and t.read_as = g.read_as
+        cross join fact_model m
+        on conflict do nothing;
+    _left := array(select distinct t.space_id from fact_terms t where t.fact_id = any (_fact_ids));
+    perform count_terms(_fact_ids, -1);
     perform facts_open(true);
-    insert into fact_terms (fact_id, space_id, words, forms, trigrams, safety, read_as)
-        select t.fact_id, s.space_id, t.words,
-               array_to_tsvector(forms_in(s.space_id, array(select json_array_elements_text(t.forms)))),
-               t.trigrams, t.safety, t.read_as
+    with given as (
+        select t.fact_id, s.space_id, t.words, t.trigrams, t.safety, t.read_as,
+               array_to_tsvector(forms_in(s.space_id, array(select json_array_elements_text(t.forms)))) as forms
         from json_to_recordset(_terms::json) as t (
             fact_id uuid, words smallint, forms json, trigrams text, safety boolean, read_as text)
         join fact f on f.fact_id = t.fact_id and f.undone_at is null
-        cross join lateral (select space_of_fact(f) as space_id offset 0) s;
+        cross join lateral (select space_of_fact(f) as space_id offset 0) s
+    ), known as (
+        update fact_terms k
+            set space_id = g.space_id, words = g.words, forms = g.forms, trigrams = g.trigrams, safety = g.safety, read_as = g.read_as
+            from given g where k.fact_id = g.fact_id returning k.fact_id
+    )
+    insert into fact_terms (fact_id, space_id, words, forms, trigrams, safety, read_as)
+        select g.fact_id, g.space_id, g.words, g.forms, g.trigrams, g.safety, g.read_as
+        from given g where g.fact_id not in (select k.fact_id from known k)
+        on conflict (fact_id) do nothing;
     perform facts_open(false);
+    insert into fact_unembedded (model_id, fact_id)
+        select m.model_id, t.fact_id from fact_terms t cross join fact_model m
+        where t.fact_id = any (_fact_ids) and t.fact_id <> all (_known)
+        on conflict do nothing;
     perform count_terms(_fact_ids, 1);
+    perform drop_counts(_left);
     delete from fact_unread u where u.fact_id = any (_fact_ids);
 end $$;
 
@@ -158,6 +182,9 @@ language plpgsql as $$
 declare
     _changed boolean;
 begin
+    if exists (select from fact_reading r where r.read_as = _read_as) then
+        return false;
+    end if;
     perform alone_with_facts();
     update fact_reading r set read_as = _read_as where r.read_as <> _read_as;
     _changed := found;

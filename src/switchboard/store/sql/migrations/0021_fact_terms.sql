@@ -29,7 +29,8 @@ create table fact_terms (
     forms tsvector not null,
     trigrams text not null,
     safety boolean not null,
-    read_as text not null
+    read_as text not null,
+    unique (fact_id, space_id)
 ) with (autovacuum_vacuum_scale_factor = 0.05);
 create index fact_terms_forms on fact_terms using gin (forms);
 create index fact_terms_space on fact_terms (space_id);
@@ -47,6 +48,37 @@ create table fact_term_count (
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
 create index fact_term_count_trigrams on fact_term_count using gin (trigrams) where kind = 'form';
 
+
+-- Models that make vectors. complete_at: since when it has had one of each fact that it may be given; before, nobody searches by it.
+create table fact_model (
+    model_id integer primary key generated always as identity,
+    name text not null,
+    revision text not null,
+    dimensions integer not null,
+    complete_at timestamptz,
+    unique (name, revision, dimensions)
+);
+
+-- Vectors as little-endian floats, where there is no pgvector. Where there is, fact_halfvec has them, which prepare_vectors makes:
+-- it is in no backup, as the server that reads one may know nothing of its type.
+create table fact_vector (
+    model_id integer not null references fact_model on delete cascade,
+    space_id integer not null,
+    fact_id uuid not null,
+    vector bytea not null,
+    primary key (model_id, space_id, fact_id),
+    foreign key (fact_id, space_id) references fact_terms (fact_id, space_id) on update cascade on delete cascade
+);
+alter table fact_vector alter column vector set storage main;
+create index fact_vector_fact on fact_vector (fact_id);
+
+-- Facts that wait for a vector of a model.
+create table fact_unembedded (
+    model_id integer not null references fact_model on delete cascade,
+    fact_id uuid not null references fact_terms on delete cascade,
+    primary key (model_id, fact_id)
+);
+create index fact_unembedded_fact on fact_unembedded (fact_id);
 
 -- How texts are read: the version of the rules, then the languages. Facts that were read in another way are read again.
 create table fact_reading (

@@ -102,6 +102,35 @@ select fact_id, subject, text, predicate from unread_facts($1);
 -- name: put_terms
 select put_terms($1);
 
+-- name: enter_model
+select enter_model($1, $2, $3);
+
+-- name: find_model
+select model_id, pgvector from find_model($1, $2, $3);
+
+-- name: unembedded
+select fact_id, subject, text, predicate from unembedded_facts($1, $2);
+
+-- name: is_entered
+select exists (select from fact_model where model_id = $1);
+
+-- name: complete_model
+select complete_model($1);
+
+-- name: put_vectors
+select put_vectors($1, $2, $3, $4);
+
+-- name: nearest
+select fact_id, cosine from nearest_facts($1, $2, $3, $4, $5, $6);
+
+-- name: vectors
+select fact_id, vector from fact_vector where model_id = $1 and space_id = any ($2::integer[]);
+
+-- name: vector_standing
+-- How many facts wait for their words and for vectors, and where vectors are.
+select (select count(*) from fact_unread) as unread, (select count(*) from fact_unembedded) as unembedded,
+       vector_schema() is not null as pgvector;
+
 -- name: is_forgotten
 -- Whether a fact with one of the marks $1, or with the words $6 of the same rank under another handle than $7, $8, $9 of its
 -- author, was forgotten, or the entry $4 of butler $2 in conversation $3, from which it is. 0: the entry of the message $5, which
