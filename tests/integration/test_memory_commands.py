@@ -10,6 +10,7 @@ import pytest
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.handle import handle_at
+from switchboard.core.text.fact_numbers import number_of
 from switchboard.core.turns.memory_command import (
     FORGOTTEN,
     HOW,
@@ -21,7 +22,6 @@ from switchboard.core.turns.memory_command import (
     OVERHEARD,
     UNKNOWN,
     WRONG,
-    number_of,
 )
 from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Reader

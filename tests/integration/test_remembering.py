@@ -157,7 +157,7 @@ async def test_what_a_person_has_remembered_holds_in_their_next_conversation(dat
         assert FACT in house.clerk.prompts[-1]
         for query in ("hazelnut allergy", "What am I allergic to?", "HAZELNUTS'; drop table fact"):
             found = await house.say("So?", search(query), thread="another")
-            assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d: {FACT}", found), query
+            assert re.fullmatch(rf"[a-z2-9]{{5}} \d{{4}}-\d\d-\d\d: {FACT}", found), query
         assert "nothing that this person" in await house.say("So?", search("walnuts"))
         for other in ({"sender": "bob"}, {"endpoint": "bot:other"}, {"channel": "slack", "provider": "slack"}):
             assert "nothing that this person" in await house.say("So?", search("hazelnuts"), **other)
@@ -247,7 +247,7 @@ async def test_memory_is_offered_where_facts_exist(database_url: str, tmp_path: 
         offered: list[dict[str, Any]] = [{}, group, {**mail, "raw": heads["pass"]}, {**mail, "raw": heads["fail"]}]
         for message in offered:
             await house.say(**message)
-        all_of_them = ("remember", "memory_search", "history_search")
+        all_of_them = ("remember", "memory_search", "history_search", "module_tools")
         assert house.clerk.offered == [all_of_them, (), all_of_them, ()]
     async with a_house(database_url, tmp_path, grants=GROUPS) as house:
         harmless = "I keep 7 hives"

@@ -51,6 +51,7 @@ from switchboard.ports.tools import AfterForeign, Tool, ToolScope
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.tools.mcp_servers import McpServers
 from switchboard.tools.mcp_spec import DeclaredTool, ServerSpec
+from switchboard.tools.memory import OF_MEMORY
 from switchboard.tools.registry import build_tools
 from tests.documents import HOME, codes, rows
 from tests.routing import butler
@@ -132,7 +133,8 @@ FOREIGN: Final[Mapping[str, bool]] = {
     and told("Well?", Entry("user", "[What was said before, in short]", own="", told=True)),
     "an earlier answer, written after only the workspace was read": told("Well?", answered("read_file", "{}")),
     "the result of `read_file`, `write_file`, `list_files`, `search_files`, `attach_file`, `execute_command`, `bash`,"
-    " `ask_user`, `remember`, `memory_search` or `module_tools`": reads(
+    " `ask_user`, `remember`, `memory_search`, `memory_store_fact`, `memory_confirm`, `memory_forget`,"
+    " `memory_entity_link`, `memory_entity_unlink` or `module_tools`": reads(
         *((name, path) for name in OURS for path in ("a.md", "./" * 1000 + "a.md"))
     ),
     "the same, if the call names `inbox` or `tool-results`: files of messages, long results": reads(
@@ -143,8 +145,9 @@ FOREIGN: Final[Mapping[str, bool]] = {
             for before in ("", "./" * 500, "./" * 5000)
         )
     ),
-    "the result of `web_fetch`, `web_search`, `message_original` or `history_search`": reads(
-        *((name, "x") for name in ("web_fetch", "web_search", "message_original", "history_search"))
+    "the result of `web_fetch`, `web_search`, `message_original`, `history_search`, `memory_recall`,"
+    " `memory_context` or `memory_entities`": reads(
+        *((name, "x") for name in ("web_fetch", "web_search", "message_original", *sorted(OF_MEMORY - {*OURS})))
     ),
     "the result of a tool of an MCP server": reads(("clock__now", "x")),
     "the result of a tool that the option `own` of the butler names": reads(("clock__now", "x"), own=["clock__now"]),
@@ -197,11 +200,17 @@ DECLARED: Final = {
 }
 Calls = Sequence[tuple[str, Mapping[str, str]]]
 CALLS: Final[Mapping[str, Calls]] = {
-    "`read_file`, `list_files`, `search_files`, `message_original`, `remember`, `memory_search`, `history_search`": [
+    "`read_file`, `list_files`, `search_files`, `message_original`, `remember`, `memory_search`, `history_search`,"
+    " `memory_recall`, `memory_context`, `memory_entities`, `memory_store_fact`, `memory_confirm`": [
         *(("read_file", {"path": "a"}), ("list_files", {})),
         *(("search_files", {"text": STRANGE}), ("message_original", {})),
         *(("remember", {"quote": STRANGE}), ("memory_search", {"query": STRANGE})),
-        ("history_search", {"query": STRANGE}),
+        *(("history_search", {"query": STRANGE}), ("memory_recall", {"who": STRANGE}), ("memory_context", {})),
+        *(("memory_entities", {"query": STRANGE}), ("memory_store_fact", {"quote": STRANGE})),
+        ("memory_confirm", {"number": "k7q2d", "quote": STRANGE}),
+    ],
+    "`memory_forget`, `memory_entity_link`, `memory_entity_unlink`": [
+        *((f"memory_entity_{one}", {"name": "Noor", "alias": "Schatzi"}) for one in ("link", "unlink")),
     ],
     "`write_file`, `attach_file`": [("write_file", {"path": "a", "content": STRANGE}), ("attach_file", {"path": "a"})],
     "`execute_command`, `bash`: in the sandbox, so without a network": [
@@ -237,12 +246,13 @@ async def a_house() -> House:
     named = tuple(there)
     options = TurnOptions(owners=tuple(OWNER), approve=("s__wipe",), grants={"owners": named})
     granted = await granted_to(a_turn({}, "x"), options, there, None)
-    known = {tool.name for tool in granted.tools}
+    granted_now = (*granted.tools, *granted.on_request)
+    known = {tool.name for tool in granted_now}
     assert known >= {*there} - {"execute_command", "bash", "message_original"}
     absent = [there[name].spec for name in named if name not in known]
     return House(
         there,
-        (*granted.tools, *(FrozenTool(s.name, "", s.parameters, s.effect, s.ordered, reach=s.reach) for s in absent)),
+        (*granted_now, *(FrozenTool(s.name, "", s.parameters, s.effect, s.ordered, reach=s.reach) for s in absent)),
     )
 
 

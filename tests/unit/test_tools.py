@@ -39,7 +39,12 @@ Validator: Any = import_module("jsonschema").Draft202012Validator
 SEARCH = Searxng(SearchPlace(url="http://127.0.0.1:1"))
 TOOLS = build_tools(search=SEARCH)
 NAMES = [tool.spec.name for tool in TOOLS]
-MEMORY = ["remember", "memory_search", "history_search"]
+MEMORY = [
+    *("remember", "memory_search", "history_search"),
+    *("memory_recall", "memory_context", "memory_entities"),
+    *("memory_store_fact", "memory_confirm", "memory_forget"),
+]
+OF_OWNERS = ["memory_entity_link", "memory_entity_unlink"]
 
 
 class Risky:
@@ -53,7 +58,7 @@ class Risky:
 
 def test_the_order_of_tools() -> None:
     files, web = ["read_file", "write_file", "list_files", "search_files"], ["web_fetch", "web_search"]
-    others = ["attach_file", "ask_user", "message_original", *MEMORY]
+    others = ["attach_file", "ask_user", "message_original", *MEMORY[:6], *OF_OWNERS, *MEMORY[6:]]
     assert [*files, "execute_command", "bash", *web, *others] == NAMES
     assert [tool.spec.name for tool in build_tools()] == [name for name in NAMES if name != "web_search"]
     assert [tool.name for tool in tool_definitions(TOOLS)] == NAMES
@@ -68,8 +73,12 @@ def test_what_a_model_is_told_of_tools() -> None:
 
 
 def test_effects_and_risks() -> None:
-    assert {tool.spec.name for tool in TOOLS if tool.spec.effect != "idempotent"} == {"execute_command", "bash"}
-    assert {tool.spec.name for tool in TOOLS if tool.spec.ordered} == {"write_file", "attach_file", "ask_user"}
+    assert {tool.spec.name for tool in TOOLS if tool.spec.effect != "idempotent"} == {
+        *("execute_command", "bash", "memory_forget"),
+    }
+    assert {tool.spec.name for tool in TOOLS if tool.spec.ordered} == {
+        *("write_file", "attach_file", "ask_user", *OF_OWNERS),
+    }
     assert {tool.spec.name: tool.spec.risk for tool in TOOLS if tool.spec.risk != "low"} == {
         "execute_command": "medium",
         "bash": "medium",
@@ -90,7 +99,7 @@ def test_the_table_of_tools_in_the_manual() -> None:
 def test_the_table_of_audiences_in_the_manual() -> None:
     told = {codes(name)[0]: default for name, _, default in rows(MANUAL, "audience")}
     names = {name: [one.spec.name for one in granted_tools(TOOLS, Grants(), name)] for name in get_args(Audience)}
-    words = {"all tools": NAMES, "the tools of memory": MEMORY, "none": []}
+    words = {"all tools": NAMES, "the tools of memory, without those for owners": MEMORY, "none": []}
     assert {name: words[default] for name, default in told.items()} == names
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from switchboard.core.text.fact_numbers import find_numbered
 from switchboard.core.turns.memory_command import (
     FORGOTTEN,
     NO_MATCH,
@@ -22,7 +23,6 @@ from switchboard.core.turns.memory_command import (
     WRONG,
     MemoryWish,
     export_text,
-    find_numbered,
     list_text,
     with_words,
 )

@@ -24,7 +24,7 @@ from switchboard.domain.ledger import FailureClass
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports import effects
-from switchboard.ports.facts import Fact, OwnWords, Reader
+from switchboard.ports.facts import EntityAlias, Fact, OwnWords, Reader
 from switchboard.ports.history import Entry, SaidEntry, WantedHistory
 from switchboard.ports.memos import Memos
 from switchboard.ports.models import Models
@@ -297,6 +297,29 @@ class Facts(Protocol):
 
         0: the entry of the turn's message, if it has one.
         """
+        ...
+
+    async def may_change(self, turn: Turn, fact_ids: Collection[UUID], *, as_owner: bool) -> Collection[UUID]:
+        """Those of these `visible` facts that the person said, or that are about them; of an owner, all of them.
+
+        Raises `Unavailable`.
+        """
+        ...
+
+    async def forget(self, turn: Turn, fact_ids: Collection[UUID], *, as_owner: bool) -> int:
+        """Forget those of them for good, with what says the same; returns how many are gone. Raises `Unavailable`."""
+        ...
+
+    async def aliases(self, turn: Turn) -> Sequence[EntityAlias]:
+        """The aliases of entities that hold for this butler. Raises `Unavailable`."""
+        ...
+
+    async def link_entity(self, turn: Turn, name: str, alias: str) -> bool:
+        """Give an entity another name. False: it has that already. Raises `Unavailable`."""
+        ...
+
+    async def unlink_entity(self, turn: Turn, name: str, alias: str) -> bool:
+        """Take a name from an entity again. False: it does not have it. Raises `Unavailable`."""
         ...
 
     async def is_learning(self, turn: Turn) -> bool:

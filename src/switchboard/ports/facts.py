@@ -5,9 +5,9 @@ The store implements `Facts` over one function of PostgreSQL, `visible`. Next: `
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 from uuid import UUID
 
 from msgspec import Struct
@@ -57,12 +57,35 @@ class Fact(Struct, frozen=True):
     """Other facts that the reader may see, and that cannot be true if it is."""
 
 
+class EntityAlias(Struct, frozen=True):
+    """Another name of an entity, given by an owner."""
+
+    name: str
+    alias: str
+    since: datetime
+
+
+class KnownEntity(Struct, frozen=True):
+    """Whom or what facts are about. `also`: its other names; `facts`: those that the reader may see."""
+
+    name: str
+    also: tuple[EntityAlias, ...]
+    facts: tuple[Fact, ...]
+
+
 class OwnWords(Struct, frozen=True):
     """Something that the person of a turn wrote themselves in its conversation."""
 
     text: str
     position: int = 0
     """That of the entry; 0: it is in the message being answered, whose entry has none yet."""
+    subject: str = "self"
+    """Whom or what they are about, once they are kept."""
+    predicate: str = "other"
+    until: datetime | None = None
+    """Until when they hold; None: until told otherwise."""
+    said_by: Literal["subject", "guardian", "owner", "other"] = "other"
+    """What the person is to the subject."""
 
 
 class PersonalMemory(Protocol):
@@ -83,6 +106,44 @@ class PersonalMemory(Protocol):
 
     async def find(self, words: str, limit: int) -> Sequence[Fact]:
         """The person's own facts that share words with these, the best first. Raises `Unavailable`."""
+        ...
+
+    async def known(self) -> Sequence[Fact]:
+        """All facts that may be told where the turn answers, the newest first. Raises `Unavailable`."""
+        ...
+
+    async def find_names(self, authors: Collection[str]) -> Mapping[str, str]:
+        """What linked persons are called, by author. Raises `Unavailable`."""
+        ...
+
+    async def read_context(self) -> str:
+        """What a turn for the person would be told of these facts; empty for nothing. Raises `Unavailable`."""
+        ...
+
+    async def entities(self) -> Sequence[KnownEntity]:
+        """Whom and what these facts are about. Raises `Unavailable`."""
+        ...
+
+    async def may_change(self, fact_ids: Collection[UUID]) -> Collection[UUID]:
+        """Those of these facts that the person may have forgotten. Raises `Unavailable`.
+
+        They said it, it is about them, or they own the butler.
+        """
+        ...
+
+    async def forget(self, fact_ids: Collection[UUID]) -> int:
+        """Forget those of these facts that the person may change, for good, with what says the same; how many are gone.
+
+        Raises `Unavailable`.
+        """
+        ...
+
+    async def link_entity(self, name: str, alias: str) -> bool:
+        """Give an entity another name. False: it has that already. Raises `Unavailable`."""
+        ...
+
+    async def unlink_entity(self, name: str, alias: str) -> bool:
+        """Take a name from an entity again. False: it does not have it. Raises `Unavailable`."""
         ...
 
     async def search_history(self, wanted: WantedHistory) -> Sequence[SaidEntry]:

@@ -122,6 +122,8 @@ class ToolScope(Struct, frozen=True):
     """What the person has said, and what is known from them; None: nothing is remembered."""
     reader: Reader | None = None
     """For whom the turn reads; None: for nobody in particular, so that nothing personal is told."""
+    by_owner: bool = False
+    """Whether an owner of the butler has asked, alone or in a group."""
     zone: str = "UTC"
     """The time zone of the butler, by its IANA name."""
     tainted: bool = False

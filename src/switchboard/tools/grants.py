@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 from msgspec import Struct
 
 from switchboard.ports.tools import Audience, ToolSpec
-from switchboard.tools.memory import OF_MEMORY
+from switchboard.tools.memory import OF_MEMORY, OF_OWNERS
 
 __all__ = ["OF_MEMORY", "Grants", "granted_tools", "withheld_tools"]
 
@@ -36,7 +36,7 @@ class Grants(Struct, frozen=True):
     """
 
     owners: frozenset[str] | None = None
-    others: frozenset[str] | None = OF_MEMORY
+    others: frozenset[str] | None = OF_MEMORY - OF_OWNERS
     groups: frozenset[str] | None = NOTHING
     household: frozenset[str] | None = NOTHING
 

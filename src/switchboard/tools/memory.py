@@ -10,21 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from switchboard.core.memory.remembering import NotKept, find_words, told_with
+from switchboard.core.text.fact_numbers import number_of
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.facts import Fact
 from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
+from switchboard.tools.entities import MEMORY_ENTITY_LINK, MEMORY_ENTITY_UNLINK
 from switchboard.tools.history import HISTORY_SEARCH
+from switchboard.tools.keeping import MEMORY_CONFIRM, MEMORY_FORGET, MEMORY_STORE_FACT, find_own_words
+from switchboard.tools.recall import MEMORY_CONTEXT, MEMORY_ENTITIES, MEMORY_RECALL
 
 MOST_FOUND: Final = 20
 """Facts in one result."""
 _MOST_TEXT: Final = 1000
 _NOWHERE: Final = "nothing is remembered here"
-SWITCHED_OFF: Final = "not kept: nothing is learned here until somebody writes /memory on; tell the person"
-_FORGOTTEN: Final = (
-    "not kept: this was forgotten on request, and the same words are not kept again. Tell the person so; in other "
-    "words they can state it anew."
-)
 
 REMEMBER: Final = ToolSpec(
     "remember",
@@ -65,7 +63,15 @@ MEMORY_SEARCH: Final = ToolSpec(
     "idempotent",
     reach="inside",
 )
-OF_MEMORY: Final = frozenset({REMEMBER.name, MEMORY_SEARCH.name, HISTORY_SEARCH.name})
+QUOTING: Final = frozenset({REMEMBER.name, MEMORY_STORE_FACT.name, MEMORY_CONFIRM.name})
+"""Those for which somebody must have said something."""
+OF_OWNERS: Final = frozenset({MEMORY_ENTITY_LINK.name, MEMORY_ENTITY_UNLINK.name})
+"""Those of them that only owners may use."""
+OF_MEMORY: Final = OF_OWNERS | {
+    *(REMEMBER.name, MEMORY_SEARCH.name, HISTORY_SEARCH.name),
+    *(MEMORY_RECALL.name, MEMORY_CONTEXT.name, MEMORY_ENTITIES.name),
+    *(MEMORY_STORE_FACT.name, MEMORY_CONFIRM.name, MEMORY_FORGET.name),
+}
 """The tools that read and write what a person has said; there are none where nothing is remembered."""
 
 
@@ -78,13 +84,9 @@ class Remember(NamedTool):
         """Return the words that will be kept, or why they are not."""
         if scope.memory is None:
             return ToolOutcome(_NOWHERE, ok=False)
-        if not await scope.memory.is_learning():
-            return ToolOutcome(SWITCHED_OFF, ok=False)
-        found = find_words(arguments["quote"], scope.memory.said)
-        if isinstance(found, NotKept):
-            return ToolOutcome(f"not kept: {found.why}", ok=False)
-        if await scope.memory.is_forgotten(told_with(found, scope.memory.said), found.position):
-            return ToolOutcome(_FORGOTTEN, ok=False)
+        found = await find_own_words(arguments["quote"], scope.memory)
+        if isinstance(found, ToolOutcome):
+            return found
         return ToolOutcome(f'remembered: "{found.text}"', remembered=(found,))
 
 
@@ -106,4 +108,4 @@ class MemorySearch(NamedTool):
 def _lines(found: Sequence[Fact]) -> Iterator[str]:
     for fact in found:
         about = "" if fact.subject == "self" else f", about {fact.subject}"
-        yield f"{fact.created_at:%Y-%m-%d}{about}: {' '.join(fact.text.split())}"
+        yield f"{number_of(fact.fact_id)} {fact.created_at:%Y-%m-%d}{about}: {' '.join(fact.text.split())}"

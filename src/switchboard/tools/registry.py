@@ -2,7 +2,7 @@
 
 `agents/turns` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
 for a call, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `web_search.py`, `attach.py`,
-`ask.py`, `original.py`, `memory.py` and `history.py` for the tools.
+`ask.py`, `original.py`, and `memory.py` and those that it imports for the tools.
 """
 
 from __future__ import annotations
@@ -18,11 +18,14 @@ from switchboard.sandbox.run import Sandbox
 from switchboard.tools.ask import AskUser
 from switchboard.tools.attach import AttachFile
 from switchboard.tools.bash import Bash
+from switchboard.tools.entities import MemoryEntityLink, MemoryEntityUnlink
 from switchboard.tools.execute_command import ExecuteCommand
 from switchboard.tools.files import file_tools
 from switchboard.tools.history import HistorySearch
+from switchboard.tools.keeping import MemoryConfirm, MemoryForget, MemoryStoreFact
 from switchboard.tools.memory import MemorySearch, Remember
 from switchboard.tools.original import MessageOriginal
+from switchboard.tools.recall import MemoryContext, MemoryEntities, MemoryRecall
 from switchboard.tools.search import search_tool
 from switchboard.tools.web_fetch import WebFetch
 from switchboard.tools.web_search import WebSearch
@@ -39,7 +42,9 @@ def build_tools(sandbox: SandboxRules = _DEFAULTS, search: Search | None = None)
     commands = (ExecuteCommand(shut_in), Bash(shut_in))
     searches = () if search is None else (WebSearch(search),)
     others = (AttachFile(), AskUser(), MessageOriginal(), Remember(), MemorySearch(), HistorySearch())
-    return (*file_tools(), search_tool(), *commands, WebFetch(), *searches, *others)
+    recalling = (MemoryRecall(), MemoryContext(), MemoryEntities(), MemoryEntityLink(), MemoryEntityUnlink())
+    keeping = (MemoryStoreFact(), MemoryConfirm(), MemoryForget())
+    return (*file_tools(), search_tool(), *commands, WebFetch(), *searches, *others, *recalling, *keeping)
 
 
 async def usable(tools: Iterable[Tool]) -> tuple[Tool, ...]:

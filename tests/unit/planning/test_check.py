@@ -24,6 +24,7 @@ from switchboard.core.planning.schemas import pipeline_schema, route_decision_sc
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.planning import Pipeline, PipelineAction, PipelineStep, RouteDecision
+from switchboard.tools.memory import OF_MEMORY, OF_OWNERS
 from switchboard.tools.registry import build_tools
 from tests.unit.planning.answers import SEED, VALID
 from tests.unit.planning.menus import ARXIV, CRATE, DELETE, FETCH, LIMITS, MENU, NOW, SEARCH, SEND, tool
@@ -235,9 +236,12 @@ def test_forms_fit_our_own_tools() -> None:
         "remember",
         "memory_search",
         "history_search",
+        "memory_recall",
+        "memory_context",
+        "memory_entities",
     ]
     reading = {"read_file", "list_files", "search_files", "web_fetch", "message_original"}
-    assert guard_of(menu.tools).readers == reading | {"remember", "memory_search", "history_search"}
+    assert guard_of(menu.tools).readers == reading | OF_MEMORY - OF_OWNERS - {"memory_forget"}
     for form in (route_tool(menu), review_tool(menu)):
         Validator.check_schema(dict(form.parameters))
 

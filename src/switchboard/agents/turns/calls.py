@@ -17,14 +17,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.agents.turns.memory import TurnMemory
+from switchboard.agents.turns.memory import MemorySources, TurnMemory
 from switchboard.agents.turns.options import TurnOptions
 from switchboard.core.passages.own import passages_of
 from switchboard.core.text.storable import storable_text
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.domain.envelope import Passage
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.ports.engine import Approvals, Facts, History, Journal, Turn
+from switchboard.ports.engine import Approvals, Facts, Journal, Turn
 from switchboard.ports.models import Models
 from switchboard.ports.tools import Keep, PreparedCall, Tool, ToolOutcome, ToolScope
 from switchboard.tools.calls import CallLimits, call_tool
@@ -49,8 +49,8 @@ class Around(Struct, frozen=True):
     """Stores a file for the answer."""
     facts: Facts | None = None
     """What was learned; None: nothing is learned."""
-    history: History | None = None
-    """What was said; None: nothing is kept."""
+    memory: MemorySources = MemorySources(None, None)
+    """What tools of memory read besides."""
     asker: str = "turn"
     """The purpose of requests to models."""
     step: str = ""
@@ -130,9 +130,10 @@ class ToolCaller:
             message=_message_of(self.turn),
             cause=self.turn.envelope.control.cause or "message",
             own_text=task is None or task.own,
-            memory=None if facts is None else TurnMemory(self.turn, self.frozen, facts, self.around.history),
+            memory=None if facts is None else TurnMemory(self.turn, self.frozen, facts, self.around.memory),
             reader=self.frozen.reader,
             zone=self.frozen.zone,
+            by_owner=self.frozen.by_owner,
         )
 
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from switchboard.agents.turns.asking import MOST_WAITING
 from switchboard.agents.turns.calls import Around
 from switchboard.agents.turns.inbox import bring
+from switchboard.agents.turns.memory import MemorySources
 from switchboard.agents.turns.options import TurnOptions
 from switchboard.agents.turns.talk import GONE, images_in
 from switchboard.core.calls import is_by_operator, is_call
@@ -266,7 +267,7 @@ class Equipment:
             granted=lambda: self._granted_tools(turn, options),
             keep=self._keeper(turn),
             facts=self._context.facts,
-            history=self._context.history,
+            memory=MemorySources(self._context.history, self._context.names),
         )
 
     async def _granted_tools(self, turn: Turn, options: TurnOptions) -> frozenset[str]:

@@ -1,8 +1,7 @@
 """The command `/memory`: what a person asks for with it, and what is answered without a model. Pure.
 
 `house.py` reads it while a message is stored, `journey/memory_commands.py` carries it out. In: the words behind the
-command, facts; out: a `MemoryWish`, texts. Facts have numbers that are made from their ids, so that none ever stands
-for another fact, whatever was added or forgotten since it was shown. Next: `ports/facts.py`.
+command, facts; out: a `MemoryWish`, texts. Next: `core/text/fact_numbers.py`.
 """
 
 from __future__ import annotations
@@ -10,14 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
-from hashlib import sha256
 from typing import Final, Literal
 from urllib.parse import unquote
-from uuid import UUID
 
 from msgspec import Struct
 
 from switchboard.core.passages.names import speaker
+from switchboard.core.text.fact_numbers import NUMBER, number_of
 from switchboard.domain.routing import SystemId
 from switchboard.ports.facts import Fact
 
@@ -47,11 +45,7 @@ OVERHEARD: Final = "Others read this. Write /memory export where nobody else doe
 
 _ALONE: Final[Mapping[str, MemoryVerb]] = {"": "show", "show": "show", "off": "off", "on": "on", "export": "export"}
 _ABOUT: Final[Mapping[str, MemoryVerb]] = {"wrong": "wrong", "forget": "forget"}
-_ALPHABET: Final = "23456789abcdefghjkmnpqrstuvwxyz"
-"""Characters that nobody mistakes for each other. The first is a letter: a number is no place in a list."""
-_LENGTH: Final = 5
 _MOST_WORDS: Final = 200
-_NUMBER: Final = re.compile(rf"[{_ALPHABET}]{{{_LENGTH}}}")
 
 
 class MemoryWish(Struct, frozen=True):
@@ -78,25 +72,7 @@ def read_wish(extra: str) -> MemoryWish | None:
     if verb == "show" and len(rest) <= _MOST_WORDS:
         return MemoryWish("show", rest)
     about = _ABOUT.get(verb)
-    return MemoryWish(about, rest) if about is not None and _NUMBER.fullmatch(rest) else None
-
-
-def number_of(fact_id: UUID) -> str:
-    """The number of a fact, by which people name it."""
-    left = int.from_bytes(sha256(fact_id.bytes).digest()[:8])
-    letters = _ALPHABET[8:]
-    left, first = divmod(left, len(letters))
-    number = letters[first]
-    for _ in range(_LENGTH - 1):
-        left, one = divmod(left, len(_ALPHABET))
-        number += _ALPHABET[one]
-    return number
-
-
-def find_numbered(facts: Iterable[ToldFact], number: str) -> ToldFact | None:
-    """The fact with this number; None if there is none, or if two have it by chance."""
-    found = [one for one in facts if number_of(one.fact_id) == number]
-    return found[0] if len(found) == 1 else None
+    return MemoryWish(about, rest) if about is not None and NUMBER.fullmatch(rest) else None
 
 
 def with_words(facts: Iterable[ToldFact], words: str) -> list[ToldFact]:

@@ -33,9 +33,10 @@ from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import FactSource, ShownFact
 from switchboard.ports.embedder import Embedder
 from switchboard.ports.engine import Turn
-from switchboard.ports.facts import Fact, Reader
+from switchboard.ports.facts import EntityAlias, Fact, Reader
 from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
+from switchboard.store.memory import aliases, told
 from switchboard.store.memory.fact_terms import UnreadFact, languages_of, terms_row
 from switchboard.store.memory.history import HistoryAddition, StoredReaders
 from switchboard.store.memory.readers import handle_columns, reader_columns
@@ -79,6 +80,28 @@ class StoredFacts(Struct, frozen=True):
         words = [UUID(keys.fact(who.system_id, _NOBODY, text)) for text in texts]
         given = (marks, who.system_id, who.conversation, position, turn.request_id, words, *handle_columns(who))
         return bool(await self.database.value(query("facts.is_forgotten"), *given))
+
+    async def may_change(self, turn: Turn, fact_ids: Collection[UUID], *, as_owner: bool) -> Collection[UUID]:
+        """As in the port."""
+        return await told.may_change(self.database, await self.readers.of(turn), fact_ids, as_owner=as_owner)
+
+    async def forget(self, turn: Turn, fact_ids: Collection[UUID], *, as_owner: bool) -> int:
+        """As in the port."""
+        theirs = await self.may_change(turn, fact_ids, as_owner=as_owner)
+        return int(await self.database.value(query("told.forget"), list(theirs))) if theirs else 0
+
+    async def aliases(self, turn: Turn) -> Sequence[EntityAlias]:
+        """As in the port."""
+        return await aliases.list_aliases(self.database, turn.member.system_id)
+
+    async def link_entity(self, turn: Turn, name: str, alias: str) -> bool:
+        """As in the port."""
+        by = (await self.readers.of(turn)).person
+        return await aliases.link(self.database, turn.member.system_id, aliases.Naming(name, alias), by)
+
+    async def unlink_entity(self, turn: Turn, name: str, alias: str) -> bool:
+        """As in the port."""
+        return await aliases.unlink(self.database, turn.member.system_id, aliases.Naming(name, alias))
 
     async def is_learning(self, turn: Turn) -> bool:
         """As in the port."""
@@ -181,15 +204,19 @@ async def _fact_row(database: Database, system_id: SystemId, fact: NewFact, lang
 
 async def remembered_rows(database: Database, said: Iterable[tuple[LaneKey, HistoryAddition]]) -> str | None:
     """What `settle_turns_with_facts` takes, a row for each fact; None if there are none."""
-    told = [
+    kept = [
         (lane, one.reader, words)
         for lane, one in said
         for words in (one.remembered if one.reader.authentic and one.reader.person else ())
     ]
-    languages = await languages_of(database) if told else ()
+    languages = await languages_of(database) if kept else ()
     rows = list[JsonObject]()
-    for lane, who, words in told:
-        fact = NewFact(who.person, SELF, who.private, words.text, (words.position,))
+    for lane, who, words in kept:
+        fact = NewFact(
+            *(who.person, words.subject, who.private, words.text, (words.position,), words.predicate),
+            said_by=words.said_by,
+            valid_to=words.until,
+        )
         rows.append({"lane": lane, **await _fact_row(database, who.system_id, fact, languages)})
     return to_storable_json(rows) if rows else None
 

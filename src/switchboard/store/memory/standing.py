@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
 from itertools import groupby
+from typing import TypeVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -29,6 +30,8 @@ from switchboard.core.memory.settling import (
 from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import Database, Row, query, to_json
 from switchboard.store.memory.readers import handle_columns, reader_columns
+
+_Fact = TypeVar("_Fact", bound=Fact)
 
 
 class SettledFact(Struct, frozen=True):
@@ -98,7 +101,7 @@ def statement_of(row: Row) -> tuple[UUID, StatedFact]:
     return row["fact_id"], StatedFact(statement_id, topic, value, person, said_at, *how)
 
 
-def hold_at(facts: Sequence[Fact], settled: Mapping[UUID, SettledFact], now: datetime) -> list[Fact]:
+def hold_at(facts: Sequence[_Fact], settled: Mapping[UUID, SettledFact], now: datetime) -> list[_Fact]:
     """Those of these facts that are active and not over, as they stand."""
     return [
         replace(one, said_at=known.said_at, contradicts=known.contradicts)

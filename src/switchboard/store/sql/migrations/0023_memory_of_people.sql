@@ -9,3 +9,17 @@ create table learning_switch (
     learns boolean not null,
     primary key (conversation, since)
 );
+
+-- Other names of whom and what facts are about, by butler. Facts keep the words that were said: an alias is looked up when they
+-- are read. name_key, alias_key: what is the same of names that differ in case or punctuation.
+create table entity_alias (
+    system_id text not null,
+    name text not null,
+    alias text not null,
+    name_key text not null check (name_key <> ''),
+    alias_key text not null check (alias_key <> '' and alias_key <> name_key),
+    since timestamptz not null default clock_timestamp(),
+    until timestamptz,
+    linked_by text not null
+);
+create unique index entity_alias_now on entity_alias (system_id, name_key, alias_key) where until is null;

@@ -1,3 +1,10 @@
+-- part: called
+-- What operators call the person who is reader r.
+select array_agg(lower(n.name)) as names from reader r
+join person_handle h on h.key = r.handle
+join person p on p.person_id = h.person_id
+cross join lateral (values (p.name), (p.person_id)) as n (name)
+
 -- name: facts
 -- What may be told in conversation $1 to $2 with the handle $5, $6, $7: by the butlers that answer there, and of the reader's own
 -- facts by all. about_reader: of a person whom operators know under this name.
@@ -5,16 +12,12 @@ with reader as materialized (select k.handle, handles_of(k.handle) as handles fr
 butlers as materialized (
     select l.system_id, bool_or(l.conversation = conversation_key($1)) as here from lane l
     where l.kind = 'turn' and l.system_id is not null group by l.system_id
-), called as materialized (
-    select array_agg(lower(n.name)) as names from reader r
-    join person_handle h on h.key = r.handle
-    join person p on p.person_id = h.person_id
-    cross join lateral (values (p.name), (p.person_id)) as n (name)
-)
+), called as materialized ({{called}})
 select f.fact_id, f.author, f.subject,
        case f.space when 'private' then 'private:' || f.author
                     when 'group' then 'group:' || coalesce(c.name, f.conversation::text) else 'shared' end as space,
-       f.text, f.created_at, f.system_id, o.own, coalesce(lower(f.subject) = any (k.names), false) as about_reader
+       f.text, f.created_at, f.predicate, f.denied, f.said_at, f.valid_from, f.valid_to, '{}'::uuid[] as contradicts,
+       f.system_id, o.own, coalesce(lower(f.subject) = any (k.names), false) as about_reader
 from reader r
 cross join butlers b
 cross join called k
@@ -32,3 +35,16 @@ insert into learning_switch (conversation, since, learns)
 
 -- name: is_learning
 select is_learned_from(m.conversation, m.request_id) from message_inbox m where m.request_id = $1;
+
+-- name: may_change
+-- Those of the facts $9 that the reader $3 with the handle $6, $7, $8 sees, and has said or is the subject of; $10: all they see.
+with reader as materialized (select k.handle, handles_of(k.handle) as handles from handle_key($6, $7, $8) k (handle)),
+called as materialized ({{called}})
+select f.fact_id from reader r
+cross join called k
+cross join lateral visible($1, conversation_key($2), $3, $4, $5, r.handle) f
+where f.fact_id = any ($9::uuid[])
+  and ($10 or f.author = $3 or f.handle = any (r.handles) or lower(f.subject) = any (k.names));
+
+-- name: forget
+select forget_facts($1);

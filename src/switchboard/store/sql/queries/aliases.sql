@@ -1,0 +1,11 @@
+-- name: list
+select a.name, a.alias, a.since from entity_alias a where a.system_id = $1 and a.until is null order by a.since, a.alias;
+
+-- name: link
+insert into entity_alias (system_id, name, alias, name_key, alias_key, linked_by) values ($1, $2, $3, $4, $5, $6)
+on conflict (system_id, name_key, alias_key) where until is null do nothing
+returning true;
+
+-- name: unlink
+update entity_alias set until = clock_timestamp() where system_id = $1 and name_key = $2 and alias_key = $3 and until is null
+returning true;
