@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from switchboard.core.turns.memory_command import ToldFact
 from switchboard.ports.facts import Reader
 from switchboard.store.database import Database, query, rows_as
+from switchboard.store.memory.readers import handle_columns
+from switchboard.store.memory.standing import SettledFact, hold_at, settle
 
 
 async def list_told(database: Database, reader: Reader, limit: int) -> list[ToldFact]:
