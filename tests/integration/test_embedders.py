@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any
@@ -12,16 +13,19 @@ from structlog.testing import capture_logs
 
 from switchboard.app.memory.checks import check_embedder
 from switchboard.app.memory.embedding import ProcessEmbedder, choose_embedder, embedder_of
+from switchboard.app.memory.indexing import FactIndexer
 from switchboard.app.settings import Settings
 from switchboard.bench.embedder import measure_embedder
 from switchboard.core.memory.settings import find_embedder
 from switchboard.core.memory.vectors import cosine_of, pack_vector
 from switchboard.domain.errors import ConfigurationError
 from switchboard.llm import local_embedder
-from switchboard.ports.embedder import EmbeddingFailed, EmbeddingModel
+from switchboard.ports.embedder import EmbeddingFailed, EmbeddingModel, Vector
+from switchboard.store.memory.facts import NewFact
 from switchboard.store.models import usage
 from switchboard.store.models.usage import UsagePeriod
 from switchboard.testing.scripted_llm import Reply, Rule, Script, ScriptedLlm, Status, When
+from tests.integration.test_fact_search import ANN, WITHOUT_PGVECTOR, learn
 from tests.lab import lab
 
 MODEL = EmbeddingModel("m", "1", 2, 512, frozenset({"en"}))
@@ -172,6 +176,39 @@ async def test_doctor_says_by_what_memory_is_searched(database_url: str, monkeyp
         with capture_logs() as logs:
             assert embedder_of(settings_of(chosen="local"), parts.database, AsyncExitStack()) is None
         assert "no_such_package" in logs[0]["why"]
+
+
+class OtherWeights:
+    """What once made vectors under the name of another model."""
+
+    def __init__(self, model: EmbeddingModel) -> None:
+        self.model = model
+
+    async def embed_query(self, _: str) -> Vector:
+        return pack_vector(range(self.model.dimensions))
+
+    async def embed_passages(self, texts: Sequence[str]) -> Sequence[Vector]:
+        return [await self.embed_query(text) for text in texts]
+
+
+@pytest.mark.parametrize("pgvector", [True, False])
+async def test_doctor_finds_stored_vectors_of_other_weights(database_url: str, *, pgvector: bool) -> None:
+    async with lab(database_url) as parts, ScriptedLlm([]) as server, AsyncExitStack() as closing:
+        if not pgvector:
+            await parts.database.run(WITHOUT_PGVECTOR)
+        for n in range(12):
+            await learn(parts.database, ANN, NewFact("", "self", True, f"Shelf {n} is full", ()))
+        settings = settings_of(server.url, "far")
+        far = embedder_of(settings, parts.database, closing)
+        assert far is not None
+        told = []
+        for embedder in (far, OtherWeights(far.model)):
+            await parts.database.run("delete from fact_model")
+            assert await FactIndexer(parts.database, ("en",), embedder).index_some() >= 12
+            told += await check_embedder(parts.database, settings)
+            assert len(server.requests[-1].messages) == 10
+        assert [one.status for one in told] == ["ok", "error"]
+        assert "10 stored vectors are not what m at 127.0.0.1" in told[1].detail
 
 
 @pytest.mark.skipif(

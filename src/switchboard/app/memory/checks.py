@@ -11,20 +11,26 @@ from typing import Final
 from switchboard.app.memory.embedding import choose_embedder
 from switchboard.app.settings import Settings
 from switchboard.core.memory.settings import LOCAL, NONE, EmbedderSpec
+from switchboard.core.memory.vectors import count_changed
 from switchboard.distribution import install_command
 from switchboard.domain.errors import ConfigurationError
 from switchboard.llm.local_embedder import local_model, missing_package
 from switchboard.ports.checks import CheckResult, error, ok, warning
-from switchboard.ports.embedder import EmbeddingFailed
+from switchboard.ports.embedder import Embedder, EmbeddingFailed
 from switchboard.store.database import Database
+from switchboard.store.memory.fact_vectors import sample_vectors
 
 _NAME: Final = "memory"
 _BY_WORDS: Final = "it is searched by words alone"
+_SAMPLED: Final = 10
 _QUESTION: Final = "Who repaired the bicycle?"
 
 
 async def check_embedder(database: Database, settings: Settings) -> list[CheckResult]:
-    """A server of vectors is asked once."""
+    """A server is asked for a vector, and whether it still has the weights of those that are stored.
+
+    Those of the local model are compared with their hashes when it is opened.
+    """
     chosen = choose_embedder(settings)
     if isinstance(chosen, EmbedderSpec):
         return [await _ask_once(chosen, database, settings)]
@@ -46,11 +52,22 @@ async def _ask_once(spec: EmbedderSpec, database: Database, settings: Settings) 
         return error(_NAME, f"embedders: {spec.name}: {lack.message}; {_BY_WORDS}", "fix it where the workers run")
     try:
         await embedder.embed_query(_QUESTION)
+        changed = await _count_changed(embedder, database)
     except EmbeddingFailed as failure:
         return warning(
             _NAME, f"{failure.reason}; {_BY_WORDS} meanwhile", "correct it, or [[embedders]] in the settings"
         )
     finally:
         await embedder.aclose()
+    if changed:
+        remedy = f"set another revision of {spec.name} in [[embedders]], and restart: all vectors are made anew"
+        return error(_NAME, f"{changed} stored vectors are not what {spec.model} at {spec.host} makes today", remedy)
     what = "all facts and questions" if spec.local else "facts and questions, but none of health, money or secrets,"
     return ok(_NAME, f"it is searched by words and by meaning; {what} are sent to {spec.host}")
+
+
+async def _count_changed(embedder: Embedder, database: Database) -> int:
+    """How many of ten stored vectors are not what is made of the same texts today. Raises EmbeddingFailed."""
+    sampled = await sample_vectors(database, embedder.model, _SAMPLED)
+    fresh = await embedder.embed_passages([one.text for one in sampled])
+    return count_changed([one.vector for one in sampled], fresh)

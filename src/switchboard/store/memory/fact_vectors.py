@@ -18,6 +18,7 @@ from msgspec import Struct
 from switchboard.core.memory.leaving import may_embed
 from switchboard.core.memory.predicates import find_predicate
 from switchboard.core.memory.relevance import CANDIDATES
+from switchboard.core.memory.vectors import pack_vector
 from switchboard.ports.embedder import Embedder, EmbeddingFailed, EmbeddingModel, Vector
 from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.memory.fact_terms import UnreadFact, searched_text
@@ -41,6 +42,13 @@ class VectorStanding(Struct, frozen=True):
     pgvector: bool
 
 
+class SampledVector(Struct, frozen=True):
+    """A text, and the vector that is kept of it."""
+
+    text: str
+    vector: Vector
+
+
 async def enter_model(database: Database, model: EmbeddingModel) -> int:
     """The number of a model; all facts wait for a vector of one that is new."""
     return int(await database.value(query("facts.enter_model"), *_columns_of(model)))
@@ -60,6 +68,19 @@ async def vector_standing(database: Database) -> VectorStanding:
     """For operators."""
     [standing] = rows_as(VectorStanding, await database.rows(query("facts.vector_standing")))
     return standing
+
+
+async def sample_vectors(database: Database, model: EmbeddingModel, most: int) -> Sequence[SampledVector]:
+    """The oldest vectors of a model, with what they were made of; none of what it may not be given any more."""
+    rows = await database.rows(query("facts.sampled_vectors"), *_columns_of(model), most)
+    return [
+        SampledVector(
+            searched_text(row["subject"], row["text"]),
+            pack_vector(row["numbers"]) if row["vector"] is None else Vector(row["vector"]),
+        )
+        for row in rows
+        if may_embed(model, row["text"], find_predicate(row["predicate"]))
+    ]
 
 
 def _columns_of(model: EmbeddingModel) -> tuple[str, str, int]:

@@ -86,6 +86,30 @@ begin
     perform facts_open(false);
 end $$;
 
+-- The oldest facts with vectors of a model, in one of both forms: those that other weights under the same name would not make.
+create or replace function sampled_vectors(_name text, _revision text, _dimensions integer, _limit integer)
+returns table (subject text, text text, predicate text, vector bytea, numbers real[])
+language plpgsql as $$
+declare
+    _model_id integer := (
+        select m.model_id from fact_model m
+        where m.name = _name and m.revision = _revision and m.dimensions = _dimensions);
+begin
+    perform facts_open(true);
+    if vector_schema() is null then
+        return query
+            select f.subject, f.text, f.predicate, v.vector, null::real[]
+            from fact_vector v join fact f on f.fact_id = v.fact_id where v.model_id = _model_id
+            order by v.fact_id limit _limit;
+    else
+        return query execute
+            'select f.subject, f.text, f.predicate, null::bytea, h.vector::real[]
+            from fact_halfvec h join fact f on f.fact_id = h.fact_id where h.model_id = $1
+            order by h.fact_id limit $2' using _model_id, _limit;
+    end if;
+    perform facts_open(false);
+end $$;
+
 -- Keep vectors: as bytes, and as text for pgvector. The facts of _fact_ids wait no more, those without a vector, a null, neither.
 -- Returns whether the model is complete; others are gone then.
 create or replace function put_vectors(_model_id integer, _fact_ids uuid[], _vectors bytea[], _texts text[]) returns boolean

@@ -126,6 +126,9 @@ select fact_id, cosine from nearest_facts($1, $2, $3, $4, $5, $6);
 -- name: vectors
 select fact_id, vector from fact_vector where model_id = $1 and space_id = any ($2::integer[]);
 
+-- name: sampled_vectors
+select subject, text, predicate, vector, numbers from sampled_vectors($1, $2, $3, $4);
+
 -- name: vector_standing
 -- How many facts wait for their words and for vectors, and where vectors are.
 select (select count(*) from fact_unread) as unread, (select count(*) from fact_unembedded) as unembedded,
