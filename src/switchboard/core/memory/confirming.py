@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from switchboard.core.memory.extraction import count_denials
 from switchboard.core.memory.settling import same_value
-from switchboard.core.turns.compaction import denials
 
 _AGREES: Final = re.compile(
     r"\W*(yes|yeah|yep|right|correct|exactly|indeed|still|true|of course|ja|genau|stimmt|richtig|korrekt|immer noch)\b",
@@ -22,7 +22,7 @@ _LEAST: Final = 4
 
 def is_confirmed_by(fact: str, quote: str) -> bool:
     """Whether words agree with a fact, or say something of it again, and deny as often as it does."""
-    if denials(quote) != denials(fact):
+    if count_denials(quote) != count_denials(fact):
         return False
     return _AGREES.match(quote) is not None or bool(_words_of(quote) & _words_of(fact))
 
