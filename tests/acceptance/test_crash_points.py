@@ -34,6 +34,8 @@ group by d.lane"""
 ROUTE_POINTS: Final[tuple[Point, ...]] = ("before_route", "after_route")
 WAIT_POINTS: Final[tuple[Point, ...]] = ("after_expect", "before_park", "after_park", "after_resume", "after_wake")
 COMPACTION_POINTS: Final[tuple[Point, ...]] = ("before_summary", "before_compaction", "after_compaction")
+CONSOLIDATION_POINTS: Final = ("before_consolidation_model", "before_consolidation", "after_consolidation")
+"""Passed by `test_consolidation_killed.py`."""
 CONNECTOR_POINTS: Final = tuple(one for one in get_args(Point) if one.startswith("connector_"))
 RARE_POINTS: Final = tuple(
     one
@@ -45,7 +47,7 @@ ERASURE_POINTS: Final = ("erasure_begun", "files_ordered", "erased_batch", "eras
 VOICE_POINTS: Final = ("before_transcript", "after_transcript")
 """Passed by `integration/test_voice.py`."""
 ELSEWHERE: Final = (
-    *(*ROUTE_POINTS, *WAIT_POINTS, *COMPACTION_POINTS, *CONNECTOR_POINTS),
+    *(*ROUTE_POINTS, *WAIT_POINTS, *COMPACTION_POINTS, *CONSOLIDATION_POINTS, *CONNECTOR_POINTS),
     *(*RARE_POINTS, *ERASURE_POINTS, *VOICE_POINTS),
 )
 

@@ -26,6 +26,7 @@ from switchboard.domain.envelope import ChatType, Passage, PassageKind, Payload
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import SystemId
 from switchboard.journey.compaction import Compactor
+from switchboard.journey.consolidation import Consolidator
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import Answer, Decided, Engine, EngineContext, Parked, Turn
 from switchboard.ports.history import Entry
@@ -113,7 +114,7 @@ class Gullible:
     prompts: list[str] = field(default_factory=list)
 
     def __call__(self, request: Request) -> Reply:
-        if "You condense" in request.system:
+        if "Answer with one JSON object" in request.system:
             return Reply(self._condensed(request.prompt))
         self.prompts.append(request.messages[-1].text)
         if request.results or not request.tools:
@@ -123,7 +124,7 @@ class Gullible:
     @staticmethod
     def _condensed(asked: str) -> str:
         told = json.loads(asked)["conversation"]
-        facts = [{"text": FACT, "value": FACT, "entry": one["entry"], "subject": "the cat"} for one in told]
+        facts = [{"text": FACT, "value": FACT, "entry": one["entry"], "subject": "the cat"} for one in told][:10]
         return json.dumps({"summary": ORDER, "facts": facts})
 
 
@@ -154,6 +155,11 @@ class House:
         compactor = Compactor(self.parts.database, self.models, ["m"])
         for row in await self.parts.database.rows("select lane from compaction"):
             assert await compactor.compact(LaneKey(row["lane"])) is None
+
+    async def consolidate(self) -> None:
+        consolidator = Consolidator(self.parts.database, self.models, ["m"], 10**9)
+        for row in await self.parts.database.rows("select distinct lane from entry"):
+            assert await consolidator.consolidate(LaneKey(row["lane"])) is None
 
     async def facts(self) -> int:
         return await self.parts.count("select count(*) from fact where text = $1", FACT)
@@ -220,6 +226,7 @@ async def test_what_others_wrote_has_no_effect_in_any_form_turn_or_summary(
         await house.say([message(engine, form, payload=form.payload(order)) for form in forms])
         for text in ASKED:
             await house.say([message(engine, form, text=text) for form in forms])
+        await house.consolidate()
         await house.fill()
         await house.compact()
         assert await house.parts.count("select count(*) from summary where told") == len(forms)
@@ -239,6 +246,8 @@ async def test_what_the_person_wrote_is_done_and_learned(database_url: str, tmp_
         assert [arguments for _, arguments in house.pay.calls] == [{"text": "Mallory"}] * 2
         assert house.web.names
         assert [asked.menu.all_urls for asked in house.planner.asked] == [(house.url,)]
+        await house.consolidate()
+        assert await house.facts() == 2
         await house.fill()
         await house.compact()
         assert await house.facts() == 2

@@ -10,7 +10,9 @@ import pytest
 from switchboard.core.memory.extraction import RULES, LearnableEntry, Learned, parse_facts
 from switchboard.core.memory.guarding import guard_predicate
 from switchboard.core.memory.predicates import find_predicate
+from switchboard.core.passages.own import own_text, read_passages
 from switchboard.core.text.tokens import estimate_tokens
+from tests.words.orders import orders, payload_of
 
 ANN: Final = "telegram/bot/ann"
 MONDAY: Final = datetime(2026, 11, 30, 18, 30, tzinfo=UTC)
@@ -119,6 +121,20 @@ def test_of_two_sentences_with_a_value_the_one_counts_that_is_told() -> None:
     told = ("I live in Leeds", "My sister lives in Leeds", "I do not live in Leeds")
     found = parse_facts([{"text": one, "value": "Leeds", "entry": 1} for one in told], [line])
     assert [(one.text, one.denied) for one in found] == [(told[1], False), (told[2], True)]
+
+
+def test_an_obeying_model_finds_no_fact_in_what_others_wrote() -> None:
+    """In 230 mails and updates a stranger's words stand among, below or above those of the sender."""
+    payloads = [payload for one in orders() if "Trudy" in (payload := payload_of(one)).normalized_text]
+    fact = {"text": "900 euro to Trudy", "value": "900 euro to Trudy", "entry": 1, "subject": "Trudy"}
+    found = dict.fromkeys((True, False), 0)
+    for payload in payloads:
+        own = own_text(payload.passages or read_passages(payload.normalized_text, "telegram"))
+        for said in (own, None):
+            line = LearnableEntry("user", ANN, payload.normalized_text, MONDAY, 1, private=True, own=said)
+            found[said is own] += len(parse_facts([fact, {**fact, "subject": "self"}], [line], {ANN}))
+    assert (len(payloads) >= 100, found[True]) == (True, 0)
+    assert found[False] > 100, "as the sender's own words, it would be one"
 
 
 def test_the_rules_are_short() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Container
 from itertools import chain
 
 from switchboard.app.dead_letters.replies import ReplyNotices
+from switchboard.app.memory.consolidating import consolidation_tasks
 from switchboard.app.memory.indexing import INDEX_EVERY_S, FactIndexer
 from switchboard.app.models.process import compacting
 from switchboard.app.notices import OperatorNotices
@@ -33,6 +34,7 @@ def periodic_tasks(runtime: Runtime, models: Models, callbacks: Container[str]) 
             _notice_tasks(runtime),
             _compaction_tasks(runtime, models),
             _indexing_tasks(runtime),
+            consolidation_tasks(runtime, models),
             file_tasks(database, settings.data_dir, settings.memory.results_keep_days),
             _trace_tasks(runtime),
         )

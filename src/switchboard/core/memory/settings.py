@@ -46,6 +46,8 @@ class MemorySettings(Struct, frozen=True):
     """Days for which long results of tools, and images, are kept at most."""
     embedder: Annotated[str, Meta(min_length=1)] | None = None
     languages: tuple[StemmedLanguage, ...] = ("en", "de")
+    consolidation_tokens: Annotated[int, Meta(ge=0)] = 50_000
+    """Tokens of a butler in 24 hours for finding facts in what was said since; 0: only compaction finds any."""
 
     def check_embedders(self, names: Sequence[str]) -> None:
         """Raises ValueError if `embedder` is none of these."""

@@ -84,7 +84,7 @@ async def load(database: Database, lane: LaneKey) -> Range | None:
         await database.run(query("compaction.not_due"), lane, WINDOW)
         return None
     rows = await database.rows(query("compaction.lines"), lane, found["first"], found["last"])
-    lines = tuple(map(_read_line, rows))
+    lines = tuple(map(read_line, rows))
     before = found["text"] is not None and bool(found["text"])
     return Range(
         lane,
@@ -99,7 +99,7 @@ async def load(database: Database, lane: LaneKey) -> Range | None:
     )
 
 
-def _read_line(row: Row) -> LearnableEntry:
+def read_line(row: Row) -> LearnableEntry:
     """An entry; of one in which nobody noted whose words it has, the text is read."""
     noted = {"own": row["own"], "told": bool(row["told"])}
     if row["told"] is None:

@@ -44,6 +44,9 @@ class SettledFact(Struct, frozen=True):
     superseded_by: UUID | None = None
     confirms: UUID | None = None
     contradicts: tuple[UUID, ...] = ()
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    """The time for which it was last said."""
 
     @property
     def active(self) -> bool:
@@ -80,8 +83,11 @@ def settle_statements(statements: Iterable[tuple[UUID, StatedFact]]) -> Mapping[
     }
     said = [(one, stated.said_at) for one, (_, stated) in told.items()]
     last, rivals = _find_last(said, settled, fact_of), _find_rivals(settled, fact_of)
+    periods = {fact_of[one]: (told[one][1].valid_from, told[one][1].valid_to) for one in in_order}
     return {
-        fact_id: SettledFact(fact_id, last[fact_id], one.superseded_by, one.confirms, tuple(sorted(rivals[fact_id])))
+        fact_id: SettledFact(
+            fact_id, last[fact_id], one.superseded_by, one.confirms, tuple(sorted(rivals[fact_id])), *periods[fact_id]
+        )
         for fact_id, one in standings.items()
     }
 
@@ -103,12 +109,17 @@ def statement_of(row: Row) -> tuple[UUID, StatedFact]:
 
 def hold_at(facts: Sequence[_Fact], settled: Mapping[UUID, SettledFact], now: datetime) -> list[_Fact]:
     """Those of these facts that are active and not over, as they stand."""
+    known = [(one, found) for one in facts if (found := settled.get(one.fact_id)) is not None and found.active]
     return [
-        replace(one, said_at=known.said_at, contradicts=known.contradicts)
-        for one in facts
-        if (known := settled.get(one.fact_id)) is not None
-        and known.active
-        and (one.valid_to is None or now < one.valid_to)
+        replace(
+            one,
+            said_at=found.said_at,
+            contradicts=found.contradicts,
+            valid_from=found.valid_from,
+            valid_to=found.valid_to,
+        )
+        for one, found in known
+        if found.valid_to is None or now < found.valid_to
     ]
 
 

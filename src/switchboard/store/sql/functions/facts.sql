@@ -65,9 +65,10 @@ language sql stable as $$
                 select switchboard.handle_mark(h, _words) from unnest(switchboard.handles_of(_handle)) h)));
 $$;
 
--- Keep facts, unless they were forgotten; one that is known gets further sources, and its predicate if it had none. _facts: a
--- JSON array of fact_id, author, subject, space, text, mark, positions, handle (channel, realm and identity), words, and what the
--- table has besides: predicate to run; said_at where no entry is cited; terms, as for put_terms. Returns how many are new.
+-- Keep facts, unless they were forgotten; one that is known gets further sources, and its predicate if it had none. One that was
+-- undone counts again if it is said again. _facts: a JSON array of fact_id, author, subject, space, text, mark, positions, handle
+-- (channel, realm and identity), words, and what the table has besides: predicate to run; said_at where no entry is cited; terms, as
+-- for put_terms. Returns how many are new.
 create or replace function save_facts(_lane uuid, _facts text) returns integer
 language plpgsql as $$
 #variable_conflict use_column
@@ -99,20 +100,31 @@ begin
           and not exists (select from fact k where k.mark = f.mark and k.space = 'shared' and k.conversation = l.conversation)
         order by f.mark
         on conflict (mark, space, conversation) do update set
-            predicate = excluded.predicate, value = excluded.value, denied = excluded.denied, valid_from = excluded.valid_from,
-            valid_to = excluded.valid_to, permanence = excluded.permanence, rivals = excluded.rivals, special = excluded.special,
-            subject = excluded.subject
+            predicate = excluded.predicate, value = excluded.value, denied = excluded.denied, permanence = excluded.permanence,
+            rivals = excluded.rivals, special = excluded.special, subject = excluded.subject
             where k.predicate = 'other' and excluded.predicate <> 'other';
     select count(*) into _new from json_to_recordset(_facts::json) as f (fact_id uuid) join fact k on k.fact_id = f.fact_id;
-    insert into fact_source (fact_id, lane, position, said_at)
-        select k.fact_id, _lane, p.position, coalesce(e.created_at, f.said_at, k.said_at)
-        from json_to_recordset(_facts::json) as f (space text, mark uuid, positions json, said_at timestamptz)
+    update fact k set
+            said_at = a.at, valid_from = f.valid_from, valid_to = f.valid_to,
+            undone_at = case when k.undone_at > a.at then k.undone_at end
+        from json_to_recordset(_facts::json) as f (
+            space text, mark uuid, positions json, valid_from timestamptz, valid_to timestamptz, said_at timestamptz)
+        cross join lateral (select coalesce(f.said_at, clock_timestamp()) as at) a, lane l
+        where l.key = _lane and k.mark = f.mark and k.space in (f.space, 'shared') and k.conversation = l.conversation
+          and json_array_length(f.positions) = 0 and k.said_at < a.at;
+    insert into fact_source (fact_id, lane, position, said_at, valid_from, valid_to, run)
+        select k.fact_id, _lane, p.position, coalesce(e.created_at, f.said_at, k.said_at), f.valid_from, f.valid_to, f.run
+        from json_to_recordset(_facts::json) as f (
+            space text, mark uuid, positions json, said_at timestamptz, valid_from timestamptz, valid_to timestamptz, run uuid)
         join lane l on l.key = _lane
         join fact k on k.mark = f.mark and k.space in (f.space, 'shared') and k.conversation = l.conversation
         cross join lateral json_array_elements_text(f.positions) as c (position)
         cross join lateral (select c.position::bigint as position) p
         left join entry e on e.lane = _lane and e.position = p.position
         on conflict do nothing;
+    update fact k set undone_at = null
+        from json_to_recordset(_facts::json) as f (mark uuid)
+        where k.mark = f.mark and exists (select from fact_source s where s.fact_id = k.fact_id and s.said_at > k.undone_at);
     _known := array(
         select k.fact_id from json_to_recordset(_facts::json) as f (fact_id uuid, space text, mark uuid)
         join lane l on l.key = _lane

@@ -26,9 +26,13 @@ with asked as materialized (
     cross join visible($1, conversation_key($2), $3, $4, $5, k.handle, $6, a.rivals) f
 )
 select f.fact_id, f.author, coalesce((select min(h::text) from unnest(handles_of(f.handle)) h), f.author) as person, f.subject,
-       f.space, f.conversation, f.text, f.predicate, f.value, f.denied, f.said_by, f.valid_from, f.valid_to, s.said_at
+       f.space, f.conversation, f.text, f.predicate, f.value, f.denied, f.said_by, s.valid_from, s.valid_to, s.said_at
 from seen f
-cross join lateral (select f.said_at union select s.said_at from fact_source s where s.fact_id = f.fact_id) s;
+cross join lateral (
+    select f.said_at, f.valid_from, f.valid_to
+    union
+    select s.said_at, s.valid_from, s.valid_to from fact_source s where s.fact_id = f.fact_id
+) s;
 
 -- name: among
 -- Those of the facts $6 that may be told to the reader, as for visible.

@@ -1,0 +1,151 @@
+"""Consolidation: asks a model for the facts of what was said since it was last asked, and keeps those that stand.
+
+`app/ops/periodic.py` makes one per worker that has models. The model runs outside lanes and transactions; what it found
+in all spaces of a conversation is kept in one transaction, together with the place up to which it was looked through.
+Without anything new no model is asked. Next: `core/memory/consolidation.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from switchboard.core.memory.consolidation import (
+    SaidInSpace,
+    most_tokens,
+    parse_consolidation,
+    request_for,
+    spaces_of,
+)
+from switchboard.core.memory.extraction import Learned
+from switchboard.domain.errors import Unavailable
+from switchboard.domain.ledger import LaneKey
+from switchboard.domain.llm import NO_USAGE, Report
+from switchboard.journey.compaction import OwnsButler, owns_nothing
+from switchboard.lanes.faults import point
+from switchboard.ports.models import Asking, Models
+from switchboard.store.database import Database
+from switchboard.store.memory import consolidation as store
+from switchboard.store.memory.consolidation import NewlySaid
+from switchboard.tasks import cancel_tasks
+
+log = structlog.get_logger(__name__)
+
+ASKER: Final = "consolidation"
+"""What models are asked for, in the rows of usage."""
+_AT_ONCE: Final = 2
+_LEASE: Final = timedelta(minutes=5)
+_DEADLINE_S: Final = 240.0
+"""For all spaces of a conversation together: when the lease is over, another process begins with it."""
+_USED_UP: Final = timedelta(hours=1)
+"""When a butler's tokens of the day are used up, it is tried again after this."""
+NOTHING_NEW: Final = "nothing has been said since"
+
+
+class Consolidator:
+    """`start_due` returns at once; the work it starts ends on its own, or with `aclose`.
+
+    `budget`: tokens of a butler in 24 hours. `clock`: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        models: Models,
+        names: Sequence[str],
+        budget: int,
+        *,
+        owns: OwnsButler = owns_nothing,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._database = database
+        self._models = models
+        self._names = tuple(names)
+        self._budget = budget
+        self._owns = owns
+        self._clock = clock
+        self._running: set[asyncio.Task[str | None]] = set()
+
+    async def start_due(self) -> int:
+        """Start with a few of the conversations that are due; returns how many."""
+        free = _AT_ONCE - len(self._running)
+        lanes = await store.claim(self._database, free, _LEASE) if free > 0 else []
+        for lane in lanes:
+            task = asyncio.create_task(self._try_lane(lane))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        return len(lanes)
+
+    async def aclose(self) -> None:
+        """Stop running work, which then has no effect."""
+        await cancel_tasks(*self._running)
+
+    async def consolidate(self, lane: LaneKey) -> str | None:
+        """Look for facts in what is new in a conversation; returns why not, or None. Raises `Unavailable`."""
+        said = await store.load(self._database, lane)
+        if said is None:
+            return NOTHING_NEW
+        point("before_consolidation_model")
+        found = dict[UUID, Sequence[Learned]]()
+        problem = await self._ask_for_spaces(said, found)
+        if problem is not None:
+            await store.end(self._database, list(found), "stale", f"of another space: {problem}")
+            return problem
+        point("before_consolidation")
+        committed = await store.commit(self._database, said, found)
+        point("after_consolidation")
+        if not committed:
+            problem = "what was read has changed meanwhile"
+            await store.end(self._database, list(found), "stale", problem)
+        return problem
+
+    async def _try_lane(self, lane: LaneKey) -> str | None:
+        try:
+            problem = await self.consolidate(lane)
+        except Unavailable as error:
+            problem = error.message
+        except Exception:
+            log.exception("consolidation failed", lane=str(lane))
+            return "it failed, the log says how"
+        if problem is not None and problem != NOTHING_NEW:
+            log.warning("consolidation came to nothing", lane=str(lane), reason=problem)
+        return problem
+
+    async def _ask_for_spaces(self, said: NewlySaid, found: dict[UUID, Sequence[Learned]]) -> str | None:
+        """Add the facts of each space by its run; returns why that failed, or None."""
+        ends = self._clock() + _DEADLINE_S
+        for space in spaces_of(said.lines):
+            left = ends - self._clock()
+            if left <= 0:
+                return f"the models took more than {_DEADLINE_S:g} s"
+            request = request_for(space, left)
+            run = await store.begin(self._database, said, space, most_tokens(request), self._budget)
+            if run is None:
+                await store.postpone(self._database, said.lane, _USED_UP)
+                return "the butler's tokens of the day are used up"
+            report = await self._models.ask(request, Asking(self._names, ASKER, butler=said.system_id))
+            await self._note_cost(run, report)
+            facts = self._parse(report, said, space)
+            if isinstance(facts, str):
+                await store.end(self._database, [run], "failed" if report.reply is None else "rejected", facts)
+                return facts
+            found[run] = facts
+        return None
+
+    async def _note_cost(self, run: UUID, report: Report) -> None:
+        spent = sum((one.usage for one in report.attempts), NO_USAGE)
+        spent = report.reply.usage if report.reply is not None and not spent.tokens else spent
+        name = "" if report.last is None else report.last.name
+        await store.note_cost(self._database, run, name, spent)
+
+    def _parse(self, report: Report, said: NewlySaid, space: SaidInSpace) -> tuple[Learned, ...] | str:
+        if report.reply is None:
+            return str(report.failure)
+        owners = {one.person for one in space.lines if self._owns(said.system_id, one.person)}
+        return parse_consolidation(report.reply.text, space, owners)
