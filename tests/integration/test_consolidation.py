@@ -8,10 +8,12 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import pytest
 
+from switchboard.app.memory.checks import check_consolidation
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import ModelAttempt, Reply, Report, Request, Usage
 from switchboard.journey.compaction import Compactor
@@ -129,13 +131,13 @@ async def test_a_single_turn_is_looked_through_after_a_day(database_url: str) ->
 @pytest.mark.parametrize(
     ("answer", "outcome", "reason"),
     [
-        (None, "failed", "gone"),
+        (None, "failed", "cheap: unavailable"),
         ("There are none.", "rejected", "not a JSON object"),
         ('{"facts": "figs"}', "rejected", "not a list"),
         (stating(*[fig()] * 11), "rejected", "11 facts"),
-        (stating(fig(), fig(99)), "rejected", "entry 99"),
-        (stating(fig(), {"text": FIG}), "rejected", "entry None"),
-        (stating(fig(), FIG), "rejected", "entry None"),
+        (stating(fig(), fig(99)), "rejected", "not shown: 99"),
+        (stating(fig(), {"text": FIG}), "rejected", "without a number"),
+        (stating(fig(), FIG), "rejected", "without a number"),
     ],
 )
 async def test_an_answer_that_cannot_be_trusted_changes_nothing(
@@ -149,6 +151,20 @@ async def test_an_answer_that_cannot_be_trusted_changes_nothing(
         assert await learned(parts) == []
         assert await consolidator(parts, Script(figs)).consolidate(lane) is None, "it is as new as it was"
         assert await learned(parts) == [FIG]
+
+
+async def test_doctor_tells_of_a_model_that_cannot_do_it(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        await talk(parts, hand, 10)
+        worker = consolidator(parts, Script(lambda _: "There are none."))
+        for n in range(1, 4):
+            assert await check_consolidation(parts.database) == []
+            await parts.database.run("update consolidation set ready_at = '-infinity'")
+            assert await worker.start_due() == 1
+            await eventually(partial(came_to, parts, [("rejected", 0)] * n))
+        [found] = await check_consolidation(parts.database)
+        assert "1 conversation, three times or more; last: the answer is not a JSON object" in found.detail
+        await worker.aclose()
 
 
 async def test_a_butler_uses_its_tokens_of_a_day_and_no_more(database_url: str) -> None:

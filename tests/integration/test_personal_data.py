@@ -248,7 +248,8 @@ ERASED: Final = """approval attempt awaited classification contact dead_letter d
     message_inbox message_raw outbox route_call step summary blob_upload message_blob blob_made outbox_blob
     transcription"""
 """Tables with words or files of persons, all of which are erased."""
-NO_WORDS: Final = """audit balance blob blob_piece book chore compaction connector connector_account contact_owner
+NO_WORDS: Final = """audit balance blob blob_piece book chore compaction connector connector_account
+    consolidation consolidation_run contact_owner
     conversation conversation_start dedupe erased_files erased_history fact_model
     fact_reading fact_source fact_unembedded fact_unread forgotten
     installation installed_functions lane link_code listening mcp_server mcp_tool member migration model_cooldown

@@ -145,7 +145,7 @@ class Consolidator:
         await store.note_cost(self._database, run, name, spent)
 
     def _parse(self, report: Report, said: NewlySaid, space: SaidInSpace) -> tuple[Learned, ...] | str:
-        if report.reply is None:
-            return str(report.failure)
+        if report.reply is None:  # of messages of providers nothing is kept, which may repeat what they were sent
+            return ", ".join(f"{one.name}: {one.outcome}" for one in report.attempts) or "no model could be asked"
         owners = {one.person for one in space.lines if self._owns(said.system_id, one.person)}
         return parse_consolidation(report.reply.text, space, owners)

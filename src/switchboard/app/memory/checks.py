@@ -1,4 +1,4 @@
-"""Checks of what makes vectors for memory: whether it is installed or answers, and where texts are sent.
+"""Checks of memory: what makes vectors is installed or answers, where texts are sent, and whether facts are looked for.
 
 Called by `app/ops/checks.py`. In: settings, and the database, whose books a question is in; out: findings. Next:
 `embedding.py`.
@@ -15,9 +15,10 @@ from switchboard.core.memory.vectors import count_changed
 from switchboard.distribution import install_command
 from switchboard.domain.errors import ConfigurationError
 from switchboard.llm.local_embedder import local_model, missing_package
-from switchboard.ports.checks import CheckResult, error, ok, warning
+from switchboard.ports.checks import CheckResult, count_of, error, ok, warning
 from switchboard.ports.embedder import Embedder, EmbeddingFailed
 from switchboard.store.database import Database
+from switchboard.store.memory.consolidation import find_failing
 from switchboard.store.memory.fact_vectors import sample_vectors
 
 _NAME: Final = "memory"
@@ -41,6 +42,16 @@ async def check_embedder(database: Database, settings: Settings) -> list[CheckRe
         detail = f'memory.embedder = "{LOCAL}" needs the package {missing}, which is not installed: {_BY_WORDS}'
         return [error(_NAME, detail, f"{install_command('memory')}, and restart the workers")]
     return [ok(_NAME, f"it is searched by words and by meaning, with {local_model().name} on this machine")]
+
+
+async def check_consolidation(database: Database) -> list[CheckResult]:
+    """Conversations in which facts were looked for in vain, several times in a row."""
+    failing = await find_failing(database)
+    if failing is None:
+        return []
+    where = count_of(failing.conversations, "conversation")
+    detail = f"no facts could be looked for in {where}, three times or more; last: {failing.reason or 'a worker died'}"
+    return [warning(_NAME, detail, "nothing is lost, it is tried again; another memory.compact_model may do better")]
 
 
 async def _ask_once(spec: EmbedderSpec, database: Database, settings: Settings) -> CheckResult:

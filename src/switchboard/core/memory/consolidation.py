@@ -85,5 +85,6 @@ def parse_consolidation(answer: str, space: SaidInSpace, owners: Collection[str]
     shown = {one.position for one in space.lines}
     cited = [one.get("entry") if isinstance(one, dict) else None for one in facts]
     if unknown := [one for one in cited if type(one) is not int or one not in shown]:
-        return f"the answer cites entry {str(unknown[0])[:20]}, which it was not shown"
+        named = unknown[0] if type(unknown[0]) is int else "without a number"
+        return f"the answer cites an entry that it was not shown: {named}"
     return parse_facts(facts, space.lines, owners)

@@ -20,7 +20,7 @@ from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import Usage
 from switchboard.domain.routing import SystemId
-from switchboard.store.database import Database, query, rows_as, to_json
+from switchboard.store.database import Database, query, row_as, rows_as, to_json
 from switchboard.store.ids import new_uuid7
 from switchboard.store.memory.compaction import read_line
 from switchboard.store.memory.facts import fact_rows, new_fact
@@ -68,6 +68,13 @@ class ConsolidationRun(Struct, frozen=True):
     started_at: datetime
     ended_at: datetime | None
     undone_at: datetime | None
+
+
+class FailingConsolidations(Struct, frozen=True):
+    """In how many conversations facts were looked for in vain three times in a row, and why the last time."""
+
+    conversations: int
+    reason: str
 
 
 async def claim(database: Database, limit: int, lease: timedelta) -> list[LaneKey]:
@@ -120,6 +127,11 @@ async def commit(database: Database, said: NewlySaid, found: Mapping[UUID, Seque
         rows.append({"run": run, "facts": Raw(learned.encode())})
     given = said.lane, said.after, said.last, said.mark, to_json(rows)
     return bool(await database.value(query("consolidation.commit"), *given))
+
+
+async def find_failing(database: Database) -> FailingConsolidations | None:
+    """None: there are none."""
+    return row_as(FailingConsolidations, await database.row(query("consolidation.failing")))
 
 
 async def list_runs(

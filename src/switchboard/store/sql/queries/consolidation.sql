@@ -49,6 +49,14 @@ join lane l on l.key = r.lane left join conversation n on n.conversation = l.con
 where ($1::text is null or r.system_id = $1) and ($2::uuid is null or r.run < $2)
 order by r.run desc limit $3;
 
+-- name: failing
+-- Conversations in which facts were looked for in vain three times in a row, and why the last time.
+select count(*)::integer as conversations, coalesce((
+        select r.reason from consolidation_run r join consolidation k using (lane)
+        where k.tries >= 3 and r.outcome <> 'kept' order by r.run desc limit 1), '') as reason
+from consolidation c where c.tries >= 3
+having count(*) > 0;
+
 -- name: undo
 select undo_consolidation_run($1);
 
