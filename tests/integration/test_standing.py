@@ -41,6 +41,7 @@ class Said(Struct, frozen=True):
     private: bool = True
     subject: str = "self"
     predicate: str = "lives_at"
+    until: int | None = None
 
 
 def handle(who: tuple[str, str, str]) -> Handle:
@@ -73,7 +74,8 @@ async def tell(database: Database, story: Iterable[Said]) -> None:
     for one in story:
         by, at = reader(one.who, private=one.private), START + timedelta(days=one.day)
         text = f"{one.subject} {one.predicate} {one.value}"
-        more = {"predicate": one.predicate, "value": one.value, "said_at": at}
+        until = None if one.until is None else START + timedelta(days=one.until)
+        more = {"predicate": one.predicate, "value": one.value, "said_at": at, "valid_to": until}
         fact = NewFact(by.person, one.subject, by.private, text, (one.day + 1,), **more)  # type: ignore[arg-type]
         await facts.learn(database, by, fact)
 
@@ -173,15 +175,23 @@ async def test_any_order_of_arrival_gives_the_same_facts(database: Database, see
                     await people.unlink(one, "ann", handle(MAIL))
 
 
-STORIES = {
-    "she moves and moves back": ([Said(ANN, "Berlin", 1), Said(ANN, "Rome", 2), Said(ANN, "Berlin", 3)], ["berlin"]),
-    "an old message is imported": ([Said(ANN, "Rome", 9), Said(ANN, "Berlin", 1)], ["rome"]),
-    "it is in another conversation": ([Said(ANN, "Rome", 9), Said(ANN, "Berlin", 1, private=False)], ["rome"]),
+AWAY, AGAIN = (
+    Said(ANN, "Rome", 1, predicate="whereabouts", until=5),
+    Said(ANN, "Rome", 9, predicate="whereabouts", until=15),
+)
+STORIES: Final[dict[str, tuple[list[Said], int, list[str]]]] = {
+    "she moves and moves back": ([Said(ANN, "Berlin", 1), Said(ANN, "Rome", 2), Said(ANN, "Berlin", 3)], 9, ["berlin"]),
+    "an old message is imported": ([Said(ANN, "Rome", 9), Said(ANN, "Berlin", 1)], 9, ["rome"]),
+    "it is in another conversation": ([Said(ANN, "Rome", 9), Said(ANN, "Berlin", 1, private=False)], 9, ["rome"]),
+    "it lasts": ([AWAY], 4, ["rome"]),
+    "it is over": ([AWAY], 5, []),
+    "it is so again": ([AWAY, AGAIN], 12, ["rome"]),
+    "it was so before": ([AGAIN, AWAY], 12, ["rome"]),
 }
 
 
 @pytest.mark.parametrize("name", STORIES)
 async def test_what_was_said_last_holds(database: Database, name: str) -> None:
-    story, values = STORIES[name]
+    story, day, values = STORIES[name]
     await tell(database, story)
-    assert [one.text.rpartition(" ")[2].lower() for one in await recall(database, reader(ANN))] == values
+    assert [one.text.rpartition(" ")[2].lower() for one in await recall(database, reader(ANN), day)] == values
