@@ -19,7 +19,9 @@ language sql as $$
         left join switchboard.consolidation k on k.lane = l.key
         cross join lateral switchboard.consolidation_news(l.key) n
         where l.kind = 'turn'
-          and switchboard.last_position(l.key) > coalesce(k.position, 0)
+          -- one look-up in the index for each conversation; as `exists` it would be a scan of all entries
+          and (select e.position from switchboard.entry e where e.lane = l.key order by e.position desc limit 1)
+              > coalesce(k.position, 0)
           and coalesce(k.ready_at, '-infinity') <= clock_timestamp()
           and (n.episodes >= _enough
                or n.episodes > 0 and greatest(n.since, coalesce(k.at, '-infinity')) <= clock_timestamp() - _after)
