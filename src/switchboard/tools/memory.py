@@ -108,4 +108,5 @@ class MemorySearch(NamedTool):
 def _lines(found: Sequence[Fact]) -> Iterator[str]:
     for fact in found:
         about = "" if fact.subject == "self" else f", about {fact.subject}"
-        yield f"{number_of(fact.fact_id)} {fact.created_at:%Y-%m-%d}{about}: {' '.join(fact.text.split())}"
+        on = fact.said_at or fact.created_at
+        yield f"{number_of(fact.fact_id)} {on:%Y-%m-%d}{about}: {' '.join(fact.text.split())}"

@@ -58,8 +58,14 @@ async def show_facts(facts: Iterable[Fact], memory: PersonalMemory) -> str:
 def _row_of(fact: Fact, names: Mapping[str, str]) -> JsonMapping:
     row: dict[str, object] = {
         "number": number_of(fact.fact_id),
-        "on": f"{fact.created_at:%Y-%m-%d}",
+        "on": f"{fact.said_at or fact.created_at:%Y-%m-%d}",
         "by": "the person who writes" if fact.own else speaker(names.get(fact.author, ""), fact.author),
     }
-    about = {} if fact.subject == SELF else {"about": fact.subject}
-    return row | about | {"said": " ".join(fact.text.split())}
+    if fact.subject != SELF:
+        row["about"] = fact.subject
+    row["said"] = " ".join(fact.text.split())
+    if fact.valid_to is not None:
+        row["until"] = f"{fact.valid_to:%Y-%m-%d}"
+    if fact.contradicts:
+        row["contradicts"] = [*map(number_of, fact.contradicts)]
+    return row

@@ -101,7 +101,8 @@ def line_of(fact: ToldFact, names: Mapping[str, str]) -> str:
     """Who said it, when and where, about whom, and what."""
     who = "you" if fact.own else speaker(names.get(fact.author, ""), fact.author)
     about = "" if fact.subject == "self" else f", about {fact.subject}"
-    return f"{fact.created_at.astimezone(UTC):%Y-%m-%d}, {who} {_place_of(fact)}{about}: {' '.join(fact.text.split())}"
+    on = (fact.said_at or fact.created_at).astimezone(UTC)
+    return f"{on:%Y-%m-%d}, {who} {_place_of(fact)}{about}: {' '.join(fact.text.split())}"
 
 
 def _place_of(fact: ToldFact) -> str:
