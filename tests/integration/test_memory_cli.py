@@ -105,14 +105,24 @@ async def test_the_commands_show_it_as_tables_and_as_json(
         listed = cli.json("memory", "list")["facts"]
         assert [one["text"] for one in listed] == ["I live in Leeds", "Noor is allergic to walnuts"]
         [_, leeds, noor] = cli.says("memory", "list", "--author", ANN).splitlines()
-        assert re.search(rf"{ECHO} +{ANN} +private +self +I live in Leeds", leeds)
+        assert re.search(rf"{ECHO} +{ANN} +private +self +other +I live in Leeds", leeds)
         assert "walnuts" in noor
         assert cli.says("memory", "list", "--author", "telegram/bot/bob").strip() == "none"
         assert "of Noor and Leeds" in cli.says("memory", "list", "--summaries")
         assert cli.says("memory", "list", "--butler", "echo") == cli.says("memory", "list", "--butler", ECHO)
         code, _, err = cli.run("memory", "list", "--butler", "nobody")
         assert (code, "there is no agent 'nobody'" in err) == (5, True)
-        assert "Well, I live in Leeds." in cli.says("memory", "show", listed[0]["fact_id"])
+        shown = cli.says("memory", "show", listed[0]["fact_id"])
+        assert "Well, I live in Leeds." in shown
+        assert re.search(r"said by +subject", shown)
+        [found] = cli.json("memory", "search", "allergies or figs")["facts"]
+        assert found["text"] == "Noor is allergic to walnuts"
+        assert cli.says("memory", "search", "hazelnuts").strip() == "none"
+        [entity] = cli.json("memory", "entities", "--butler", "echo", "ann")["entities"]
+        assert (entity["name"], entity["facts"]) == (ANN, 2)
+        assert f"{listed[0]['fact_id']}: undone" in cli.says("memory", "undo", listed[0]["fact_id"])
+        assert "never said already" in cli.run("memory", "undo", listed[0]["fact_id"])[2]
+        assert "(undone) I live in Leeds" in cli.says("memory", "list")
         assert "shared" in cli.says("memory", "share", listed[0]["fact_id"])
         assert cli.says("memory", "forget", listed[1]["fact_id"]).strip() == f"{listed[1]['fact_id']}: forgotten"
         assert "there is no fact" in cli.run("memory", "show", listed[1]["fact_id"])[2]

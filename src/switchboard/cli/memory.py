@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from shlex import quote
 from typing import Annotated
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from switchboard.cli.client import ask
 from switchboard.cli.ids import whole_id
 from switchboard.cli.output import Cursor, Json, details, one_line, one_of, show, show_page, table, when
 
-app = typer.Typer(help="What butlers have learned: list, show, share or forget it.", no_args_is_help=True)
+app = typer.Typer(help="What butlers have learned: list, search, correct, share or forget it.", no_args_is_help=True)
 
 FactId = Annotated[
     UUID,
@@ -58,11 +59,12 @@ def _facts(page: Json) -> RenderableType:
             f["author"],
             "private" if f["space"].startswith("private:") else f["space"],
             f["subject"],
-            one_line(f["text"]),
+            f["predicate"],
+            one_line(f["text"]) if f["undone_at"] is None else f"(undone) {one_line(f['text'])}",
         )
         for f in page["facts"]
     )
-    heads = ("id", "since", "butler", "author", "space", "about", "text")
+    heads = ("id", "since", "butler", "author", "space", "about", "kind", "text")
     return table(*heads, rows=rows, keep=heads[:5])
 
 
@@ -82,6 +84,39 @@ def _summaries(page: Json) -> RenderableType:
     return table(*heads, rows=rows, keep=heads[:5])
 
 
+@app.command("search")
+def search_memory(
+    words: Annotated[str, typer.Argument(help="Facts that have any of these words.", metavar="WORDS")],
+    *,
+    butler: Butler = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> None:
+    """Find facts by their words, the newest first. Reading them is recorded in the audit log."""
+    asked = {"words": words, "limit": limit, "system_id": names.butler(butler) if butler else None}
+    page = ask(lambda client: client.get("/v1/memory/search", {**asked, "cursor": cursor}))
+    show_page(page, _facts(page), f"memory search {quote(words)}", butler=butler, limit=limit)
+
+
+@app.command("entities")
+def list_entities(
+    words: Annotated[str, typer.Argument(help="A name, or how it begins; all without one.", metavar="NAME")] = "",
+    *,
+    butler: Annotated[str, typer.Option("--butler", help="The butler, such as notes or System1/notes.")],
+) -> None:
+    """Show whom and what facts of a butler are about, with other names that its owner has given them."""
+    given = {"system_id": names.butler(butler), "words": words}
+    found = ask(lambda client: client.get("/v1/memory/entities", given))
+    rows = ((one["name"], ", ".join(one["also"]), str(one["facts"]), one["why"]) for one in found["entities"])
+    show(found, table("name", "also", "facts", "why", rows=rows, keep=("name",)))
+
+
+@app.command("undo")
+def undo(fact_id: FactId) -> None:
+    """Count a fact as never said; what it had replaced holds again. Operators still see it."""
+    show(ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/undo", {})), f"{fact_id}: undone")
+
+
 @app.command("show")
 def show_fact(fact_id: FactId) -> None:
     """Show one fact with the message that it was taken from."""
@@ -89,8 +124,27 @@ def show_fact(fact_id: FactId) -> None:
     fact = found["fact"]
     rows: list[tuple[str, object]] = [(name, fact[name]) for name in ("fact_id", "system_id", "space", "author")]
     rows += [("about", fact["subject"]), ("text", fact["text"]), ("since", when(fact["created_at"]))]
+    rows += [*_kind_rows(fact), *_standing_rows(found["standing"])]
     rows += [("said", _source_line(one)) for one in found["sources"]]
     show(found, details(rows))
+
+
+def _kind_rows(fact: Json) -> list[tuple[str, object]]:
+    """What kind of statement it is, as far as that is known."""
+    kind = f"not {fact['predicate']}" if fact["denied"] else fact["predicate"]
+    rows: list[tuple[str, object]] = [
+        ("kind", kind),
+        ("said by", fact["said_by"]),
+        ("first said", when(fact["said_at"])),
+    ]
+    ends = (("from", "valid_from"), ("until", "valid_to"), ("undone", "undone_at"))
+    return [*rows, *((name, when(fact[key])) for name, key in ends if fact[key] is not None)]
+
+
+def _standing_rows(standing: Json) -> list[tuple[str, object]]:
+    rows = [("replaced by", standing["superseded_by"]), ("says again", standing["confirms"])]
+    rows.append(("contradicts", ", ".join(standing["contradicts"])))
+    return [(name, one) for name, one in rows if one]
 
 
 def _source_line(source: Json) -> str:

@@ -310,7 +310,8 @@ class Found:
 class ShownFact:
     """A fact that a butler has learned.
 
-    `space` says who may see it: `private:<author>`, `group:<conversation>` or `shared`.
+    `space` says who may see it: `private:<author>`, `group:<conversation>` or `shared`; `said_by` what its author is to
+    the subject; `said_at` when the first message said so. What is `undone_at` some time counts as never said.
     """
 
     fact_id: UUID
@@ -320,6 +321,34 @@ class ShownFact:
     space: str
     text: str
     created_at: datetime
+    predicate: str
+    denied: bool
+    said_by: str
+    said_at: datetime
+    valid_from: datetime | None
+    valid_to: datetime | None
+    run: UUID | None
+    undone_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownStanding:
+    """What became of a fact: the one that took its place, the one that it says again, and those that contradict it."""
+
+    superseded_by: UUID | None
+    confirms: UUID | None
+    contradicts: Sequence[UUID]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownEntity:
+    """Whom or what facts of a butler are about. `also`: other names that an owner has given; `why` it was found."""
+
+    system_id: str
+    name: str
+    also: Sequence[str]
+    facts: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

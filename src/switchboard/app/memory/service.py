@@ -13,13 +13,19 @@ from msgspec import Struct
 
 from switchboard.app.access import OPERATOR, Action, Principal
 from switchboard.app.cursors import uuid_cursor
+from switchboard.core.memory.entities import FoundEntity, find_entities, gather_entities
 from switchboard.domain.errors import Conflict, NotFound
-from switchboard.domain.shown import FactSource, ShownFact, ShownSummary
+from switchboard.domain.routing import SystemId
+from switchboard.domain.shown import FactSource, ShownEntity, ShownFact, ShownStanding, ShownSummary
+from switchboard.ports.facts import Fact
 from switchboard.store.database import Database
-from switchboard.store.memory import compaction, facts
+from switchboard.store.memory import aliases, compaction, facts
 from switchboard.store.people import audit
+from switchboard.store.people.people import StoredNames
 
 MEMORY: Final = Action("memory", OPERATOR)
+_ALL: Final = 100_000
+"""Facts of a butler that are read to find whom they are about."""
 
 
 class FactFilter(Struct, frozen=True):
@@ -46,13 +52,40 @@ class MemoryService:
         )
         return page, str(page[-1].fact_id) if len(page) == limit else None
 
-    async def fact(self, caller: Principal, fact_id: UUID) -> tuple[ShownFact, list[FactSource]]:
-        """A fact with its sources. Raises NotFound."""
+    async def search(
+        self, caller: Principal, words: str, system_id: str | None, *, limit: int, cursor: str | None
+    ) -> tuple[list[ShownFact], str | None]:
+        """A page of facts with any of these words, newest first, and the cursor of the next. Raises InvalidInput."""
+        below = uuid_cursor(cursor)
+        page = await facts.search_facts(self._database, words, system_id, below, limit)
+        await self._record_in_audit(caller, "read", {"system_id": system_id, "words": words, "facts": len(page)})
+        return page, str(page[-1].fact_id) if len(page) == limit else None
+
+    async def entities(self, caller: Principal, system_id: SystemId, words: str) -> list[ShownEntity]:
+        """Whom and what facts of a butler are about; those that the words may mean, or all without words."""
+        known = [_as_known(one) for one in await facts.list_facts(self._database, system_id, None, None, _ALL)]
+        names = await StoredNames(self._database).of({one.author for one in known})
+        gathered = gather_entities(known, await aliases.list_aliases(self._database, system_id), names)
+        found = find_entities(words, gathered) if words else [FoundEntity(one, 0, "") for one in gathered]
+        await self._record_in_audit(caller, "read", {"system_id": system_id, "entities": len(found)})
+        return [_show_entity(system_id, one) for one in found]
+
+    async def undo(self, caller: Principal, fact_id: UUID) -> None:
+        """Count a fact as never said. Raises NotFound, Conflict."""
+        if not await facts.undo(self._database, fact_id):
+            if await facts.get_fact(self._database, fact_id) is None:
+                raise _no_fact(fact_id)
+            raise Conflict(f"fact {fact_id} counts as never said already")
+        await self._record_in_audit(caller, "undone", {"fact_id": str(fact_id)})
+
+    async def fact(self, caller: Principal, fact_id: UUID) -> tuple[ShownFact, ShownStanding, list[FactSource]]:
+        """A fact with what became of it, and its sources. Raises NotFound."""
         found = await facts.get_fact(self._database, fact_id)
         if found is None:
             raise _no_fact(fact_id)
         await self._record_in_audit(caller, "read", {"fact_id": str(fact_id)})
-        return found
+        fact, sources = found
+        return fact, await facts.find_standing(self._database, fact), sources
 
     async def share(self, caller: Principal, fact_id: UUID) -> None:
         """Make a fact visible to everyone who talks to the butler. Raises NotFound."""
@@ -89,6 +122,15 @@ class MemoryService:
 
     async def _record_in_audit(self, caller: Principal, done: str, detail: dict[str, object]) -> None:
         await audit.append(self._database, caller.name, f"memory:{done}", detail)
+
+
+def _show_entity(system_id: SystemId, found: FoundEntity) -> ShownEntity:
+    one = found.entity
+    return ShownEntity(system_id, one.name, [alias.alias for alias in one.also], len(one.facts), found.why)
+
+
+def _as_known(shown: ShownFact) -> Fact:
+    return Fact(shown.fact_id, shown.author, shown.subject, shown.space, shown.text, shown.created_at)
 
 
 def _no_fact(fact_id: UUID) -> NotFound:

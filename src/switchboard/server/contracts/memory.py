@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from switchboard.domain.shown import FactSource, ShownFact, ShownSummary
+from switchboard.domain.shown import FactSource, ShownEntity, ShownFact, ShownStanding, ShownSummary
 from switchboard.server.contracts.base import ResponseBody
 
 
@@ -16,9 +16,10 @@ class FactPage(ResponseBody):
 
 
 class FactDetail(ResponseBody):
-    """A fact with the message that it was taken from."""
+    """A fact with what became of it, and the messages that it was taken from."""
 
     fact: ShownFact
+    standing: ShownStanding
     sources: list[FactSource]
 
 
@@ -26,6 +27,18 @@ class SharedFact(ResponseBody):
     """A fact that is now visible to everyone who talks to its butler."""
 
     fact_id: UUID
+
+
+class UndoneFact(ResponseBody):
+    """A fact that counts as never said from now on."""
+
+    fact_id: UUID
+
+
+class EntityList(ResponseBody):
+    """The best first, if words were given."""
+
+    entities: list[ShownEntity]
 
 
 class ForgottenFact(ResponseBody):

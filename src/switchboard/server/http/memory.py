@@ -9,14 +9,16 @@ from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.memory.service import MEMORY, FactFilter, MemoryService
-from switchboard.server.contracts.base import Cursor, Limit, Word
+from switchboard.server.contracts.base import Cursor, Limit, SystemRef, Word, Words
 from switchboard.server.contracts.memory import (
+    EntityList,
     FactDetail,
     FactPage,
     ForgottenFact,
     RestoredSummary,
     SharedFact,
     SummaryPage,
+    UndoneFact,
 )
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
@@ -42,11 +44,31 @@ async def list_facts(
     return answer(page("facts", await parts.of(_SERVICE).facts(caller, wanted, limit=limit, cursor=cursor)))
 
 
+@router.get("/search", **operation("search_facts", "Search facts", FactPage))
+async def search_facts(
+    caller: Operator,
+    parts: Parts,
+    words: Words,
+    system_id: Word | None = None,
+    limit: Limit = 100,
+    cursor: Cursor | None = None,
+) -> Response:
+    """Newest first, those that have any of the words. Every read is recorded in the audit log."""
+    found = await parts.of(_SERVICE).search(caller, words, system_id, limit=limit, cursor=cursor)
+    return answer(page("facts", found))
+
+
+@router.get("/entities", **operation("list_entities", "List whom and what facts are about", EntityList))
+async def list_entities(caller: Operator, parts: Parts, system_id: SystemRef, words: Words = "") -> Response:
+    """Of one butler; those whose names fit the words, the best first. Every read is recorded in the audit log."""
+    return answer({"entities": await parts.of(_SERVICE).entities(caller, system_id, words)})
+
+
 @router.get("/facts/{fact_id}", **operation("get_fact", "Get a fact", FactDetail, 404))
 async def get_fact(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
-    """With the message that it was taken from."""
-    fact, sources = await parts.of(_SERVICE).fact(caller, fact_id)
-    return answer({"fact": fact, "sources": sources})
+    """With the messages that it was taken from, and what became of it by what else was said."""
+    fact, standing, sources = await parts.of(_SERVICE).fact(caller, fact_id)
+    return answer({"fact": fact, "standing": standing, "sources": sources})
 
 
 @router.post("/facts/{fact_id}/share", **operation("share_fact", "Share a fact", SharedFact, 404))
@@ -60,6 +82,13 @@ async def share(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
 async def forget(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
     """For good: with others that say it and the summaries that may repeat it. Nobody can restore it."""
     return answer({"fact_id": fact_id, "forgotten": await parts.of(_SERVICE).forget(caller, fact_id)})
+
+
+@router.post("/facts/{fact_id}/undo", **operation("undo_fact", "Undo a fact", UndoneFact, 404, 409))
+async def undo(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
+    """It counts as never said; what it had replaced holds again. Operators still see it. 409 if it was undone."""
+    await parts.of(_SERVICE).undo(caller, fact_id)
+    return answer({"fact_id": fact_id})
 
 
 @router.get("/summaries", **operation("list_summaries", "List summaries", SummaryPage))

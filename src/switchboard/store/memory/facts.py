@@ -26,11 +26,12 @@ from switchboard.core.memory.predicates import (
 )
 from switchboard.core.memory.settling import SELF, rivals_of
 from switchboard.core.people.handle import handle_behind
-from switchboard.core.text.storable import to_storable_json
+from switchboard.core.text.storable import storable_text, to_storable_json
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import LaneKey
+from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
-from switchboard.domain.shown import FactSource, ShownFact
+from switchboard.domain.shown import FactSource, ShownFact, ShownStanding
 from switchboard.ports.embedder import Embedder
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import EntityAlias, Fact, Reader
@@ -238,6 +239,27 @@ async def list_facts(
 ) -> list[ShownFact]:
     """The newest first, for operators."""
     return rows_as(ShownFact, await database.rows(query("facts.list"), system_id, author, below, limit))
+
+
+async def search_facts(
+    database: Database, words: str, system_id: str | None, below: UUID | None, limit: int
+) -> list[ShownFact]:
+    """Those with any of these words, the newest first, for operators."""
+    given = system_id, below, storable_text(words), limit
+    return rows_as(ShownFact, await database.rows(query("facts.search"), *given))
+
+
+async def find_standing(database: Database, fact: ShownFact) -> ShownStanding:
+    """What became of a fact, as its author is told: only statements of its space have to do with it."""
+    space, _, where = fact.space.partition(":")
+    conversation = Conversation(where if space == "group" else "")
+    reader = Reader(SystemId(fact.system_id), conversation, fact.author, private=space != "group")
+    found = (await settle(database, reader, [fact.fact_id])).get(fact.fact_id)
+    return (
+        ShownStanding(None, None, ())
+        if found is None
+        else ShownStanding(found.superseded_by, found.confirms, found.contradicts)
+    )
 
 
 async def get_fact(database: Database, fact_id: UUID) -> tuple[ShownFact, list[FactSource]] | None:

@@ -1,3 +1,15 @@
+-- What has any of these words: of words of more than four letters, whatever their last two are. At most 40 words count.
+create or replace function any_of_words(_words text) returns tsquery
+language sql immutable as $$
+    select string_agg('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || w.more, ' | ')::tsquery
+    from (
+        select case when length(u.lexeme) > 4 then left(u.lexeme, greatest(4, length(u.lexeme) - 2)) else u.lexeme end as lexeme,
+               case when length(u.lexeme) > 3 then ''':*' else '''' end as more
+        from unnest(to_tsvector('simple', left(_words, 1000))) u
+        order by length(u.lexeme) desc, u.lexeme limit 40
+    ) w;
+$$;
+
 -- Whether a message may be learned from where it was said: people switch that off and on, see core/turns/memory_command.py.
 create or replace function is_learned_from(_conversation uuid, _request_id uuid) returns boolean
 language sql stable as $$

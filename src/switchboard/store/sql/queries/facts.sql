@@ -172,13 +172,23 @@ select forget_again();
 -- name: forgotten
 select g.fact_id, g.mark from forgotten g order by g.fact_id;
 
+-- part: of_operators
+f.system_id, {{shown}}, f.predicate, f.denied, f.said_by, f.said_at, f.valid_from, f.valid_to, f.run, f.undone_at
+
 -- name: list
-select f.system_id, {{shown}}
+select {{of_operators}}
 from facts_for_operator($1, $2, $3, $4) f left join conversation c on c.conversation = f.conversation
 order by f.fact_id desc;
 
+-- name: search
+-- Of those of butler $1, or of all, the $4 newest below $2 that have any of the words $3.
+select {{of_operators}}
+from facts_for_operator($1, null, $2, null) f left join conversation c on c.conversation = f.conversation
+where to_tsvector('simple', f.subject || ' ' || f.text) @@ any_of_words($3)
+order by f.fact_id desc limit $4;
+
 -- name: get
-select f.system_id, {{shown}}
+select {{of_operators}}
 from fact_for_operator($1) f left join conversation c on c.conversation = f.conversation;
 
 -- name: sources

@@ -60,13 +60,7 @@ seen as materialized (
     from reader r cross join visible_history($1, conversation_key($2), $3, $4, $5, r.handle) v
     where v.text <> ''
 ), query as (
-    select string_agg('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || w.more, ' | ')::tsquery as q
-    from (
-        select case when length(u.lexeme) > 4 then left(u.lexeme, greatest(4, length(u.lexeme) - 2)) else u.lexeme end as lexeme,
-               case when length(u.lexeme) > 3 then ''':*' else '''' end as more
-        from unnest(to_tsvector('simple', left($9, 1000))) u
-        order by length(u.lexeme) desc, u.lexeme limit 40
-    ) w
+    select any_of_words($9) as q
 ), found as (
     select s.lane, s.request_id, coalesce(max(ts_rank_cd(s.words, q.q, 1)), 0) as rank, max(s.created_at) as at
     from seen s cross join query q
