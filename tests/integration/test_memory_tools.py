@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from switchboard.cli.messages.explain import describe_told_fact
 from switchboard.core.text.fact_numbers import number_of
 from switchboard.store.memory import facts
+from switchboard.store.work import ledger
 from switchboard.testing.scripted_llm import Call
 from tests.integration.test_remembering import FACT, House, a_house, remember
 
@@ -121,3 +123,18 @@ async def test_its_author_has_it_forgotten_and_much_needs_an_approval(database_u
         much = await house.say("Forget it all.", call("memory_forget", numbers=numbers[1:]), sender="ann", **CLUB)
         assert "was not called" in much
         assert len(await house.kept()) == 6
+
+
+async def test_what_a_turn_was_told_is_explained_until_it_is_forgotten(database_url: str, tmp_path: Path) -> None:
+    async with a_house(database_url, tmp_path) as house:
+        database = house.parts.database
+        await house.say(f"{FACT}.", remember(FACT))
+        await house.say("May I eat this?", thread="another")
+        latest = await database.value("select request_id from message_inbox order by request_id desc limit 1")
+        [told] = await ledger.told_facts_in(database, latest)
+        assert (told.text, told.author) == (FACT, "telegram/bot%3Ahouse/ann")
+        assert FACT in describe_told_fact({"text": told.text, "author": told.author}).plain
+        await facts.forget(database, told.fact_id)
+        [gone] = await ledger.told_facts_in(database, latest)
+        assert (gone.fact_id, gone.text, gone.author) == (told.fact_id, None, None)
+        assert "forgotten meanwhile" in describe_told_fact({"text": None, "author": None}).plain

@@ -86,6 +86,15 @@ class OfferedTools(LanePlace):
 
 
 @dataclass(frozen=True, slots=True)
+class FactInTurn(LanePlace):
+    """A fact that a model was told before a message; author and text are null if it was forgotten meanwhile."""
+
+    fact_id: UUID
+    author: str | None
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class RefusedCall(LanePlace):
     """A call of a model, in the request `path`, that failed or was not made.
 

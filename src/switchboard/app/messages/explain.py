@@ -33,6 +33,7 @@ from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Decision, Member, Rule, SystemId, Team, TeamId
 from switchboard.domain.shown import (
     Attempt,
+    FactInTurn,
     Logged,
     Notice,
     OfferedTools,
@@ -125,6 +126,7 @@ class ExplainedDelivery:
     """A delivery with its attempts and steps.
 
     `offered`: the tools that a model had; null if there is no model. `refused`: its calls that failed or were not made.
+    `facts`: what it was told of earlier conversations.
     """
 
     delivery: ShownDelivery
@@ -132,6 +134,7 @@ class ExplainedDelivery:
     steps: tuple[ShownStep, ...]
     offered: OfferedTools | None = None
     refused: tuple[RefusedCall, ...] = ()
+    facts: tuple[FactInTurn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,6 +400,7 @@ async def _deliveries(database: Database, request_id: UUID) -> tuple[ExplainedDe
     steps = await ledger.steps_of(database, request_id)
     offered = {(one.lane, one.seq): one for one in await ledger.offered_in(database, request_id)}
     refused = await ledger.refused_in(database, request_id)
+    told = await ledger.told_facts_in(database, request_id)
     return tuple(
         ExplainedDelivery(
             delivery,
@@ -404,6 +408,7 @@ async def _deliveries(database: Database, request_id: UUID) -> tuple[ExplainedDe
             tuple(s for s in steps if (s.lane, s.seq) == (delivery.lane, delivery.seq)),
             offered.get((delivery.lane, delivery.seq)),
             tuple(r for r in refused if (r.lane, r.seq) == (delivery.lane, delivery.seq)),
+            tuple(f for f in told if (f.lane, f.seq) == (delivery.lane, delivery.seq)),
         )
         for delivery in await ledger.deliveries_of(database, request_id)
     )

@@ -261,6 +261,8 @@ def _delivery(tree: Tree, entry: Json) -> None:
     branch = tree.add(label.append(f"  #{delivery['seq']} of {one_line(delivery['lane'])}", style="dim"))
     if offered := entry.get("offered"):
         branch.add(list_offered_tools(offered, delivery["system_id"]))
+    for fact in entry.get("facts", ()):
+        branch.add(describe_told_fact(fact))
     attempts = {attempt["epoch"]: branch.add(_attempt(attempt)) for attempt in entry["attempts"]}
     for step in entry["steps"]:
         # A step of an unfinished attempt has only the delivery to attach to.
@@ -275,6 +277,13 @@ def list_offered_tools(offered: Json, system_id: str) -> Text:
     if not offered["by_owner"]:
         label.append(f"  its sender is no owner of {clean(system_id)}, or not alone with it", style="yellow")
     return label
+
+
+def describe_told_fact(fact: Json) -> Text:
+    """What the model was told of earlier conversations."""
+    if fact["text"] is None:
+        return _label("told", ("a fact that was forgotten meanwhile", "dim"))
+    return _label("told", (f"{one_line(fact['text'], 300)}  by {clean(fact['author'])}", "dim"))
 
 
 def describe_refused_call(call: Json, offered: Collection[str]) -> Text:

@@ -13,7 +13,15 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.shown import Attempt, OfferedTools, RefusedCall, ShownDelivery, ShownState, ShownStep
+from switchboard.domain.shown import (
+    Attempt,
+    FactInTurn,
+    OfferedTools,
+    RefusedCall,
+    ShownDelivery,
+    ShownState,
+    ShownStep,
+)
 from switchboard.store.database import Database, Row, query, rows_as
 
 
@@ -71,6 +79,11 @@ async def steps_of(database: Database, request_id: UUID) -> list[ShownStep]:
 async def offered_in(database: Database, request_id: UUID) -> list[OfferedTools]:
     """The tools of each of one message's turns with a model."""
     return rows_as(OfferedTools, await database.rows(query("ledger.offered"), request_id))
+
+
+async def told_facts_in(database: Database, request_id: UUID) -> list[FactInTurn]:
+    """The facts that one message's turns were told, in order."""
+    return rows_as(FactInTurn, await database.rows(query("ledger.told_facts"), request_id))
 
 
 async def refused_in(database: Database, request_id: UUID) -> list[RefusedCall]:

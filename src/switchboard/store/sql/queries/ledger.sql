@@ -61,6 +61,18 @@ from delivery d join step s on s.lane = d.lane and s.seq = d.seq and s.request_i
 cross join lateral (select case s.path when 'start' then s.result else s.result -> 'frozen' end as frozen) f
 where d.request_id = $1 and s.path in ('start', 'plan:start') and json_typeof(f.frozen -> 'tools') = 'array';
 
+-- name: told_facts
+-- What the turns with a model were told of what is remembered, in this order.
+select lane_name(s.lane) as lane, s.seq, t.fact_id::uuid as fact_id, f.author, f.text
+from delivery d join step s on s.lane = d.lane and s.seq = d.seq and s.request_id = d.request_id
+cross join lateral (select case s.path when 'start' then s.result else s.result -> 'frozen' end as frozen) z
+cross join lateral json_array_elements_text(
+    case when json_typeof(z.frozen -> 'facts') = 'array' then z.frozen -> 'facts' else '[]' end
+) with ordinality as t (fact_id, n)
+left join lateral fact_for_operator(t.fact_id::uuid) f on true
+where d.request_id = $1 and s.path in ('start', 'plan:start')
+order by s.lane, s.seq, t.n;
+
 -- name: refused
 -- Calls of models that failed or were not made; of the latter there is no step, only the request that returned the call.
 -- They may still be made as long as the turn runs and nothing was asked after them.
