@@ -1,4 +1,4 @@
-"""What is found is what rating all that the reader may be told would find; nothing else counts."""
+"""What is found is what rating all that the reader may be told finds, by words and vectors; nothing else counts."""
 
 from __future__ import annotations
 

@@ -248,16 +248,14 @@ ERASED: Final = """approval attempt awaited classification contact dead_letter d
     message_inbox message_raw outbox route_call step summary blob_upload message_blob blob_made outbox_blob
     transcription"""
 """Tables with words or files of persons, all of which are erased."""
-NO_WORDS: Final = """audit balance blob blob_piece book chore compaction connector connector_account
-    consolidation consolidation_run contact_owner
-    conversation conversation_start dedupe erased_files erased_history fact_model
-    fact_reading fact_source fact_unembedded fact_unread forgotten
-    installation installed_functions lane link_code listening mcp_server mcp_tool member migration model_cooldown
-    model_day model_flow model_lease model_refused_key model_reservation model_usage module_failure
-    module_harm module_quarantine module_use notice outbox_part outcome pairing_code parked
-    people_version person person_group person_handle pipeline_key process receipt routing rule
-    rule_change rule_set schedule session_token stopped tally team thread_place token told_operators
-    trace_export trace_message workspace_disk"""
+NO_WORDS: Final = """audit balance blob blob_piece book chore compaction connector connector_account consolidation
+    consolidation_run contact_owner conversation conversation_start dedupe emory erased_files erased_history
+    fact_model fact_reading fact_source fact_unembedded fact_unread forgotten installation installed_functions
+    lane link_code listening mcp_server mcp_tool member migration model_cooldown model_day model_flow
+    model_lease model_refused_key model_reservation model_usage module_failure module_harm module_quarantine
+    module_use notice outbox_part outcome pairing_code parked people_version person person_group person_handle
+    pipeline_key process receipt routing rule rule_change rule_set schedule session_token stopped tally team
+    thread_place token told_operators trace_export trace_message workspace_disk"""
 """Tables of ids, hashes, counts and times, of what operators wrote, and of what models cost."""
 PASSING: Final = "delta late_failure posted_event quarantine"
 """What is gone within hours, or not known to be anybody's yet."""

@@ -24,6 +24,7 @@ from switchboard.ports.embedder import EmbeddingFailed
 
 app = typer.Typer(no_args_is_help=True)
 
+_PROMISED_RECALL: Final = 0.95
 _PROMISED_MS: Final = 1000.0
 """Within so many milliseconds an edit decides in every process."""
 _FAIR: Final = 3.0
@@ -279,6 +280,24 @@ def embedder(
         for one in result.times
     ]
     _show(("what", "p50 of one, or took", "p99", "CPU time", "x reading its words"), rows)
+
+
+@app.command()
+def memory(
+    *,
+    facts: Annotated[list[int] | None, typer.Option(min=100, max=1_000_000, help="Facts; may be repeated.")] = None,
+    rounds: Annotated[int, typer.Option(min=20, max=10_000, help="Questions for each reader.")] = 240,
+) -> None:
+    """Search in 1,000 to 100,000 facts, the vector of the question included, by readers who see 0.1 to 100 % of them.
+
+    Exit code 1: one found fewer facts than there are, or fewer than 95 % of the nearest.
+    """
+    with _extras():
+        from switchboard.bench import memory as module
+    rows = [row for size in facts or module.SIZES for row in asyncio.run(module.measure_memory(size, rounds))]
+    columns = ("facts", "seen", "p50 ms", "p99 ms", f"recall@{module.FOUND}", "missing")
+    _show(columns, [(one.facts, one.seen, one.p50_ms, one.p99_ms, one.recall, one.missing) for one in rows])
+    exit_unless_ok(OK if all(not one.missing and one.recall >= _PROMISED_RECALL for one in rows) else FAILED)
 
 
 @app.command()

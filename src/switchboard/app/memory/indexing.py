@@ -49,6 +49,9 @@ class FactIndexer:
         if self._model_id is None or not await fact_vectors.is_entered(self._database, self._model_id):
             self._model_id = await fact_vectors.enter_model(self._database, self._embedder.model)
         try:
-            return await fact_vectors.embed_some(self._database, self._embedder, self._model_id, _EMBEDDED)
+            done = await fact_vectors.embed_some(self._database, self._embedder, self._model_id, _EMBEDDED)
         except EmbeddingFailed:
             return 0
+        if not done:
+            await fact_vectors.make_index(self._database, self._model_id)
+        return done

@@ -26,6 +26,8 @@ from switchboard.store.memory.fact_terms import UnreadFact, searched_text
 EXACT: Final = 20_000
 """Up to so many facts of a reader all are compared; of more, those that an index finds, if there is one."""
 
+_ONE_CORE: Final = "set max_parallel_maintenance_workers = 0; set maintenance_work_mem = '256MB'"
+
 
 class CompleteModel(Struct, frozen=True):
     """A model by which may be searched. `pgvector`: whether the database compares its vectors."""
@@ -99,10 +101,30 @@ async def embed_some(database: Database, embedder: Embedder, model_id: int, limi
     given = [one for one in waiting if may_embed(embedder.model, one.text, find_predicate(one.predicate))]
     vectors = await _embed_each(embedder, [searched_text(one.subject, one.text) for one in given])
     by_id = {one.fact_id: vector for one, vector in zip(given, vectors, strict=True)}
-    each = [by_id.get(one.fact_id) for one in waiting]
-    texts = [None if one is None else _as_text(one) for one in each]
-    await database.run(query("facts.put_vectors"), model_id, [one.fact_id for one in waiting], each, texts)
+    await put_vectors(database, model_id, [one.fact_id for one in waiting], [by_id.get(one.fact_id) for one in waiting])
     return len(waiting)
+
+
+async def put_vectors(
+    database: Database, model_id: int, fact_ids: Sequence[UUID], vectors: Sequence[Vector | None]
+) -> None:
+    """Keep the vectors of facts, which wait no more; nor do those without one."""
+    texts = [None if one is None else _as_text(one) for one in vectors]
+    await database.run(query("facts.put_vectors"), model_id, fact_ids, vectors, texts)
+
+
+async def make_index(database: Database, model_id: int) -> bool:
+    """Make the index of a model's vectors, if it is due; this takes minutes for a million. Whether one was."""
+    statement = await database.value(query("facts.due_vector_index"), model_id, EXACT)
+    if statement is None:
+        return False
+    connection = await database.dedicated_connection()
+    try:
+        await connection.execute(_ONE_CORE)
+        await connection.execute(statement)
+    finally:
+        await connection.close()
+    return True
 
 
 async def _embed_each(embedder: Embedder, texts: Sequence[str]) -> Sequence[Vector | None]:

@@ -63,14 +63,26 @@ begin
             returning model_id into _model_id;
         insert into fact_unembedded (model_id, fact_id) select _model_id, t.fact_id from fact_terms t;
     end if;
-    -- more dimensions have no index, and are compared one by one
-    if vector_schema() is not null and _dimensions <= 4000 then
-        execute format(
-            'create index if not exists fact_halfvec_%1$s on fact_halfvec '
-            'using hnsw ((vector::%2$I.halfvec(%3$s)) %2$I.halfvec_ip_ops) where model_id = %1$s',
-            _model_id, vector_schema(), _dimensions);
-    end if;
     return _model_id;
+end $$;
+
+-- The statement that makes the index of a model, if somebody may see so many facts that it is needed, or that removes one whose
+-- making was interrupted; null: none is due. It runs outside of transactions, and stops nobody. Vectors with more dimensions than
+-- 4000 can have no index.
+create or replace function due_vector_index(_model_id integer, _exact bigint) returns text
+language plpgsql as $$
+declare
+    _name text := format('fact_halfvec_%s', _model_id);
+    _valid boolean := (select i.indisvalid from pg_index i where i.indexrelid = to_regclass('switchboard.' || _name));
+begin
+    return (
+        select case when not _valid then format('drop index switchboard.%I', _name) else format(
+            'create index concurrently %I on switchboard.fact_halfvec '
+            'using hnsw ((vector::%I.halfvec(%s)) %I.halfvec_ip_ops) where model_id = %s',
+            _name, vector_schema(), m.dimensions, vector_schema(), _model_id) end
+        from fact_model m
+        where m.model_id = _model_id and m.dimensions <= 4000 and vector_schema() is not null and _valid is not true
+          and (select sum(s.facts) from fact_space s) > _exact);
 end $$;
 
 -- Some of the facts that wait for a vector.

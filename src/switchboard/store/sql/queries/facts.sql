@@ -44,6 +44,9 @@ left join conversation c on c.conversation = f.conversation;
 -- part: spaces
 visible_spaces($1, conversation_key($2), $3, $4, $5, handle_key($6, $7, $8))
 
+-- name: spaces_seen
+select s.space_id, s.facts from {{spaces}} s;
+
 -- name: statistics
 -- What is counted of the facts that a reader, as for visible, may be told: in how many of them each form $9 and trigram $10 is.
 with seen as materialized (select s.space_id, s.facts, s.words from {{spaces}} s),
@@ -120,6 +123,9 @@ select exists (select from fact_model where model_id = $1);
 
 -- name: complete_model
 select complete_model($1);
+
+-- name: due_vector_index
+select due_vector_index($1, $2);
 
 -- name: put_vectors
 select put_vectors($1, $2, $3, $4);
