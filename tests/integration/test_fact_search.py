@@ -112,13 +112,14 @@ async def rate_all(
     rated = zip(visible, terms, rate_texts(question, terms, statistics), strict=True)
     settled = await settle(database, by, [one.fact_id for one in visible])
     said = {one.fact_id: one.said_at or NOW for one in hold_at(visible, settled, NOW)}
-    importance = {row["fact_id"]: row["importance"] for row in await database.rows(IMPORTANCE)}
     candidates = [
-        RecallCandidate(one.fact_id, likeness(embedder, one, asked), words, said[one.fact_id], importance[one.fact_id])
+        RecallCandidate(
+            *(one.fact_id, likeness(embedder, one, asked), words, said.get(one.fact_id, NOW)), one.importance
+        )
         for one, text, words in rated
-        if one.fact_id in said and (embedder or any(word & wanted for word in text.words))
+        if embedder or any(word & wanted for word in text.words)
     ]
-    ranked = rank_candidates(candidates, NOW)
+    ranked = [one for one in rank_candidates(candidates, NOW) if one.candidate.fact_id in said]
     return [(one.candidate.fact_id, round(one.score, 3 if embedder else 9)) for one in ranked]
 
 
@@ -127,9 +128,6 @@ def likeness(embedder: Letters | None, fact: Fact, asked: str) -> float | None:
         return None
     text = fact_terms.searched_text(fact.subject, fact.text)
     return cosine_of(embedder.vector_of(text), embedder.vector_of(asked))
-
-
-IMPORTANCE: Final = "select fact_id, importance from facts_for_operator(null, null, null, 10000)"
 
 
 def find_meant(question: TextTerms, terms: Sequence[TextTerms]) -> dict[int, set[str]]:

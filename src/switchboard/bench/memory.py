@@ -7,7 +7,7 @@ embed all would take a quarter of an hour. Next: `store/memory/search.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice, product
 from statistics import fmean
@@ -55,7 +55,7 @@ _THINGS: Final = (
     *("left the keys with the caretaker", "prefers tea with milk", "zahlt die Miete am Ersten", "speaks Turkish"),
 )
 _MONTHS: Final = ("January", "Februar", "March", "April", "May", "June", "Juli", "August", "September", "Oktober")
-_WHEN: Final = tuple(f"{month} {year}" for year, month in product(range(2005, 2027), _MONTHS))
+_WHEN: Final = tuple(f"{month} {year}" for year, month in product(range(1950, 2027), _MONTHS))
 _QUESTIONS: Final = (
     "What is Noor allergic to?",
     "Wer kann die Heizung reparieren?",
@@ -106,8 +106,9 @@ async def _fill_database(database: Database, embedder: Embedder, size: int) -> N
     """Each share is private to a reader, and the rest to one more."""
     counts = {name: max(FOUND, round(size * share)) for name, share in _SHARES.items()}
     model_id = await fact_vectors.enter_model(database, embedder.model)
+    texts = (f"{' '.join(of)} in {when}" for when, *of in product(_WHEN, _NAMES, _THINGS))
     for name, count in {**counts, _REST: size - sum(counts.values())}.items():
-        await _learn_facts(database, _reader_of(name), count)
+        await _learn_facts(database, _reader_of(name), islice(texts, count))
     bases = sorted(map(" ".join, product(_NAMES, _THINGS)))
     vectors = dict(zip(bases, await embedder.embed_passages(bases), strict=True))
     dice = np.random.default_rng(45)
@@ -118,8 +119,7 @@ async def _fill_database(database: Database, embedder: Embedder, size: int) -> N
     await database.run("vacuum analyze")
 
 
-async def _learn_facts(database: Database, reader: Reader, count: int) -> None:
-    texts = islice((f"{' '.join(of)} in {when}" for when, *of in product(_WHEN, _NAMES, _THINGS)), count)
+async def _learn_facts(database: Database, reader: Reader, texts: Iterator[str]) -> None:
     while some := list(islice(texts, _BATCH)):
         new = [NewFact(reader.person, SELF, True, text, (), said_at=_NOW - timedelta(days=90)) for text in some]
         rows = await facts.fact_rows(database, reader.system_id, new)

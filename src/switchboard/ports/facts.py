@@ -55,6 +55,8 @@ class Fact(Struct, frozen=True):
     """The time for which it was said."""
     contradicts: Sequence[UUID] = ()
     """Other facts that the reader may see, and that cannot be true if it is."""
+    importance: float = 0.5
+    """From 0 to 1."""
 
 
 class EntityAlias(Struct, frozen=True):

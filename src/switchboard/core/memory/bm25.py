@@ -41,6 +41,8 @@ class _Wanted(Struct, frozen=True):
     words: Sequence[Sequence[tuple[str, float]]]
     length: float
     """The usual length of a text."""
+    terms: frozenset[str]
+    """All alternatives: of a text, only these have to be counted."""
 
 
 def count_terms(texts: Iterable[TextTerms]) -> TermStatistics:
@@ -78,7 +80,8 @@ def rate_texts(query: TextTerms, texts: Iterable[TextTerms], statistics: TermSta
 
 def _want_words(words: Iterable[frozenset[str]], counts: Mapping[str, int], statistics: TermStatistics) -> _Wanted:
     rarities = [[(term, rarity_of(counts.get(term, 0), statistics.texts)) for term in word] for word in words]
-    return _Wanted(rarities, statistics.words / statistics.texts if statistics.texts else 0.0)
+    terms = frozenset(term for word in rarities for term, _ in word)
+    return _Wanted(rarities, statistics.words / statistics.texts if statistics.texts else 0.0, terms)
 
 
 def rarity_of(having: int, texts: int) -> float:
@@ -88,7 +91,9 @@ def rarity_of(having: int, texts: int) -> float:
 
 def _score_text(wanted: _Wanted, text: _Words) -> float:
     """The sum over what is looked for, each by the term that is worth most."""
-    counts = Counter(chain.from_iterable(text))
+    counts = Counter(chain.from_iterable(map(wanted.terms.intersection, text)))
+    if not counts:
+        return 0.0
     marked_down = _K1 * (1 - _B + _B * (len(text) / wanted.length if wanted.length else 1.0))
     return math.fsum(
         max(

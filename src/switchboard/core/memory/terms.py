@@ -51,6 +51,7 @@ _DENIED: Final = (
     (re.compile(r"['\u2019]s\b"), ""),
 )
 """Contractions that hide a "not", and the s of a possessive."""
+_MAY_BE_DENIED: Final = re.compile(r"['\u2019]|cannot")
 _SIGN: Final = r"(?:[^\W_]|[\u0591-\u05c7\u0900-\u0e7f])"
 """A letter or digit, or a sign of a script whose vowels are no letters."""
 _PIECE: Final = re.compile(rf"{_SIGN}+(?:[-._/:@+'\u2019]{_SIGN}+)*")
@@ -77,13 +78,16 @@ def read_terms(text: str, languages: Collection[str]) -> TextTerms:
 
 def fold_text(text: str) -> str:
     """Lower case, without accents on Latin and Greek letters; marks of other scripts are letters of theirs."""
+    if text.isascii():  # most are, and a search reads some hundred texts
+        return text.lower()
     lower = normalize("NFKD", normalize("NFKD", text).casefold()).translate(_LETTERS)
     return normalize("NFC", _ACCENTS.sub("", _UNSEEN.sub("", lower)))
 
 
 def _split_words(folded: str) -> Iterator[str]:
-    for denied, spelt in _DENIED:
-        folded = denied.sub(spelt, folded)
+    if _MAY_BE_DENIED.search(folded):
+        for denied, spelt in _DENIED:
+            folded = denied.sub(spelt, folded)
     for piece in _PIECE.findall(folded):
         parts = _BETWEEN.split(piece)
         for part in parts:
@@ -94,6 +98,10 @@ def _split_words(folded: str) -> Iterator[str]:
 
 def _split_unspaced(part: str) -> Iterator[str]:
     """A word as it is; where words are not separated, every two characters that stand together."""
+    if part.isascii():
+        if part:
+            yield part
+        return
     end = 0
     for run in _UNSPACED.finditer(part):
         yield from filter(None, [part[end : run.start()]])

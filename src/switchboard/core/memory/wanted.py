@@ -52,6 +52,7 @@ def find_unknown(question: TextTerms, statistics: TermStatistics) -> list[int]:
 class Likeness(Struct, frozen=True):
     """When another word is perhaps meant: it has `fewest` of the trigrams and `begins` with that one, or has `most`."""
 
+    trigrams: frozenset[str]
     begins: str
     fewest: int
     most: int
@@ -61,7 +62,7 @@ def likeness_to(trigrams: frozenset[str]) -> Likeness:
     """For the trigrams of a word that no fact has."""
     begins = min((one for one in trigrams if one[0] == " "), default="")
     fewest, most = (max(_FEWEST_SHARED, ceil(share * len(trigrams))) for share in (_SIMILAR, _MOSTLY_SAME))
-    return Likeness(begins, fewest, most)
+    return Likeness(trigrams, begins, fewest, most)
 
 
 def want_forms(

@@ -15,23 +15,27 @@ from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from switchboard.core.memory.bm25 import TermStatistics, rate_texts
 from switchboard.core.memory.leaving import may_embed
-from switchboard.core.memory.relevance import CANDIDATES, RecallCandidate, rank_candidates
+from switchboard.core.memory.relevance import CANDIDATES, RankedFact, RecallCandidate, rank_candidates
 from switchboard.core.memory.terms import TextTerms, read_terms
 from switchboard.core.memory.wanted import find_unknown, likeness_to, terms_of_question, want_forms
 from switchboard.core.text.storable import storable_text
 from switchboard.ports.embedder import Embedder, Vector
 from switchboard.ports.facts import Fact, Reader
-from switchboard.store.database import Database, decode_json, part_as, query
+from switchboard.store.database import Database, decode_json, query, rows_as, to_json
 from switchboard.store.memory.fact_terms import languages_of, terms_of_fact
 from switchboard.store.memory.fact_vectors import CompleteModel, embed_in_time, find_cosines, find_model
 from switchboard.store.memory.readers import handle_columns, reader_columns
-from switchboard.store.memory.standing import hold_at, settle
+from switchboard.store.memory.standing import SettledFact, hold_at, settle
 
 _MOST_QUERY: Final = 1000
 """Characters of a question that are read."""
+_SETTLED: Final = 2
+_SETTLED_AT_LEAST: Final = 20
+"""Whether facts hold is looked up for twice as many as are wanted, and 20 more; for all if too few of these do."""
 _MOST_SIMILAR: Final = 20
 """Forms that may be meant by a word that no fact has."""
 
@@ -47,10 +51,21 @@ class FoundFact(Struct, frozen=True):
 
 
 class _Candidate(Struct, frozen=True):
-    """A fact that holds, and how important it is."""
+    """A fact that may answer, and how well its words and its meaning do."""
 
     fact: Fact
-    importance: float
+    words: float
+    cosine: float | None = None
+
+
+class _Asked(Struct, frozen=True):
+    """For whom and when is searched, and how much."""
+
+    database: Database
+    reader: Reader
+    now: datetime
+    as_of: datetime | None
+    limit: int
 
 
 class _Meaning(Struct, frozen=True):
@@ -92,8 +107,11 @@ class FactSearch(Struct, frozen=True):
             cosines = await self._find_cosines(await meaning, counted, by_words)
         finally:
             meaning.cancel()
-        candidates = await _read_candidates(self.database, reader, {*by_words, *cosines}, now, as_of)
-        return _rank_facts(candidates, cosines, question, counted.statistics, languages, now)[:limit]
+        facts = await _read_facts(self.database, reader, {*by_words, *cosines})
+        texts = [terms_of_fact(one.subject, one.text, languages) for one in facts]
+        rated = zip(facts, rate_texts(question, texts, counted.statistics), strict=True)
+        candidates = {one.fact_id: _Candidate(one, words, cosines.get(one.fact_id)) for one, words in rated}
+        return await _settle_best(_Asked(self.database, reader, now, as_of, limit), candidates)
 
     async def _find_meaning(self, asked: str) -> _Meaning | None:
         """The vector of a question; None: words alone decide."""
@@ -117,8 +135,9 @@ class FactSearch(Struct, frozen=True):
         rows = await self.database.rows(
             query("facts.of_safety"), *reader_columns(reader), *handle_columns(reader), limit
         )
-        found = await _read_candidates(self.database, reader, [row["fact_id"] for row in rows], now)
-        return [one.fact for one in sorted(found, key=lambda one: one.fact.fact_id, reverse=True)]
+        facts = await _read_facts(self.database, reader, [row["fact_id"] for row in rows])
+        settled = await settle(self.database, reader, [one.fact_id for one in facts])
+        return sorted(hold_at(facts, settled, now), key=lambda one: one.fact_id, reverse=True)
 
 
 async def _count_terms(database: Database, reader: Reader, question: TextTerms) -> _Counted:
@@ -151,58 +170,71 @@ async def _find_by_words(database: Database, question: TextTerms, counted: _Coun
 
 async def _find_similar(database: Database, question: TextTerms, counted: _Counted) -> Mapping[int, Mapping[str, int]]:
     """For the places of words that no fact has the forms that may be meant."""
-    found = dict[int, Mapping[str, int]]()
-    for place in find_unknown(question, counted.statistics):
-        trigrams = question.trigrams[place]
-        like = likeness_to(trigrams)
-        given = (counted.spaces, sorted(trigrams), like.fewest, like.most, like.begins, _MOST_SIMILAR)
-        rows = await database.rows(query("facts.similar_forms"), *given)
-        found[place] = {row["term"]: row["facts"] for row in rows}
+    unknown = find_unknown(question, counted.statistics)
+    if not unknown:
+        return {}
+    asked = [{"word": one, **asdict(likeness_to(question.trigrams[one]))} for one in unknown]
+    rows = await database.rows(query("facts.similar_forms"), counted.spaces, to_json(asked), _MOST_SIMILAR)
+    found: dict[int, dict[str, int]] = {one: {} for one in unknown}
+    for row in rows:
+        found[row["word"]][row["term"]] = row["facts"]
     return found
 
 
-async def _read_candidates(
-    database: Database, reader: Reader, fact_ids: Collection[UUID], now: datetime, as_of: datetime | None = None
-) -> list[_Candidate]:
-    """Those of the facts that the reader may be told and that hold; of what is said again, what it confirms."""
-    settled = await settle(database, reader, fact_ids, as_of)
-    confirmed = {one.confirms for one in settled.values() if one.confirms and one.superseded_by is None}
-    if more := confirmed - settled.keys():
-        settled = {**settled, **await settle(database, reader, more, as_of)}
-    active = [one.fact_id for one in settled.values() if one.active]
-    given = (*reader_columns(reader), active, *handle_columns(reader))
-    rows = await database.rows(query("facts.among"), *given)
-    importance = {row["fact_id"]: row["importance"] for row in rows}
-    holding = hold_at([part_as(Fact, row) for row in rows], settled, as_of or now)
-    return [_Candidate(one, importance[one.fact_id]) for one in holding]
+async def _read_facts(database: Database, reader: Reader, fact_ids: Collection[UUID]) -> list[Fact]:
+    """Those of the facts that the reader may be told."""
+    given = (*reader_columns(reader), list(fact_ids), *handle_columns(reader))
+    return rows_as(Fact, await database.rows(query("facts.among"), *given))
 
 
-def _rank_facts(
-    candidates: Sequence[_Candidate],
-    cosines: Mapping[UUID, float],
-    question: TextTerms,
-    statistics: TermStatistics,
-    languages: Collection[str],
-    now: datetime,
+async def _settle_best(asked: _Asked, candidates: Mapping[UUID, _Candidate]) -> list[FoundFact]:
+    """The best that hold. What a fact that is said again confirms takes its place."""
+    ranked = [one.candidate.fact_id for one in _rank_all(candidates, asked.now)]
+    found, window = list[FoundFact](), _SETTLED_AT_LEAST + _SETTLED * asked.limit
+    while True:
+        known, settled = await _settle_some(asked, candidates, ranked[:window])
+        found = _rank_holding(asked, known, settled)
+        if len(found) >= asked.limit or window >= len(ranked):
+            return found[: asked.limit]
+        window = len(ranked)
+
+
+async def _settle_some(
+    asked: _Asked, candidates: Mapping[UUID, _Candidate], fact_ids: Sequence[UUID]
+) -> tuple[Mapping[UUID, _Candidate], Mapping[UUID, SettledFact]]:
+    """The candidates with those that some of them confirm, and the standing of these and of `fact_ids`."""
+    settled = await settle(asked.database, asked.reader, fact_ids, asked.as_of)
+    confirming = {one.confirms: one.fact_id for one in settled.values() if one.confirms and not one.superseded_by}
+    if not confirming:
+        return candidates, settled
+    heads = await _read_facts(asked.database, asked.reader, confirming.keys() - candidates.keys())
+    again = {one.fact_id: replace(candidates[confirming[one.fact_id]], fact=one) for one in heads}
+    more = await settle(asked.database, asked.reader, confirming.keys() - settled.keys(), asked.as_of)
+    return {**again, **candidates}, {**settled, **more}
+
+
+def _rank_holding(
+    asked: _Asked, candidates: Mapping[UUID, _Candidate], settled: Mapping[UUID, SettledFact]
 ) -> list[FoundFact]:
-    facts = {one.fact.fact_id: one.fact for one in candidates}
-    texts = [terms_of_fact(one.fact.subject, one.fact.text, languages) for one in candidates]
-    rated = zip(candidates, rate_texts(question, texts, statistics), strict=True)
-    ranked = rank_candidates(
+    """Those that are settled and hold. All are ranked, as the cosines of all are the scale."""
+    holding = hold_at([one.fact for one in candidates.values()], settled, asked.as_of or asked.now)
+    facts = {one.fact_id: one for one in holding}
+    current = {key: replace(one, fact=facts.get(key, one.fact)) for key, one in candidates.items()}
+    return [
+        FoundFact(facts[one.candidate.fact_id], one.relevance, one.score, one.candidate.words, one.candidate.cosine)
+        for one in _rank_all(current, asked.now)
+        if one.candidate.fact_id in facts
+    ]
+
+
+def _rank_all(candidates: Mapping[UUID, _Candidate], now: datetime) -> list[RankedFact]:
+    return rank_candidates(
         (
             RecallCandidate(
-                one.fact.fact_id,
-                cosines.get(one.fact.fact_id),
-                words,
-                one.fact.said_at or now,
-                one.importance,
-                one.fact.valid_from,
+                *(key, one.cosine, one.words, one.fact.said_at or one.fact.created_at),
+                *(one.fact.importance, one.fact.valid_from),
             )
-            for one, words in rated
+            for key, one in candidates.items()
         ),
         now,
     )
-    return [
-        FoundFact(facts[one.candidate.fact_id], one.relevance, one.score, one.candidate.words, one.candidate.cosine)
-        for one in ranked
-    ]

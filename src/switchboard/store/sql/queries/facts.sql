@@ -5,7 +5,7 @@ f.fact_id, f.author, f.subject,
        f.text, f.created_at
 
 -- part: told
-{{shown}}, f.predicate, f.denied, f.said_at, f.valid_from, f.valid_to, '{}'::uuid[] as contradicts
+{{shown}}, f.predicate, f.denied, f.said_at, f.valid_from, f.valid_to, '{}'::uuid[] as contradicts, f.importance
 
 -- name: visible
 -- $3 and the handle $7, $8, $9, or nulls: the reader; own: whether it is theirs.
@@ -25,8 +25,8 @@ with asked as materialized (
     select f.* from asked a cross join handle_key($7, $8, $9) k (handle)
     cross join visible($1, conversation_key($2), $3, $4, $5, k.handle, $6, a.rivals) f
 )
-select f.fact_id, f.author, coalesce((select min(h::text) from unnest(handles_of(f.handle)) h), f.author) as person, f.subject,
-       f.space, f.conversation, f.text, f.predicate, f.value, f.denied, f.said_by, s.valid_from, s.valid_to, s.said_at
+select f.fact_id, f.author, coalesce((select 'person ' || h.person_id from person_handle h where h.key = f.handle), f.author) as person,
+       f.subject, f.space, f.conversation, f.text, f.predicate, f.value, f.denied, f.said_by, s.valid_from, s.valid_to, s.said_at
 from seen f
 cross join lateral (
     select f.said_at, f.valid_from, f.valid_to
@@ -37,7 +37,7 @@ cross join lateral (
 -- name: among
 -- Those of the facts $6 that may be told to the reader, as for visible.
 with reader as materialized (select k.handle, handles_of(k.handle) as handles from handle_key($7, $8, $9) k (handle))
-select {{told}}, (f.author = $3 or (f.handle is not null and f.handle = any (r.handles))) as own, f.importance
+select {{told}}, (f.author = $3 or (f.handle is not null and f.handle = any (r.handles))) as own
 from reader r cross join visible($1, conversation_key($2), $3, $4, $5, r.handle, $6) f
 left join conversation c on c.conversation = f.conversation;
 
@@ -65,16 +65,18 @@ select (select coalesce(array_agg(s.space_id order by s.space_id), '{}') from se
        (select json_object_agg(c.term, c.facts) from counted c where c.kind = 'trigram') as trigrams;
 
 -- name: similar_forms
--- The forms in these spaces that have at least $3 of these trigrams, and begin with $5 or have at least $4; at most $6.
-select n.term, sum(n.facts)::bigint as facts
-from (
-    select c.term, c.facts, c.trigrams, (select count(*) from unnest(c.trigrams) t where t = any ($2::text[])) as shared
+-- For each word of $2, a JSON array of word, trigrams, fewest, most and begins: the forms in these spaces that have at least `fewest`
+-- of its trigrams, and that one with which it begins or at least `most`; at most $3.
+select w.word, n.term, n.facts
+from json_to_recordset($2::text::json) as w (word integer, trigrams text[], fewest integer, most integer, begins text)
+cross join lateral (
+    select c.term, sum(c.facts)::bigint as facts
     from fact_term_count c
-    where c.kind = 'form' and c.space_id = any ($1::integer[]) and c.trigrams && $2::text[]
-) n
-where n.shared >= $3 and (n.shared >= $4 or $5 = any (n.trigrams))
-group by n.term
-order by max(n.shared) desc, n.term limit $6;
+    cross join lateral (select count(*) as shared from unnest(c.trigrams) t where t = any (w.trigrams)) s
+    where c.kind = 'form' and c.space_id = any ($1::integer[]) and c.trigrams && w.trigrams
+      and s.shared >= w.fewest and (s.shared >= w.most or w.begins = any (c.trigrams))
+    group by c.term
+    order by max(s.shared) desc, c.term limit $3) n;
 
 -- name: by_words
 -- The facts that have any of the forms $1, letters and digits behind their space, which are of the words $2 and as rare as $3, the best first: a word counts by its rarest
