@@ -1,4 +1,4 @@
-"""Checks of memory: what makes vectors is installed or answers, where texts are sent, and whether facts are looked for.
+"""Checks of memory: what makes vectors and compares them, where texts are sent, and whether facts are looked for.
 
 Called by `app/ops/checks.py`. In: settings, and the database, whose books a question is in; out: findings. Next:
 `embedding.py`.
@@ -19,11 +19,12 @@ from switchboard.ports.checks import CheckResult, count_of, error, ok, warning
 from switchboard.ports.embedder import Embedder, EmbeddingFailed
 from switchboard.store.database import Database
 from switchboard.store.memory.consolidation import find_failing
-from switchboard.store.memory.fact_vectors import sample_vectors
+from switchboard.store.memory.fact_vectors import EXACT, sample_vectors, vector_standing
 
 _NAME: Final = "memory"
 _BY_WORDS: Final = "it is searched by words alone"
 _SAMPLED: Final = 10
+_MAKE_PGVECTOR: Final = "as a superuser, run `create extension vector` in its database, and restart the workers"
 _QUESTION: Final = "Who repaired the bicycle?"
 
 
@@ -52,6 +53,24 @@ async def check_consolidation(database: Database) -> list[CheckResult]:
     where = count_of(failing.conversations, "conversation")
     detail = f"no facts could be looked for in {where}, three times or more; last: {failing.reason or 'a worker died'}"
     return [warning(_NAME, detail, "nothing is lost, it is tried again; another memory.compact_model may do better")]
+
+
+async def check_index(database: Database, settings: Settings) -> list[CheckResult]:
+    """What compares vectors, and how many facts are not indexed yet."""
+    if choose_embedder(settings) == NONE:
+        return []
+    standing = await vector_standing(database)
+    waiting = [
+        f"{count} facts wait {for_what}"
+        for count, for_what in ((standing.unread, "to be found by their words"), (standing.unembedded, "for a vector"))
+        if count
+    ]
+    if not standing.models:
+        return [ok(_NAME, "; ".join(("no worker has made vectors yet", *waiting)))]
+    if standing.pgvector:
+        return [ok(_NAME, "; ".join(("PostgreSQL compares vectors, with pgvector", *waiting)))]
+    detail = f"vectors are compared without pgvector: beyond {EXACT:,} facts that one may see, words alone decide"
+    return [ok(_NAME, "; ".join((f"{detail}; pgvector 0.8 makes it faster: {_MAKE_PGVECTOR}", *waiting)))]
 
 
 async def _ask_once(spec: EmbedderSpec, database: Database, settings: Settings) -> CheckResult:

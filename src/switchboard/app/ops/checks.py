@@ -11,7 +11,7 @@ from functools import partial
 
 from switchboard.app.channels import is_full
 from switchboard.app.mcp_servers import check_servers
-from switchboard.app.memory.checks import check_consolidation, check_embedder
+from switchboard.app.memory.checks import check_consolidation, check_embedder, check_index
 from switchboard.app.models.checks import check_models_in_use
 from switchboard.app.notices import check_notify
 from switchboard.app.ops.engine_checks import check_engines
@@ -74,6 +74,7 @@ def installation_checks(database: Database, settings: Settings, told: Told | Non
         partial(check_search, settings.search),
         partial(check_embedder, database, settings),
         partial(check_consolidation, database),
+        partial(check_index, database, settings),
         partial(check_remote_butlers, database, settings.liveness),
         partial(check_connectors, database, paused),
         partial(check_processes, database),

@@ -37,10 +37,11 @@ class CompleteModel(Struct, frozen=True):
 
 
 class VectorStanding(Struct, frozen=True):
-    """How many facts wait for their words, and for a vector; whether the database compares vectors."""
+    """How many facts wait for their words, and for a vector; how many models there are; what compares vectors."""
 
     unread: int
     unembedded: int
+    models: int
     pgvector: bool
 
 

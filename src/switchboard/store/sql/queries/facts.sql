@@ -144,7 +144,7 @@ select subject, text, predicate, vector, numbers from sampled_vectors($1, $2, $3
 -- name: vector_standing
 -- How many facts wait for their words and for vectors, and where vectors are.
 select (select count(*) from fact_unread) as unread, (select count(*) from fact_unembedded) as unembedded,
-       vector_schema() is not null as pgvector;
+       (select count(*) from fact_model) as models, vector_schema() is not null as pgvector;
 
 -- name: is_forgotten
 -- Whether a fact with one of the marks $1, or with the words $6 of the same rank under another handle than $7, $8, $9 of its
