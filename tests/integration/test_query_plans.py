@@ -970,7 +970,7 @@ async def test_what_a_person_said_under_each_handle_is_found_by_index(watched: W
         "told": ("facts.visible", (*who, 100, *handle)),
         "told of these": ("facts.among", (*who, [UUID(int=1)], *handle)),
         "counted": ("facts.statistics", (*who, *handle, ["fig"], ["fig"])),
-        "of safety": ("facts.of_safety", (*who, *handle, 100)),
+        "latest": ("facts.latest", (*who, *handle, 100)),
         "forgotten": ("facts.is_forgotten", (forgotten, *who[:2], 0, UUID(int=0), forgotten, *handle)),
         "shared": ("facts.share", (UUID(int=1), who[0], who[2], True, False, *handle)),
     }

@@ -19,13 +19,15 @@ import pytest
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.agents.trio.engine import TrioEngine
 from switchboard.agents.turns.call_engine import CallEngine
+from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.journey.turn import TurnLimits
 from switchboard.lanes import faults
 from switchboard.ports.engine import Engine, EngineContext
+from switchboard.ports.facts import Reader
 from switchboard.ports.tools import Toolset
 from switchboard.store.memory import facts
-from switchboard.store.memory.facts import StoredFacts
+from switchboard.store.memory.facts import NewFact, StoredFacts
 from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.people.people import StoredNames
 from switchboard.store.work.surroundings import StoredSurroundings
@@ -197,6 +199,25 @@ async def test_what_was_said_is_found_by_whoever_may_see_it(database_url: str, t
         for more in ({"channel": "email"}, {"person": "bob"}, {"until": "2020-01-01"}, {"since": "2100-01-01"}):
             assert await house.say("So?", said("boiler", **more), thread="work") == hidden, more
         assert "YYYY-MM-DD" in await house.say("So?", said(since="2026-02-30"), thread="work")
+
+
+async def test_a_turn_is_told_what_is_relevant_to_its_message(database_url: str, tmp_path: Path) -> None:
+    """However long ago it was said, and however much was said since."""
+    async with a_house(database_url, tmp_path) as house:
+        await house.say(ASKED, remember(FACT))
+        who = Reader(CLERK, Conversation("telegram/bot:house/ann"), "telegram/bot%3Ahouse/ann", private=True)
+        said = (
+            "The key of the cellar is under the blue pot",
+            *(f"The {n}th bus was late again today" for n in range(150)),
+        )
+        for text in said:
+            assert await facts.learn(house.parts.database, who, NewFact(who.person, "self", True, text, ()))
+        await house.say("Where is the key of the cellar?", thread="another")
+        notes = [one for one in house.clerk.prompts[-1].splitlines() if one.startswith("- ")]
+        assert notes[0].endswith(FACT)
+        assert notes[1].endswith(said[0])
+        assert notes[2].endswith("The 149th bus was late again today")
+        assert len(notes) < 100
 
 
 OTHERS: Final[tuple[dict[str, Any], ...]] = (

@@ -1,4 +1,4 @@
-"""Checks of memory: what makes vectors and compares them, where texts are sent, and whether facts are looked for.
+"""Checks of memory: what makes vectors and compares them, where texts go, and whether facts are looked for.
 
 Called by `app/ops/checks.py`. In: settings, and the database, whose books a question is in; out: findings. Next:
 `embedding.py`.

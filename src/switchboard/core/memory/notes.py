@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from switchboard.core.memory.predicates import OTHER, Predicate
+from switchboard.core.memory.predicates import OTHER, Predicate, find_predicate
 from switchboard.core.passages.names import speaker
 from switchboard.core.text.tokens import estimate_tokens
 from switchboard.ports.facts import Fact
@@ -42,7 +42,7 @@ def notes(facts: Iterable[Fact], names: Mapping[str, str] = MappingProxyType({})
 def told_facts(facts: Iterable[Fact], names: Mapping[str, str] = MappingProxyType({})) -> tuple[Fact, ...]:
     """As many facts as fit into 1,000 tokens: those about health and safety first, the others in the given order."""
     found, left = list[Fact](), MOST_NOTES - estimate_tokens(_NOTES)
-    for fact in sorted(facts, key=lambda fact: not is_of_safety(fact.text)):
+    for fact in sorted(facts, key=lambda fact: not is_of_safety(fact.text, find_predicate(fact.predicate))):
         left -= estimate_tokens(_note(fact, names))
         if left < 0:
             break

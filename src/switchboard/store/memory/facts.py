@@ -7,12 +7,14 @@ that reads the table `fact` directly finds nothing: its rows are under forced ro
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.memory.extraction import Learned
 from switchboard.core.memory.guarding import guard_predicate
@@ -44,6 +46,8 @@ from switchboard.store.memory.readers import handle_columns, reader_columns
 from switchboard.store.memory.search import FactSearch
 from switchboard.store.memory.standing import hold_at, settle
 
+_TURN_WAITS_S: Final = 0.2
+"""How long a turn waits for the vector of its message."""
 _NOBODY: Final = ""
 """Instead of an author: a mark of words alone."""
 
@@ -68,10 +72,11 @@ class StoredFacts(Struct, frozen=True):
     async def choose(self, turn: Turn, limit: int) -> Sequence[Fact]:
         """As in the port."""
         who = await self.readers.of(turn)
-        of_safety = await self.search.find_safety(who, limit, turn.received_at)
-        relevant = await self.search.search_facts(who, turn.text, limit, turn.received_at)
-        latest = await self._visible(who, limit)
-        chosen = {one.fact_id: one for one in (*of_safety, *(one.fact for one in relevant), *latest)}
+        latest, relevant = await asyncio.gather(
+            self.search.find_latest(who, limit, turn.received_at),
+            replace(self.search, patience_s=_TURN_WAITS_S).search_facts(who, turn.text, limit, turn.received_at),
+        )
+        chosen = {one.fact_id: one for one in (*latest.of_safety, *(one.fact for one in relevant), *latest.all)}
         return list(chosen.values())[:limit]
 
     async def is_forgotten(self, turn: Turn, texts: Collection[str], position: int) -> bool:

@@ -50,6 +50,13 @@ class FoundFact(Struct, frozen=True):
     cosine: float | None = None
 
 
+class LatestFacts(Struct, frozen=True):
+    """The latest facts, the newest first: those by which somebody may come to harm if they are not known, and all."""
+
+    of_safety: tuple[Fact, ...]
+    all: tuple[Fact, ...]
+
+
 class _Candidate(Struct, frozen=True):
     """A fact that may answer, and how well its words and its meaning do."""
 
@@ -87,7 +94,7 @@ class FactSearch(Struct, frozen=True):
 
     database: Database
     embedder: Embedder | None = None
-    patience_s: float = 0.2
+    patience_s: float = 2.0
     """How long the vector of a question is waited for; without it, words alone decide."""
 
     async def search_facts(
@@ -130,14 +137,20 @@ class FactSearch(Struct, frozen=True):
         texts = counted.statistics.texts
         return await find_cosines(self.database, meaning.model, counted.spaces, texts, meaning.vector, more)
 
-    async def find_safety(self, reader: Reader, limit: int, now: datetime) -> list[Fact]:
-        """The latest facts by which somebody may come to harm if they are not known. Raises `Unavailable`."""
-        rows = await self.database.rows(
-            query("facts.of_safety"), *reader_columns(reader), *handle_columns(reader), limit
+    async def find_latest(self, reader: Reader, limit: int, now: datetime) -> LatestFacts:
+        """At most so many of each kind that hold. Raises `Unavailable`."""
+        given = (*reader_columns(reader), *handle_columns(reader), limit)
+        rows = await self.database.rows(query("facts.latest"), *given)
+        of_safety, latest = (
+            sorted((row["fact_id"] for row in rows if row["safety"] is safety), reverse=True)[:limit]
+            for safety in (True, False)
         )
-        facts = await _read_facts(self.database, reader, [row["fact_id"] for row in rows])
+        facts = await _read_facts(self.database, reader, {*of_safety, *latest})
         settled = await settle(self.database, reader, [one.fact_id for one in facts])
-        return sorted(hold_at(facts, settled, now), key=lambda one: one.fact_id, reverse=True)
+        known = {one.fact_id: one for one in hold_at(facts, settled, now)}
+        return LatestFacts(
+            tuple(known[one] for one in of_safety if one in known), tuple(known[one] for one in latest if one in known)
+        )
 
 
 async def _count_terms(database: Database, reader: Reader, question: TextTerms) -> _Counted:

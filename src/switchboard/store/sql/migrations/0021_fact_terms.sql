@@ -33,7 +33,7 @@ create table fact_terms (
     unique (fact_id, space_id)
 ) with (autovacuum_vacuum_scale_factor = 0.05);
 create index fact_terms_forms on fact_terms using gin (forms);
-create index fact_terms_space on fact_terms (space_id);
+create index fact_terms_space on fact_terms (space_id, fact_id);
 create index fact_terms_safety on fact_terms (space_id, fact_id) where safety;
 
 -- In how many facts of a space a term is. Sums of these are the statistics of a reader. trigrams: of a form, for words that are

@@ -91,13 +91,15 @@ from (
 group by h.fact_id, h.words
 order by sum(h.rarity) / (1.3 + 0.9 * h.words / $4::real) desc, h.fact_id desc limit $5;
 
--- name: of_safety
--- The latest facts that somebody may come to harm by if they are not known, of those that a reader, as for visible, may be told.
-select t.fact_id
+-- name: latest
+-- The latest facts of those that a reader, as for visible, may be told: by which somebody may come to harm if they are not known,
+-- and all.
+select t.fact_id, t.safety
 from {{spaces}} s
 cross join lateral (
-    select t.fact_id from fact_terms t where t.space_id = s.space_id and t.safety order by t.fact_id desc limit $9) t
-order by t.fact_id desc limit $9;
+    (select t.fact_id, true as safety from fact_terms t where t.space_id = s.space_id and t.safety order by t.fact_id desc limit $9)
+    union
+    (select t.fact_id, false from fact_terms t where t.space_id = s.space_id order by t.fact_id desc limit $9)) t;
 
 -- name: reading
 select read_as from fact_reading;
