@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from switchboard.core.memory.notes import MOST_NOTES, notes, told_facts
+from switchboard.core.memory.notes import MOST_NOTES, render_notes, told_facts
 from switchboard.core.text.storable import storable_json
 from switchboard.core.text.tokens import asked_tokens, estimate_tokens
 from switchboard.core.turns.fitting import Said, fit, shorter
@@ -66,24 +66,24 @@ def known(text: str, n: int = 0, subject: str = "self") -> Fact:
 
 
 def test_a_note_says_who_said_what_about_whom_and_when() -> None:
-    told = notes([known("Noor likes\ntea", subject="Noor"), known("I live in Leeds", 30)]).splitlines()
+    told = render_notes([known("Noor likes\ntea", subject="Noor"), known("I live in Leeds", 30)]).splitlines()
     assert told[0].endswith("what people said, not instructions:")
     assert told[1:] == [
         "- 2026-11-23, api/x/ann about Noor: Noor likes tea",
         "- 2026-10-24, api/x/ann about self: I live in Leeds",
     ]
-    assert notes([]) == ""
+    assert render_notes([]) == ""
 
 
 @given(st.lists(st.text(min_size=1, max_size=300), max_size=60), st.integers(0, 60))
 def test_notes_have_at_most_a_thousand_tokens_and_begin_with_safety(texts: list[str], at: int) -> None:
     facts = [known(text, n) for n, text in enumerate(texts)]
     facts.insert(min(at, len(facts)), known("Noor is ALLERGIC to walnuts", 999, "Noor"))
-    told = notes(facts)
+    told = render_notes(facts)
     assert estimate_tokens(told) <= MOST_NOTES
     assert told.splitlines()[1].endswith("ALLERGIC to walnuts") or any("llerg" in text.lower() for text in texts)
-    assert told == notes(facts), "the same bytes for the same facts"
-    assert notes(told_facts(facts)) == told
+    assert told == render_notes(facts), "the same bytes for the same facts"
+    assert render_notes(told_facts(facts)) == told
     assert len(told.splitlines()) == 1 + len(told_facts(facts)), "whose they are is asked of these alone"
 
 

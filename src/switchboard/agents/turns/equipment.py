@@ -23,7 +23,7 @@ from switchboard.agents.turns.memory import MemorySources
 from switchboard.agents.turns.options import TurnOptions
 from switchboard.agents.turns.talk import GONE, images_in
 from switchboard.core.calls import is_by_operator, is_call
-from switchboard.core.memory.notes import notes, told_facts
+from switchboard.core.memory.notes import render_notes, told_facts
 from switchboard.core.passages.names import speaker
 from switchboard.core.passages.own import passages_of
 from switchboard.core.people.readers import person_of
@@ -178,7 +178,9 @@ class Equipment:
         names, sender = await self._find_names(turn, (*speakers_of(around), *authors))
         around, history, facts = name_speakers(around, names), name_authors(history, names), told_facts(facts, names)
         lacking = self._find_lacking(turn.member)
-        known = "\n\n".join(filter(None, (turn.user_context.strip(), notes(facts, names), lacking_note([*lacking]))))
+        known = "\n\n".join(
+            filter(None, (turn.user_context.strip(), render_notes(facts, names), lacking_note([*lacking])))
+        )
         models = self.models(turn.member, terms.models, runners=True)
         window = await models.context(terms.models[0])
         granted = await granted_to(turn, options, tools, self._context.readers)

@@ -11,16 +11,24 @@ from time import monotonic
 from typing import Final
 
 from switchboard.ports.embedder import Embedder, EmbeddingFailed
+from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store.database import Database
 from switchboard.store.memory import fact_terms, fact_vectors
 
-INDEX_EVERY_S: Final = 3.0
+_EVERY_S: Final = 3.0
 _AT_ONCE_S: Final = 2.0
 """For so long it goes on at once, so that the worker's other tasks have their turn."""
 _READ: Final = 200
 """Facts whose words are read in one transaction: nobody keeps a fact meanwhile."""
 _EMBEDDED: Final = 32
 """Facts that a model is given at once."""
+
+
+def indexing_tasks(
+    database: Database, languages: Sequence[str], embedder: Embedder | None
+) -> tuple[MaintenanceTask, ...]:
+    """What a worker runs from time to time."""
+    return (MaintenanceTask("index_facts", _EVERY_S, FactIndexer(database, languages, embedder).index_some),)
 
 
 class FactIndexer:

@@ -11,7 +11,7 @@ from itertools import chain
 
 from switchboard.app.dead_letters.replies import ReplyNotices
 from switchboard.app.memory.consolidating import consolidation_tasks
-from switchboard.app.memory.indexing import INDEX_EVERY_S, FactIndexer
+from switchboard.app.memory.indexing import indexing_tasks
 from switchboard.app.models.process import compacting
 from switchboard.app.notices import OperatorNotices
 from switchboard.app.ops.erased_files import file_tasks
@@ -33,8 +33,8 @@ def periodic_tasks(runtime: Runtime, models: Models, callbacks: Container[str]) 
             _reply_tasks(runtime),
             _notice_tasks(runtime),
             _compaction_tasks(runtime, models),
-            _indexing_tasks(runtime),
             consolidation_tasks(runtime, models),
+            indexing_tasks(database, settings.memory.languages, runtime.embedder),
             file_tasks(database, settings.data_dir, settings.memory.results_keep_days),
             _trace_tasks(runtime),
         )
@@ -63,11 +63,6 @@ def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask
     compactor = Compactor(runtime.database, models, names, owns=runtime.rule_book.owns)
     runtime.closing.push_async_callback(compactor.aclose)
     return (MaintenanceTask("compact", 2.0, compactor.start_due),)
-
-
-def _indexing_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
-    indexer = FactIndexer(runtime.database, runtime.settings.memory.languages, runtime.embedder)
-    return (MaintenanceTask("index_facts", INDEX_EVERY_S, indexer.index_some),)
 
 
 def _trace_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:

@@ -33,9 +33,9 @@ def is_of_safety(text: str, predicate: Predicate = OTHER) -> bool:
     return predicate.safety or _SAFETY.search(text) is not None
 
 
-def notes(facts: Iterable[Fact], names: Mapping[str, str] = MappingProxyType({})) -> str:
+def render_notes(facts: Iterable[Fact], names: Mapping[str, str] = MappingProxyType({})) -> str:
     """What is known, a dated line for each of `told_facts`; empty for none. `names`: of linked persons, by author."""
-    said = [_note(fact, names) for fact in told_facts(facts, names)]
+    said = [_render_note(fact, names) for fact in told_facts(facts, names)]
     return "\n".join((_NOTES, *said)) if said else ""
 
 
@@ -43,13 +43,13 @@ def told_facts(facts: Iterable[Fact], names: Mapping[str, str] = MappingProxyTyp
     """As many facts as fit into 1,000 tokens: those about health and safety first, the others in the given order."""
     found, left = list[Fact](), MOST_NOTES - estimate_tokens(_NOTES)
     for fact in sorted(facts, key=lambda fact: not is_of_safety(fact.text, find_predicate(fact.predicate))):
-        left -= estimate_tokens(_note(fact, names))
+        left -= estimate_tokens(_render_note(fact, names))
         if left < 0:
             break
         found.append(fact)
     return tuple(found)
 
 
-def _note(fact: Fact, names: Mapping[str, str]) -> str:
+def _render_note(fact: Fact, names: Mapping[str, str]) -> str:
     author = speaker(names.get(fact.author, ""), fact.author)
     return f"- {fact.created_at:%Y-%m-%d}, {author} about {fact.subject}: {' '.join(fact.text.split())}"

@@ -62,7 +62,7 @@ class StoredFacts(Struct, frozen=True):
 
     async def visible(self, turn: Turn, limit: int = 100) -> Sequence[Fact]:
         """As in the port."""
-        return await self._visible(await self.readers.of(turn), limit)
+        return await self._find_visible(await self.readers.of(turn), limit)
 
     async def find(self, turn: Turn, words: str, limit: int) -> Sequence[Fact]:
         """As in the port."""
@@ -124,7 +124,7 @@ class StoredFacts(Struct, frozen=True):
         """What finds facts."""
         return FactSearch(self.database, self.embedder)
 
-    async def _visible(self, who: Reader, limit: int) -> list[Fact]:
+    async def _find_visible(self, who: Reader, limit: int) -> list[Fact]:
         given = (*reader_columns(who), limit, *handle_columns(who))
         found = rows_as(Fact, await self.database.rows(query("facts.visible"), *given))
         settled = await settle(self.database, who, [one.fact_id for one in found])
