@@ -45,7 +45,12 @@ def seek_evidence(question: MemoryQuestion) -> SoughtMessages:
 
 
 def score_places(asked: AskedQuestion, places: Sequence[int]) -> SearchScore:
-    """Of messages by their places, the best first; the butler's lines count as neither right nor wrong."""
-    by_people = [one for place in places if (one := asked.messages[place]).author is not None]
-    shown = [one.text for one in by_people[:TOP]]
-    return score_ranking([one.id for one in by_people], seek_evidence(asked.question), TOP, shown)
+    """Of messages by their places, the best first."""
+    return score_ids(asked, [asked.messages[place].id for place in places])
+
+
+def score_ids(asked: AskedQuestion, ids: Sequence[str]) -> SearchScore:
+    """Of messages by their ids, the best first; the butler's lines count as neither right nor wrong."""
+    by_people = {one.id: one.text for one in asked.messages if one.author is not None}
+    ranking = [one for one in ids if one in by_people]
+    return score_ranking(ranking, seek_evidence(asked.question), TOP, [by_people[one] for one in ranking[:TOP]])

@@ -1,12 +1,14 @@
-"""What memory finds beside what else could be shown to a model: `python -m tests.memory_set.report [--json]`.
+"""What memory finds beside what else could be shown to a model: `python -m tests.memory_set.report [--facts] [--json]`.
 
 In: the set beside it, the local model; out: tables for the open half, and for the sealed half its totals and those by
 class, as `README.md` wants it. Every system sees what the asker may see, nothing else. No model extracts facts and
-none answers: what is measured is whether the evidence is among what a model would be shown. Next: `systems.py`.
+none answers: what is measured is whether the evidence is among what a model would be shown. With `--facts` the search
+of butlers is one of the systems, over the same messages in a PostgreSQL that is started for it. Next: `systems.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
@@ -18,10 +20,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.memory_set.abstaining import SignalFigures, measure_signals
-from tests.memory_set.asking import TOP, AskedQuestion, ask_questions
-from tests.memory_set.reading import MemoryQuestion, QuestionClass, read_memory_set
+from tests.memory_set.asking import TOP, AskedQuestion, ask_questions, score_ids
+from tests.memory_set.reading import MemoryQuestion, MemorySet, QuestionClass, read_memory_set
 from tests.memory_set.scoring import DifferenceInterval, SearchScore, compare_pairs
-from tests.memory_set.systems import JOINED, SYSTEMS
+from tests.memory_set.stored import find_in_store
+from tests.memory_set.systems import SYSTEMS, RetrievalSystem
 
 _FIGURES: Final = {
     "recall": f"Evidence among what is shown (recall@{TOP} of a search), %",
@@ -33,11 +36,11 @@ _FIGURES: Final = {
 
 
 class SystemFigure(Struct, frozen=True):
-    """The mean of a system's scores, over so many questions, and joined minus this one; None for itself."""
+    """The mean of a system's scores, over so many questions, and ours minus this one; None for ours."""
 
     mean: float
     questions: int
-    joined_minus_this: DifferenceInterval | None
+    ours_minus_this: DifferenceInterval | None
 
 
 class GroupFigures(Struct, frozen=True):
@@ -49,9 +52,10 @@ class GroupFigures(Struct, frozen=True):
 
 
 class RetrievalReport(Struct, frozen=True):
-    """All that is printed."""
+    """All that is printed. `ours`: the system that the others are compared with."""
 
     top: int
+    ours: str
     groups: Sequence[GroupFigures]
     signals: Sequence[SignalFigures]
 
@@ -61,18 +65,24 @@ _Scored = Mapping[str, SearchScore]
 
 def main(arguments: Sequence[str]) -> None:
     """Measure and print."""
-    asked = ask_questions(read_memory_set())
-    answerable = [one for one in asked if one.question.evidence]
-    scored = [(one.question, _score_systems(one)) for one in answerable]
-    report = RetrievalReport(TOP, list(_measure_groups(scored)), measure_signals(asked))
+    known = read_memory_set()
+    asked = ask_questions(known)
+    systems = {**SYSTEMS, **({"facts": _stored_facts(known)} if "--facts" in arguments else {})}
+    scored = [(one.question, _score_systems(one, systems)) for one in asked if one.question.evidence]
+    report = RetrievalReport(TOP, list(systems)[-1], list(_measure_groups(scored)), measure_signals(asked))
     if "--json" in arguments:
         print(msgspec.json.encode(report).decode())
     else:
         _print_tables(report)
 
 
-def _score_systems(asked: AskedQuestion) -> _Scored:
-    return {name: system(asked) for name, system in SYSTEMS.items()}
+def _stored_facts(known: MemorySet) -> RetrievalSystem:
+    found = asyncio.run(find_in_store(known))
+    return lambda asked: score_ids(asked, found[asked.question.id])
+
+
+def _score_systems(asked: AskedQuestion, systems: Mapping[str, RetrievalSystem]) -> _Scored:
+    return {name: system(asked) for name, system in systems.items()}
 
 
 def _measure_groups(scored: Sequence[tuple[MemoryQuestion, _Scored]]) -> Iterator[GroupFigures]:
@@ -90,23 +100,26 @@ def _measure_groups(scored: Sequence[tuple[MemoryQuestion, _Scored]]) -> Iterato
 
 def _measure_group(scored: Sequence[_Scored]) -> Mapping[str, Mapping[str, SystemFigure]]:
     return {
-        name: {system: figure for system in SYSTEMS if (figure := _measure_figure(name, system, scored))}
+        name: {system: figure for system in scored[0] if (figure := _measure_figure(name, system, scored))}
         for name in _FIGURES
     }
 
 
 def _measure_figure(name: str, system: str, scored: Sequence[_Scored]) -> SystemFigure | None:
-    pairs = [(getattr(one[JOINED], name), getattr(one[system], name)) for one in scored]
-    pairs = [(joined, this) for joined, this in pairs if this is not None]
+    ours = list(scored[0])[-1]
+    pairs = [(getattr(one[ours], name), getattr(one[system], name)) for one in scored]
+    pairs = [(our, this) for our, this in pairs if this is not None]
     if not pairs:
         return None
-    joined, this = zip(*pairs, strict=True)
-    return SystemFigure(fmean(this), len(this), None if system == JOINED else compare_pairs(joined, this))
+    our, this = zip(*pairs, strict=True)
+    return SystemFigure(fmean(this), len(this), None if system == ours else compare_pairs(our, this))
 
 
 def _print_tables(report: RetrievalReport) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print("In brackets: joined minus this one, with its 95 % interval (paired bootstrap over questions).")
+    console.print(
+        f"In brackets: {report.ours} minus this one, with its 95 % interval (paired bootstrap over questions)."
+    )
     for half in ("open", "sealed"):
         for name, title in _FIGURES.items():
             console.print(
@@ -116,12 +129,13 @@ def _print_tables(report: RetrievalReport) -> None:
 
 
 def _draw_figure(name: str, title: str, groups: Sequence[GroupFigures]) -> Table:
-    table = Table("", *SYSTEMS, title=title, title_justify="left")
+    systems = list(groups[0].figures["recall"])
+    table = Table("", *systems, title=title, title_justify="left")
     for group in groups:
         figures = group.figures[name]
         if figures:
             asked = max(one.questions for one in figures.values())
-            cells = [_render_figure(figures.get(system), 1 if name == "tokens" else 100) for system in SYSTEMS]
+            cells = [_render_figure(figures.get(system), 1 if name == "tokens" else 100) for system in systems]
             table.add_row(f"{group.group} ({asked})", *cells)
     return table
 
@@ -129,7 +143,7 @@ def _draw_figure(name: str, title: str, groups: Sequence[GroupFigures]) -> Table
 def _render_figure(figure: SystemFigure | None, scale: int) -> str:
     if figure is None:
         return "-"
-    difference = figure.joined_minus_this
+    difference = figure.ours_minus_this
     mean = f"{scale * figure.mean:.0f}"
     if difference is None:
         return mean

@@ -13,7 +13,8 @@ from tests.memory_set.reading import DialogueMessage
 from tests.memory_set.scoring import SearchScore, score_context
 from tests.memory_set.searching import rank_by_both, rank_by_vectors, rank_by_words
 
-JOINED: Final = "joined"
+RetrievalSystem = Callable[[AskedQuestion], SearchScore]
+
 _LAST: Final = 40
 """Entries of a conversation that a turn is shown, the butler's included."""
 
@@ -23,11 +24,11 @@ def _show_messages(asked: AskedQuestion, messages: Sequence[DialogueMessage]) ->
     return score_context([one.id for one in messages], sought, [one.text for one in messages])
 
 
-SYSTEMS: Final[Mapping[str, Callable[[AskedQuestion], SearchScore]]] = {
+SYSTEMS: Final[Mapping[str, RetrievalSystem]] = {
     f"last {_LAST}": lambda asked: _show_messages(asked, asked.messages[-_LAST:]),
     "full context": lambda asked: _show_messages(asked, asked.messages),
     "BM25": lambda asked: score_places(asked, rank_by_words(asked.rated)),
     "vectors": lambda asked: score_places(asked, rank_by_vectors(asked.rated)),
-    JOINED: lambda asked: score_places(asked, rank_by_both(asked.rated)),
+    "joined": lambda asked: score_places(asked, rank_by_both(asked.rated)),
 }
-"""By name. The searches are over messages as they were said."""
+"""By name. The searches are over messages as they were said; the last one is ours."""
