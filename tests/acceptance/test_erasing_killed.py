@@ -14,24 +14,37 @@ import httpx2
 import pytest
 
 from switchboard.core.envelope.read import read_envelope
+from switchboard.domain.ledger import LaneKey
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import SystemId
 from switchboard.journey.accept import Submission
+from switchboard.journey.compaction import Compactor
 from switchboard.lanes.faults import Point
+from switchboard.ports.facts import Reader
+from switchboard.ports.history import Entry
+from switchboard.store.memory import facts, history
+from switchboard.store.memory.facts import NewFact
 from switchboard.testing.echo import Echo
 from tests.forked import Forked, Forks
 from tests.hands import assert_balanced, at_work, settled
+from tests.integration.test_compaction import OneModel
 from tests.kept_words import find_in_tables
 from tests.lab import Lab, butler, envelope_json, lab, rule, team_of
 from tests.ports import free_port
 from tests.processes import environment
 from tests.servers import NO_TLS
 from tests.waiting import eventually
+from tests.width import wide
 
 pytestmark = pytest.mark.slow
 
 WORD: Final = "zebrafinch"
 BOBS: Final = "cockatoo"
-MESSAGES: Final = 450
-"""Of Ann: three batches, of as many histories."""
+MESSAGES: Final = 451
+"""Of Ann: three batches, of one less histories, as one is in a group."""
+ECHO: Final = SystemId("System1/echo")
+ANN: Final = "telegram/bot%3Ahouse/5488"
+BOB: Final = "telegram/bot%3Ahouse/77"
 TREE: Final = (
     (team_of(butler("own"), butler("echo")),),
     (rule("System1/own", channel="telegram", endpoint="bot:own"), rule("System1/echo", channel="telegram")),
@@ -46,21 +59,21 @@ POINTS: Final[tuple[tuple[Point, str, int], ...]] = (
     ("erased_batch", "history", 0),
     ("erased_batch", "history", 0),
     ("erased_kind", "history", 0),
+    ("erased_kind", "summaries", 0),
+    ("erased_batch", "facts", 0),
     ("erased_kind", "facts", 0),
+    ("erased_batch", "facts by others", 0),
+    ("erased_batch", "turns of others", 0),
 )
 """Where a server dies, while it erases what, and how many messages then still have the person's words."""
 
 
-async def say_much(parts: Lab) -> None:
+async def say_much(parts: Lab, number: int) -> None:
     """Ann in as many conversations as she says things, Bob in five; all is answered and in histories."""
-    said = [("5488", f"{WORD} {n}", "bot:own" if n % 2 else "bot:house") for n in range(MESSAGES)]
+    said = [("5488", f"{WORD} {n}", "bot:own" if n % 2 else "bot:house") for n in range(MESSAGES - 1)]
     said += [("77", f"{BOBS} {n}", "bot:house") for n in range(5)]
-    given = [
-        json.dumps(
-            envelope_json(text, sender=sender, endpoint=endpoint, chat_type="private", thread=text.partition(" ")[2])
-        ).encode()
-        for sender, text, endpoint in said
-    ]
+    given = [json.dumps(_alone(*one)).encode() for one in said]
+    given += [json.dumps(_in_group(*one)).encode() for one in (("5488", WORD), ("77", BOBS))]
     await parts.accept.accept_all([Submission(read_envelope(raw), raw) for raw in given])
     async with at_work(parts.worker({"echo": Echo()})):
         await eventually(lambda: settled(parts), within=120)
@@ -70,7 +83,63 @@ async def say_much(parts: Lab) -> None:
         "  'telegram/' || replace(m.endpoint, ':', '%3A') || '/' || m.sender, true, o.text)"
         " from delivery d join message_inbox m using (request_id) join outbox o using (request_id)"
         " cross join unnest(array['user', 'assistant']) r (role)"
+        " where m.thread <> '-5' and o.text <> ''"
     )
+    await learn(parts, number)
+
+
+def _alone(sender: str, text: str, endpoint: str) -> Mapping[str, Any]:
+    thread = text.partition(" ")[2]
+    return envelope_json(text, sender=sender, endpoint=endpoint, chat_type="private", thread=thread)
+
+
+def _in_group(sender: str, text: str) -> Mapping[str, Any]:
+    return envelope_json(f"{text} among others", sender=sender, thread="-5", chat_type="group")
+
+
+async def learn(parts: Lab, number: int) -> None:
+    """What models have made of it, the time of this number: facts, one of them Bob's about Ann, what his turn in the
+    group noted, and a summary of that.
+    """
+    hers, his = (Reader(ECHO, Conversation(one), one, private=True) for one in (ANN, BOB))
+    for by, about, text in (
+        *((hers, "self", f"I keep the {WORD} {number}.{n}") for n in range(3)),
+        (his, "Ann", f"She keeps the {WORD} {number}"),
+        (his, "self", f"I keep the {BOBS} {number}"),
+    ):
+        assert await facts.learn(parts.database, by, NewFact(by.person, about, True, text, ())) == 1
+    [*_, last] = await parts.database.rows(
+        "select d.request_id, d.lane, d.seq from delivery d join message_inbox m using (request_id)"
+        " where m.thread = '-5' and m.sender = '77' order by d.request_id"
+    )
+    await parts.database.run(
+        "insert into step (request_id, lane, seq, path, effect, state, idempotency_key, epoch, result)"
+        " values ($1, $2, $3, 'start', 'idempotent', 'done', gen_random_uuid(), 1, $4)",
+        *(*last, {"text": WORD}),
+    )
+    await parts.database.run(
+        "insert into summary (lane, position, summary_id, first_position, person, private, text)"
+        " values ($1, $2, gen_random_uuid(), 1, '', false, $3)",
+        *(last["lane"], number, WORD),
+    )
+
+
+async def start_compaction(parts: Lab, number: int, released: asyncio.Event) -> asyncio.Task[str | None]:
+    """A compaction of what Ann has said, which has read it, and waits for the answer of its model."""
+    by, asked = Reader(ECHO, Conversation(f"{ANN}/{number}"), ANN, private=True), asyncio.Event()
+    for n in range(20):
+        for entry in (Entry("user", f"I keep the {WORD} {n}"), Entry("assistant", "Noted.")):
+            await history.save(parts.database, by, entry)
+
+    async def wait() -> str:
+        asked.set()
+        await released.wait()
+        return json.dumps({"summary": WORD, "facts": []})
+
+    lane = await parts.database.value("select lane_key('turn', $1, conversation_key($2))", ECHO, by.conversation)
+    compacting = asyncio.create_task(Compactor(parts.database, OneModel(wait), ["cheap"]).compact(LaneKey(lane)))
+    await asked.wait()
+    return compacting
 
 
 class Installation:
@@ -138,24 +207,33 @@ async def test_a_person_is_erased_however_often_the_server_is_killed_meanwhile(
     house = Installation(forks, database_url, tmp_path)
     workspaces = tmp_path / "data" / "workspaces"
     async with lab(database_url, *TREE) as parts:
-        await say_much(parts)
         await house.add_ann()
         for name in ("own", "echo"):
             (workspaces / name).mkdir(parents=True)
             (workspaces / name / "notes.txt").write_text(WORD)
-        bobs = await find_in_tables(parts.database, BOBS)
-        for point, kind, left in POINTS:
-            assert await house.erase(f"{point}:1:{kind}") is None, (point, kind)
-            assert (await find_in_tables(parts.database, WORD)).get("message_raw", 0) == left, (point, kind)
-        assert await find_in_tables(parts.database, WORD) == {}
-        assert await find_in_tables(parts.database, BOBS) == bobs
-        erased = await house.erase()
-        assert erased is not None
-        assert (erased["open"], erased["workspaces"]) == (0, ["own"])
+        for number in range(wide(20, 1)):
+            await _erase_killed_everywhere(house, parts, number)
         actions = await parts.database.rows("select action from audit where action like 'people:eras%' order by at")
-        assert [row["action"] for row in actions] == ["people:erasing"] * (len(POINTS) + 1) + ["people:erased"]
+        killed = ["people:erasing"] * (len(POINTS) + 1) + ["people:erased"]
+        assert [row["action"] for row in actions] == killed * wide(20, 1)
         await assert_balanced(parts)
         await _remove_files(house, workspaces)
+
+
+async def _erase_killed_everywhere(house: Installation, parts: Lab, number: int) -> None:
+    await say_much(parts, number)
+    bobs, released = await find_in_tables(parts.database, BOBS), asyncio.Event()
+    compacting = await start_compaction(parts, number, released)
+    for point, kind, left in POINTS:
+        assert await house.erase(f"{point}:1:{kind}") is None, (point, kind)
+        assert (await find_in_tables(parts.database, WORD)).get("message_raw", 0) == left, (point, kind)
+    released.set()
+    assert await compacting == "the entries have changed meanwhile"
+    assert await find_in_tables(parts.database, WORD) == {}
+    assert await find_in_tables(parts.database, BOBS) == bobs
+    erased = await house.erase()
+    assert erased is not None
+    assert (erased["open"], erased["workspaces"]) == (0, ["own"])
 
 
 async def _remove_files(house: Installation, workspaces: Path) -> None:

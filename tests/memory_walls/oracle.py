@@ -33,8 +33,8 @@ class Account(Struct, frozen=True, order=True):
 
     @property
     def author(self) -> str:
-        """As stored rows name it."""
-        return person_named(self.channel, self.endpoint, self.sender)
+        """As stored rows name it; empty for nobody, to whom notices are."""
+        return person_named(self.channel, self.endpoint, self.sender) if self.channel else ""
 
     @property
     def known_as(self) -> Handle:
@@ -110,6 +110,8 @@ class Oracle:
             return False
         if one.shared:
             return True
+        if not by.account.author:
+            return False
         if not said.private:
             return not by.private and by.conversation == said.conversation
         return by.private and self.is_same(by.account, said.account)
@@ -127,8 +129,19 @@ class Oracle:
         """The canaries in the history that may be shown."""
         return {one.canary for one in self.lines if by.authentic and _reads(by, one.seat)}
 
+    def finds(self, by: Seat) -> set[str]:
+        """The canaries in what may be searched of all that was said: one's own in private, and what was said here."""
+        return {one.canary for one in self.lines if by.authentic and self._finds(by, one.seat)}
+
+    def _finds(self, by: Seat, said: Seat) -> bool:
+        if by.butler != said.butler or not by.account.author:
+            return False
+        if not said.private:
+            return by.conversation == said.conversation
+        return by.private and self.is_same(by.account, said.account)
+
     def may_see(self, by: Seat) -> set[str]:
-        """All canaries that a turn for this seat may be shown."""
+        """All canaries that a turn for this seat may be shown unless it searches."""
         return {*self.heard(by), *self.reads(by)}
 
     # What happens -----------------------------------------------------------------------------------------------------

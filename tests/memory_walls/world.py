@@ -40,19 +40,19 @@ from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.facts import Fact
-from switchboard.ports.history import Entry
+from switchboard.ports.history import Entry, WantedHistory
 from switchboard.ports.models import Asking
 from switchboard.store.database import Database, query, rows_as
 from switchboard.store.memory import compaction, facts, history
 from switchboard.store.memory.facts import NewFact
-from switchboard.store.memory.readers import handle_columns
+from switchboard.store.memory.readers import handle_columns, reader_columns
 from switchboard.store.messages import inbox
 from switchboard.store.people import people
-from switchboard.testing.scripted_llm import Reply, Request
+from switchboard.testing.scripted_llm import Call, Reply, Request
 from tests.hands import settled
 from tests.integration.test_compaction import Cheap
 from tests.integration.test_front_door import firing, scope_of
-from tests.integration.test_remembering import CLERK, GROUPS, PLANNER, Clerk, House, a_house, remember, search
+from tests.integration.test_remembering import CLERK, PLANNER, Clerk, House, a_house, remember, search
 from tests.kept_words import read_rows
 from tests.lab import TRUSTING, submission
 from tests.memory_walls.oracle import PERSONS, Account, Line, Oracle, Seat, Told
@@ -95,6 +95,7 @@ def accounts_of(person: str) -> Mapping[str, Account]:
 ACCOUNTS: Final = {person: accounts_of(person) for person in PERSONS}
 CALLERS: Final = {person: account("call", "walls", person) for person in PERSONS}
 """For whom calls from outside are made."""
+NOBODY: Final = account("", "", "", vouched=False)
 EVERYBODY: Final = tuple(sorted({one for accounts in ACCOUNTS.values() for one in accounts.values()}))
 
 
@@ -379,7 +380,9 @@ class World:
 
     async def ask(self) -> None:
         """Somebody is told exactly what they may hear, and finds exactly what is theirs."""
-        by, _, _ = self.any_seat()
+        by, _, way = self.any_seat()
+        if not way.private and self.dice.random() < 0.2:
+            by = replace(by, account=NOBODY)
         await self._check_told(self.database, by)
 
     async def _check_told(self, database: Database, by: Seat) -> None:
@@ -391,37 +394,50 @@ class World:
         self._must(set(CANARY.findall(" ".join(found))) == own, f"{by} finds {found}, not {own}")
         read = " ".join(one.text for one in await self._history().read(by.reader))
         self._must(set(CANARY.findall(read)) <= self.oracle.reads(by), f"{by} reads {read}")
+        searched = await self._search(database, by)
+        self._must(set(CANARY.findall(searched)) <= self.oracle.finds(by), f"{by} finds {searched}")
+        self.sightings["searched"] += len(CANARY.findall(searched))
         self.sightings["asked"] += len(told)
         self.sightings["read"] += len(CANARY.findall(read))
 
-    def _history(self) -> history.StoredHistory:
-        return history.StoredHistory(self.database, history.StoredReaders(self.database, TRUSTING))
+    def _history(self, database: Database | None = None) -> history.StoredHistory:
+        where = database or self.database
+        return history.StoredHistory(where, history.StoredReaders(where, TRUSTING))
+
+    async def _search(self, database: Database, by: Seat) -> str:
+        """What `history_search` finds."""
+        found = await self._history(database).search_for(by.reader, WantedHistory("keep", limit=1000))
+        return "\n".join(one.text for one in found)
 
     async def probe(self) -> None:
         """What is hidden from somebody changes no byte of what they are told: it is as if it had never been said."""
         by, _, _ = self.any_seat()
         hidden = [self.ids[one.key] for one in self.oracle.facts.values() if not self.oracle.hears(by, one)]
+        unread = {one.canary for one in self.oracle.lines} - self.oracle.finds(by)
         before = await self._answers(self.database, by)
         with suppress(Undone):
             async with self.database.transaction() as one:
                 await one.run("select facts_open(true)")
                 await one.run("delete from fact where fact_id = any ($1)", hidden)
                 await one.run("select facts_open(false)")
+                await one.run("delete from entry where substring(text from $2) = any ($1)", [*unread], CANARY.pattern)
                 after = await self._answers(one, by)
                 undo()
         self._must(before == after, f"{by} notices what is hidden: {before} and {after}")
-        self.sightings["probed"] += len(hidden)
+        self.sightings["probed"] += len(hidden) + len(unread)
 
     async def _answers(self, database: Database, by: Seat) -> list[object]:
         words = ("keep", NOBODYS, *(one.canary for one in list(self.oracle.facts.values())[:3]))
-        return [await read_facts(database, by), *[await find_facts(database, by, one) for one in words]]
+        found = [await find_facts(database, by, one) for one in words]
+        return [await read_facts(database, by), *found, await self._search(database, by)]
 
     # Steps: whole turns -----------------------------------------------------------------------------------------------
 
     async def look(self) -> None:
         """A turn in which the model looks for everything, and repeats what it finds."""
         _, person, way = self.any_seat()
-        await self._turn(person, way, "What do we keep?", search("keep"))
+        call = self.dice.choice(("memory_search", "history_search"))
+        await self._turn(person, way, "What do we keep?", [Call(call, {"query": "keep"})])
 
     async def guess(self) -> None:
         """A turn that asks for a word of a certain fact: what is hidden is answered like what was never said."""
@@ -506,6 +522,8 @@ class World:
         replies = "\n".join(await self.house.parts.replies_to(request_id))
         sent = "\n".join((*self.model.bodies, *self.model.results, replies))
         found, may = set(CANARY.findall(sent)), {*self.oracle.may_see(seat), *own}
+        if any(one.name == "history_search" for one in self.model.calls):
+            may |= self.oracle.finds(seat)
         self._must(found <= may, f"the turn of {seat} has {found - may}")
         self.sightings["in turns"] += len(found)
         if seat.authentic:  # what tools have found, and what was answered, is in the history
@@ -617,20 +635,17 @@ def message(person: str, way: Way, number: int) -> Mapping[str, Any]:
     return {**place, "sender": one.sender, "pinned": way.butler, "chat_type": None if way.mail else kind, **more}
 
 
-def who_of(by: Seat) -> tuple[object, ...]:
-    one = by.reader
-    return one.system_id, one.conversation, one.person, one.private, one.authentic
-
-
 async def read_facts(database: Database, by: Seat) -> list[Fact]:
     """What is told before a message."""
-    rows = await database.rows(query("facts.visible"), *who_of(by), 100_000, *handle_columns(by.reader))
+    rows = await database.rows(query("facts.visible"), *reader_columns(by.reader), 100_000, *handle_columns(by.reader))
     return rows_as(Fact, rows)
 
 
 async def find_facts(database: Database, by: Seat, words: str) -> list[str]:
     """What `memory_search` finds."""
-    rows = await database.rows(query("facts.find"), *who_of(by), words, 100_000, *handle_columns(by.reader))
+    rows = await database.rows(
+        query("facts.find"), *reader_columns(by.reader), words, 100_000, *handle_columns(by.reader)
+    )
     return [row["text"] for row in rows]
 
 
@@ -645,7 +660,9 @@ async def open_world(url: str, place: Path, seed: int) -> AsyncIterator[World]:
 
     structlog.configure(processors=[structlog.processors.format_exc_info, log])
     looked = plan(tool("s1", "memory_search", query="keep"))
-    grants = {**GROUPS, "household": ["memory_search"]}
+    grants = {
+        audience: ["remember", "memory_search", "history_search"] for audience in ("others", "groups", "household")
+    }
     async with a_house(url, place, looked, clerk=model, grants=grants) as house:
         parts = house.parts
         runtime = Runtime(Settings(data_dir=place), parts.database, parts.notifier, parts.rule_book, TRUSTING)
