@@ -135,7 +135,7 @@ ssl_key = <{home}/key.pem
 disable_plaintext_auth = no
 auth_mechanisms = plain login xoauth2
 auth_failure_delay = 0
-mail_location = maildir:{home}/mail/%u
+mail_location = {location}
 mail_uid = nobody
 mail_gid = nogroup
 first_valid_uid = 0
@@ -276,9 +276,14 @@ def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
                     time.sleep(0.01)
 
 
+MAILDIR: Final = "maildir:{home}/mail/%u"
+MBOX: Final = "mbox:{home}/mail/%u:INBOX={home}/mail/%u/inbox"
+"""A file for each folder: a hundred thousand mails are written and removed at once."""
+
+
 @contextmanager
-def running_dovecot() -> Iterator[Dovecot]:
-    """Dovecot, with a mailbox for each user; it asks `tokens` about access tokens."""
+def running_dovecot(location: str = MAILDIR) -> Iterator[Dovecot]:
+    """Dovecot, with a mailbox for each user at the location; it asks `tokens` about access tokens."""
     started = program("dovecot", "dovecot-imapd")
     # A directory of pytest is closed to the user that Dovecot becomes.
     with TemporaryDirectory(dir="/tmp") as made, running_tokens() as (tokens, asked):
@@ -289,7 +294,8 @@ def running_dovecot() -> Iterator[Dovecot]:
         shutil.chown(home / "mail", "nobody", "nogroup")
         ports = {name: free_port() for name in ("imap", "imaps", "auth")}
         (home / "oauth2").write_text(OAUTH2.format(tokens=asked))
-        (home / "conf").write_text(DOVECOT.format(home=home, password=PASSWORD, **ports))
+        place = location.format(home=home)
+        (home / "conf").write_text(DOVECOT.format(home=home, password=PASSWORD, location=place, **ports))
         with running([started, "-F", "-c", str(home / "conf")]) as process:
             once_up(process, ports["imap"])
             yield Dovecot(ports["imap"], "bot", tls_port=ports["imaps"], auth=ports["auth"], home=home, tokens=tokens)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.utils import format_datetime
 from pathlib import Path
@@ -118,16 +117,14 @@ def no_store(_: str) -> ModuleStore:
     raise AssertionError("the module keeps nothing")
 
 
-def fill_maildir(dovecot: Dovecot, user: str, folder: str, mails: Iterable[tuple[datetime, bytes]]) -> None:
-    """Put mails where Dovecot keeps them, which is far faster than by IMAP; each has arrived at its time."""
-    place = dovecot.home / "mail" / user / (f".{folder}" if folder else "") / "cur"
-    place.mkdir(parents=True, exist_ok=True)
-    for number, (arrived, mail) in enumerate(mails):
-        file = place / f"{int(arrived.timestamp())}.M{number}P1.home,S={len(mail)}:2,"
-        file.write_bytes(mail)
-        os.utime(file, (arrived.timestamp(),) * 2)
-        shutil.chown(file, "nobody", "nogroup")
-    for made in (place, place.parent, dovecot.home / "mail" / user):
+def fill_inbox(dovecot: Dovecot, user: str, mails: Iterable[tuple[datetime, bytes]]) -> None:
+    """Put mails where a Dovecot with `MBOX` keeps them, which is far faster than by IMAP; each arrived at its time."""
+    place = dovecot.home / "mail" / user
+    place.mkdir()
+    with (place / "inbox").open("wb") as file:
+        for arrived, mail in mails:
+            file.write(b"From ben@x.example " + arrived.astimezone(UTC).ctime().encode() + b"\n" + mail + b"\n")
+    for made in (place / "inbox", place):
         shutil.chown(made, "nobody", "nogroup")
 
 

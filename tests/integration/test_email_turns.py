@@ -16,8 +16,8 @@ import pytest
 
 from switchboard.modules.email.manifest import MANIFEST
 from switchboard.testing.scripted_llm import Call, Reply, Request
-from tests.mail_servers import PASSWORD, Dovecot, running_dovecot
-from tests.mailboxes import SECRET, a_mail, account_at, deliver, fill_maildir
+from tests.mail_servers import MBOX, PASSWORD, Dovecot, running_dovecot
+from tests.mailboxes import SECRET, a_mail, account_at, deliver, fill_inbox
 from tests.offices import Staffing, a_staffed_office
 from tests.width import wide
 
@@ -28,7 +28,7 @@ FORGED: Final = wide(60, 12)
 
 @pytest.fixture(scope="module")
 def dovecot() -> Iterator[Dovecot]:
-    with running_dovecot() as server:
+    with running_dovecot(MBOX) as server:
         yield server
 
 
@@ -73,7 +73,7 @@ async def test_who_wrote_about_the_boiler_and_what_was_answered(
     database_url: str, tmp_path: Path, dovecot: Dovecot
 ) -> None:
     sent = last_month()
-    fill_maildir(dovecot, "ann", "", background(sent))
+    fill_inbox(dovecot, "ann", background(sent))
     fields = {"from": "Ann <ann@home.example>", "to": "ben@x.example"}
     text = "Come on Friday at 9.\n\nBen wrote:\n> The boiler leaks.\n"
     deliver(dovecot, "ann", a_mail("leak", "Our boiler", "The boiler leaks.", sent))

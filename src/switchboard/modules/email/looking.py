@@ -29,7 +29,7 @@ from switchboard.modules.email.folders import folders_to_search, is_for_all, is_
 from switchboard.modules.email.heads import FoundFolder, ListedMail, read_listed, show_listed
 from switchboard.modules.email.settings import MailAccount
 from switchboard.modules.email.wanted import WantedMails, has_wanted_words, is_in_days, search_keys
-from switchboard.transport.mail_servers.mailbox import CharsetRefused
+from switchboard.transport.mail_servers.mailbox import CharsetRefused, MailFolder
 
 PAGE: Final = 50
 """Mails of an answer."""
@@ -112,24 +112,38 @@ class MailSearch(Struct, frozen=True):
         try:
             box = await stack.enter_async_context(self.connections.open_box(name, account, self.deadline))
             listed = await box.run(box.box.folders)
+            folders = folders_to_search(self.wanted.folder, listed)
+            if not folders:
+                names = visible_start(", ".join(one.name for one in listed), 500)
+                searched.problems.append(f"there is no folder {self.wanted.folder!r}; there are: {names}")
+            searched.box = box
+            if not await self._search_folders(searched, listed, folders):
+                searched.box = await stack.enter_async_context(self.connections.open_box(name, account, self.deadline))
         except MAILBOX_FAILURES as error:
             searched.problems.append(describe_mail_failure(error))
-            return searched
-        searched.box = box
-        folders = folders_to_search(self.wanted.folder, listed)
-        if not folders:
-            names = visible_start(", ".join(one.name for one in listed), 500)
-            searched.problems.append(f"there is no folder {self.wanted.folder!r}; there are: {names}")
-        for one in folders:
-            found = FoundFolder(name, one.name, 0, sent=is_sent(one, listed), everything=is_for_all(one))
-            try:
-                searched.hits += await self._search_folder(searched, box, found)
-                searched.folders.append(one.name)
-            except MAILBOX_FAILURES as error:
-                searched.problems.append(f"the folder {one.name}: {describe_mail_failure(error)}")
         return searched
 
-    async def _search_folder(self, searched: SearchedAccount, box: OpenBox, folder: FoundFolder) -> list[MailHit]:
+    async def _search_folders(
+        self, searched: SearchedAccount, listed: Sequence[MailFolder], folders: Sequence[MailFolder]
+    ) -> bool:
+        """Whether the connection can still be used: if a folder takes too long, those behind it are not searched."""
+        for at, one in enumerate(folders):
+            found = FoundFolder(searched.name, one.name, 0, sent=is_sent(one, listed), everything=is_for_all(one))
+            try:
+                searched.hits += await self._search_folder(searched, found)
+                searched.folders.append(one.name)
+            except TimeoutError as error:
+                names = ", ".join(each.name for each in folders[at:])
+                searched.problems.append(f"not searched: {names}: {describe_mail_failure(error)}")
+                return False
+            except MAILBOX_FAILURES as error:
+                searched.problems.append(f"not searched: {one.name}: {describe_mail_failure(error)}")
+        return True
+
+    async def _search_folder(self, searched: SearchedAccount, folder: FoundFolder) -> list[MailHit]:
+        box = searched.box
+        if box is None:
+            return []
         opened = replace(folder, validity=await box.open_folder(folder.name))
         try:
             uids = await box.run(box.box.search, search_keys(self.wanted, ascii_only=searched.approximate))
