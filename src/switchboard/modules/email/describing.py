@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from switchboard.core.text.visible import visible_start
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import SignInRefused
 
@@ -12,9 +13,9 @@ MAILBOX_FAILURES: Final = (ConfigurationError, SignInRefused, OSError)
 
 
 def describe_mail_failure(error: Exception) -> str:
-    """Without anything that a server should not tell."""
+    """In a sentence without a full stop."""
     if isinstance(error, ConfigurationError):
         return error.message
     if isinstance(error, TimeoutError):
         return "the mail server took too long; ask for fewer days, or for one folder"
-    return f"{error}"[:300] or "the mail server cannot be reached"
+    return visible_start(f"{error}", 300) or "the mail server cannot be reached"
