@@ -6,6 +6,7 @@ and JSON for the model. Next: `core/mail/head.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 from zoneinfo import ZoneInfo
@@ -83,6 +84,13 @@ def read_listed(found: FetchedHead, folder: FoundFolder, own_addresses: frozense
         size=found.size,
         own=folder.sent or (folder.everything and by_person),
     )
+
+
+def list_mails(
+    heads: Mapping[int, FetchedHead], folder: FoundFolder, own_addresses: frozenset[str]
+) -> dict[int, ListedMail]:
+    """The mails of a folder, by UID. Strangers may have made it slow: call it in a thread."""
+    return {uid: read_listed(head, folder, own_addresses) for uid, head in heads.items()}
 
 
 def show_listed(one: ListedMail, zone: ZoneInfo) -> JsonObject:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -12,7 +13,7 @@ from typing import Final
 
 from switchboard.modules.email.connections import OpenBox
 from switchboard.modules.email.folders import folders_to_search, is_for_all, is_sent
-from switchboard.modules.email.heads import FoundFolder, ListedMail, read_listed
+from switchboard.modules.email.heads import FoundFolder, ListedMail, list_mails
 from switchboard.modules.email.names import MailId
 from switchboard.transport.mail_servers.criteria import SearchKey, SearchText, any_of, search_day
 from switchboard.transport.mail_servers.mailbox import MailFolder
@@ -81,7 +82,8 @@ class MailLocator:
             self._account, folder, validity, sent=is_sent(marked, listed), everything=is_for_all(marked)
         )
         heads = await self._box.run(self._box.box.heads, uids)
-        return [read_listed(head, found, self._own) for uid, head in sorted(heads.items()) if uid in uids]
+        mails = await asyncio.to_thread(list_mails, heads, found, self._own)
+        return [mail for uid, mail in sorted(mails.items()) if uid in uids]
 
 
 def _thread_keys(mail: ListedMail) -> tuple[SearchKey, ...]:

@@ -26,7 +26,7 @@ from switchboard.modules.email.connections import Deadline, MailConnections, Ope
 from switchboard.modules.email.contents import MailContents
 from switchboard.modules.email.describing import MAILBOX_FAILURES, describe_mail_failure
 from switchboard.modules.email.folders import folders_to_search, is_for_all, is_sent
-from switchboard.modules.email.heads import FoundFolder, ListedMail, read_listed, show_listed
+from switchboard.modules.email.heads import FoundFolder, ListedMail, list_mails, show_listed
 from switchboard.modules.email.settings import MailAccount
 from switchboard.modules.email.wanted import WantedMails, has_wanted_words, is_in_days, search_keys
 from switchboard.transport.mail_servers.mailbox import CharsetRefused, MailFolder
@@ -95,7 +95,8 @@ class MailSearch(Struct, frozen=True):
                 raise EmailRefusal("; ".join(f"the account {name}: {', '.join(why)}" for name, why in problems.items()))
             told: JsonObject = {"found": len(hits)}
             if len(hits) > MOST_LISTED:
-                told |= {"per_month": _count_months(hits, self.zone), "advice": "too many to list: ask for fewer days"}
+                counted = await asyncio.to_thread(_count_months, hits, self.zone)
+                told |= {"per_month": counted, "advice": "too many to list: ask for fewer days"}
             else:
                 page = await self._list_page({one.name: one for one in searched}, _newest_first(hits), start)
                 told |= _show_page(page, len(hits), self.zone)
@@ -151,7 +152,7 @@ class MailSearch(Struct, frozen=True):
             searched.approximate = True
             uids = await box.run(box.box.search, search_keys(self.wanted, ascii_only=True))
         arrivals = await box.run(box.box.arrivals, uids)
-        return [MailHit(arrivals.get(uid, _UNKNOWN_TIME), opened, uid) for uid in uids]
+        return await asyncio.to_thread(_hits_of, uids, arrivals, opened)
 
     # What is told -----------------------------------------------------------------------------------------------------
 
@@ -187,11 +188,8 @@ class MailSearch(Struct, frozen=True):
             if account.box is None or await account.box.open_folder(folder.name) != folder.validity:
                 continue
             heads = await account.box.run(account.box.box.heads, [*some])
-            listed |= {
-                some[uid]: read_listed(head, folder, account.own_addresses)
-                for uid, head in heads.items()
-                if uid in some
-            }
+            mails = await asyncio.to_thread(list_mails, heads, folder, account.own_addresses)
+            listed |= {some[uid]: mail for uid, mail in mails.items() if uid in some}
         return listed
 
     async def _is_wanted(self, searched: SearchedAccount, one: ListedMail) -> bool:
@@ -206,6 +204,10 @@ class MailSearch(Struct, frozen=True):
         raw = await searched.box.run(searched.box.box.read, one.id.place.uid, most=_COMPARED_BYTES)
         whole = await self.contents.text_of(raw.raw) if raw is not None else ""
         return has_wanted_words(self.wanted, replace(one.texts, whole=whole))
+
+
+def _hits_of(uids: Sequence[int], arrivals: Mapping[int, datetime], folder: FoundFolder) -> list[MailHit]:
+    return [MailHit(arrivals.get(uid, _UNKNOWN_TIME), folder, uid) for uid in uids]
 
 
 def _newest_first(hits: Sequence[MailHit]) -> list[MailHit]:

@@ -36,9 +36,9 @@ _AT_ONCE: Final = 500
 """Mails that one command names; servers limit the length of its line."""
 _HEAD: Final = (
     "(UID INTERNALDATE RFC822.SIZE BODYSTRUCTURE BODY.PEEK[HEADER.FIELDS "
-    "(DATE FROM TO CC SUBJECT MESSAGE-ID IN-REPLY-TO REFERENCES)])"
+    "(DATE FROM TO CC SUBJECT MESSAGE-ID IN-REPLY-TO REFERENCES)]<0.65536>)"
 )
-_IS_HEAD: Final = re.compile(rb"BODY\[HEADER[^\]]*\] \{\d+\+?\}$", re.IGNORECASE)
+_IS_HEAD: Final = re.compile(rb"BODY\[HEADER[^\]]*\](?:<\d+>)? \{\d+\+?\}$", re.IGNORECASE)
 _IN_QUOTES: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _UID_SIZE: Final = (re.compile(rb"UID (\d+)"), re.compile(rb"RFC822\.SIZE (\d+)"))
 _FOR_NOW = re.compile(r"\[(UNAVAILABLE|LIMIT|INUSE|SERVERBUG)\]|temporar|try again|too many", re.IGNORECASE)
