@@ -13,7 +13,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from switchboard.core.memory.entities import gather_entities
-from switchboard.core.memory.notes import notes, told_facts
+from switchboard.core.memory.notes import render_notes, told_facts
 from switchboard.core.people.readers import person_of
 from switchboard.core.turns.entries import own_words_of
 from switchboard.core.turns.frozen import Frozen
@@ -78,7 +78,7 @@ class TurnMemory:
     async def read_context(self) -> str:
         """As in the port."""
         facts = told_facts(await self._facts.visible(self._turn, _MOST_TOLD))
-        return notes(facts, await self.find_names({one.author for one in facts}))
+        return render_notes(facts, await self.find_names({one.author for one in facts}))
 
     async def entities(self) -> Sequence[KnownEntity]:
         """As in the port."""

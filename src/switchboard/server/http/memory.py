@@ -85,7 +85,7 @@ async def forget(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
 
 
 @router.post("/facts/{fact_id}/undo", **operation("undo_fact", "Undo a fact", UndoneFact, 404, 409))
-async def undo(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
+async def undo_fact(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
     """It counts as never said; what it had replaced holds again. Operators still see it. 409 if it was undone."""
     await parts.of(_SERVICE).undo(caller, fact_id)
     return answer({"fact_id": fact_id})
