@@ -34,6 +34,10 @@ class MemorySources(Struct, frozen=True):
     names: Names | None
 
 
+_MOST_SEARCHED: Final = 100
+"""Facts of all people among which those of the person are."""
+
+
 class TurnMemory:
     """The memory of the person who wrote the message of a turn."""
 
@@ -65,7 +69,8 @@ class TurnMemory:
 
     async def find(self, words: str, limit: int) -> Sequence[Fact]:
         """As in the port."""
-        return await self._facts.find(self._turn, words, limit)
+        found = await self._facts.find(self._turn, words, _MOST_SEARCHED)
+        return [one for one in found if one.own][:limit]
 
     async def known(self) -> Sequence[Fact]:
         """As in the port."""
