@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice, product
 from statistics import fmean
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Final
 
 import numpy as np
@@ -82,6 +82,8 @@ class MemoryTimes(Struct, frozen=True):
     seen: int
     p50_ms: float
     p99_ms: float
+    cpu_ms: float
+    """Of one search, in this process and in PostgreSQL."""
     recall: float
     missing: int
 
@@ -150,14 +152,22 @@ def _reader_of(name: str) -> Reader:
 async def _measure_reader(search: FactSearch, embedder: Embedder, name: str, size: int, rounds: int) -> MemoryTimes:
     reader, took, missing = _reader_of(name), list[float](), 0
     spaces = await _spaces_of(search.database, reader)
+    cpu = await _measure_cpu(search.database)
     for n in range(rounds):
         began = perf_counter()
         found = await search.search_facts(reader, _QUESTIONS[n % len(_QUESTIONS)], FOUND, _NOW)
         took.append((perf_counter() - began) * 1000)
         missing = max(missing, FOUND - len(found))
+    cpu = (await _measure_cpu(search.database) - cpu) / rounds
     recall = fmean([await _measure_recall(search.database, embedder, spaces, one) for one in _QUESTIONS])
     seen = sum(spaces.values())
-    return MemoryTimes(size, seen, lab.percentile(took, 50), lab.percentile(took, 99), recall, missing)
+    return MemoryTimes(size, seen, lab.percentile(took, 50), lab.percentile(took, 99), cpu, recall, missing)
+
+
+async def _measure_cpu(database: Database) -> float:
+    """Milliseconds so far."""
+    rows = await database.rows("select pid from pg_stat_activity where application_name = 'switchboard'")
+    return process_time() * 1000 + lab.cpu_ms(row["pid"] for row in rows)
 
 
 async def _spaces_of(database: Database, reader: Reader) -> Mapping[int, int]:

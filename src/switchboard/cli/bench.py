@@ -295,8 +295,11 @@ def memory(
     with _extras():
         from switchboard.bench import memory as module
     rows = [row for size in facts or module.SIZES for row in asyncio.run(module.measure_memory(size, rounds))]
-    columns = ("facts", "seen", "p50 ms", "p99 ms", f"recall@{module.FOUND}", "missing")
-    _show(columns, [(one.facts, one.seen, one.p50_ms, one.p99_ms, one.recall, one.missing) for one in rows])
+    columns = ("facts", "seen", "p50 ms", "p99 ms", "CPU ms", f"recall@{module.FOUND}", "missing")
+    _show(
+        columns,
+        [(one.facts, one.seen, one.p50_ms, one.p99_ms, one.cpu_ms, one.recall, one.missing) for one in rows],
+    )
     exit_unless_ok(OK if all(not one.missing and one.recall >= _PROMISED_RECALL for one in rows) else FAILED)
 
 

@@ -165,12 +165,13 @@ begin
     return exists (select from fact_model m where m.model_id = _model_id and m.complete_at is not null);
 end $$;
 
--- The number of a model that is complete, and whether pgvector has its vectors.
+-- The number of a model that is complete, if there are facts at all, and whether pgvector has its vectors.
 create or replace function find_model(_name text, _revision text, _dimensions integer)
 returns table (model_id integer, pgvector boolean)
 language sql stable as $$
     select m.model_id, vector_schema() is not null from fact_model m
-    where m.name = _name and m.revision = _revision and m.dimensions = _dimensions and m.complete_at is not null;
+    where m.name = _name and m.revision = _revision and m.dimensions = _dimensions and m.complete_at is not null
+      and exists (select from fact_space);
 $$;
 
 -- The facts of spaces that are nearest to a question, with their cosines, and the cosines of those of _fact_ids. _exactly: compare
