@@ -28,7 +28,7 @@ from switchboard.ports.facts import Reader
 from switchboard.ports.people import PersonalScope
 from switchboard.store.database import query
 from switchboard.store.ids import new_uuid7
-from switchboard.store.memory import facts
+from switchboard.store.memory import aliases, facts
 from switchboard.store.messages.inbox import Acceptance
 from switchboard.store.models.memos import StoredMemos
 from switchboard.testing.echo import Echo
@@ -149,6 +149,7 @@ async def remember_alone(server: Opened, key: str, word: str, sender: str) -> No
     fact = facts.NewFact(key, "self", True, FACT.format(word), (1,))
     rows = await facts.fact_rows(database, SystemId("System1/echo"), [fact])
     await database.run("select save_facts($1, $2)", alone["lane"], rows)
+    await aliases.link(database, SystemId("System1/echo"), aliases.Naming("Noor", f"{word} the bird"), key)
     await attach(server, alone["request_id"], word)
 
 
@@ -243,16 +244,16 @@ async def test_everything_of_a_person_is_erased_and_nothing_of_anybody_else(serv
     assert [one["action"] for one in done[-2:]] == ["people:erased", "people:erasing"]
 
 
-ERASED: Final = """approval attempt awaited classification contact dead_letter decision delivery entry fact fact_space
-    fact_term_count fact_terms fact_vector held memo
+ERASED: Final = """approval attempt awaited classification contact dead_letter decision delivery entity_alias entry fact
+    fact_space fact_term_count fact_terms fact_vector held memo
     message_inbox message_raw outbox route_call step summary blob_upload message_blob blob_made outbox_blob
     transcription"""
 """Tables with words or files of persons, all of which are erased."""
 NO_WORDS: Final = """audit balance blob blob_piece book chore compaction connector connector_account consolidation
     consolidation_run contact_owner conversation conversation_start dedupe erased_files erased_history
     fact_model fact_reading fact_source fact_unembedded fact_unread forgotten installation installed_functions
-    lane link_code listening mcp_server mcp_tool member migration model_cooldown model_day model_flow
-    model_lease model_refused_key model_reservation model_usage module_failure module_harm module_quarantine
+    lane learning_switch link_code listening mcp_server mcp_tool member migration model_cooldown model_day
+    model_flow model_lease model_refused_key model_reservation model_usage module_failure module_harm module_quarantine
     module_use notice outbox_part outcome pairing_code parked people_version person person_group person_handle
     pipeline_key process receipt routing rule rule_change rule_set schedule session_token stopped tally team
     thread_place token told_operators trace_export trace_message workspace_disk"""
@@ -281,6 +282,7 @@ EXPORTED: Final[Mapping[str, tuple[str, ...]]] = {
     "history": ("entry",),
     "summaries": ("summary",),
     "facts": ("fact", "fact_terms", "fact_term_count", "fact_space", "fact_vector"),
+    "aliases": ("entity_alias",),
 }
 """What `kept_in` and `kind` of an item are, and from which tables it is. The bytes of `message_raw` are fetched."""
 NOT_EXPORTED: Final[Mapping[str, str]] = {}

@@ -58,8 +58,8 @@ async def search_facts(
     return answer(page("facts", found))
 
 
-@router.get("/entities", **operation("list_entities", "List whom and what facts are about", EntityList))
-async def list_entities(caller: Operator, parts: Parts, system_id: SystemRef, words: Words = "") -> Response:
+@router.get("/entities", **operation("find_entities", "Find whom and what facts are about", EntityList))
+async def find_entities(caller: Operator, parts: Parts, system_id: SystemRef, words: Words = "") -> Response:
     """Of one butler; those whose names fit the words, the best first. Every read is recorded in the audit log."""
     return answer({"entities": await parts.of(_SERVICE).entities(caller, system_id, words)})
 

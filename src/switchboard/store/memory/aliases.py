@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec import Struct
 
 from switchboard.core.memory.settling import same_value
@@ -19,6 +21,14 @@ class Naming(Struct, frozen=True):
 
     name: str
     alias: str
+
+
+class PersonalAlias(EntityAlias, frozen=True):
+    """One that is erased with a person."""
+
+    system_id: SystemId
+    until: datetime | None
+    linked_by: str
 
 
 async def list_aliases(database: Database, system_id: SystemId) -> list[EntityAlias]:

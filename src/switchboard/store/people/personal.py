@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.mail.headers import address
@@ -21,6 +21,7 @@ from switchboard.domain.routing import Owner
 from switchboard.ports.people import KeepsPersonal, PersonalScope
 from switchboard.store.database import Database, from_json, query, rows_as
 from switchboard.store.memory import facts
+from switchboard.store.memory.aliases import PersonalAlias
 from switchboard.store.people.personal_messages import (
     StoredMessages,
     as_json,
@@ -238,6 +239,30 @@ class StoredTurnsOfOthers(Struct, frozen=True):
         return erased
 
 
+class StoredPersonalAliases(Struct, frozen=True):
+    """Other names that the person, as an owner, has given whom facts are about, and those of the person's own name."""
+
+    database: Database
+    name: str = "aliases"
+
+    async def count(self, scope: PersonalScope) -> int:
+        """As in the port."""
+        return len([one async for one in self.export(scope)])
+
+    async def export(self, scope: PersonalScope) -> AsyncIterator[JsonMapping]:
+        """As in the port."""
+        for one in rows_as(PersonalAlias, await self.database.rows(query("aliases.personal"), *_alias_columns(scope))):
+            yield to_builtins(one)
+
+    async def erase(self, scope: PersonalScope) -> int:
+        """As in the port."""
+        return await self.database.change_rows(query("aliases.erase"), *_alias_columns(scope))
+
+
+def _alias_columns(scope: PersonalScope) -> tuple[list[str], str]:
+    return list(scope.keys), scope.person_id
+
+
 def stored_personal(
     database: Database, channels: Channels = CHANNELS, after_batch: Callable[[str], None] = lambda _: None
 ) -> tuple[KeepsPersonal, ...]:
@@ -254,6 +279,7 @@ def stored_personal(
         StoredPersonalFacts(database, after_batch),
         StoredFactsAbout(database, after_batch),
         StoredTurnsOfOthers(database, after_batch),
+        StoredPersonalAliases(database),
     )
 
 
