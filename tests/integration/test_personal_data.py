@@ -331,7 +331,7 @@ async def test_an_erasure_that_is_killed_anywhere_goes_on_when_repeated(server: 
     assert set(await find_word(server, WORD)) == {"message_inbox", "message_raw", "dead_letter"}
 
 
-async def test_a_summary_that_is_made_meanwhile_is_erased_with_that_of_which_it_is_made(server: Opened) -> None:
+async def test_a_summary_made_meanwhile_is_erased_with_what_it_is_made_of(server: Opened) -> None:
     await remember(server)
     database = server.lab.database
     scope = PersonalScope("ann", (Owner("telegram", "bot:house", "5488"),), (ANN,))
