@@ -6,7 +6,6 @@ where, and in front of whom; links between accounts and persons; and what was fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -86,6 +85,8 @@ class Oracle:
 
     linked: dict[Handle, str] = field(default_factory=dict)
     facts: dict[tuple[object, ...], Told] = field(default_factory=dict)
+    switched_off: set[Conversation] = field(default_factory=set)
+    """Where nothing is learned."""
     lines: set[Line] = field(default_factory=set)
     forgotten: set[tuple[str, SystemId, object]] = field(default_factory=set)
     """Canary and butler with an author, or with a handle."""
@@ -215,8 +216,3 @@ def _reads(by: Seat, said: Seat) -> bool:
 
 def _shared_key(one: Told) -> tuple[object, ...]:
     return one.canary, one.seat.account.author, one.seat.butler, one.seat.conversation
-
-
-def canaries(count: int) -> Iterator[str]:
-    """Words that occur nowhere else."""
-    return (f"zq{number}qz" for number in range(count))

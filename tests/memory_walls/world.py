@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NoReturn
 from uuid import UUID
@@ -32,6 +33,7 @@ from switchboard.app.people.service import PeopleService
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.core.calls import WantedCall
+from switchboard.core.text.fact_numbers import number_of
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import Reply as ModelReply
 from switchboard.domain.llm import Report
@@ -46,6 +48,7 @@ from switchboard.store.database import Database, query, rows_as
 from switchboard.store.memory import compaction, facts, history
 from switchboard.store.memory.facts import NewFact
 from switchboard.store.memory.readers import handle_columns, reader_columns
+from switchboard.store.memory.search import FactSearch, FoundFact
 from switchboard.store.messages import inbox
 from switchboard.store.people import people
 from switchboard.testing.scripted_llm import Call, Reply, Request
@@ -60,13 +63,25 @@ from tests.trios import plan, tool
 from tests.waiting import eventually
 
 HOUSE: Final = "bot:house"
-CANARY: Final = re.compile(r"zq\d+qz")
-NOBODYS: Final = "zq0qz"
+LETTERS: Final = "bcdfghjklmnpqrstvwxz"
+CANARY: Final = re.compile(rf"[{LETTERS}]{{16}}")
+NOBODYS: Final = "bdfhbdfhbdfhbdfh"
 """A canary that nobody ever says."""
+NO_NUMBER: Final = "zzzzz"
+"""A number that no fact has, but for one chance in millions."""
 OPERATOR: Final = Principal("operator", "walls")
 OF_STATEMENTS: Final = {"say": 40, "repeat": 10, "talk": 80, "ask": 60, "probe": 4, "share": 8, "forget": 4, "undo": 3}
 OF_PERSONS: Final = {"link": 12, "unlink": 6, "remove": 2, "export": 1, "erase": 1}
-OF_TURNS: Final = {"tell": 5, "look": 10, "guess": 2, "come_due": 2, "call": 3, "compact": 10, "restore": 1}
+OF_TURNS: Final = {
+    "tell": 6,
+    "look": 10,
+    "guess": 2,
+    "command": 6,
+    "come_due": 2,
+    "call": 3,
+    "compact": 10,
+    "restore": 1,
+}
 OFTEN: Final[Mapping[str, int]] = {**OF_STATEMENTS, **OF_PERSONS, **OF_TURNS}
 """The steps, and how often each is taken."""
 
@@ -141,6 +156,18 @@ WAYS: Final[tuple[Way, ...]] = (
     Way("irc"),
     Way("program"),
 )
+NOW: Final = datetime(2040, 1, 1, tzinfo=UTC)
+MOST_FOUND: Final = 1000
+CANDIDATES: Final = 60
+"""So many facts are found in any case; of more, the best."""
+READ_BY: Final = (
+    Call("memory_search", {"query": "keep"}),
+    Call("history_search", {"query": "keep"}),
+    Call("memory_recall", {"who": "me"}),
+    Call("memory_context", {}),
+    Call("memory_entities", {"query": "s"}),
+)
+ALL_TOOLS: Final = ("remember", "memory_forget", *(one.name for one in READ_BY))
 PROVIDERS: Final = {"email": "imap", "api": "http"}
 
 
@@ -201,7 +228,6 @@ class World:
     ids: dict[tuple[object, ...], UUID] = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
     sightings: Counter[str] = field(default_factory=Counter)
-    canaries_made: int = 0
     messages: int = 0
 
     @property
@@ -224,8 +250,7 @@ class World:
         return known[self.dice.choice(list(known))] if known else None
 
     def new_canary(self) -> str:
-        self.canaries_made += 1
-        return f"zq{self.canaries_made}qz"
+        return "".join(self.dice.choices(LETTERS, k=16))
 
     # Steps: what is said ----------------------------------------------------------------------------------------------
 
@@ -282,7 +307,7 @@ class World:
         await self._turn(person, way, f"Please remember that {words_of(canary)}", remember(words_of(canary)), canary)
         if seat.authentic:
             self.oracle.lines.add(Line(canary, seat))
-            if self.house.clerk.offered[-1]:
+            if self.house.clerk.offered[-1] and seat.conversation not in self.oracle.switched_off:
                 await self._check_learned(Told(canary, seat))
 
     # Steps: persons ---------------------------------------------------------------------------------------------------
@@ -295,15 +320,16 @@ class World:
             assert self.oracle.linked.setdefault(one.known_as, person) == person
 
     async def unlink(self) -> None:
-        if self.oracle.linked:
-            handle = self.dice.choice(sorted(self.oracle.linked, key=str))
+        linked = [one for one in self.oracle.linked if one.channel != "call"]
+        if linked:
+            handle = self.dice.choice(sorted(linked, key=str))
             assert await people.unlink(self.database, self.oracle.linked.pop(handle), handle)
 
     async def remove(self) -> None:
         person = self.dice.choice(PERSONS)
         assert await people.delete(self.database, person)
-        await self._introduce(person)
         self.oracle.linked = {handle: one for handle, one in self.oracle.linked.items() if one != person}
+        await self._introduce(person)
 
     # Steps: facts -----------------------------------------------------------------------------------------------------
 
@@ -389,9 +415,9 @@ class World:
         heard = self.oracle.heard(by)
         told = await read_facts(database, by)
         self._must({CANARY.findall(one.text)[0] for one in told} == heard.keys(), f"{by} is told {told}, not {heard}")
-        found = await find_facts(database, by, "keep")
-        own = {canary for canary, mine in heard.items() if mine}
-        self._must(set(CANARY.findall(" ".join(found))) == own, f"{by} finds {found}, not {own}")
+        found = {CANARY.findall(one.fact.text)[0] for one in await find_facts(database, by, "keep herons")}
+        self._must(found <= heard.keys(), f"{by} finds {found - heard.keys()}")
+        self._must(found == heard.keys() or len(heard) > CANDIDATES, f"{by} does not find {heard.keys() - found}")
         read = " ".join(one.text for one in await self._history().read(by.reader))
         self._must(set(CANARY.findall(read)) <= self.oracle.reads(by), f"{by} reads {read}")
         searched = await self._search(database, by)
@@ -418,6 +444,7 @@ class World:
         with suppress(Undone):
             async with self.database.transaction() as one:
                 await one.run("select facts_open(true)")
+                await one.run("select drop_terms($1)", hidden)
                 await one.run("delete from fact where fact_id = any ($1)", hidden)
                 await one.run("select facts_open(false)")
                 await one.run("delete from entry where substring(text from $2) = any ($1)", [*unread], CANARY.pattern)
@@ -436,23 +463,72 @@ class World:
     async def look(self) -> None:
         """A turn in which the model looks for everything, and repeats what it finds."""
         _, person, way = self.any_seat()
-        call = self.dice.choice(("memory_search", "history_search"))
-        await self._turn(person, way, "What do we keep?", [Call(call, {"query": "keep"})])
+        await self._turn(person, way, "What do we keep?", [self.dice.choice(READ_BY)])
 
     async def guess(self) -> None:
-        """A turn that asks for a word of a certain fact: what is hidden is answered like what was never said."""
+        """A turn that asks for a word or the number of a fact: what is hidden is answered like what was never said."""
         if (one := self.any_fact()) is None:
             return
         seat, person, way = self.any_seat([one for one in WAYS if one.butler == CLERK])
-        hidden = not self.oracle.heard(seat).get(one.canary, False)
-        answers = list[str]()
+        hidden = one.canary not in self.oracle.heard(seat)
+        words, numbers = list[str](), list[str]()
         for canary in (one.canary, NOBODYS):
             await self._turn(person, way, "What do we keep?", search(canary), canary)
-            answers += (self.model.results[-1].replace(canary, NOBODYS),)
+            words += (self.model.results[-1],)
             if seat.authentic:
                 self.oracle.lines.add(Line(canary, seat))  # that it was asked for is in the history
-        self._must(not hidden or answers[0] == answers[1], f"{seat} notices {one}: {answers}")
+        self._must(not hidden or one.canary not in words[0], f"{seat} is told {one}")
+        alike = words[0] == words[1] or bool(self.oracle.heard(seat))  # of which one may be written alike
+        self._must(not hidden or alike, f"{seat} notices {one}: {words}")
+        if hidden:
+            for number in (number_of(self.ids[one.key]), NO_NUMBER):
+                await self._turn(person, way, "Forget it.", [Call("memory_forget", {"numbers": [number]})])
+                numbers += (self.model.results[-1].replace(number, NO_NUMBER),)
+            self._must(numbers[0] == numbers[1], f"{seat} notices {one}: {numbers}")
         self.sightings["guessed"] += hidden
+
+    async def command(self) -> None:
+        """Somebody writes `/memory`, which is answered without a model."""
+        seat, person, way = self.any_seat([one for one in WAYS if one.butler == CLERK])
+        verb = self.dice.choice(("show", "show", "export", "off", "on", "wrong", "forget"))
+        if verb in {"wrong", "forget"}:
+            await self._change_by_command(seat, person, way, verb)
+            return
+        await self._command(seat, person, way, f"/memory {verb}")
+        if verb in {"off", "on"} and seat.authentic:
+            change = self.oracle.switched_off.add if verb == "off" else self.oracle.switched_off.discard
+            change(seat.conversation)
+
+    async def _change_by_command(self, seat: Seat, person: str, way: Way, verb: str) -> None:
+        """Of a hidden fact is answered as of none; and nobody changes what is not theirs."""
+        if (one := self.any_fact()) is None:
+            return
+        by = replace(seat, butler=one.seat.butler)
+        number, heard = number_of(self.ids[one.key]), self.oracle.hears(by, one)
+        said = (await self._command(seat, person, way, f"/memory {verb} {number}")).replace(number, NO_NUMBER)
+        if not heard:
+            absent = await self._command(seat, person, way, f"/memory {verb} {NO_NUMBER}")
+            self._must(said == absent, f"{seat} notices {one}: {said}")
+        own = heard and self.oracle.is_same(by.account, one.seat.account)
+        done = said.startswith(("It counts as never said", "It is forgotten"))
+        self._must(done <= own, f"{seat} changes {one}: {said}")
+        if done and verb == "wrong":
+            self.oracle.facts[one.key] = replace(one, undone=True)
+        elif done:
+            self.oracle.forget(one)
+
+    async def _command(self, seat: Seat, person: str, way: Way, text: str) -> str:
+        """The answer, which has only what both butlers may tell here."""
+        request_id, _ = await self._accept(person, way, text, pinned=None)
+        await self._settle()
+        said = "\n".join(await self.house.parts.replies_to(request_id))
+        found = set(CANARY.findall(said))
+        may = {one for butler in (CLERK, PLANNER) for one in self.oracle.heard(replace(seat, butler=butler))}
+        self._must(found <= may, f"{text} from {seat} is answered with {found - may}")
+        self.sightings["commands"] += len(found)
+        if seat.authentic:
+            self.oracle.lines |= {Line(canary, seat) for canary in found}
+        return said
 
     async def come_due(self) -> None:
         """The same in the turn of a task that was made by somebody, and is due now."""
@@ -477,18 +553,11 @@ class World:
         service = CallService(self.runtime, Access(self.database))
         asked = WantedCall("memory_search", {"query": "keep"}, CLERK, person)
         shown = await service.call(OPERATOR, asked, asyncio.Event(), 60)
-        own = {
-            one.canary
-            for one in self.oracle.facts.values()
-            if one.seat.private or one.shared
-            if not one.undone
-            if one.seat.butler == CLERK and self.oracle.person_of(one.seat.account) == person
-        }
-        found = set(CANARY.findall(shown.text))
-        self._must(found <= own, f"a call for {person} is told {found - own}")
         seat = Seat(CALLERS[person], CLERK, Conversation(""), private=True)
+        heard, found = self.oracle.heard(seat), set(CANARY.findall(shown.text))
+        self._must(found <= heard.keys(), f"a call for {person} is told {found - heard.keys()}")
+        self._must(bool(found) or not any(heard.values()), f"a call for {person} is told nothing of {heard}")
         self.oracle.lines |= {Line(canary, seat) for canary in found}
-        self._must(bool(found) == bool(own), f"a call for {person} is told nothing of {own}")
         self.sightings["called"] += len(found)
 
     async def _turn(self, person: str, way: Way, text: str, calls: Sequence[Any], *own: str) -> UUID:
@@ -501,9 +570,9 @@ class World:
         await self._check_turn(seat, request_id, *own)
         return request_id
 
-    async def _accept(self, person: str, way: Way, text: str) -> tuple[UUID, Conversation]:
+    async def _accept(self, person: str, way: Way, text: str, **more: Any) -> tuple[UUID, Conversation]:
         self.messages += 1
-        given = submission(text, **message(person, way, self.messages))
+        given = submission(text, **{**message(person, way, self.messages), **more})
         accepted = await self.house.parts.accept.accept(given)
         stored = await inbox.get_message(self.database, accepted.request_id)
         assert stored is not None
@@ -549,8 +618,11 @@ class World:
         await self._erase(self.dice.choice(PERSONS))
 
     async def _erase(self, person: str) -> None:
-        mine = {*self.oracle.accounts_of(person, EVERYBODY), CALLERS[person]}
+        mine = self.oracle.accounts_of(person, (*EVERYBODY, *CALLERS.values()))
         await self.database.run("update outbox set state = 'sent' where state in ('pending', 'sending')")
+        await self.database.run(
+            "update dead_letter set status = 'handled', handled_at = now() where status = 'pending'"
+        )
         erased = await PersonalDataService(self.runtime).erase(OPERATOR, person, dry_run=False)
         self._must(erased.open == 0, f"{erased.open} messages are open")
         gone = self.oracle.erase(mine)
@@ -576,6 +648,7 @@ class World:
     async def _introduce(self, person: str) -> None:
         await people.create(self.database, person, person)
         await PeopleService(self.runtime).link_calls(OPERATOR, person)
+        self.oracle.linked[CALLERS[person].known_as] = person
 
     async def step(self, name: str) -> None:
         """One step; Raises Leak."""
@@ -641,12 +714,9 @@ async def read_facts(database: Database, by: Seat) -> list[Fact]:
     return rows_as(Fact, rows)
 
 
-async def find_facts(database: Database, by: Seat, words: str) -> list[str]:
-    """What `memory_search` finds."""
-    rows = await database.rows(
-        query("facts.find"), *reader_columns(by.reader), words, 100_000, *handle_columns(by.reader)
-    )
-    return [row["text"] for row in rows]
+async def find_facts(database: Database, by: Seat, words: str) -> list[FoundFact]:
+    """What `memory_search` finds, with how well it fits."""
+    return await FactSearch(database).search_facts(by.reader, words, MOST_FOUND, NOW)
 
 
 @asynccontextmanager
@@ -660,9 +730,7 @@ async def open_world(url: str, place: Path, seed: int) -> AsyncIterator[World]:
 
     structlog.configure(processors=[structlog.processors.format_exc_info, log])
     looked = plan(tool("s1", "memory_search", query="keep"))
-    grants = {
-        audience: ["remember", "memory_search", "history_search"] for audience in ("others", "groups", "household")
-    }
+    grants = {audience: list(ALL_TOOLS) for audience in ("others", "groups", "household")}
     async with a_house(url, place, looked, clerk=model, grants=grants) as house:
         parts = house.parts
         runtime = Runtime(Settings(data_dir=place), parts.database, parts.notifier, parts.rule_book, TRUSTING)
