@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -30,6 +31,7 @@ from switchboard.store.memory import facts
 from switchboard.store.memory.facts import NewFact
 from switchboard.store.memory.history import StoredHistory, StoredReaders
 from switchboard.store.memory.readers import handle_columns
+from switchboard.store.memory.search import FactSearch
 from switchboard.store.migrate import migrate
 from switchboard.store.people import people
 from tests.waiting import eventually
@@ -413,6 +415,19 @@ async def test_a_fact_that_is_said_twice_is_one_with_two_sources(database_url: s
         fact, sources = found
         assert (fact.space, fact.system_id) == (f"private:{ANN}", NOTES)
         assert [one.position for one in sources] == [1, 9]
+
+
+async def test_what_counted_as_never_said_counts_again_once_it_is_said_anew(database_url: str) -> None:
+    async with served(database_url) as database:
+        ids = await learn(database)
+        said = NewFact(ANN, "figs", True, "ann private", ())
+        assert await facts.undo(database, ids["ann private"])
+        await facts.learn(database, ANN_ALONE, replace(said, said_at=datetime.now(UTC) - timedelta(days=1)))
+        assert "ann private" not in await told(database, ANN_ALONE), "what it was learned from is read once more"
+        await facts.learn(database, ANN_ALONE, said)
+        assert "ann private" in await told(database, ANN_ALONE)
+        found = await FactSearch(database).search_facts(ANN_ALONE, "private", 9, datetime.now(UTC))
+        assert "ann private" in {one.fact.text for one in found}
 
 
 async def test_what_was_forgotten_after_a_backup_stays_forgotten_when_restored(

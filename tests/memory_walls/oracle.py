@@ -160,7 +160,7 @@ class Oracle:
         beside = (_shared_key(other) == _shared_key(one) for other in self.facts.values() if other.shared)
         if one.key not in self.facts and any(beside):
             return False
-        self.facts.setdefault(one.key, one)
+        self.facts[one.key] = replace(self.facts.get(one.key, one), undone=False)
         return True
 
     def may_share(self, by: Seat, one: Told) -> bool:

@@ -131,8 +131,12 @@ begin
         join fact k on k.mark = f.mark and k.space in (f.space, 'shared') and k.conversation = l.conversation
         where k.fact_id <> f.fact_id and k.undone_at is null);
     _terms := (
-        select json_agg(f.terms) from json_to_recordset(_facts::json) as f (fact_id uuid, terms json)
-        join fact k on k.fact_id = f.fact_id where f.terms is not null);
+        select json_agg(jsonb_set(f.terms, '{fact_id}', to_jsonb(k.fact_id)))
+        from json_to_recordset(_facts::json) as f (fact_id uuid, space text, mark uuid, terms jsonb)
+        join lane l on l.key = _lane
+        join fact k on k.mark = f.mark and k.space in (f.space, 'shared') and k.conversation = l.conversation
+        where k.undone_at is null and jsonb_typeof(f.terms) = 'object'
+          and (k.fact_id = f.fact_id or not exists (select from fact_terms t where t.fact_id = k.fact_id)));
     -- the subject of a known one may be another now
     insert into fact_unread (fact_id)
         select u.fact_id from unnest(_known) u (fact_id)
