@@ -126,7 +126,13 @@ async def tell_bob(server: Opened) -> None:
     calling = "update entry set calls = $2 where person = $1 and private and role = 'assistant'"
     await database.run(calling, BOB, [{"id": "1", "name": "memory_search", "arguments": "{}", "result": found}])
     alone = Reader(SystemId("System1/echo"), Conversation(BOB), BOB, private=True)
-    for subject, told in (("ANN", f"{WORD} is what she keeps"), ("Anna", f"{BOBS} is what she keeps")):
+    naming = aliases.Naming("Ann", f"the {WORD} lady")
+    assert await aliases.link(database, alone.system_id, naming, BOB)
+    for subject, told in (
+        ("ANN", f"{WORD} is what she keeps"),
+        (f"The {WORD} lady", f"The {WORD} lady sings"),
+        ("Anna", f"{BOBS} is what she keeps"),
+    ):
         assert await facts.learn(database, alone, facts.NewFact(BOB, subject, True, told, ())) == 1
 
 

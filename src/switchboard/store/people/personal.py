@@ -243,6 +243,7 @@ class StoredPersonalAliases(Struct, frozen=True):
     """Other names that the person, as an owner, has given whom facts are about, and those of the person's own name."""
 
     database: Database
+    about: StoredFactsAbout
     name: str = "aliases"
 
     async def count(self, scope: PersonalScope) -> int:
@@ -255,7 +256,8 @@ class StoredPersonalAliases(Struct, frozen=True):
             yield to_builtins(one)
 
     async def erase(self, scope: PersonalScope) -> int:
-        """As in the port."""
+        """As in the port; first what is about such a name, which is found by it."""
+        await self.about.erase(scope)
         return await self.database.change_rows(query("aliases.erase"), *_alias_columns(scope))
 
 
@@ -270,6 +272,7 @@ def stored_personal(
 
     `after_batch` is called after each transaction that has erased something, with what is kept there.
     """
+    about = StoredFactsAbout(database, after_batch)
     return (
         StoredContacts(database),
         StoredMessages(database, channels, after_batch),
@@ -277,9 +280,9 @@ def stored_personal(
         StoredEntries(database, after_batch),
         StoredSummaries(database),
         StoredPersonalFacts(database, after_batch),
-        StoredFactsAbout(database, after_batch),
+        about,
         StoredTurnsOfOthers(database, after_batch),
-        StoredPersonalAliases(database),
+        StoredPersonalAliases(database, about),
     )
 
 

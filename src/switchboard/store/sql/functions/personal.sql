@@ -106,21 +106,33 @@ begin
     perform facts_open(false);
 end $$;
 
--- What others have stated of a person: it is about their name, if nobody else has that, or about their id.
+-- What only this person is called, in small letters: the name, unless somebody else has it, too, and the id.
+create or replace function names_of_person(_person_id text) returns text[]
+language sql stable as $$
+    select coalesce(array_agg(lower(n.name)), '{}')
+    from switchboard.person p cross join unnest(array[p.name, p.person_id]) n (name)
+    where p.person_id = _person_id and not exists (
+        select from switchboard.person o
+        where o.person_id <> p.person_id and lower(n.name) in (lower(o.name), o.person_id));
+$$;
+
+-- What others have stated of a person: it is about a name of theirs, or what owners say to be another name of that.
 create or replace function facts_about_person(_person_id text, _authors text[], _below uuid, _limit integer) returns setof fact
 language plpgsql as $$
 declare
     _handles uuid[] := array(select h.key from person_handle h where h.person_id = _person_id);
-    _names text[] := array(
-        select lower(n.name) from person p cross join unnest(array[p.name, p.person_id]) n (name)
-        where p.person_id = _person_id and not exists (
-            select from person o where o.person_id <> p.person_id and lower(n.name) in (lower(o.name), o.person_id)));
+    _names text[] := names_of_person(_person_id);
 begin
     perform facts_open(true);
     return query
         select f.* from fact f
-        where lower(btrim(f.subject)) = any (_names) and f.author <> all (_authors)
-          and (f.handle is null or f.handle <> all (_handles)) and (_below is null or f.fact_id < _below)
+        cross join lateral (select lower(btrim(f.subject)) as subject) s
+        where (s.subject = any (_names) or exists (
+                select from entity_alias a
+                where a.system_id = f.system_id and a.until is null and s.subject in (lower(a.name), lower(a.alias))
+                  and (lower(a.name) = any (_names) or lower(a.alias) = any (_names))))
+          and f.author <> all (_authors) and (f.handle is null or f.handle <> all (_handles))
+          and (_below is null or f.fact_id < _below)
         order by f.fact_id desc limit _limit;
     perform facts_open(false);
 end $$;
