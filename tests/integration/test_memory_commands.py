@@ -89,7 +89,7 @@ async def test_everybody_is_shown_what_may_be_told_to_them_with_who_said_it(hous
     assert await house.say("/memory") == NOTHING
     figs = await house.learn("I like figs")
     await house.learn("I owe Ann ten francs", BOB)
-    noor = await house.learn("Noor is allergic to hazelnuts", {"sender": "ann", **CLUB}, subject="Noor")
+    noor = await house.learn("Noor keeps three bees", {"sender": "ann", **CLUB}, subject="Noor")
     elsewhere = await house.learn("I moved to Bern", system_id=OTHER)
     lines = (await house.say("/memory")).splitlines()
     today = lines[1].partition(" - ")[2][:10]
@@ -101,9 +101,7 @@ async def test_everybody_is_shown_what_may_be_told_to_them_with_who_said_it(hous
     await house.say("hello", sender="bob", **CLUB)
     in_group = await house.say("/memory show", sender="bob", **CLUB)
     by = '"Ann (person ann)", telegram/bot%3Ahouse/ann'
-    assert in_group.splitlines()[1:-1] == [
-        f"{noor} - {today}, {by} to echo here, about Noor: Noor is allergic to hazelnuts"
-    ]
+    assert in_group.splitlines()[1:-1] == [f"{noor} - {today}, {by} to echo here, about Noor: Noor keeps three bees"]
     assert "figs" in await house.say("/memory show FIGS or dates")
     assert await house.say("/memory show walnuts") == NO_MATCH
 

@@ -23,8 +23,10 @@ from switchboard.ports.history import SaidEntry, WantedHistory
 
 _MOST_KNOWN: Final = 5000
 """Facts that are read to find out whom and what they are about: the limit of a space."""
-_MOST_TOLD: Final = 500
-"""How many of the latest facts are considered for those that a model is told."""
+_MOST_TOLD: Final = 100
+"""How many facts are considered for those that a model is told."""
+_MOST_SEARCHED: Final = 100
+"""Facts of all people among which those of the person are: others' words may not come by a tool that counts as own."""
 
 
 class MemorySources(Struct, frozen=True):
@@ -32,10 +34,6 @@ class MemorySources(Struct, frozen=True):
 
     history: History | None
     names: Names | None
-
-
-_MOST_SEARCHED: Final = 100
-"""Facts of all people among which those of the person are."""
 
 
 class TurnMemory:
@@ -82,8 +80,9 @@ class TurnMemory:
 
     async def read_context(self) -> str:
         """As in the port."""
-        facts = told_facts(await self._facts.visible(self._turn, _MOST_TOLD))
-        return render_notes(facts, await self.find_names({one.author for one in facts}))
+        chosen = await self._facts.choose(self._turn, _MOST_TOLD)
+        names = await self.find_names({one.author for one in chosen})
+        return render_notes(told_facts(chosen, names), names)
 
     async def entities(self) -> Sequence[KnownEntity]:
         """As in the port."""
