@@ -7,13 +7,17 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
+from pydantic import SecretStr
 
 from switchboard.app.memory.indexing import FactIndexer
+from switchboard.app.ops.backup import back_up, restore
+from switchboard.app.settings import Settings
 from switchboard.core.memory.bm25 import count_terms, rate_texts
 from switchboard.core.memory.relevance import RecallCandidate, rank_candidates
 from switchboard.core.memory.terms import TextTerms, read_terms
@@ -262,6 +266,24 @@ async def test_lists_are_never_of_two_models(database: Database) -> None:
         kinds.add(tuple("old" if one == by_old else "words" if len(one) == len(by_words) else "new" for one in found))
     assert kinds == {("old", "words"), ("words", "new")}
     assert await search(database, ANN, QUESTIONS[0], embedder=new) != by_old
+
+
+async def test_vectors_are_made_again_after_a_restore(database_url: str, database: Database, tmp_path: Path) -> None:
+    letters, settings = Letters("1"), Settings(database_url=SecretStr(database_url))
+    for one in make_facts(random.Random(50), 20):
+        await learn(database, ANN, one)
+    await index_all(database, letters)
+    before = await search(database, ANN, QUESTIONS[0], embedder=letters)
+    await back_up(settings, tmp_path / "backup", lambda _: None)
+    await database.close()
+    await restore(settings, tmp_path / "backup", lambda _: None, force=True)
+    restored = await Database.connect(database_url, size=2)
+    try:
+        assert await search(restored, ANN, QUESTIONS[0], embedder=letters) != before
+        assert await index_all(restored, letters) == len(before)
+        assert await search(restored, ANN, QUESTIONS[0], embedder=letters) == before
+    finally:
+        await restored.close()
 
 
 async def test_an_embedder_that_is_slow_delays_nothing(database: Database) -> None:
