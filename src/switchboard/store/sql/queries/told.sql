@@ -16,7 +16,8 @@ butlers as materialized (
 select f.fact_id, f.author, f.subject,
        case f.space when 'private' then 'private:' || f.author
                     when 'group' then 'group:' || coalesce(c.name, f.conversation::text) else 'shared' end as space,
-       f.text, f.created_at, f.predicate, f.denied, f.said_at, f.valid_from, f.valid_to, '{}'::uuid[] as contradicts,
+       f.text, f.created_at, f.predicate, f.denied, f.said_at, f.valid_from, f.valid_to, f.importance,
+       '{}'::uuid[] as contradicts,
        f.system_id, o.own, coalesce(lower(f.subject) = any (k.names), false) as about_reader
 from reader r
 cross join butlers b
