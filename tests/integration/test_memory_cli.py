@@ -120,6 +120,8 @@ async def test_the_commands_show_it_as_tables_and_as_json(
         assert cli.says("memory", "search", "hazelnuts").strip() == "none"
         [entity] = cli.json("memory", "entities", "--butler", "echo", "ann")["entities"]
         assert (entity["name"], entity["facts"]) == (ANN, 2)
+        assert cli.says("memory", "runs").strip() == "none"
+        assert "there is no run" in cli.run("memory", "undo-run", listed[0]["fact_id"])[2]
         assert f"{listed[0]['fact_id']}: undone" in cli.says("memory", "undo", listed[0]["fact_id"])
         assert "never said already" in cli.run("memory", "undo", listed[0]["fact_id"])[2]
         assert "(undone) I live in Leeds" in cli.says("memory", "list")

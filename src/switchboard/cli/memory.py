@@ -117,6 +117,39 @@ def undo(fact_id: FactId) -> None:
     show(ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/undo", {})), f"{fact_id}: undone")
 
 
+@app.command("runs")
+def list_runs(*, butler: Butler = None, limit: Limit = 100, cursor: Cursor = None) -> None:
+    """List the runs in which a model looked for facts, the newest first."""
+    given = {"limit": limit, "system_id": names.butler(butler) if butler else None}
+    page = ask(lambda client: client.get("/v1/memory/runs", {**given, "cursor": cursor}))
+    rows = (
+        (
+            one["run"],
+            when(one["started_at"], short=True),
+            one["system_id"],
+            one["conversation"],
+            "undone" if one["undone_at"] else one["outcome"] or "",
+            str(one["facts"]),
+            one_line(one["reason"]),
+        )
+        for one in page["runs"]
+    )
+    heads = ("id", "begun", "butler", "conversation", "outcome", "facts", "reason")
+    show_page(page, table(*heads, rows=rows, keep=heads[:3]), "memory runs", butler=butler, limit=limit)
+
+
+@app.command("undo-run")
+def undo_run(
+    run: Annotated[
+        UUID,
+        typer.Argument(help="The run's id, as `memory runs` shows it.", metavar="ID", parser=partial(whole_id, "run")),
+    ],
+) -> None:
+    """Count all that a run has found as never said."""
+    answer = ask(lambda client: client.post(f"/v1/memory/runs/{run}/undo", {}))
+    show(answer, f"{run}: {answer['facts']} fact{'s' * (answer['facts'] != 1)} undone")
+
+
 @app.command("show")
 def show_fact(fact_id: FactId) -> None:
     """Show one fact with the message that it was taken from."""

@@ -19,7 +19,8 @@ from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import FactSource, ShownEntity, ShownFact, ShownStanding, ShownSummary
 from switchboard.ports.facts import Fact
 from switchboard.store.database import Database
-from switchboard.store.memory import aliases, compaction, facts
+from switchboard.store.memory import aliases, compaction, consolidation, facts
+from switchboard.store.memory.consolidation import ConsolidationRun
 from switchboard.store.people import audit
 from switchboard.store.people.people import StoredNames
 
@@ -100,6 +101,23 @@ class MemoryService:
             raise _no_fact(fact_id)
         await self._record_in_audit(caller, "forgotten", {"fact_id": str(fact_id), "facts": gone})
         return gone
+
+    async def runs(
+        self, caller: Principal, system_id: str | None, *, limit: int, cursor: str | None
+    ) -> tuple[list[ConsolidationRun], str | None]:
+        """A page of the runs that looked for facts, newest first, and the cursor of the next. Raises InvalidInput."""
+        below = uuid_cursor(cursor)
+        page = await consolidation.list_runs(self._database, system_id, below, limit)
+        await self._record_in_audit(caller, "read", {"system_id": system_id, "runs": len(page)})
+        return page, str(page[-1].run) if len(page) == limit else None
+
+    async def undo_run(self, caller: Principal, run: UUID) -> int:
+        """Count what a run has found as never said; returns how many facts that are. Raises NotFound."""
+        undone = await consolidation.undo_run(self._database, run)
+        if undone is None:
+            raise NotFound(f"there is no run {run}; see `switchboard memory runs`")
+        await self._record_in_audit(caller, "undone", {"run": str(run), "facts": undone})
+        return undone
 
     async def summaries(
         self, caller: Principal, system_id: str | None, *, limit: int, cursor: str | None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 from switchboard.domain.shown import FactSource, ShownEntity, ShownFact, ShownStanding, ShownSummary
@@ -33,6 +36,46 @@ class UndoneFact(ResponseBody):
     """A fact that counts as never said from now on."""
 
     fact_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRun:
+    """What a model was asked for the facts of one space. `outcome`: null as long as it has not answered.
+
+    `person`: in whose private messages it looked; empty: in what was said in front of others. `facts`: how many were
+    new. What is `undone_at` some time counts as never said.
+    """
+
+    run: UUID
+    system_id: str
+    conversation: str
+    person: str
+    first_position: int
+    last_position: int
+    episodes: int
+    model: str
+    tokens: int
+    cost_usd: float | None
+    outcome: Literal["kept", "rejected", "failed", "stale"] | None
+    reason: str
+    facts: int
+    started_at: datetime
+    ended_at: datetime | None
+    undone_at: datetime | None
+
+
+class RunPage(ResponseBody):
+    """Newest first. `next_cursor` is null on the last page."""
+
+    runs: list[ShownRun]
+    next_cursor: str | None
+
+
+class UndoneRun(ResponseBody):
+    """`facts` counts those that count as never said from now on."""
+
+    run: UUID
+    facts: int
 
 
 class EntityList(ResponseBody):

@@ -16,9 +16,11 @@ from switchboard.server.contracts.memory import (
     FactPage,
     ForgottenFact,
     RestoredSummary,
+    RunPage,
     SharedFact,
     SummaryPage,
     UndoneFact,
+    UndoneRun,
 )
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
@@ -89,6 +91,20 @@ async def undo_fact(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
     """It counts as never said; what it had replaced holds again. Operators still see it. 409 if it was undone."""
     await parts.of(_SERVICE).undo(caller, fact_id)
     return answer({"fact_id": fact_id})
+
+
+@router.get("/runs", **operation("list_runs", "List runs that looked for facts", RunPage))
+async def list_runs(
+    caller: Operator, parts: Parts, system_id: Word | None = None, limit: Limit = 100, cursor: Cursor | None = None
+) -> Response:
+    """Newest first; of all butlers, or of one. Every read is recorded in the audit log."""
+    return answer(page("runs", await parts.of(_SERVICE).runs(caller, system_id, limit=limit, cursor=cursor)))
+
+
+@router.post("/runs/{run}/undo", **operation("undo_run", "Undo a run", UndoneRun, 404))
+async def undo_run(caller: Operator, parts: Parts, run: UUID) -> Response:
+    """All that it has found counts as never said."""
+    return answer({"run": run, "facts": await parts.of(_SERVICE).undo_run(caller, run)})
 
 
 @router.get("/summaries", **operation("list_summaries", "List summaries", SummaryPage))
