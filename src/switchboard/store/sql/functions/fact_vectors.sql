@@ -78,7 +78,7 @@ begin
     return (
         select case when not _valid then format('drop index switchboard.%I', _name) else format(
             'create index concurrently %I on switchboard.fact_halfvec '
-            'using hnsw ((vector::%I.halfvec(%s)) %I.halfvec_ip_ops) where model_id = %s',
+            'using hnsw ((vector::%I.halfvec(%s)) %I.halfvec_ip_ops) with (m = 24, ef_construction = 128) where model_id = %s',
             _name, vector_schema(), m.dimensions, vector_schema(), _model_id) end
         from fact_model m
         where m.model_id = _model_id and m.dimensions <= 4000 and vector_schema() is not null and _valid is not true
@@ -191,7 +191,7 @@ begin
         from fact_halfvec h where h.model_id = $2 and h.space_id = any ($3) and h.fact_id = any ($4)', _schema)
         using _query, _model_id, _spaces, _fact_ids;
     if not _exactly and _dimensions <= 4000 then
-        perform set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '400', true),
+        perform set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '1000', true),
                 set_config('hnsw.max_scan_tuples', '40000', true), set_config('enable_sort', 'off', true);
         return query execute format(
             'select h.fact_id, -(h.vector operator(%1$I.<#>) $1::%1$I.halfvec)::double precision
