@@ -102,9 +102,10 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
 
 
 async def granted_to_owners(options: TurnOptions, tools: Mapping[str, Tool]) -> tuple[FrozenTool, ...]:
-    """The tools that owners may use in a private conversation with the butler. Raises `Unavailable`."""
-    there = await _offered_tools(options, tools)
-    return tuple(_freeze_tool(tool, options) for tool in granted_tools(there, _grants(options), "owners"))
+    """The tools that owners are offered in a private conversation with the butler. Raises `Unavailable`."""
+    allowed = granted_tools(await _offered_tools(options, tools), _grants(options), "owners")
+    offered, _ = _divide_tools([_freeze_tool(tool, options) for tool in allowed], _core_names(allowed))
+    return tuple(offered)
 
 
 def _useful(offered: Sequence[Tool], turn: Turn, reader: Reader) -> Sequence[Tool]:
