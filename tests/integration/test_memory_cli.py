@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -112,7 +112,14 @@ async def test_the_commands_show_it_as_tables_and_as_json(
         assert cli.says("memory", "list", "--butler", "echo") == cli.says("memory", "list", "--butler", ECHO)
         code, _, err = cli.run("memory", "list", "--butler", "nobody")
         assert (code, "there is no agent 'nobody'" in err) == (5, True)
-        shown = cli.says("memory", "show", listed[0]["fact_id"])
+        for command in (("search", "figs"), ("entities",)):
+            assert "there is no agent 'nobody'" in cli.run("memory", *command, "--butler", "nobody")[2]
+        first = UUID(listed[0]["fact_id"])
+        for part in (str(first)[:23], first.hex[-8:]):
+            assert cli.json("memory", "show", part)["fact"]["fact_id"] == str(first)
+        assert f"`switchboard memory show {first}`" in cli.run("explain", str(first))[2]
+        assert "no fact has an id that begins or ends with 00000000" in cli.run("memory", "show", "00000000")[2]
+        shown = cli.says("memory", "show", str(first))
         assert "Well, I live in Leeds." in shown
         assert re.search(r"said by +subject", shown)
         [found] = cli.json("memory", "search", "allergies or figs")["facts"]
@@ -129,9 +136,10 @@ async def test_the_commands_show_it_as_tables_and_as_json(
         assert cli.says("memory", "forget", listed[1]["fact_id"]).strip() == f"{listed[1]['fact_id']}: forgotten"
         assert "there is no fact" in cli.run("memory", "show", listed[1]["fact_id"])[2]
         [summary] = cli.json("memory", "list", "--summaries")["summaries"]
-        assert ": 1 message restored" in cli.says("memory", "restore", summary["summary_id"])
+        assert "is the id of a summary, not of a fact" in cli.run("memory", "show", summary["summary_id"])[2]
+        assert ": 1 message restored" in cli.says("memory", "restore", summary["summary_id"][-8:])
         assert "a summary has no author" in cli.run("memory", "list", "--summaries", "--author", ANN)[2]
-        assert "'noor' is not an id: give the whole id of a fact, as" in cli.run("memory", "forget", "noor")[2]
-        assert "give the whole id of a summary, as" in cli.run("memory", "restore", "noor")[2]
+        assert "'noor' is not an id: give the id of a fact, or its first 4" in cli.run("memory", "forget", "noor")[2]
+        assert "give the id of a summary, or its first 4" in cli.run("memory", "restore", "noor")[2]
 
     await asyncio.to_thread(commands)

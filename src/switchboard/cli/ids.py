@@ -19,17 +19,13 @@ from switchboard.cli.output import Json, clean
 from switchboard.domain.errors import InvalidInput, NotFound, SwitchboardError
 
 RequestId = Annotated[str, typer.Argument(help="The message's id, or its first or last characters.", metavar="ID")]
-Kind = Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval", "task"]
-_LISTED: Final = {
-    "fact": "memory list",
-    "summary": "memory list --summaries",
-}
+Kind = Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval", "task", "fact", "summary"]
 _BEGINNING = re.compile(r"[0-9a-fA-F-]{4,36}")
 _T = TypeVar("_T")
 
 
 class _Words(Struct, frozen=True):
-    """The name of a kind, and the commands that list and show it."""
+    """The name of a kind, and the commands that list and show it; `shown`: empty if only the list shows it."""
 
     name: str
     listed: str
@@ -45,6 +41,8 @@ _WORDS: Final[Mapping[str, _Words]] = {
     "event": _Words("event in quarantine", "quarantine list", "quarantine show"),
     "approval": _Words("approval", "approvals list", "approvals show"),
     "task": _Words("task", "tasks list", "tasks show"),
+    "fact": _Words("fact", "memory list", "memory show"),
+    "summary": _Words("summary", "memory list --summaries", ""),
 }
 
 
@@ -58,17 +56,6 @@ def check_id(given: str, kind: Kind) -> str:
             param_hint="ID",
         )
     return given
-
-
-def whole_id(kind: Literal["fact", "summary"], given: str) -> UUID:
-    """The id of something that is looked up only by its complete id. Usage error for anything else."""
-    try:
-        return UUID(given)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{given!r} is not an id: give the whole id of a {kind}, as `switchboard {_LISTED[kind]}` shows it",
-            param_hint="ID",
-        ) from None
 
 
 def ask_about(kind: Kind, given: str, work: Callable[[Client, UUID], Awaitable[_T]]) -> _T:
@@ -129,9 +116,9 @@ def _say_what_it_is(kind: Kind, matches: list[Json]) -> None:
             words = _WORDS[one["kind"]]
             other = one["kind"] != "message" and one["request_id"]
             about = f"; its message: `switchboard explain {one['request_id']}`" if other else ""
+            shown = f"{words.shown} {one['id']}" if words.shown else words.listed
             raise NotFound(
-                f"{clean(one['id'])} is the id of {_a(words)}, not of {_a(_WORDS[kind])}: "
-                f"`switchboard {words.shown} {one['id']}`{about}"
+                f"{clean(one['id'])} is the id of {_a(words)}, not of {_a(_WORDS[kind])}: `switchboard {shown}`{about}"
             )
 
 

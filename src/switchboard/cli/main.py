@@ -75,7 +75,7 @@ COMMANDS: Final = (
     CommandEntry(
         "spending", "models.spending:spending", "What models cost: by purpose and butler; what is left today.", _KEEP
     ),
-    CommandEntry("memory", "memory:app", "What butlers have learned: list, show, share, forget, restore.", _KEEP),
+    CommandEntry("memory", "memory:app", "What butlers have learned: list, search, correct, share, forget.", _KEEP),
     CommandEntry("mcp", "mcp_servers:app", "MCP servers: their tools; accept those that change.", _KEEP),
     CommandEntry("modules", "modules:app", "Modules: list, test or release them; call tools of butlers.", _KEEP),
     CommandEntry("approvals", "approvals:app", "What butlers ask people: approve, refuse or answer it.", _KEEP),

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from shlex import quote
 from typing import Annotated
-from uuid import UUID
 
 import typer
 from rich.console import RenderableType
 
 from switchboard.cli import names, people
 from switchboard.cli.client import ask
-from switchboard.cli.ids import whole_id
+from switchboard.cli.ids import ask_about
 from switchboard.cli.output import Cursor, Json, details, one_line, one_of, show, show_page, table, when
 
-app = typer.Typer(help="What butlers have learned: list, search, correct, share or forget it.", no_args_is_help=True)
+app = typer.Typer(help="What butlers have learned: list, search, correct, share, forget.", no_args_is_help=True)
 
-FactId = Annotated[
-    UUID,
-    typer.Argument(help="The fact's id, as `memory list` shows it.", metavar="ID", parser=partial(whole_id, "fact")),
-]
+FactId = Annotated[str, typer.Argument(help="The fact's id, or its first or last characters.", metavar="ID")]
+SummaryId = Annotated[str, typer.Argument(help="The summary's id, or its first or last characters.", metavar="ID")]
 Butler = Annotated[str | None, typer.Option("--butler", help="Only of this butler, such as notes or System1/notes.")]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 
@@ -44,10 +40,16 @@ def list_memory(
     asked = {"limit": limit, "system_id": system_id, "author": author}
     given = {name: value for name, value in asked.items() if name != "author" or not summaries}
     page = ask(lambda client: client.get(f"/v1/memory/{what}", {**given, "cursor": cursor}))
-    if system_id and not page[what]:
-        one_of(ask(lambda client: client.whole("/v1/agents", "agents"))["agents"], "system_id", system_id, "agent")
+    if not page[what]:
+        _check_butler(system_id)
     again = {"butler": butler, "author": author, "summaries": summaries or None, "limit": limit}
     show_page(page, _summaries(page) if summaries else _facts(page), "memory list", **again)
+
+
+def _check_butler(system_id: str | None) -> None:
+    """Refuse a butler that there is not: nothing is found of it either."""
+    if system_id:
+        one_of(ask(lambda client: client.whole("/v1/agents", "agents"))["agents"], "system_id", system_id, "agent")
 
 
 def _facts(page: Json) -> RenderableType:
@@ -93,8 +95,11 @@ def search_memory(
     cursor: Cursor = None,
 ) -> None:
     """Find facts by their words, the newest first. Reading them is recorded in the audit log."""
-    asked = {"words": words, "limit": limit, "system_id": names.butler(butler) if butler else None}
+    system_id = names.butler(butler) if butler else None
+    asked = {"words": words, "limit": limit, "system_id": system_id}
     page = ask(lambda client: client.get("/v1/memory/search", {**asked, "cursor": cursor}))
+    if not page["facts"]:
+        _check_butler(system_id)
     show_page(page, _facts(page), f"memory search {quote(words)}", butler=butler, limit=limit)
 
 
@@ -107,6 +112,8 @@ def list_entities(
     """Show whom and what facts of a butler are about, with other names that its owner has given them."""
     given = {"system_id": names.butler(butler), "words": words}
     found = ask(lambda client: client.get("/v1/memory/entities", given))
+    if not found["entities"]:
+        _check_butler(given["system_id"])
     rows = ((one["name"], ", ".join(one["also"]), str(one["facts"]), one["why"]) for one in found["entities"])
     show(found, table("name", "also", "facts", "why", rows=rows, keep=("name",)))
 
@@ -114,7 +121,8 @@ def list_entities(
 @app.command("undo")
 def undo(fact_id: FactId) -> None:
     """Count a fact as never said; what it had replaced holds again. Operators still see it."""
-    show(ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/undo", {})), f"{fact_id}: undone")
+    answer = ask_about("fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/undo", {}))
+    show(answer, f"{answer['fact_id']}: undone")
 
 
 @app.command("runs")
@@ -152,8 +160,8 @@ def undo_run(
 
 @app.command("show")
 def show_fact(fact_id: FactId) -> None:
-    """Show one fact with the message that it was taken from."""
-    found = ask(lambda client: client.get(f"/v1/memory/facts/{fact_id}"))
+    """Show one fact with the messages that it was taken from, and what became of it."""
+    found = ask_about("fact", fact_id, lambda client, one: client.get(f"/v1/memory/facts/{one}"))
     fact = found["fact"]
     rows: list[tuple[str, object]] = [(name, fact[name]) for name in ("fact_id", "system_id", "space", "author")]
     rows += [("about", fact["subject"]), ("text", fact["text"]), ("since", when(fact["created_at"]))]
@@ -189,34 +197,27 @@ def _source_line(source: Json) -> str:
 @app.command("share")
 def share(fact_id: FactId) -> None:
     """Make a fact visible to everyone who talks to the butler."""
-    answer = ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/share", {}))
-    show(answer, f"{fact_id}: shared")
+    answer = ask_about("fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/share", {}))
+    show(answer, f"{answer['fact_id']}: shared")
 
 
 @app.command("forget")
 def forget(fact_id: FactId) -> None:
     """Forget a fact, others that contain it, and the summaries that may repeat it. It cannot be restored."""
-    answer = ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/forget", {}))
+    answer = ask_about("fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/forget", {}))
     others = answer["forgotten"] - 1
     also = f", and {others} more that said the same" if others else ""
-    show(answer, f"{fact_id}: forgotten{also}")
+    show(answer, f"{answer['fact_id']}: forgotten{also}")
 
 
 @app.command("restore")
-def restore(
-    summary_id: Annotated[
-        UUID,
-        typer.Argument(
-            help="The summary's id, as `memory list --summaries` shows it.",
-            metavar="ID",
-            parser=partial(whole_id, "summary"),
-        ),
-    ],
-) -> None:
+def restore(summary_id: SummaryId) -> None:
     """Restore the messages that a summary, and those after it, have replaced; possible for 30 days."""
-    answer = ask(lambda client: client.post(f"/v1/memory/summaries/{summary_id}/restore", {}))
+    answer = ask_about(
+        "summary", summary_id, lambda client, one: client.post(f"/v1/memory/summaries/{one}/restore", {})
+    )
     restored = answer["restored"]
-    show(answer, f"{summary_id}: {restored} message{'s' * (restored != 1)} restored")
+    show(answer, f"{answer['summary_id']}: {restored} message{'s' * (restored != 1)} restored")
 
 
 app.command("erase")(people.erase)

@@ -308,9 +308,12 @@ class SopRules:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something whose id begins as given; `request_id` is the message it belongs to. `event`: one in quarantine."""
+    """Something whose id begins or ends as given; `request_id`: its message, if it has one.
 
-    kind: Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval"]
+    An `event` is one in quarantine.
+    """
+
+    kind: Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval", "fact", "summary"]
     id: UUID
     request_id: UUID | None
 
