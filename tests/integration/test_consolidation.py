@@ -244,6 +244,44 @@ async def test_a_run_is_undone_as_one_and_what_is_said_again_counts_again(databa
         assert [row["text"] for row in await database.rows(counting)] == [FIG, "I own a boat"]
 
 
+async def test_what_two_runs_have_found_is_gone_when_both_are_undone(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane, database = await talk(parts, hand, 1), parts.database
+        for entry, until in ((3, "2027-01-31"), (5, None)):
+            await add(parts, lane, [(f"{FIG} this year", "Good.")])
+            stated = {**fig(entry), "until": until}
+            assert await consolidator(parts, Script(lambda _, one=stated: stating(one))).consolidate(lane) is None
+        late, early = await consolidation.list_runs(database, None, None, 9)
+        assert await consolidation.undo_run(database, early.run) == 0
+        [left] = await database.rows("select undone_at, valid_to from fact where text = $1", FIG)
+        assert tuple(left) == (None, None), "nothing of the run that is undone is left"
+        assert await consolidation.undo_run(database, late.run) == 1
+        assert await learned(parts) == [FIG]
+        assert await parts.count("select count(*) from fact where undone_at is null") == 0
+
+
+async def test_what_a_day_is_not_enough_for_is_looked_through_in_parts(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane, bob = await talk(parts, hand, 1), ANN.replace("ann", "bob")
+        for _ in range(5):
+            await add(parts, lane, [("I keep figs. " * 300, "Good.")])
+            await add(parts, lane, [("I keep nuts. " * 300, "Good.")], person=bob)
+        model = Script(lambda _: stating())
+        worker, looked = consolidator(parts, model, 20_000), list[str | None]()
+        while (problem := await worker.consolidate(lane)) != NOTHING_NEW:
+            looked.append(problem)
+            await parts.database.run("update consolidation_run set started_at = started_at - interval '1 day'")
+        assert (set(looked), {len(told) <= 10 for told in model.read}) == ({None}, {True})
+        await rewind(parts, lane)
+        used = (
+            "update consolidation_run set started_at = clock_timestamp(), tokens = case run when $1 then $2 else 0 end"
+        )
+        await parts.database.run(used, (await consolidation.list_runs(parts.database, None, None, 1))[0].run, 13_000)
+        asked = len(model.read)
+        assert await worker.consolidate(lane) == "the butler's tokens of the day are used up"
+        assert len(model.read) == asked, "nothing is asked for one space if there is not enough for the next one"
+
+
 async def test_no_model_reads_two_spaces_together(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         lane, bob = await talk(parts, hand, 1), ANN.replace("ann", "bob")

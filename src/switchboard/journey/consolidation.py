@@ -17,6 +17,7 @@ from uuid import UUID
 import structlog
 
 from switchboard.core.memory.consolidation import (
+    MOST_EPISODES,
     SaidInSpace,
     most_tokens,
     parse_consolidation,
@@ -88,7 +89,7 @@ class Consolidator:
 
     async def consolidate(self, lane: LaneKey) -> str | None:
         """Look for facts in what is new in a conversation; returns why not, or None. Raises `Unavailable`."""
-        said = await store.load(self._database, lane)
+        said = await self._load_affordable(lane)
         if said is None:
             return NOTHING_NEW
         point("before_consolidation_model")
@@ -105,6 +106,15 @@ class Consolidator:
             await store.end(self._database, list(found), "stale", problem)
         return problem
 
+    async def _load_affordable(self, lane: LaneKey) -> NewlySaid | None:
+        """What is new, in as many turns as half the tokens of a day suffice for: more might wait for ever."""
+        most = MOST_EPISODES
+        while True:
+            said = await store.load(self._database, lane, most)
+            if said is None or most == 1 or 2 * _cost_of(said) <= self._budget:
+                return said
+            most //= 2
+
     async def _try_lane(self, lane: LaneKey) -> str | None:
         try:
             problem = await self.consolidate(lane)
@@ -119,13 +129,15 @@ class Consolidator:
 
     async def _ask_for_spaces(self, said: NewlySaid, found: dict[UUID, Sequence[Learned]]) -> str | None:
         """Add the facts of each space by its run; returns why that failed, or None."""
-        ends = self._clock() + _DEADLINE_S
+        ends, later = self._clock() + _DEADLINE_S, _cost_of(said)
         for space in spaces_of(said.lines):
             left = ends - self._clock()
             if left <= 0:
                 return f"the models took more than {_DEADLINE_S:g} s"
             request = request_for(space, left)
-            run = await store.begin(self._database, said, space, most_tokens(request), self._budget)
+            tokens = most_tokens(request)
+            later -= tokens  # nothing is asked for one space if there is not enough for those after it
+            run = await store.begin(self._database, said, space, tokens, self._budget - later)
             if run is None:
                 await store.postpone(self._database, said.lane, _USED_UP)
                 return "the butler's tokens of the day are used up"
@@ -149,3 +161,8 @@ class Consolidator:
             return ", ".join(f"{one.name}: {one.outcome}" for one in report.attempts) or "no model could be asked"
         owners = {one.person for one in space.lines if self._owns(said.system_id, one.person)}
         return parse_consolidation(report.reply.text, space, owners)
+
+
+def _cost_of(said: NewlySaid) -> int:
+    """The tokens that it may take to look through all spaces."""
+    return sum(most_tokens(request_for(space)) for space in spaces_of(said.lines))

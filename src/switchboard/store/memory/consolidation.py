@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgspec import Raw, Struct
 
-from switchboard.core.memory.consolidation import ENOUGH, MOST_EPISODES, SaidInSpace
+from switchboard.core.memory.consolidation import ENOUGH, SaidInSpace
 from switchboard.core.memory.extraction import LearnableEntry, Learned
 from switchboard.core.text.storable import storable_text
 from switchboard.core.uuid7 import first_uuid7
@@ -83,9 +83,9 @@ async def claim(database: Database, limit: int, lease: timedelta) -> list[LaneKe
     return [LaneKey(row["lane"]) for row in rows]
 
 
-async def load(database: Database, lane: LaneKey) -> NewlySaid | None:
-    """What is new in a conversation; None: nothing."""
-    found = await database.row(query("consolidation.news"), lane, MOST_EPISODES)
+async def load(database: Database, lane: LaneKey, most: int) -> NewlySaid | None:
+    """What is new in a conversation, in at most so many turns; None: nothing."""
+    found = await database.row(query("consolidation.news"), lane, most)
     if found is None:
         return None
     rows = await database.rows(query("consolidation.lines"), lane, found["after"] + 1, found["last"])

@@ -80,7 +80,7 @@ begin
     return true;
 end $$;
 
--- Count what a run has found as never said; a fact that others have found, too, stays, without its sources of this run. Null:
+-- Count what a run has found as never said; a fact that others have found, too, is theirs, without its sources of this run. Null:
 -- there is no such run; else how many facts are gone, none if it was undone before.
 create or replace function undo_consolidation_run(_run uuid) returns integer
 language plpgsql as $$
@@ -94,7 +94,9 @@ begin
     end if;
     update consolidation_run r set undone_at = coalesce(r.undone_at, clock_timestamp()) where r.run = _run;
     perform facts_open(true);
-    update fact f set run = null
+    update fact f set (run, said_at, valid_from, valid_to) = (
+            select s.run, s.said_at, s.valid_from, s.valid_to from fact_source s
+            where s.fact_id = f.fact_id and s.run is distinct from _run order by s.run nulls first, s.said_at limit 1)
         where f.run = _run and exists (select from fact_source s where s.fact_id = f.fact_id and s.run is distinct from _run);
     delete from fact_source s using fact f
         where s.run = _run and f.fact_id = s.fact_id and f.run is distinct from _run;
