@@ -58,8 +58,12 @@ async def test_what_is_special_is_kept_from_whom_it_concerns_or_an_owner(databas
         store = call("memory_store_fact", quote=NOOR, subject="Noor", predicate="allergic_to")
         assert (await house.say(f"{NOOR}.", store, sender="bob")).startswith("not kept: things of health")
         assert await house.kept() == []
-        own = call("memory_store_fact", quote=FACT, predicate="allergic_to", until="2026-02-30")
-        assert "YYYY-MM-DD" in await house.say(f"{FACT}.", own, sender="bob")
+        for day in ("2026-02-30", "9999-12-31", "0001-01-01"):
+            own = call("memory_store_fact", quote=FACT, predicate="allergic_to", until=day)
+            assert "YYYY-MM-DD" in await house.say(f"{FACT}.", own, sender="bob")
+            for end in ("since", "until"):
+                asked = call("history_search", query="hazelnuts", **{end: day})
+                assert "YYYY-MM-DD" in await house.say("So?", asked, sender="bob")
         own = call("memory_store_fact", quote=FACT, predicate="allergic_to")
         assert await house.say(f"{FACT}.", own, sender="bob") == f'remembered: "{FACT}"'
 

@@ -17,6 +17,7 @@ from switchboard.core.text.outside import outside_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.history import SaidEntry, WantedHistory
 from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
+from switchboard.tools.memory_tool import read_day
 
 MOST_FOUND: Final = 10
 """Messages in one result, each with its reply."""
@@ -25,7 +26,7 @@ _SHOWN: Final = 400
 _BEFORE: Final = 80
 _DAY: Final = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"}
 _NOTHING: Final = "nothing that was said here fits; say that you do not know, or try other words, or fewer"
-_NO_DAY: Final = "write days as YYYY-MM-DD"
+_NO_DAY: Final = "write days as YYYY-MM-DD, from 1900 to 2199"
 
 HISTORY_SEARCH: Final = ToolSpec(
     "history_search",
@@ -81,7 +82,7 @@ def _read_wanted(arguments: JsonMapping, zone: str) -> WantedHistory:
 
 
 def _begin_of_day(day: str, zone: str) -> datetime | None:
-    return datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=ZoneInfo(zone)) if day else None
+    return read_day(day, zone) if day else None
 
 
 def _row_of(said: SaidEntry, words: str, zone: str) -> JsonMapping:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from msgspec.structs import replace
 
@@ -21,7 +20,7 @@ from switchboard.core.text.fact_numbers import find_numbered, number_of
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.facts import Fact, OwnWords, PersonalMemory
 from switchboard.ports.tools import PreparedCall, ToolOutcome, ToolScope, ToolSpec
-from switchboard.tools.memory_tool import NAME_SCHEMA, NO_NUMBER, NOWHERE, NUMBER_SCHEMA, MemoryTool, spec_of
+from switchboard.tools.memory_tool import NAME_SCHEMA, NO_NUMBER, NOWHERE, NUMBER_SCHEMA, MemoryTool, read_day, spec_of
 
 MANY: Final = 6
 """From so many facts on, forgetting is of high risk."""
@@ -40,7 +39,7 @@ _MOST_FORGOTTEN: Final = 50
 _NOT_THEIRS: Final = (
     "somebody else said {number}, and it is not about this person: only they or an operator can change it"
 )
-_NO_DAY: Final = ToolOutcome("not kept: write the day as YYYY-MM-DD", ok=False)
+_NO_DAY: Final = ToolOutcome("not kept: write the day as YYYY-MM-DD, and none for what holds for good", ok=False)
 _SPECIAL: Final = ToolOutcome(
     "not kept: things of health, belief, children and the like are kept if the person they are about says them, or an "
     "owner; tell the person",
@@ -183,4 +182,4 @@ def _subject_of(arguments: JsonMapping) -> str:
 def _end_of_day(day: str, zone: str) -> datetime | None:
     if not day:
         return None
-    return datetime.strptime(day, "%Y-%m-%d").replace(hour=23, minute=59, second=59, tzinfo=ZoneInfo(zone))
+    return read_day(day, zone).replace(hour=23, minute=59, second=59)

@@ -7,7 +7,9 @@ Models are offered `remember`, `memory_search` and `history_search` always, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from switchboard.core.memory.settling import SELF
 from switchboard.core.passages.names import speaker
@@ -24,6 +26,8 @@ UNKNOWN: Final = "nothing is remembered under this name that may be told here; s
 NO_NUMBER: Final = "nothing that may be told here has the number {number}; memory_search and memory_recall show numbers"
 NUMBER_SCHEMA: Final = {"type": "string", "maxLength": 8, "description": "Number of a fact, such as k7q2d"}
 NAME_SCHEMA: Final = {"type": "string", "minLength": 1, "maxLength": 200}
+_YEARS: Final = range(1900, 2200)
+"""Those of days that are meant: with others, sums and time zones leave the calendar of Python."""
 
 
 class MemoryTool(NamedTool):
@@ -44,6 +48,14 @@ def spec_of(name: str, description: str, properties: Mapping[str, object], requi
         "additionalProperties": False,
     }
     return ToolSpec(name, description, parameters, "idempotent", reach="inside")
+
+
+def read_day(day: str, zone: str) -> datetime:
+    """The beginning of a day. Raises ValueError if it is none, or nobody means it, such as 9999-12-31."""
+    found = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=ZoneInfo(zone))
+    if found.year not in _YEARS:
+        raise ValueError(f"{day} is not between {_YEARS.start} and {_YEARS.stop}")
+    return found
 
 
 async def show_facts(facts: Iterable[Fact], memory: PersonalMemory) -> str:
