@@ -126,6 +126,27 @@ async def test_only_its_author_or_whom_it_is_about_changes_a_fact(house: House) 
     assert "dates" not in listed
 
 
+@pytest.mark.parametrize("verb", ["forget", "wrong"])
+async def test_what_says_the_same_in_other_words_goes_with_it(house: House, verb: str) -> None:
+    given, person = message(**ANN), "telegram/bot%3Ahouse/ann"
+    reader = Reader(ECHO, given.conversation, person, private=True)
+    said = {
+        "I live in Bern": "Bern",
+        "Bern is where I live": "bern",
+        "My home is Bern.": "Bern.",
+        "I like Bern": "Bern",
+    }
+    for text, value in said.items():
+        new = NewFact(person, "self", True, text, (), "likes" if "like" in text else "lives_at", value)
+        assert await facts.learn(house.parts.database, reader, new) == 1
+    listed = (await house.say("/memory")).splitlines()[1:-1]
+    assert [one.rpartition(": ")[2] for one in listed] == ["I like Bern", "I live in Bern"], (
+        "what confirms is not shown"
+    )
+    assert await house.say(f"/memory {verb} {listed[1][:5]}") in {FORGOTTEN, WRONG.format(text="I live in Bern")}
+    assert (await house.say("/memory")).splitlines()[1:-1] == listed[:1]
+
+
 async def test_a_number_never_stands_for_another_fact(house: House) -> None:
     first, second = await house.learn("I like figs"), await house.learn("I like dates")
     assert await house.say(f"/memory forget {first}") == FORGOTTEN

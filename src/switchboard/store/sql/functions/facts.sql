@@ -177,19 +177,33 @@ begin
     return _shared;
 end $$;
 
--- Count a fact as never said. Whether it counted until now.
+-- Whether two facts, of one author, say the same in whatever words; as core/memory/settling.py reads them, one is shown for both.
+create or replace function says_the_same(_one fact, _other fact) returns boolean
+language sql immutable as $$
+    select _one.rivals = _other.rivals and _one.denied = _other.denied
+        and lower(btrim(coalesce(nullif(_one.value, ''), _one.text), ' .,;:!'))
+            = lower(btrim(coalesce(nullif(_other.value, ''), _other.text), ' .,;:!'))
+        and _one.valid_from is not distinct from _other.valid_from and _one.valid_to is not distinct from _other.valid_to;
+$$;
+
+-- Count a fact as never said, and what its author said elsewhere that says the same. Whether it counted until now.
 create or replace function undo_fact(_fact_id uuid) returns boolean
 language plpgsql as $$
 declare
-    _undone boolean;
+    _facts uuid[];
 begin
     perform alone_with_facts();
     perform facts_open(true);
-    update fact f set undone_at = clock_timestamp() where f.fact_id = _fact_id and f.undone_at is null;
-    _undone := found;
-    perform drop_terms(array[_fact_id]);
+    _facts := array(
+        select c.fact_id from fact f
+        cross join lateral (select handles_of(f.handle) as handles offset 0) o
+        join fact c on c.system_id = f.system_id and (c.author = f.author or c.handle = any (o.handles))
+        where f.fact_id = _fact_id and f.undone_at is null and c.undone_at is null
+          and (c.fact_id = f.fact_id or says_the_same(c, f)));
+    update fact f set undone_at = clock_timestamp() where f.fact_id = any (_facts);
+    perform drop_terms(_facts);
     perform facts_open(false);
-    return _undone;
+    return cardinality(_facts) > 0;
 end $$;
 
 -- The turns of these entries are not learned from: neither what was said, nor the reply to it. Returns how many entries.
@@ -225,8 +239,8 @@ language sql immutable as $$
             || '($|[[:space:][:punct:]])');
 $$;
 
--- Forget facts for good: them, what their authors said elsewhere, under whatever handle, in the same words, or with them in it,
--- and every summary that may repeat it. What they were learned from is not learned from again. Returns how many facts are gone.
+-- Forget facts for good: them, what their authors said elsewhere, under whatever handle, in the same words, with them in it, or
+-- to the same effect, and every summary that may repeat it. What they were learned from is not learned from again. Returns how many facts are gone.
 create or replace function forget_facts(_fact_ids uuid[]) returns integer
 language plpgsql as $$
 #variable_conflict use_column
@@ -243,7 +257,7 @@ begin
             cross join lateral (select handles_of(f.handle) as handles offset 0) o
             join fact c on c.system_id = f.system_id and (c.author = f.author or c.handle = any (o.handles))
             where f.fact_id = any (_fact_ids)
-              and (c.mark = f.mark or has_words(c.text, f.text)));
+              and (c.mark = f.mark or has_words(c.text, f.text) or says_the_same(c, f)));
         exit when _locked;
         perform from lane l where l.key in (select s.lane from fact_source s where s.fact_id = any (_facts))
             order by l.key for no key update;
