@@ -112,7 +112,7 @@ async def test_the_commands_show_it_as_tables_and_as_json(
         assert cli.says("memory", "list", "--butler", "echo") == cli.says("memory", "list", "--butler", ECHO)
         code, _, err = cli.run("memory", "list", "--butler", "nobody")
         assert (code, "there is no agent 'nobody'" in err) == (5, True)
-        for command in (("search", "figs"), ("entities",)):
+        for command in (("search", "figs"), ("entities",), ("runs",)):
             assert "there is no agent 'nobody'" in cli.run("memory", *command, "--butler", "nobody")[2]
         first = UUID(listed[0]["fact_id"])
         for part in (str(first)[:23], first.hex[-8:]):
@@ -128,7 +128,7 @@ async def test_the_commands_show_it_as_tables_and_as_json(
         [entity] = cli.json("memory", "entities", "--butler", "echo", "ann")["entities"]
         assert (entity["name"], entity["facts"]) == (ANN, 2)
         assert cli.says("memory", "runs").strip() == "none"
-        assert "there is no run" in cli.run("memory", "undo-run", listed[0]["fact_id"])[2]
+        assert "is the id of a fact, not of a run" in cli.run("memory", "undo-run", listed[0]["fact_id"])[2]
         assert f"{listed[0]['fact_id']}: undone" in cli.says("memory", "undo", listed[0]["fact_id"])
         assert "never said already" in cli.run("memory", "undo", listed[0]["fact_id"])[2]
         assert "(undone) I live in Leeds" in cli.says("memory", "list")

@@ -19,7 +19,9 @@ from switchboard.cli.output import Json, clean
 from switchboard.domain.errors import InvalidInput, NotFound, SwitchboardError
 
 RequestId = Annotated[str, typer.Argument(help="The message's id, or its first or last characters.", metavar="ID")]
-Kind = Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval", "task", "fact", "summary"]
+Kind = Literal[
+    "message", "dead_letter", "reply", "rule", "contact", "event", "approval", "task", "fact", "summary", "run"
+]
 _BEGINNING = re.compile(r"[0-9a-fA-F-]{4,36}")
 _T = TypeVar("_T")
 
@@ -43,6 +45,7 @@ _WORDS: Final[Mapping[str, _Words]] = {
     "task": _Words("task", "tasks list", "tasks show"),
     "fact": _Words("fact", "memory list", "memory show"),
     "summary": _Words("summary", "memory list --summaries", ""),
+    "run": _Words("run", "memory runs", ""),
 }
 
 

@@ -17,6 +17,7 @@ app = typer.Typer(help="What butlers have learned: list, search, correct, share,
 
 FactId = Annotated[str, typer.Argument(help="The fact's id, or its first or last characters.", metavar="ID")]
 SummaryId = Annotated[str, typer.Argument(help="The summary's id, or its first or last characters.", metavar="ID")]
+RunId = Annotated[str, typer.Argument(help="The run's id, or its first or last characters.", metavar="ID")]
 Butler = Annotated[str | None, typer.Option("--butler", help="Only of this butler, such as notes or System1/notes.")]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 
@@ -128,8 +129,11 @@ def undo(fact_id: FactId) -> None:
 @app.command("runs")
 def list_runs(*, butler: Butler = None, limit: Limit = 100, cursor: Cursor = None) -> None:
     """List the runs in which a model looked for facts, the newest first."""
-    given = {"limit": limit, "system_id": names.butler(butler) if butler else None}
+    system_id = names.butler(butler) if butler else None
+    given = {"limit": limit, "system_id": system_id}
     page = ask(lambda client: client.get("/v1/memory/runs", {**given, "cursor": cursor}))
+    if not page["runs"]:
+        _check_butler(system_id)
     rows = (
         (
             one["run"],
@@ -147,15 +151,10 @@ def list_runs(*, butler: Butler = None, limit: Limit = 100, cursor: Cursor = Non
 
 
 @app.command("undo-run")
-def undo_run(
-    run: Annotated[
-        UUID,
-        typer.Argument(help="The run's id, as `memory runs` shows it.", metavar="ID", parser=partial(whole_id, "run")),
-    ],
-) -> None:
+def undo_run(run: RunId) -> None:
     """Count all that a run has found as never said."""
-    answer = ask(lambda client: client.post(f"/v1/memory/runs/{run}/undo", {}))
-    show(answer, f"{run}: {answer['facts']} fact{'s' * (answer['facts'] != 1)} undone")
+    answer = ask_about("run", run, lambda client, one: client.post(f"/v1/memory/runs/{one}/undo", {}))
+    show(answer, f"{answer['run']}: {answer['facts']} fact{'s' * (answer['facts'] != 1)} undone")
 
 
 @app.command("show")

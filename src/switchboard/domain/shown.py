@@ -313,7 +313,7 @@ class Found:
     An `event` is one in quarantine.
     """
 
-    kind: Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval", "fact", "summary"]
+    kind: Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval", "fact", "summary", "run"]
     id: UUID
     request_id: UUID | None
 

@@ -38,9 +38,9 @@ async def list_deliveries(
 
 @router.get("/ids", **operation("find_ids", "Find things by the beginning of an id", FoundIds, needing=EXPLAIN))
 async def find_ids(parts: Parts, start: Word) -> Response:
-    """Messages, dead letters, replies, rules, contacts, events in quarantine, approvals, facts, and summaries.
+    """Messages, dead letters, replies, rules, contacts, events in quarantine, and approvals, at most five of each.
 
-    At most five of each. Their ids begin with `start`.
+    Of memory: facts, summaries and runs. Their ids begin with `start`.
     """
     return answer({"matches": await parts.views.find(start)})
 

@@ -19,7 +19,9 @@ union all
 union all
 (select 'fact', f.fact_id, null from fact_for_operator($2) f)
 union all
-(select 'summary', summary_id, null from summary where summary_id between $1 and $2 order by summary_id limit $3);
+(select 'summary', summary_id, null from summary where summary_id between $1 and $2 order by summary_id limit $3)
+union all
+(select 'run', run, null from consolidation_run where run between $1 and $2 order by run limit $3);
 
 -- name: ids_ending
 -- Among the newest ones, as no index knows how an id ends.
@@ -42,6 +44,8 @@ select kind, id, request_id from (
     (select 'fact', f.fact_id, null from facts_for_operator(null, null, null, 10000) f)
     union all
     (select 'summary', summary_id, null from summary order by summary_id desc limit 10000)
+    union all
+    (select 'run', run, null from consolidation_run order by run desc limit 10000)
 ) newest
 where right(replace(id::text, '-', ''), length($1)) = $1 limit $2;
 
