@@ -107,7 +107,7 @@ WRONG: Final = {
     "tls": ({"port": "{plain}", "tls": "tls"}, "set imap.tls = "),
     "port": ({"port": "imap"}, "a port is a number"),
     "nobody": ({"port": f"{free_port()}"}, "cannot be used"),
-    "address": ({"address": "ann"}, "is no e-mail address"),
+    "address": ({"address": "ann"}, "write one address"),
     "who": ({"whose": "person:eve"}, "there is no person 'eve'"),
     "question": ({"hosts": "x"}, "did you mean host or"),
 }

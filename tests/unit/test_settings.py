@@ -218,7 +218,7 @@ languages = ["en"]
         ('[memory]\nembedder = "far"\n', "memory.embedder: there is no embedder far; there are: local, none"),
         (FAR + '[memory]\nembedder = "fra"\n', "no embedder fra; there are: local, none, far"),
         (2 * FAR, "embedders: two are named far"),
-        (FAR.replace('"far"', '"none"'), "embedders.0: none is what memory.embedder calls something else"),
+        (FAR.replace('"far"', '"none"'), "embedders.0: the name none has another meaning"),
         (FAR.replace("dimensions = 8\n", ""), "line 1: embedders.0.dimensions is required"),
         (FAR.replace("= 8", "= 4001"), "line 5: embedders.0.dimensions must be at most 4000"),
         (FAR.replace('["en"]', "[]"), "line 6: embedders.0.languages must not be empty"),

@@ -285,7 +285,10 @@ def embedder(
 @app.command()
 def memory(
     *,
-    facts: Annotated[list[int] | None, typer.Option(min=100, max=1_000_000, help="Facts; may be repeated.")] = None,
+    facts: Annotated[
+        list[int] | None,
+        typer.Option(min=100, max=1_000_000, metavar="NUMBER", help="How many facts there are; repeatable."),
+    ] = None,
     rounds: Annotated[int, typer.Option(min=20, max=10_000, help="Questions for each reader.")] = 240,
 ) -> None:
     """Search in 1,000 to 100,000 facts, the vector of the question included, by readers who see 0.1 to 100 % of them.

@@ -94,7 +94,7 @@ def release(module: Module) -> None:
 @app.command("login")
 def log_in(
     kind: Annotated[
-        str, typer.Argument(help="What to log in, such as caldav or carddav; or a module.", metavar="KIND")
+        str, typer.Argument(help="What to log in, such as caldav, carddav or imap; or a module.", metavar="KIND")
     ],
     *,
     given: Annotated[

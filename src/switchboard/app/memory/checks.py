@@ -61,8 +61,11 @@ async def check_index(database: Database, settings: Settings) -> list[CheckResul
         return []
     standing = await vector_standing(database)
     waiting = [
-        f"{count} facts wait {for_what}"
-        for count, for_what in ((standing.unread, "to be found by their words"), (standing.unembedded, "for a vector"))
+        f"{count_of(count, 'fact')} {for_what}"
+        for count, for_what in (
+            (standing.unread, "not found by words yet"),
+            (standing.unembedded, "without a vector yet"),
+        )
         if count
     ]
     if not standing.models:
@@ -85,7 +88,9 @@ async def _ask_once(spec: EmbedderSpec, database: Database, settings: Settings) 
         changed = await _count_changed(embedder, database)
     except EmbeddingFailed as failure:
         return warning(
-            _NAME, f"{failure.reason}; {_BY_WORDS} meanwhile", "correct it, or [[embedders]] in the settings"
+            _NAME,
+            f"{failure.reason}; {_BY_WORDS} meanwhile",
+            "see to that server, or correct [[embedders]] in the settings",
         )
     finally:
         await embedder.aclose()

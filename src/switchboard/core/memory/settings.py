@@ -87,7 +87,7 @@ class EmbedderSpec(Struct, frozen=True, kw_only=True):
         if _URL.fullmatch(self.base_url) is None:  # not shown, as it may hold a password
             raise ValueError("base_url must begin with http:// or https:// and name a host, without user or password")
         if self.name in {LOCAL, NONE}:
-            raise ValueError(f"{self.name} is what memory.embedder calls something else; choose another name")
+            raise ValueError(f"the name {self.name} has another meaning in memory.embedder; choose another one")
         if self.local and not _may_be_own(urlsplit(self.base_url).hostname or ""):
             raise ValueError(
                 "local is for servers on machines of your own: localhost, a private address, a name without a dot, or "

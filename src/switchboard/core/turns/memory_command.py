@@ -76,7 +76,7 @@ def read_wish(extra: str) -> MemoryWish | None:
 
 
 def with_words(facts: Iterable[ToldFact], words: str) -> list[ToldFact]:
-    """The facts that have any of these words, or one that begins with the first four letters of a longer one."""
+    """The facts that have any of these words; of longer ones the last two letters are free."""
     stems = [one[: max(4, len(one) - 2)] for one in re.findall(r"\w+", words.lower())]
     return [one for one in facts if any(_has_stem(f"{one.subject} {one.text}", stem) for stem in stems)]
 

@@ -84,7 +84,10 @@ def _ask_trusted(desk: LoginDesk, survey: MailboxSurvey) -> JsonObject:
 
 
 def _check_address(typed: str) -> str:
-    found = check_addresses(typed)
+    try:
+        found = check_addresses(typed)
+    except ValueError:
+        found = ""
     if not found or "," in found:
         raise ValueError("write one address, such as ann@example.org")
     return found
