@@ -21,6 +21,16 @@ async def find_end(database: Database, digits: str, limit: int) -> list[Found]:
     return rows_as(Found, await database.rows(query("lookup.ids_ending"), digits, limit))
 
 
+async def find_in_memory(database: Database, first: UUID, last: UUID, limit: int) -> list[Found]:
+    """Facts, summaries and runs with ids from `first` to `last`, as `find` finds other objects."""
+    return rows_as(Found, await database.rows(query("lookup.memory_ids"), first, last, limit))
+
+
+async def find_end_in_memory(database: Database, digits: str, limit: int) -> list[Found]:
+    """The same for those whose ids end with these hexadecimal digits."""
+    return rows_as(Found, await database.rows(query("lookup.memory_ids_ending"), digits, limit))
+
+
 async def find_rules(database: Database, name: str, limit: int) -> list[Found]:
     """The rules of this name, at most `limit`: each team has its own names."""
     return rows_as(Found, await database.rows(query("lookup.rules"), name, limit))

@@ -294,8 +294,11 @@ class Views:
             return named
         first, last = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
         found = await lookup.find(self._database, first, last, _FEW)
-        by_end = not found and len(digits) >= _END
-        return named + (await lookup.find_end(self._database, digits, _FEW) if by_end else found)
+        found += await lookup.find_in_memory(self._database, first, last, _FEW)
+        if not found and len(digits) >= _END:
+            found = await lookup.find_end(self._database, digits, _FEW)
+            found += await lookup.find_end_in_memory(self._database, digits, _FEW)
+        return named + found
 
     async def own(self, caller: Principal, request_id: UUID) -> StoredMessage:
         """The message, if the caller may read it. Raises NotFound."""
