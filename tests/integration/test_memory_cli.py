@@ -10,9 +10,11 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import SystemId
+from switchboard.store.ids import new_uuid7
 from switchboard.store.memory import facts
 from switchboard.store.memory.facts import NewFact
 from tests.commands import Cli
@@ -76,6 +78,64 @@ async def test_sharing_forgetting_and_restoring_are_audited_and_say_what_is_gone
     assert (await server.http.post(url)).status_code == 409
     done = (await server.http.get("/v1/audit")).json()["entries"]
     assert {"memory:read", "memory:shared", "memory:forgotten", "memory:restored"} <= {one["action"] for one in done}
+
+
+async def test_a_run_is_undone_by_its_id_as_a_fact_is(
+    server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = server.lab.database
+    lane, run = LaneKey(await database.value("select lane from entry where position = 1")), new_uuid7()
+    await database.run(
+        "insert into consolidation_run (run, lane, system_id, person, first_position, last_position, episodes, tokens) "
+        "values ($1, $2, $3, $4, 1, 2, 2, 0)",
+        *(run, lane, ECHO, ANN),
+    )
+    found = [replace(NewFact(ANN, "self", True, text, (2,)), run=run) for text in ("I keep bees", "I keep hens")]
+    assert await facts.save(database, lane, ECHO, found) == 2
+    cli = Cli(capsys, monkeypatch, server.environment)
+    said = await asyncio.to_thread(cli.says, "memory", "undo", str(run))
+    assert said.strip() == f"{run}: 2 facts undone"
+
+
+async def test_what_an_operator_adds_is_kept_as_its_authors_words_are(
+    server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli = Cli(capsys, monkeypatch, server.environment)
+
+    def add(*words: str, who: str = ANN) -> tuple[int, str, str]:
+        return cli.run("memory", "add", "--butler", "echo", "--as", who, *words)
+
+    def commands() -> None:
+        assert add("I work at  Acme", "--predicate", "employer")[0] == 0
+        again = cli.json("memory", "add", "--butler", "echo", "--as", ANN, "I work at acme.")["fact"]
+        assert (again["text"], again["predicate"], again["said_by"]) == ("I work at Acme", "employer", "subject")
+        assert (again["space"], len(cli.json("memory", "list")["facts"])) == (f"private:{ANN}", 3)
+        assert add("I work at Acme", "--shared")[0] == 0
+        assert cli.json("memory", "show", again["fact_id"])["fact"]["space"] == "shared"
+        for refused, why in (
+            (("My password is hunter2",), "secrets are not kept"),
+            (("Does Noor like figs?",), "questions"),
+            (("word " * 100,), "at most 300 characters"),
+            (("Noor is allergic to figs", "--about", "Noor"), "an owner of the butler"),
+            (("I like figs", "--predicate", "liks"), "did you mean dislikes or likes"),
+        ):
+            assert why in " ".join(add(*refused)[2].split())
+        assert "there is no person 'zoe'" in add("I like figs", who="zoe")[2]
+        assert "is no author" in add("I like figs", who="telegram/bot")[2]
+        assert "there is no channel" in add("I like figs", who="pigeon/a/b")[2]
+        assert "there is no agent" in cli.run("memory", "add", "--butler", "zoe", "--as", ANN, "I like figs")[2]
+        cli.says("people", "add", "ann")
+        assert "proves who writes" in add("I like figs", who="ann")[2]
+        cli.says("people", "link", "ann", "telegram", "42")
+        figs = cli.json("memory", "add", "--butler", "echo", "--as", "ann", "I like figs")["fact"]
+        assert figs["author"] == "telegram//42"
+        assert "1 facts" in cli.says("memory", "erase", "ann", "--dry-run")
+        cli.says("memory", "forget", figs["fact_id"])
+        assert "these words were forgotten" in add("I like figs", who="ann")[2]
+
+    await asyncio.to_thread(commands)
+    done = (await server.http.get("/v1/audit")).json()["entries"]
+    assert {"memory:added", "memory:shared"} <= {one["action"] for one in done}
 
 
 async def test_forgetting_tells_how_many_more_said_the_same(

@@ -13,7 +13,7 @@ from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.output import Cursor, Json, details, one_line, one_of, show, show_page, table, when
 
-app = typer.Typer(help="What butlers have learned: list, search, correct, share, forget.", no_args_is_help=True)
+app = typer.Typer(help="What butlers have learned: list, search, add, correct, share, forget.", no_args_is_help=True)
 
 FactId = Annotated[str, typer.Argument(help="The fact's id, or its first or last characters.", metavar="ID")]
 SummaryId = Annotated[str, typer.Argument(help="The summary's id, or its first or last characters.", metavar="ID")]
@@ -117,6 +117,25 @@ def list_entities(
         _check_butler(given["system_id"])
     rows = ((one["name"], ", ".join(one["also"]), str(one["facts"]), one["why"]) for one in found["entities"])
     show(found, table("name", "also", "facts", "why", rows=rows, keep=("name",)))
+
+
+@app.command("add")
+def add_fact(
+    text: Annotated[str, typer.Argument(help="What they say, such as “I live in Leeds”.", metavar="TEXT")],
+    *,
+    butler: Annotated[str, typer.Option("--butler", help="The butler, such as notes or System1/notes.")],
+    author: Annotated[
+        str, typer.Option("--as", help="Whose fact it is: a person's id, or as `memory list` names authors.")
+    ],
+    subject: Annotated[str, typer.Option("--about", help="Whom or what it is about; self: its author.")] = "self",
+    predicate: Annotated[str, typer.Option(help="What it says of that, such as lives_at.")] = "other",
+    shared: Annotated[bool, typer.Option("--shared", help="Everyone who talks to the butler may hear it.")] = False,
+) -> None:
+    """Add a fact, as if its author had said it alone with the butler."""
+    body = {"system_id": names.butler(butler), "author": author, "text": text}
+    given = {**body, "subject": subject, "predicate": predicate, "shared": shared}
+    answer = ask(lambda client: client.post("/v1/memory/facts", given))
+    show(answer, f"{answer['fact']['fact_id']}: kept")
 
 
 @app.command("undo")

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from switchboard.core.memory.confirming import is_confirmed_by
 from switchboard.core.memory.predicates import PREDICATES, SaidBy, find_predicate, may_be_kept
 from switchboard.core.memory.remembering import NotKept, find_words, told_with
-from switchboard.core.memory.settling import SELF, same_value
+from switchboard.core.memory.settling import SELF
+from switchboard.core.memory.stating import read_subject
 from switchboard.core.text.fact_numbers import find_numbered, number_of
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.facts import Fact, OwnWords, PersonalMemory
@@ -87,7 +88,7 @@ class MemoryStoreFact(MemoryTool):
         """Return the words that will be kept, or why they are not."""
         if scope.memory is None:
             return NOWHERE
-        subject, predicate = _subject_of(arguments), find_predicate(arguments.get("predicate", ""))
+        subject, predicate = read_subject(arguments.get("subject", "")), find_predicate(arguments.get("predicate", ""))
         by: SaidBy = "subject" if subject == SELF else "owner" if scope.by_owner else "other"
         if not may_be_kept(predicate, by):
             return _SPECIAL
@@ -172,11 +173,6 @@ async def _find_facts(arguments: JsonMapping, scope: ToolScope) -> Sequence[Fact
     theirs = await scope.memory.may_change([one.fact_id for one in facts])
     others = next((one for one in facts if one.fact_id not in theirs), None)
     return facts if others is None else ToolOutcome(_NOT_THEIRS.format(number=number_of(others.fact_id)), ok=False)
-
-
-def _subject_of(arguments: JsonMapping) -> str:
-    said: str = " ".join(arguments.get("subject", "").split())
-    return SELF if same_value(said) in ("", "i", "me", SELF, "ich") else said
 
 
 def _end_of_day(day: str, zone: str) -> datetime | None:

@@ -11,14 +11,14 @@ from typing import Literal
 from uuid import UUID
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.memory.extraction import is_unfit
+from switchboard.core.memory.stating import read_statement
 from switchboard.core.text.storable import storable_text
 from switchboard.core.turns.window import WINDOW
 from switchboard.domain.envelope import MAX_TEXT
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import SystemId
 from switchboard.journey.compaction import Compactor
-from switchboard.ports.facts import MAX_FACT, Reader
+from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.store.database import Database
 from switchboard.store.memory import facts, history
@@ -57,11 +57,7 @@ class SessionMemory:
 
     async def learn(self, session_key: str, channel_name: str, text: str, *, subject: str = "self") -> bool:
         """As in the protocol."""
-        reader, stated = self._reader_for(session_key, channel_name), " ".join(storable_text(text).split())
-        if not any(map(str.isalnum, stated)) or len(stated) > MAX_FACT:
-            raise InvalidInput(f"a fact has words, and at most {MAX_FACT} characters", field="text")
-        if is_unfit(stated):
-            raise InvalidInput("questions, hypotheses, instructions and secrets are not kept as facts", field="text")
+        reader, stated = self._reader_for(session_key, channel_name), read_statement(text, subject)
         fact = NewFact(reader.person, storable_text(subject) or "self", reader.private, stated, ())
         return await facts.learn(self._database, reader, fact) > 0
 

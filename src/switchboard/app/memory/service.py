@@ -6,22 +6,32 @@ HTTP calls `MemoryService` with the caller's `Principal`. In: ids; out: facts an
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from switchboard.app.access import OPERATOR, Action, Principal
 from switchboard.app.cursors import uuid_cursor
+from switchboard.app.runtime import Runtime
+from switchboard.core.envelope.identity import chat_conversation
 from switchboard.core.memory.entities import FoundEntity, find_entities, gather_entities
-from switchboard.domain.errors import Conflict, NotFound
+from switchboard.core.memory.predicates import OTHER, SaidBy
+from switchboard.core.memory.settling import SELF
+from switchboard.core.memory.stating import read_predicate, read_statement, read_subject
+from switchboard.core.people.handle import sender_behind
+from switchboard.core.people.readers import person_named
+from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import FactSource, ShownEntity, ShownFact, ShownStanding, ShownSummary
-from switchboard.ports.facts import Fact
-from switchboard.store.database import Database
+from switchboard.ports.facts import Fact, Reader
 from switchboard.store.memory import aliases, compaction, consolidation, facts
 from switchboard.store.memory.consolidation import ConsolidationRun
+from switchboard.store.memory.facts import NewFact
 from switchboard.store.people import audit
+from switchboard.store.people import people as known_people
 from switchboard.store.people.people import StoredNames
 
 MEMORY: Final = Action("memory", OPERATOR)
@@ -36,11 +46,23 @@ class FactFilter(Struct, frozen=True):
     author: str | None = None
 
 
+class StatedByOperator(Struct, frozen=True):
+    """What an operator says for somebody. `author`: a person's id, or an author as lists name them."""
+
+    system_id: SystemId
+    author: str
+    text: str
+    subject: str = SELF
+    predicate: str = OTHER.name
+    shared: bool = False
+
+
 class MemoryService:
     """For operators only: turns read by `StoredFacts` and `StoredHistory`."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._database = runtime.database
 
     async def facts(
         self, caller: Principal, wanted: FactFilter, *, limit: int, cursor: str | None
@@ -70,6 +92,48 @@ class MemoryService:
         found = find_entities(words, gathered) if words else [FoundEntity(one, 0, "") for one in gathered]
         await self._record_in_audit(caller, "read", {"system_id": system_id, "entities": len(found)})
         return [_show_entity(system_id, one) for one in found]
+
+    async def add(self, caller: Principal, stated: StatedByOperator) -> ShownFact:
+        """Keep a fact as if its author had said it alone with the butler. Raises NotFound, InvalidInput, Conflict."""
+        reader, subject = await self._find_reader(stated), read_subject(stated.subject)
+        text, owns = read_statement(stated.text, subject), self._runtime.rule_book.owns(reader.system_id, reader.person)
+        said_by: SaidBy = "subject" if subject == SELF else "owner" if owns else "other"
+        predicate = read_predicate(stated.predicate, text, said_by)
+        fact = NewFact(reader.person, subject, True, text, (), predicate.name, said_by=said_by)
+        await facts.learn(self._database, reader, fact)
+        found = await facts.find_stated(self._database, reader, text)
+        if found is None:
+            raise Conflict("these words were forgotten, and are not kept again; say it in other words")
+        await self._record_in_audit(caller, "added", {"fact_id": str(found.fact_id), "author": reader.person})
+        if stated.shared:
+            await self.share(caller, found.fact_id)
+        return found if not stated.shared else replace(found, space="shared")
+
+    async def _find_reader(self, stated: StatedByOperator) -> Reader:
+        """The author, alone with the butler."""
+        if stated.system_id not in self._runtime.rule_book.rules.members:
+            raise NotFound(f"there is no agent {stated.system_id!r}; see `switchboard agents list`")
+        author = stated.author if "/" in stated.author else await self._find_author(stated.author)
+        sender = sender_behind(author)
+        if sender is None:
+            raise InvalidInput(
+                f"{author!r} is no author: name one as `switchboard memory list` does, such as telegram/bot/42",
+                field="author",
+            )
+        self._runtime.channels.known(sender.channel, "author")
+        named = astuple(sender)
+        return Reader(stated.system_id, chat_conversation(*named), person_named(*named), private=True)
+
+    async def _find_author(self, person_id: str) -> str:
+        """A person as one of their handles that prove who writes; which one does not matter, since they are linked."""
+        if not await known_people.list_people(self._database, only=person_id):
+            raise NotFound(f"there is no person {person_id!r}; see `switchboard people list`")
+        for one in await known_people.list_handles(self._database, [person_id]):
+            if self._runtime.channels[one.channel].vouched:
+                return person_named(one.channel, one.realm, one.identity)
+        raise InvalidInput(
+            f"no handle of {person_id!r} proves who writes; link one with `switchboard people link`", field="author"
+        )
 
     async def undo(self, caller: Principal, fact_id: UUID) -> None:
         """Count a fact as never said. Raises NotFound, Conflict."""

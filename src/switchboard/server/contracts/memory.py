@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
+from pydantic import Field
+
 from switchboard.domain.shown import FactSource, ShownEntity, ShownFact, ShownStanding, ShownSummary
-from switchboard.server.contracts.base import ResponseBody
+from switchboard.server.contracts.base import Body, Line, ResponseBody, SystemRef, Word, Words
 
 
 class FactPage(ResponseBody):
@@ -24,6 +26,26 @@ class FactDetail(ResponseBody):
     fact: ShownFact
     standing: ShownStanding
     sources: list[FactSource]
+
+
+class FactBody(Body):
+    """What an operator adds. `author`: a person's id, or an author as lists name them; `subject`: `self` is the author.
+
+    `predicate`: what it says of the subject, such as lives_at.
+    """
+
+    system_id: SystemRef
+    author: Word
+    text: Words
+    subject: Annotated[Line, Field(max_length=200)] = "self"
+    predicate: Word = "other"
+    shared: bool = False
+
+
+class AddedFact(ResponseBody):
+    """The fact that was added, or was there with the same words."""
+
+    fact: ShownFact
 
 
 class SharedFact(ResponseBody):

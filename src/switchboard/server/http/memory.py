@@ -8,10 +8,12 @@ from uuid import UUID
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.memory.service import MEMORY, FactFilter, MemoryService
+from switchboard.app.memory.service import MEMORY, FactFilter, MemoryService, StatedByOperator
 from switchboard.server.contracts.base import Cursor, Limit, SystemRef, Word, Words
 from switchboard.server.contracts.memory import (
+    AddedFact,
     EntityList,
+    FactBody,
     FactDetail,
     FactPage,
     ForgottenFact,
@@ -27,7 +29,7 @@ from switchboard.server.http.services import Parts, answer, needs, operation, pa
 from switchboard.server.services import ServiceFactory
 
 router = router_of("memory", prefix="/v1/memory")
-_SERVICE: Final = ServiceFactory(lambda services: MemoryService(services.runtime.database))
+_SERVICE: Final = ServiceFactory(lambda services: MemoryService(services.runtime))
 
 Operator = Annotated[Principal, Depends(needs(MEMORY))]
 
@@ -44,6 +46,13 @@ async def list_facts(
     """Newest first; of all butlers and authors, or of one. Every read is recorded in the audit log."""
     wanted = FactFilter(system_id, author)
     return answer(page("facts", await parts.of(_SERVICE).facts(caller, wanted, limit=limit, cursor=cursor)))
+
+
+@router.post("/facts", **operation("add_fact", "Add a fact", AddedFact, 404, 409))
+async def add_fact(caller: Operator, parts: Parts, body: FactBody) -> Response:
+    """As if its author had said it alone with the butler. The same words again are the same fact."""
+    stated = StatedByOperator(body.system_id, body.author, body.text, body.subject, body.predicate, body.shared)
+    return answer({"fact": await parts.of(_SERVICE).add(caller, stated)})
 
 
 @router.get("/search", **operation("search_facts", "Search facts", FactPage))

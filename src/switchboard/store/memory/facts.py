@@ -48,6 +48,8 @@ from switchboard.store.memory.standing import hold_at, settle
 
 _TURN_WAITS_S: Final = 0.2
 """How long a turn waits for the vector of its message."""
+_MOST_STATED: Final = 100_000
+"""Facts of one author among which one is looked for."""
 _NOBODY: Final = ""
 """Instead of an author: a mark of words alone."""
 
@@ -237,6 +239,15 @@ async def learn(database: Database, reader: Reader, fact: NewFact) -> int:
     """The same for one fact that this reader states outside turns."""
     rows = await fact_rows(database, reader.system_id, [fact])
     return int(await database.value(query("facts.learn"), reader.system_id, reader.conversation, rows))
+
+
+async def find_stated(database: Database, reader: Reader, text: str) -> ShownFact | None:
+    """The fact with these words of this author that only they are told, or everybody; None: it was forgotten."""
+    keys, told_to = await database.keys(), (f"private:{reader.person}", "shared")
+    mark = keys.fact(reader.system_id, reader.person, text)
+    known = await list_facts(database, reader.system_id, reader.person, None, _MOST_STATED)
+    same = (one for one in known if keys.fact(reader.system_id, reader.person, one.text) == mark)
+    return next((one for one in same if one.space in told_to), None)
 
 
 async def list_facts(
