@@ -145,8 +145,14 @@ def _find_superseders(facts: Sequence[StatedFact]) -> Mapping[UUID, UUID]:
     """Of each statement that is superseded, the first one that does so."""
     if not (facts and find_predicate(facts[0].topic.predicate).single):
         return {}
-    first = ((older, next((one for one in facts if takes_place_of(one, older)), None)) for older in facts)
-    return {older.fact_id: by.fact_id for older, by in first if by is not None}
+    values, found = [same_value(one.value) for one in facts], dict[UUID, UUID]()
+    for place, older in enumerate(facts):
+        # whoever says each day that they are at home has soon said the same a thousand times
+        later = (facts[n] for n in range(place + 1, len(facts)) if values[n] != values[place])
+        by = next((one for one in later if takes_place_of(one, older)), None)
+        if by is not None:
+            found[older.fact_id] = by.fact_id
+    return found
 
 
 def _standing_of(fact_id: UUID, head_of: Mapping[UUID, UUID], superseders: Mapping[UUID, UUID]) -> FactStanding:
