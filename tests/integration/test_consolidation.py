@@ -244,6 +244,28 @@ async def test_a_run_is_undone_as_one_and_what_is_said_again_counts_again(databa
         assert [row["text"] for row in await database.rows(counting)] == [FIG, "I own a boat"]
 
 
+@pytest.mark.parametrize("by_run", [False, True])
+async def test_what_is_undone_is_not_found_again_in_the_same_entry(database_url: str, *, by_run: bool) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane, database = await talk(parts, hand, 20), parts.database
+        assert await consolidator(parts, Script(figs)).consolidate(lane) is None
+        [fact], [run] = (
+            await facts.list_facts(database, None, None, None, 9),
+            await consolidation.list_runs(database, None, None, 9),
+        )
+        undone = await (consolidation.undo_run(database, run.run) if by_run else facts.undo(database, fact.fact_id))
+        assert undone
+        otherwise = stating(fig(3, "keep 7 fig trees"), {**fig(), "value": "7 fig trees", "predicate": "likes"})
+        await rewind(parts, lane)
+        assert await consolidator(parts, Script(lambda _: otherwise)).consolidate(lane) is None
+        assert await Compactor(database, OneModel(always), ["cheap"]).compact(lane) is None
+        assert await parts.count("select count(*) from fact where undone_at is null") == 0
+        await add(parts, lane, [("keep 7 fig trees", "Good.")])
+        again = Script(lambda told: stating(fig(told[-2]["entry"], "keep 7 fig trees")))
+        assert await consolidator(parts, again).consolidate(lane) is None
+        assert await parts.count("select count(*) from fact where undone_at is null") == 1, "that is said anew"
+
+
 async def test_what_two_runs_have_found_is_gone_when_both_are_undone(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         lane, database = await talk(parts, hand, 1), parts.database

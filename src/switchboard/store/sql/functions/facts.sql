@@ -66,7 +66,7 @@ language sql stable as $$
 $$;
 
 -- Keep facts, unless they were forgotten; one that is known gets further sources, and its predicate if it had none. One that was
--- undone counts again if it is said again. _facts: a JSON array of fact_id, author, subject, space, text, mark, positions, handle
+-- undone counts again if it is said again; who reads the same entry once more, and words it otherwise, does not bring it back. _facts: a JSON array of fact_id, author, subject, space, text, mark, positions, handle
 -- (channel, realm and identity), words, and what the table has besides: predicate to run; said_at where no entry is cited; terms, as
 -- for put_terms. Returns how many are new.
 create or replace function save_facts(_lane uuid, _facts text) returns integer
@@ -98,6 +98,12 @@ begin
         where not was_forgotten(f.mark, k.handle, f.words)
           and not exists (select from forgotten g where g.fact_id = f.fact_id)
           and not exists (select from fact k where k.mark = f.mark and k.space = 'shared' and k.conversation = l.conversation)
+          and not exists (
+              select from json_array_elements_text(f.positions) as p (position)
+              join fact_source c on c.lane = _lane and c.position = p.position::bigint
+              join fact k on k.fact_id = c.fact_id
+              where k.undone_at > c.said_at and k.author = f.author and k.mark <> f.mark
+                and (k.rivals = f.rivals or has_words(k.text, coalesce(nullif(f.value, ''), f.text))))
         order by f.mark
         on conflict (mark, space, conversation) do update set
             predicate = excluded.predicate, value = excluded.value, denied = excluded.denied, permanence = excluded.permanence,
