@@ -41,6 +41,12 @@ def state(said: str, value: str, *, owner: bool = False, **more: object) -> list
         ("Ich bin schwanger", "schwanger", "wants", ("has_condition", False)),
         ("I never eat nuts because I am allergic to nuts", "nuts", "likes", ("allergic_to", False)),
         ("I am not allergic to nuts", "nuts", "allergic_to", ("allergic_to", True)),
+        ("I used to live in Leeds", "Leeds", "lives_at", ("lives_at", True)),
+        ("I am used to living in Leeds", "Leeds", "lives_at", ("lives_at", False)),
+        ("My ex-wife is Clara", "Clara", "married_to", ("married_to", True)),
+        ("I never stopped eating meat", "meat", "likes", ("likes", False)),
+        ("I stopped eating nuts", "nuts", "allergic_to", ("allergic_to", False)),
+        ("I almost live in Leeds", "Leeds", "lives_at", ("lives_at", False)),
     ],
 )
 def test_the_code_knows_what_is_said_and_whether_it_is_denied(
@@ -108,6 +114,8 @@ def test_of_somebody_elses_health_only_owners_tell(
         ("Wir sind katholisch", "religion"),
         ("I am gay", "sexuality"),
         ("He is in a trade union", "trade_union"),
+        ("Bob is bipolar and autistic", "has_condition"),
+        ("Bob voted for the Greens", "politics"),
         ("The gayest of flags", "likes"),
         ("I like chess", "likes"),
     ],
@@ -121,6 +129,16 @@ def test_of_two_sentences_with_a_value_the_one_counts_that_is_told() -> None:
     told = ("I live in Leeds", "My sister lives in Leeds", "I do not live in Leeds")
     found = parse_facts([{"text": one, "value": "Leeds", "entry": 1} for one in told], [line])
     assert [(one.text, one.denied) for one in found] == [(told[1], False), (told[2], True)]
+
+
+@pytest.mark.parametrize(
+    "said", ["I used to live", "I almost live", "I quit living", "I do not live", "I wish to live"]
+)
+def test_what_takes_a_statement_back_is_told_with_it(said: str) -> None:
+    line = LearnableEntry("user", ANN, f"{said} in Leeds", MONDAY, 1, private=True)
+    told = ("I live in Leeds", f"{said} in Leeds")
+    found = parse_facts([{"text": one, "value": "Leeds", "entry": 1} for one in told], [line])
+    assert [one.text for one in found] == [told[1]]
 
 
 def test_an_obeying_model_finds_no_fact_in_what_others_wrote() -> None:

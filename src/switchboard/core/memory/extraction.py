@@ -75,6 +75,14 @@ _NEGATED = re.compile(
     r"|nicht|nichts|nie|niemals|niemand|kein\w*|ohne)\b|n['\u2019\u02bc]t\b",
     re.IGNORECASE,
 )
+_ENDED = re.compile(
+    r"(?<!am )(?<!['\u2019]m )(?<!is )(?<!are )(?<!was )(?<!get )(?<!got )\bused to\b"
+    r"|\b(stopped|quit|gave up|given up|ex|former|formerly|ehemalig\w*|aufgehört)\b",
+    re.IGNORECASE,
+)
+"""What was so, and is no more."""
+_WEAKENED = re.compile(r"\b(hardly|barely|almost|nearly|wish|früher|kaum|beinahe)\b", re.IGNORECASE)
+"""What is not quite so, or was."""
 _PIECE = re.compile(r"\w+")
 _ABOUT_THE_AUTHOR = frozenset(
     {"the", "user", "author", "person", "speaker", "is", "has", "was", "are", "their", "they"}
@@ -191,15 +199,18 @@ def _check_fact(given: object, known: Mapping[int, LearnableEntry], owners: Coll
     said_by: SaidBy = "subject" if about == SELF else "owner" if line.person in owners else "other"
     if not may_be_kept(predicate, said_by):
         return None
-    denied = predicate.name not in _DENYING and _is_denied(value, text)
+    denied = predicate.name not in _DENYING and _is_denied(value, text, predicate)
     stated = (line.person, about, line.private, text, line.position, predicate.name, value, denied, said_by)
     return Learned(*stated, *_find_period(given, sentence, predicate, line.created_at))
 
 
-def _is_denied(value: str, text: str) -> bool:
-    """Whether each part of the text that has the value denies it."""
+def _is_denied(value: str, text: str, predicate: Predicate) -> bool:
+    """Whether each part of the text that has the value denies it, or says that it is over.
+
+    Who has stopped eating nuts may well be allergic to them: of such things nothing is over.
+    """
     parts = [one for one in _CLAUSE.split(text) if _folded(value) in _folded(one)] or [text]
-    return all(count_denials(one) % 2 for one in parts)
+    return all((count_denials(one) + (not predicate.safety and len(_ENDED.findall(one)))) % 2 for one in parts)
 
 
 def _find_period(
@@ -264,11 +275,11 @@ def _find_sentence(value: str, text: str, words: str) -> str | None:
 
 
 def _repeats_words(text: str, sentence: str, words: str) -> bool:
-    """Whether a text adds no words to those of a person, inflection aside, and drops no "not".
+    """Whether a text adds no words to those of a person, inflection aside, and drops no "not", "used to" or "almost".
 
     Otherwise, a model that obeys somebody else could attribute anything to this person around one of their words.
     """
-    if count_denials(sentence) != count_denials(text):
+    if any(len(one.findall(sentence)) != len(one.findall(text)) for one in (_NEGATED, _ENDED, _WEAKENED)):
         return False
     own, said = (" ".join(["", *_PIECE.findall(_folded(one))]) for one in (words, text))
     return all(one in _ABOUT_THE_AUTHOR or f" {one[: max(3, len(one) - 2)]}" in own for one in said.split())

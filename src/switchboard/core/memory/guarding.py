@@ -21,11 +21,13 @@ _WORDS: Final = {
     "has_condition": (
         r"asthma|diabet|epilep|seizure|anfall|pacemaker|herzschrittmacher|pregnan|schwanger|ha?emophil|bluter\b|dement"
         r"|depress|suicid|suizid|selbstmord|cancer|krebs|tumou?r|hiv\b|aids\b|migrän|migraine|disabilit|behinder"
+        r"|bipolar|schizo|autis(m|tic)|autist|adhs\b|adhd\b|parkinson|alzheimer|alcoholi[cs]|alkoholi|abortion|abtreibung"
         r"|schlaganfall|herzinfarkt|heart (attack|condition|disease)|diagnos|illness|disease|krank"
     ),
     "treated_by": r"therap|psychiat",
     "religion": r"catholic|protestant|muslim|jewish|buddhist|hindu\b|atheist|katholisch|evangelisch|jüdisch",
     "sexuality": r"gay\b|lesbian|lesbisch|schwul|bisexu|transgender",
+    "politics": r"vot(es?|ed) for|wählt (die|den|afd|spd|cdu|fdp)\b",
     "trade_union": r"trade union|gewerkschaft",
 }
 _SPECIAL: Final = [(re.compile(rf"\b(?:{words})", re.IGNORECASE), name) for name, words in _WORDS.items()]
