@@ -159,10 +159,15 @@ async def test_all_of_ones_own_is_exported_where_nobody_else_reads(house: House)
     await house.learn("I like figs")
     await house.learn("I moved to Bern", {"sender": "ann", **CLUB}, OTHER)
     await house.learn("I like nuts", BOB)
+    reader = Reader(ECHO, message(**ANN).conversation, "telegram/bot%3Ahouse/ann", private=True)
+    for value in ("Ulm", "Bern"):
+        new = NewFact(reader.person, "self", True, f"I live in {value}", (), "lives_at", value)
+        await facts.learn(house.parts.database, reader, new)
+    assert "Ulm" not in await house.say("/memory")
     await house.say("hello", sender="ann", **CLUB)
     assert await house.say("/memory export", sender="ann", **CLUB) == OVERHEARD
     exported = await house.say("/memory export")
-    assert "I like figs" in exported
+    assert [one in exported for one in ("I like figs", "I live in Ulm", "I live in Bern")] == [True, True, True]
     assert "nuts" not in exported
 
 

@@ -71,7 +71,7 @@ class MemoryCommands:
     async def _export_facts(self, reader: Reader) -> str:
         if not reader.private:
             return OVERHEARD
-        own = [one for one in await told.list_told(self._database, reader, _ALL) if one.own]
+        own = [one for one in await told.list_all_told(self._database, reader, _ALL) if one.own]
         return export_text(own, {}) if own else NOTHING
 
     async def _change_fact(self, reader: Reader, wish: MemoryWish) -> str:

@@ -24,13 +24,18 @@ async def list_told(database: Database, reader: Reader, limit: int) -> list[Told
 
     At most so many are looked at; those that hold no more are left out.
     """
-    who = reader.conversation, reader.person, reader.private, reader.authentic
-    found = rows_as(ToldFact, await database.rows(query("told.facts"), *who, *handle_columns(reader), limit))
+    found = await list_all_told(database, reader, limit)
     settled = dict[UUID, SettledFact]()
     for system_id in {one.system_id for one in found}:
         same = [one.fact_id for one in found if one.system_id == system_id]
         settled |= await settle(database, replace(reader, system_id=system_id), same)
     return hold_at(found, settled, datetime.now(UTC))
+
+
+async def list_all_told(database: Database, reader: Reader, limit: int) -> list[ToldFact]:
+    """The same, with those that hold no more, or that another one says again: they are kept, too."""
+    who = reader.conversation, reader.person, reader.private, reader.authentic
+    return rows_as(ToldFact, await database.rows(query("told.facts"), *who, *handle_columns(reader), limit))
 
 
 async def may_change(
