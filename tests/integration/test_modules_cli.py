@@ -83,6 +83,7 @@ async def test_modules_are_listed_with_who_has_them_and_what_is_wrong(terminal: 
         "calendar": "unused",
         "contacts": "unused",
         "diary": "in use",
+        "email": "unused",
         "gone": "unusable",
         "quitting": "unusable",
         "schedule": "unused",

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from switchboard.core.memory.confirming import is_confirmed_by
 from switchboard.core.memory.predicates import PREDICATES, SaidBy, find_predicate, may_be_kept
 from switchboard.core.memory.remembering import NotKept, find_words, told_with
-from switchboard.core.memory.settling import SELF
+from switchboard.core.memory.settling import SELF, same_value
 from switchboard.core.memory.stating import read_subject
 from switchboard.core.text.fact_numbers import find_numbered, number_of
 from switchboard.domain.json_values import JsonMapping
@@ -41,6 +41,10 @@ _NOT_THEIRS: Final = (
     "somebody else said {number}, and it is not about this person: only they or an operator can change it"
 )
 _NO_DAY: Final = ToolOutcome("not kept: write the day as YYYY-MM-DD, and none for what holds for good", ok=False)
+_UNNAMED: Final = ToolOutcome(
+    "not kept: the person has not named this subject here, and nothing is remembered of it; use their words for it",
+    ok=False,
+)
 _SPECIAL: Final = ToolOutcome(
     "not kept: things of health, belief, children and the like are kept if the person they are about says them, or an "
     "owner; tell the person",
@@ -96,6 +100,8 @@ class MemoryStoreFact(MemoryTool):
             until = _end_of_day(arguments.get("until", ""), scope.zone)
         except ValueError:
             return _NO_DAY
+        if subject != SELF and not await _is_named(subject, scope.memory):
+            return _UNNAMED
         found = await find_own_words(arguments["quote"], scope.memory)
         if isinstance(found, ToolOutcome):
             return found
@@ -173,6 +179,15 @@ async def _find_facts(arguments: JsonMapping, scope: ToolScope) -> Sequence[Fact
     theirs = await scope.memory.may_change([one.fact_id for one in facts])
     others = next((one for one in facts if one.fact_id not in theirs), None)
     return facts if others is None else ToolOutcome(_NOT_THEIRS.format(number=number_of(others.fact_id)), ok=False)
+
+
+async def _is_named(subject: str, memory: PersonalMemory) -> bool:
+    """Whether the person has written it here, or something is remembered of it: what others write is no subject."""
+    wanted = same_value(subject)
+    if any(wanted in same_value(one.text) for one in memory.said):
+        return True
+    names = ((one.name, *(other.alias for other in one.also)) for one in await memory.entities())
+    return any(wanted == same_value(name) for known in names for name in known)
 
 
 def _end_of_day(day: str, zone: str) -> datetime | None:

@@ -11,7 +11,7 @@ from typing import Literal
 from uuid import UUID
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.memory.stating import read_statement
+from switchboard.core.memory.stating import read_statement, read_subject
 from switchboard.core.text.storable import storable_text
 from switchboard.core.turns.window import WINDOW
 from switchboard.domain.envelope import MAX_TEXT
@@ -57,8 +57,8 @@ class SessionMemory:
 
     async def learn(self, session_key: str, channel_name: str, text: str, *, subject: str = "self") -> bool:
         """As in the protocol."""
-        reader, stated = self._reader_for(session_key, channel_name), read_statement(text, subject)
-        fact = NewFact(reader.person, storable_text(subject) or "self", reader.private, stated, ())
+        reader, about = self._reader_for(session_key, channel_name), read_subject(storable_text(subject))
+        fact = NewFact(reader.person, about, reader.private, read_statement(text, about), ())
         return await facts.learn(self._database, reader, fact) > 0
 
     async def compact(self, session_key: str) -> CompactedSession:

@@ -36,7 +36,7 @@ MAX_READ: Final = 4800
 """Maximum characters of each text in an answer that are examined."""
 _MOST_STATED: Final = 1000
 """Maximum number of facts in one answer that are examined; a model states far fewer."""
-_MAX_SUBJECT: Final = 100
+MAX_SUBJECT: Final = 100
 _MAX_WORDS: Final = 4000
 """Maximum characters of one entry that the model reads."""
 _SELF: Final = frozenset({"", "i", "me", "myself", "self", "author", "user", "the user", "speaker"})
@@ -243,7 +243,7 @@ def _find_subject(subject: str, line: LearnableEntry) -> str | None:
     """Whom or what a fact is about; None if the line does not name that."""
     if subject.lower() in _SELF:
         return SELF
-    about = subject[:_MAX_SUBJECT]
+    about = subject[:MAX_SUBJECT]
     return about if _folded(about) in _folded(words_of(line)) else None
 
 

@@ -6,7 +6,7 @@ InvalidInput. The filters are those of `extraction.py`. Next: `predicates.py`.
 
 from __future__ import annotations
 
-from switchboard.core.memory.extraction import is_unfit
+from switchboard.core.memory.extraction import MAX_SUBJECT, is_unfit
 from switchboard.core.memory.guarding import guard_predicate
 from switchboard.core.memory.predicates import OTHER, PREDICATES, Predicate, SaidBy, find_predicate, may_be_kept
 from switchboard.core.memory.settling import SELF, same_value
@@ -21,6 +21,8 @@ def read_statement(text: str, subject: str = SELF) -> str:
     stated = " ".join(storable_text(text).split())
     if not any(map(str.isalnum, stated)) or len(stated) > MAX_FACT:
         raise InvalidInput(f"a fact has words, and at most {MAX_FACT} characters", field="text")
+    if len(subject) > MAX_SUBJECT:
+        raise InvalidInput(f"a subject has at most {MAX_SUBJECT} characters", field="subject")
     if is_unfit(stated) or is_unfit(subject):
         raise InvalidInput("questions, hypotheses, instructions and secrets are not kept as facts", field="text")
     return stated
