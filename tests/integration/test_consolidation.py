@@ -269,10 +269,9 @@ async def test_what_is_undone_is_not_found_again_in_the_same_entry(database_url:
 async def test_what_two_runs_have_found_is_gone_when_both_are_undone(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         lane, database = await talk(parts, hand, 1), parts.database
-        for entry, until in ((3, "2027-01-31"), (5, None)):
+        for model in (Script(lambda _: stating({**fig(3), "until": "2027-01-31"})), Script(lambda _: stating(fig(5)))):
             await add(parts, lane, [(f"{FIG} this year", "Good.")])
-            stated = {**fig(entry), "until": until}
-            assert await consolidator(parts, Script(lambda _, one=stated: stating(one))).consolidate(lane) is None
+            assert await consolidator(parts, model).consolidate(lane) is None
         late, early = await consolidation.list_runs(database, None, None, 9)
         assert await consolidation.undo_run(database, early.run) == 0
         [left] = await database.rows("select undone_at, valid_to from fact where text = $1", FIG)
