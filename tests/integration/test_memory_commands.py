@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.handle import handle_at
@@ -139,12 +140,16 @@ async def test_what_says_the_same_in_other_words_goes_with_it(house: House, verb
     for text, value in said.items():
         new = NewFact(person, "self", True, text, (), "likes" if "like" in text else "lives_at", value)
         assert await facts.learn(house.parts.database, reader, new) == 1
+    club = replace(reader, conversation=message(sender="ann", **CLUB).conversation, private=False)
+    await facts.learn(house.parts.database, club, NewFact(person, "self", False, "Bern!", (), "lives_at", "Bern"))
     listed = (await house.say("/memory")).splitlines()[1:-1]
     assert [one.rpartition(": ")[2] for one in listed] == ["I like Bern", "I live in Bern"], (
         "what confirms is not shown"
     )
     assert await house.say(f"/memory {verb} {listed[1][:5]}") in {FORGOTTEN, WRONG.format(text="I live in Bern")}
     assert (await house.say("/memory")).splitlines()[1:-1] == listed[:1]
+    left = await house.parts.database.rows("select text from fact where undone_at is null order by text")
+    assert [row["text"] for row in left] == ["Bern!", "I like Bern"], "what others were told is another fact"
 
 
 async def test_a_number_never_stands_for_another_fact(house: House) -> None:

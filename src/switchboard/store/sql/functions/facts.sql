@@ -183,16 +183,18 @@ begin
     return _shared;
 end $$;
 
--- Whether two facts, of one author, say the same in whatever words; as core/memory/settling.py reads them, one is shown for both.
+-- Whether two facts, of one author, say the same in whatever words to the same people; as core/memory/settling.py reads them, one is
+-- shown for both.
 create or replace function says_the_same(_one fact, _other fact) returns boolean
 language sql immutable as $$
     select _one.rivals = _other.rivals and _one.denied = _other.denied
+        and _one.space = _other.space and (_one.space <> 'group' or _one.conversation = _other.conversation)
         and lower(btrim(coalesce(nullif(_one.value, ''), _one.text), ' .,;:!'))
             = lower(btrim(coalesce(nullif(_other.value, ''), _other.text), ' .,;:!'))
         and _one.valid_from is not distinct from _other.valid_from and _one.valid_to is not distinct from _other.valid_to;
 $$;
 
--- Count a fact as never said, and what its author said elsewhere that says the same. Whether it counted until now.
+-- Count a fact as never said, and what its author told the same people to the same effect. Whether it counted until now.
 create or replace function undo_fact(_fact_id uuid) returns boolean
 language plpgsql as $$
 declare
