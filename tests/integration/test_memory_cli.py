@@ -80,7 +80,7 @@ async def test_sharing_forgetting_and_restoring_are_audited_and_say_what_is_gone
     assert {"memory:read", "memory:shared", "memory:forgotten", "memory:restored"} <= {one["action"] for one in done}
 
 
-async def test_a_run_is_undone_by_its_id_as_a_fact_is(
+async def test_a_run_is_undone_as_a_whole(
     server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = server.lab.database
@@ -93,7 +93,7 @@ async def test_a_run_is_undone_by_its_id_as_a_fact_is(
     found = [replace(NewFact(ANN, "self", True, text, (2,)), run=run) for text in ("I keep bees", "I keep hens")]
     assert await facts.save(database, lane, ECHO, found) == 2
     cli = Cli(capsys, monkeypatch, server.environment)
-    said = await asyncio.to_thread(cli.says, "memory", "undo", str(run))
+    said = await asyncio.to_thread(cli.says, "memory", "undo-run", str(run))
     assert said.strip() == f"{run}: 2 facts undone"
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from switchboard.cli.messages.explain import describe_told_fact
 from switchboard.core.text.fact_numbers import number_of
-from switchboard.store.memory import facts
+from switchboard.store.memory import facts, told
 from switchboard.store.work import ledger
 from switchboard.testing.scripted_llm import Call
 from tests.integration.test_remembering import FACT, House, a_house, remember
@@ -18,9 +18,17 @@ NOOR: Final = "Noor is allergic to hazelnuts"
 CLUB: Final[dict[str, Any]] = {"thread": "club", "chat_type": "group"}
 ALL: Final = (
     *("remember", "memory_search", "history_search", "memory_recall", "memory_context", "memory_entities"),
-    *("memory_store_fact", "memory_confirm", "memory_forget", "memory_entity_link", "memory_entity_unlink"),
+    *(
+        "memory_store_fact",
+        "memory_store_episode",
+        "memory_confirm",
+        "memory_forget",
+        "memory_entity_link",
+        "memory_entity_unlink",
+    ),
 )
 GROUPS: Final = {"groups": ALL}
+LATEST: Final = "select request_id from message_inbox order by request_id desc limit 1"
 
 
 def call(tool: str, **arguments: Any) -> list[Call]:
@@ -32,8 +40,8 @@ async def number(house: House, text: str) -> str:
     return next(number_of(one.fact_id) for one in found if one.text == text)
 
 
-def rows(told: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+def rows(answer: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in answer.splitlines() if line.startswith("{")]
 
 
 async def test_what_is_kept_of_somebody_is_recalled_by_whom_it_was_told(database_url: str, tmp_path: Path) -> None:
@@ -139,16 +147,42 @@ async def test_its_author_has_it_forgotten_and_much_needs_an_approval(database_u
         assert len(await house.kept()) == 6
 
 
+async def test_a_note_of_what_happened_is_found_by_its_readers_and_is_no_fact(
+    database_url: str, tmp_path: Path
+) -> None:
+    def note(text: str) -> list[Call]:
+        return call("memory_store_episode", note=text)
+
+    def look() -> list[Call]:
+        return call("history_search", query="plumber")
+
+    async with a_house(database_url, tmp_path, grants=GROUPS) as house:
+        agreed = "Ann agreed that the  plumber comes on Friday"
+        await house.say("Done, then.", [*note(agreed), *note(agreed), *call("memory_context")])
+        found = rows(await house.say("So?", look(), thread="another"))
+        [reply] = [one for one in found if one["by"] == "you"]
+        assert reply["text"].count('noted: "Ann agreed that the plumber comes on Friday"') == 1
+        assert reply["words"] == ["plumber"]
+        assert await house.kept() == []
+        for elsewhere in ({"sender": "bob"}, {"sender": "ann", **CLUB}):
+            assert rows(await house.say("So?", look(), **elsewhere)) == []
+        refused = await house.say("So?", note("The password is hunter2"))
+        assert refused.startswith("not kept: a note has words, and no passwords")
+        latest = await house.parts.database.value(LATEST)
+        await told.switch_learning(house.parts.database, [(latest, False)])
+        assert (await house.say("So?", note("Nothing"))).startswith("not kept: nothing is learned here")
+
+
 async def test_what_a_turn_was_told_is_explained_until_it_is_forgotten(database_url: str, tmp_path: Path) -> None:
     async with a_house(database_url, tmp_path) as house:
         database = house.parts.database
         await house.say(f"{FACT}.", remember(FACT))
         await house.say("May I eat this?", thread="another")
-        latest = await database.value("select request_id from message_inbox order by request_id desc limit 1")
-        [told] = await ledger.told_facts_in(database, latest)
-        assert (told.text, told.author) == (FACT, "telegram/bot%3Ahouse/ann")
-        assert FACT in describe_told_fact({"text": told.text, "author": told.author}).plain
-        await facts.forget(database, told.fact_id)
+        latest = await database.value(LATEST)
+        [shown] = await ledger.told_facts_in(database, latest)
+        assert (shown.text, shown.author) == (FACT, "telegram/bot%3Ahouse/ann")
+        assert FACT in describe_told_fact({"text": shown.text, "author": shown.author}).plain
+        await facts.forget(database, shown.fact_id)
         [gone] = await ledger.told_facts_in(database, latest)
-        assert (gone.fact_id, gone.text, gone.author) == (told.fact_id, None, None)
+        assert (gone.fact_id, gone.text, gone.author) == (shown.fact_id, None, None)
         assert "forgotten meanwhile" in describe_told_fact({"text": None, "author": None}).plain

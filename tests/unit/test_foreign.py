@@ -133,7 +133,8 @@ FOREIGN: Final[Mapping[str, bool]] = {
     and told("Well?", Entry("user", "[What was said before, in short]", own="", told=True)),
     "an earlier answer, written after only the workspace was read": told("Well?", answered("read_file", "{}")),
     "the result of `read_file`, `write_file`, `list_files`, `search_files`, `attach_file`, `execute_command`, `bash`,"
-    " `ask_user`, `remember`, `memory_search`, `memory_store_fact`, `memory_confirm`, `memory_forget`,"
+    " `ask_user`, `remember`, `memory_search`, `memory_store_fact`, `memory_store_episode`, `memory_confirm`,"
+    " `memory_forget`,"
     " `memory_entity_link`, `memory_entity_unlink` or `module_tools`": reads(
         *((name, path) for name in OURS for path in ("a.md", "./" * 1000 + "a.md"))
     ),
@@ -201,12 +202,14 @@ DECLARED: Final = {
 Calls = Sequence[tuple[str, Mapping[str, str]]]
 CALLS: Final[Mapping[str, Calls]] = {
     "`read_file`, `list_files`, `search_files`, `message_original`, `remember`, `memory_search`, `history_search`,"
-    " `memory_recall`, `memory_context`, `memory_entities`, `memory_store_fact`, `memory_confirm`": [
+    " `memory_recall`, `memory_context`, `memory_entities`, `memory_store_fact`,"
+    " `memory_store_episode`, `memory_confirm`": [
         *(("read_file", {"path": "a"}), ("list_files", {})),
         *(("search_files", {"text": STRANGE}), ("message_original", {})),
         *(("remember", {"quote": STRANGE}), ("memory_search", {"query": STRANGE})),
         *(("history_search", {"query": STRANGE}), ("memory_recall", {"who": STRANGE}), ("memory_context", {})),
         *(("memory_entities", {"query": STRANGE}), ("memory_store_fact", {"quote": STRANGE})),
+        ("memory_store_episode", {"note": STRANGE}),
         ("memory_confirm", {"number": "k7q2d", "quote": STRANGE}),
     ],
     "`memory_forget`, `memory_entity_link`, `memory_entity_unlink`": [

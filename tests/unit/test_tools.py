@@ -42,7 +42,7 @@ NAMES = [tool.spec.name for tool in TOOLS]
 MEMORY = [
     *("remember", "memory_search", "history_search"),
     *("memory_recall", "memory_context", "memory_entities"),
-    *("memory_store_fact", "memory_confirm", "memory_forget"),
+    *("memory_store_fact", "memory_confirm", "memory_forget", "memory_store_episode"),
 ]
 OF_OWNERS = ["memory_entity_link", "memory_entity_unlink"]
 

@@ -1,7 +1,8 @@
-"""The tools `memory_store_fact`, `memory_confirm` and `memory_forget`: what a person says of what is remembered.
+"""The tools `memory_store_fact`, `memory_store_episode`, `memory_confirm` and `memory_forget`: what is kept on request.
 
 `registry.py` builds them. As with `remember`, a model only quotes, and what is kept is written with the end of the
-turn. What is forgotten is gone at once, and may need an approval if it is much. Next: `core/memory/confirming.py`.
+turn. A note of what happened is the result of its call, which the history keeps with the reply. What is forgotten is
+gone at once, and may need an approval if it is much. Next: `core/memory/confirming.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from switchboard.core.memory.remembering import NotKept, find_words, told_with
 from switchboard.core.memory.settling import SELF, same_value
 from switchboard.core.memory.stating import read_subject
 from switchboard.core.text.fact_numbers import find_numbered, number_of
+from switchboard.core.text.secret_words import has_secret
 from switchboard.domain.json_values import JsonMapping
-from switchboard.ports.facts import Fact, OwnWords, PersonalMemory
+from switchboard.ports.facts import MAX_FACT, Fact, OwnWords, PersonalMemory
 from switchboard.ports.tools import PreparedCall, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.memory_tool import NAME_SCHEMA, NO_NUMBER, NOWHERE, NUMBER_SCHEMA, MemoryTool, read_day, spec_of
 
@@ -45,6 +47,7 @@ _UNNAMED: Final = ToolOutcome(
     "not kept: the person has not named this subject here, and nothing is remembered of it; use their words for it",
     ok=False,
 )
+_NO_NOTE: Final = ToolOutcome("not kept: a note has words, and no passwords or other secrets", ok=False)
 _SPECIAL: Final = ToolOutcome(
     "not kept: things of health, belief, children and the like are kept if the person they are about says them, or an "
     "owner; tell the person",
@@ -61,6 +64,13 @@ MEMORY_STORE_FACT: Final = spec_of(
         "until": {"type": "string", "description": "Last day on which it holds, YYYY-MM-DD"},
     },
     ("quote",),
+)
+MEMORY_STORE_EPISODE: Final = spec_of(
+    "memory_store_episode",
+    "Keep a short note of what happened here, in your own words, that history_search finds later: what was agreed, "
+    "done or left open. For what the person says of themselves or others, use remember.",
+    {"note": {"type": "string", "minLength": 1, "maxLength": MAX_FACT}},
+    ("note",),
 )
 MEMORY_CONFIRM: Final = spec_of(
     "memory_confirm",
@@ -107,6 +117,25 @@ class MemoryStoreFact(MemoryTool):
             return found
         kept = replace(found, subject=subject, predicate=predicate.name, until=until, said_by=by)
         return ToolOutcome(f'remembered: "{found.text}"', remembered=(kept,))
+
+
+class MemoryStoreEpisode(MemoryTool):
+    """See the port."""
+
+    spec: Final = MEMORY_STORE_EPISODE
+
+    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        """Return the note, which `history_search` finds by this result, or why it is not kept."""
+        note = " ".join(arguments["note"].split())
+        if scope.memory is None:
+            return NOWHERE
+        if not await scope.memory.is_learning():
+            return ToolOutcome(SWITCHED_OFF, ok=False)
+        if has_secret(note) or not any(map(str.isalnum, note)):
+            return _NO_NOTE
+        if await scope.memory.is_forgotten([note], 0):
+            return ToolOutcome(FORGOTTEN, ok=False)
+        return ToolOutcome(f'noted: "{note}"')
 
 
 class MemoryConfirm(MemoryTool):

@@ -16,7 +16,13 @@ from switchboard.ports.facts import Fact
 from switchboard.ports.tools import NamedTool, ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.entities import MEMORY_ENTITY_LINK, MEMORY_ENTITY_UNLINK
 from switchboard.tools.history import HISTORY_SEARCH
-from switchboard.tools.keeping import MEMORY_CONFIRM, MEMORY_FORGET, MEMORY_STORE_FACT, find_own_words
+from switchboard.tools.keeping import (
+    MEMORY_CONFIRM,
+    MEMORY_FORGET,
+    MEMORY_STORE_EPISODE,
+    MEMORY_STORE_FACT,
+    find_own_words,
+)
 from switchboard.tools.recall import MEMORY_CONTEXT, MEMORY_ENTITIES, MEMORY_RECALL
 
 MOST_FOUND: Final = 20
@@ -63,14 +69,14 @@ MEMORY_SEARCH: Final = ToolSpec(
     "idempotent",
     reach="inside",
 )
-QUOTING: Final = frozenset({REMEMBER.name, MEMORY_STORE_FACT.name, MEMORY_CONFIRM.name})
-"""Those for which somebody must have said something."""
+OF_TURNS: Final = frozenset({REMEMBER.name, MEMORY_STORE_FACT.name, MEMORY_STORE_EPISODE.name, MEMORY_CONFIRM.name})
+"""Those for which somebody must have said something, and been answered."""
 OF_OWNERS: Final = frozenset({MEMORY_ENTITY_LINK.name, MEMORY_ENTITY_UNLINK.name})
 """Those of them that only owners may use."""
 OF_MEMORY: Final = OF_OWNERS | {
     *(REMEMBER.name, MEMORY_SEARCH.name, HISTORY_SEARCH.name),
     *(MEMORY_RECALL.name, MEMORY_CONTEXT.name, MEMORY_ENTITIES.name),
-    *(MEMORY_STORE_FACT.name, MEMORY_CONFIRM.name, MEMORY_FORGET.name),
+    *(MEMORY_STORE_FACT.name, MEMORY_STORE_EPISODE.name, MEMORY_CONFIRM.name, MEMORY_FORGET.name),
 }
 """The tools that read and write what a person has said; there are none where nothing is remembered."""
 

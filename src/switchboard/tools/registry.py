@@ -22,7 +22,7 @@ from switchboard.tools.entities import MemoryEntityLink, MemoryEntityUnlink
 from switchboard.tools.execute_command import ExecuteCommand
 from switchboard.tools.files import file_tools
 from switchboard.tools.history import HistorySearch
-from switchboard.tools.keeping import MemoryConfirm, MemoryForget, MemoryStoreFact
+from switchboard.tools.keeping import MemoryConfirm, MemoryForget, MemoryStoreEpisode, MemoryStoreFact
 from switchboard.tools.memory import MemorySearch, Remember
 from switchboard.tools.original import MessageOriginal
 from switchboard.tools.recall import MemoryContext, MemoryEntities, MemoryRecall
@@ -43,7 +43,7 @@ def build_tools(sandbox: SandboxRules = _DEFAULTS, search: Search | None = None)
     searches = () if search is None else (WebSearch(search),)
     others = (AttachFile(), AskUser(), MessageOriginal(), Remember(), MemorySearch(), HistorySearch())
     recalling = (MemoryRecall(), MemoryContext(), MemoryEntities(), MemoryEntityLink(), MemoryEntityUnlink())
-    keeping = (MemoryStoreFact(), MemoryConfirm(), MemoryForget())
+    keeping = (MemoryStoreFact(), MemoryConfirm(), MemoryForget(), MemoryStoreEpisode())
     return (*file_tools(), search_tool(), *commands, WebFetch(), *searches, *others, *recalling, *keeping)
 
 

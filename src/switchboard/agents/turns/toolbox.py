@@ -26,7 +26,7 @@ from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.tools import Audience, OfModule, Tool
 from switchboard.tools.grants import Grants, granted_tools, withheld_tools
-from switchboard.tools.memory import OF_MEMORY, QUOTING
+from switchboard.tools.memory import OF_MEMORY, OF_TURNS
 from switchboard.tools.original import MESSAGE_ORIGINAL
 from switchboard.tools.registry import build_tools, usable
 from switchboard.tools.urls import hosts_of, urls_in, written_urls
@@ -115,7 +115,7 @@ def _useful(offered: Sequence[Tool], turn: Turn, reader: Reader) -> Sequence[Too
     A call outside a turn has no conversation: nothing is said in it, and nobody can answer there.
     """
     useless = {name for name in OF_MEMORY if not (reader.authentic and reader.person)}
-    useless |= {ASK_USER, *QUOTING} if is_call(turn.envelope) else set()
+    useless |= {ASK_USER, *OF_TURNS} if is_call(turn.envelope) else set()
     useless |= set() if folds(turn.envelope.source.channel) else {MESSAGE_ORIGINAL.name}
     return [tool for tool in offered if tool.spec.name not in useless]
 

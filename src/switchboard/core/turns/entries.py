@@ -41,7 +41,7 @@ from switchboard.ports.surroundings import RecordedText
 
 OURS: Final = (
     *("read_file", "write_file", "list_files", "search_files", "execute_command", "bash", "attach_file", ASK_USER),
-    *("remember", "memory_search", "memory_store_fact", "memory_confirm", "memory_forget"),
+    *("remember", "memory_search", "memory_store_fact", "memory_store_episode", "memory_confirm", "memory_forget"),
     *("memory_entity_link", "memory_entity_unlink", "module_tools"),
 )
 """Our tools whose results contain nothing from outside the workspace, except where they name `_KEPT_FOR_READERS`."""

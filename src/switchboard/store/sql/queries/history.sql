@@ -52,13 +52,17 @@ where d.request_id >= $1 and d.state in ('pending', 'dead') and a.value ->> 'sto
 -- name: search
 -- Of what the reader $3 with the handle $6, $7, $8 may search of butler $1, the $14 messages that have any of the words $9, with what
 -- was answered, or the newest, if there are no words: from $10 to before $11, of the person $12, on channel $13. A word of more
--- than four letters is found whatever its last two are.
+-- than four letters is found whatever its last two are. What memory_store_episode noted for a reply is read as its end.
 with reader as materialized (select handle_key($6, $7, $8) as handle),
 seen as materialized (
-    select v.lane, v.request_id, v.position, v.role, v.person, v.name, v.text, v.created_at,
-           to_tsvector('simple', v.text) as words
+    select v.lane, v.request_id, v.position, v.role, v.person, v.name, t.text, v.created_at,
+           to_tsvector('simple', t.text) as words
     from reader r cross join visible_history($1, conversation_key($2), $3, $4, $5, r.handle) v
-    where v.text <> ''
+    cross join lateral (
+        select string_agg(distinct c ->> 'result', E'\n') as noted from json_array_elements(v.calls) c
+        where c ->> 'name' = 'memory_store_episode' and (c ->> 'ok')::boolean) n
+    cross join lateral (select concat_ws(E'\n', nullif(v.text, ''), n.noted) as text) t
+    where t.text <> ''
 ), query as (
     select any_of_words($9) as q
 ), found as (
