@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from switchboard.cli.messages.explain import describe_told_fact
 from switchboard.core.text.fact_numbers import number_of
+from switchboard.ports.people import PersonalScope
 from switchboard.store.memory import facts, told
+from switchboard.store.people.personal import StoredEntries
 from switchboard.store.work import ledger
 from switchboard.testing.scripted_llm import Call
 from tests.integration.test_remembering import FACT, House, a_house, remember
@@ -166,6 +168,9 @@ async def test_a_note_of_what_happened_is_found_by_its_readers_and_is_no_fact(
         assert await house.kept() == []
         for elsewhere in ({"sender": "bob"}, {"sender": "ann", **CLUB}):
             assert rows(await house.say("So?", look(), **elsewhere)) == []
+        ann = PersonalScope("ann", (), ("telegram/bot%3Ahouse/ann",))
+        assert await StoredEntries(house.parts.database, lambda _: None).erase(ann) > 0
+        assert rows(await house.say("So?", look(), thread="another")) == []
         refused = await house.say("So?", note("The password is hunter2"))
         assert refused.startswith("not kept: a note has words, and no passwords")
         latest = await house.parts.database.value(LATEST)
