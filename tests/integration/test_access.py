@@ -297,6 +297,7 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", "/v1/people/none/export", None, ""),
     ("POST", "/v1/people/none/erase", {"dry_run": True}, ""),
     ("GET", "/v1/memory/facts", None, ""),
+    ("POST", "/v1/memory/facts", {"system_id": "System1/echo", "author": "api/web/ann", "text": "I like figs"}, ""),
     ("GET", f"/v1/memory/facts/{_NEW}", None, ""),
     ("POST", f"/v1/memory/facts/{_NEW}/share", None, ""),
     ("POST", f"/v1/memory/facts/{_NEW}/forget", None, ""),

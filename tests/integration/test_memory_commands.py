@@ -118,6 +118,9 @@ async def test_only_its_author_or_whom_it_is_about_changes_a_fact(house: House) 
         assert await house.say(f"/memory {verb} {hers}", **group) == NOT_THEIRS
         assert await house.say(f"/memory {verb} {secret}", **group) == UNKNOWN.format(number=secret)
         assert await house.say(f"/memory {verb} aaaaa", **group) == UNKNOWN.format(number="aaaaa")
+    await people.create(house.parts.database, "other", "Ann")
+    assert await house.say(f"/memory wrong {about}", sender="ann", **CLUB) == NOT_THEIRS, "who of the two is meant?"
+    await people.delete(house.parts.database, "other")
     assert await house.say(f"/memory wrong {about}", sender="ann", **CLUB) == WRONG.format(text="Ann likes dates")
     assert await house.say(f"/memory wrong {about}", sender="ann", **CLUB) == UNKNOWN.format(number=about)
     assert await house.say(f"/memory forget {secret.upper()}") == FORGOTTEN

@@ -1,9 +1,7 @@
 -- part: called
--- What operators call the person who is reader r.
-select array_agg(lower(n.name)) as names from reader r
-join person_handle h on h.key = r.handle
-join person p on p.person_id = h.person_id
-cross join lateral (values (p.name), (p.person_id)) as n (name)
+-- What operators call the person who is reader r, and nobody else.
+select coalesce((
+    select names_of_person(h.person_id) from reader r join person_handle h on h.key = r.handle), '{}') as names
 
 -- name: facts
 -- What may be told in conversation $1 to $2 with the handle $5, $6, $7: by the butlers that answer there, and of the reader's own
