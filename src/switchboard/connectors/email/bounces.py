@@ -27,10 +27,11 @@ def is_bounce(event: Inbound | Unreadable) -> TypeGuard[Inbound]:
 
 
 def _failure_of(event: Inbound) -> LateFailure:
+    """By its own date, if it has one that can be: a notice that is delivered twice, at two times, is one failure."""
     about, reason = event.envelope.event, reason_of_bounce(read_part(event.raw))
     return LateFailure(
         platform_message_id=about.refers_to or "",
         reason=reason.text,
-        at=about.sent_at or about.observed_at,
+        at=min(about.observed_at, about.sent_at or about.observed_at),
         because="blocked" if reason.is_final else None,
     )
