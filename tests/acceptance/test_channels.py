@@ -130,7 +130,7 @@ async def test_who_sends_a_code_for_owners_has_the_butler_use_its_tools(place: P
         await asyncio.wait_for(api.until(lambda: len(api.texts) == 4), 60)
         owners, others = [set(request.tools) for request in llm.requests if not request.results]
         assert {"read_file", "web_fetch"} <= owners
-        assert others == {"remember", "memory_search", "history_search"}
+        assert others == {"remember", "memory_search", "history_search", "module_tools"}
         assert [one["owner_of"] for one in (await house.run("pairing", "list"))["contacts"]] == [[], ["System1/butler"]]
         for message in (await house.run("messages", "list", "--state", "answered"))["messages"]:
             [delivery] = (await house.run("explain", message["request_id"]))["deliveries"]

@@ -204,7 +204,9 @@ async def test_doctor_finds_stored_vectors_of_other_weights(database_url: str, *
         told = []
         for embedder in (far, OtherWeights(far.model)):
             await parts.database.run("delete from fact_model")
-            assert await FactIndexer(parts.database, ("en",), embedder).index_some() >= 12
+            indexer = FactIndexer(parts.database, ("en",), embedder)
+            await indexer.prepare()
+            assert await indexer.index_some() >= 12
             told += await check_embedder(parts.database, settings)
             assert len(server.requests[-1].messages) == 10
         assert [one.status for one in told] == ["ok", "error"]

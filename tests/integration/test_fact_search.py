@@ -239,6 +239,7 @@ def same(found: Sequence[tuple[UUID, float]], expected: Sequence[tuple[UUID, flo
 
 async def index_all(database: Database, embedder: Letters) -> int:
     indexer, done = FactIndexer(database, LANGUAGES, embedder), 0
+    await indexer.prepare()
     while some := await indexer.index_some():
         done += some
     return done

@@ -59,6 +59,7 @@ async def find_in_store(known: MemorySet) -> Mapping[str, list[str]]:
             if isinstance(one, DialogueMessage):
                 said[await _keep_message(database, one, groups)] = one.id
             else:
+                await indexer.prepare()
                 while await indexer.index_some():
                     pass
                 found[one.id] = await _ask_question(search, one, groups, said)

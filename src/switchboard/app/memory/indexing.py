@@ -16,6 +16,8 @@ from switchboard.store.database import Database
 from switchboard.store.memory import fact_terms, fact_vectors
 
 _EVERY_S: Final = 3.0
+_ANEW_S: Final = 3600.0
+"""So often the index is brought to what the settings say, besides when a worker starts."""
 _AT_ONCE_S: Final = 2.0
 """For so long it goes on at once, so that the worker's other tasks have their turn."""
 _READ: Final = 200
@@ -27,8 +29,12 @@ _EMBEDDED: Final = 32
 def indexing_tasks(
     database: Database, languages: Sequence[str], embedder: Embedder | None
 ) -> tuple[MaintenanceTask, ...]:
-    """What a worker runs from time to time."""
-    return (MaintenanceTask("index_facts", _EVERY_S, FactIndexer(database, languages, embedder).index_some),)
+    """What a worker runs from time to time. `has_work` of the store says whether facts wait to be indexed."""
+    indexer = FactIndexer(database, languages, embedder)
+    return (
+        MaintenanceTask("index_facts", _EVERY_S, indexer.index_some),
+        MaintenanceTask("prepare_index", _ANEW_S, indexer.prepare, local=True),
+    )
 
 
 class FactIndexer:
@@ -40,9 +46,14 @@ class FactIndexer:
         self._embedder = embedder
         self._model_id: int | None = None
 
-    async def index_some(self) -> int:
-        """Index some facts; returns how many. Raises `Unavailable`."""
+    async def prepare(self) -> None:
+        """Have facts wait that are not indexed by these languages and this model. Raises `Unavailable`."""
         await fact_terms.change_languages(self._database, self._languages)
+        if self._embedder is not None:
+            self._model_id = await fact_vectors.enter_model(self._database, self._embedder.model)
+
+    async def index_some(self) -> int:
+        """Index some of the facts that wait; returns how many. Raises `Unavailable`."""
         until, done = monotonic() + _AT_ONCE_S, 0
         while monotonic() < until and (some := await fact_terms.read_unread(self._database, _READ)):
             done += some

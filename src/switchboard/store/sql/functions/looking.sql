@@ -15,6 +15,10 @@ language sql stable as $$
         )
         when 'tell_of_replies' then exists (select from outbox o where o.untold is not null)
         when 'compact' then exists (select from compaction c where c.ready_at <= statement_timestamp() and c.tries < 3)
+        when 'index_facts' then
+            exists (select from fact_unread)
+            or exists (select from fact_unembedded)
+            or exists (select from fact_model m where m.complete_at is null)
         when 'notify' then
             exists (select from dead_letter x where not x.noticed and x.status = 'pending')
             or exists (select from contact c where not c.noticed and c.state = 'stranger' and c.scope <> 'late')
