@@ -88,6 +88,8 @@ class Oracle:
     switched_off: set[Conversation] = field(default_factory=set)
     """Where nothing is learned."""
     lines: set[Line] = field(default_factory=set)
+    replies: set[Line] = field(default_factory=set)
+    """What somebody was answered: it is kept with their message, whether or not a history has it."""
     forgotten: set[tuple[str, SystemId, object]] = field(default_factory=set)
     """Canary and butler with an author, or with a handle."""
 
@@ -193,12 +195,17 @@ class Oracle:
     def erase(self, accounts: set[Account]) -> set[str]:
         """All that these have said and were told is gone; returns the canaries of which nothing may be left."""
         gone = [one for one in self.facts.values() if one.seat.account in accounts]
-        canaries = {one.canary for one in gone} | {one.canary for one in self.lines if one.seat.account in accounts}
+        of_these = self._lines_of(accounts)
+        canaries = {one.canary for one in gone} | {one.canary for one in of_these}
         for one in gone:
             self.forget(one)
-        self.lines = {one for one in self.lines if one.seat.account not in accounts}
-        others = {one.canary for one in self.facts.values()} | {one.canary for one in self.lines}
+        self.lines -= of_these
+        self.replies -= of_these
+        others = {one.canary for one in self.facts.values()} | {one.canary for one in self.lines | self.replies}
         return canaries - others
+
+    def _lines_of(self, accounts: set[Account]) -> set[Line]:
+        return {one for one in self.lines | self.replies if one.seat.account in accounts}
 
     def _drop(self, one: Told) -> None:
         account = one.seat.account

@@ -52,7 +52,6 @@ from switchboard.store.memory.search import FactSearch, FoundFact
 from switchboard.store.messages import inbox
 from switchboard.store.people import people
 from switchboard.testing.scripted_llm import Call, Reply, Request
-from tests.hands import settled
 from tests.integration.test_compaction import Cheap
 from tests.integration.test_front_door import firing, scope_of
 from tests.integration.test_remembering import CLERK, PLANNER, Clerk, House, a_house, remember, search
@@ -305,10 +304,8 @@ class World:
         seat, person, way = self.any_seat([one for one in WAYS if one.butler == CLERK])
         canary = self.new_canary()
         await self._turn(person, way, f"Please remember that {words_of(canary)}", remember(words_of(canary)), canary)
-        if seat.authentic:
-            self.oracle.lines.add(Line(canary, seat))
-            if self.house.clerk.offered[-1] and seat.conversation not in self.oracle.switched_off:
-                await self._check_learned(Told(canary, seat))
+        if seat.authentic and self.house.clerk.offered[-1] and seat.conversation not in self.oracle.switched_off:
+            await self._check_learned(Told(canary, seat))
 
     # Steps: persons ---------------------------------------------------------------------------------------------------
 
@@ -475,8 +472,6 @@ class World:
         for canary in (one.canary, NOBODYS):
             await self._turn(person, way, "What do we keep?", search(canary), canary)
             words += (self.model.results[-1],)
-            if seat.authentic:
-                self.oracle.lines.add(Line(canary, seat))  # that it was asked for is in the history
         self._must(not hidden or one.canary not in words[0], f"{seat} is told {one}")
         alike = words[0] == words[1] or bool(self.oracle.heard(seat))  # of which one may be written alike
         self._must(not hidden or alike, f"{seat} notices {one}: {words}")
@@ -520,14 +515,15 @@ class World:
     async def _command(self, seat: Seat, person: str, way: Way, text: str) -> str:
         """The answer, which has only what both butlers may tell here."""
         request_id, _ = await self._accept(person, way, text, pinned=None)
-        await self._settle()
+        await self._end_of(request_id)
         said = "\n".join(await self.house.parts.replies_to(request_id))
         found = set(CANARY.findall(said))
         may = {one for butler in (CLERK, PLANNER) for one in self.oracle.heard(replace(seat, butler=butler))}
         self._must(found <= may, f"{text} from {seat} is answered with {found - may}")
+        kept = await self._kept_of(request_id)
+        self._must(not kept, f"of {text} from {seat} there is {kept} in a history")
         self.sightings["commands"] += len(found)
-        if seat.authentic:
-            self.oracle.lines |= {Line(canary, seat) for canary in found}
+        self.oracle.replies |= {Line(canary, seat) for canary in found}
         return said
 
     async def come_due(self) -> None:
@@ -541,7 +537,6 @@ class World:
         self._begin(search("keep"))
         due = firing(origin, "What do we keep?", task_id=f"task-{self.done.total()}")
         found = await door.submit(due)
-        await self._settle()
         await self._check_turn(seat, found.request_id)
 
     async def call(self) -> None:
@@ -557,7 +552,7 @@ class World:
         heard, found = self.oracle.heard(seat), set(CANARY.findall(shown.text))
         self._must(found <= heard.keys(), f"a call for {person} is told {found - heard.keys()}")
         self._must(bool(found) or not any(heard.values()), f"a call for {person} is told nothing of {heard}")
-        self.oracle.lines |= {Line(canary, seat) for canary in found}
+        self.oracle.replies |= {Line(canary, seat) for canary in found}
         self.sightings["called"] += len(found)
 
     async def _turn(self, person: str, way: Way, text: str, calls: Sequence[Any], *own: str) -> UUID:
@@ -566,7 +561,6 @@ class World:
         self._begin(calls)
         request_id, conversation = await self._accept(person, way, text)
         assert conversation == seat.conversation
-        await self._settle()
         await self._check_turn(seat, request_id, *own)
         return request_id
 
@@ -583,22 +577,34 @@ class World:
             kept.clear()
         self.model.calls = list(calls)
 
-    async def _settle(self) -> None:
-        await eventually(lambda: settled(self.house.parts), within=60)
+    async def _end_of(self, request_id: UUID) -> None:
+        """Wait until nothing is left to do for a message."""
+
+        async def ended() -> bool:
+            return bool(await self.database.value("select message_state($1) <> 'in_flight'", request_id))
+
+        await eventually(ended, within=60)
 
     async def _check_turn(self, seat: Seat, request_id: UUID, *own: str) -> None:
-        """All bytes that left for the turn of a message have only what may be told there."""
+        """All that left for the turn of a message, and all that is kept of it, has only what may be told there."""
+        await self._end_of(request_id)
         replies = "\n".join(await self.house.parts.replies_to(request_id))
+        kept = await self._kept_of(request_id)
         sent = "\n".join((*self.model.bodies, *self.model.results, replies))
-        found, may = set(CANARY.findall(sent)), {*self.oracle.may_see(seat), *own}
+        found, may = {*CANARY.findall(sent), *kept}, {*self.oracle.may_see(seat), *own}
         if any(one.name == "history_search" for one in self.model.calls):
             may |= self.oracle.finds(seat)
         self._must(found <= may, f"the turn of {seat} has {found - may}")
+        self._must(seat.authentic or not kept, f"of the turn of {seat} there is {kept} in a history")
         self.sightings["in turns"] += len(found)
-        if seat.authentic:  # what tools have found, and what was answered, is in the history
-            for canary in set(CANARY.findall("\n".join((*self.model.results, replies)))) - set(own):
-                self.oracle.lines.add(Line(canary, seat))
+        self.oracle.lines |= {Line(canary, seat) for canary in kept}
+        self.oracle.replies |= {Line(canary, seat) for canary in CANARY.findall(replies)}
         self.house.clerk.offered[:] = self.house.clerk.offered[-1:]
+
+    async def _kept_of(self, request_id: UUID) -> set[str]:
+        """The canaries in the history of a message's turn: also of results that its model was told of in short only."""
+        kept = "select concat(text, calls) as text from entry where request_id = $1"
+        return {one for row in await self.database.rows(kept, request_id) for one in CANARY.findall(row["text"])}
 
     # Steps: handing out and erasing -----------------------------------------------------------------------------------
 
@@ -640,10 +646,13 @@ class World:
         """Everybody writes once in every way, so that it is known which conversation that is."""
         for person in PERSONS:
             await self._introduce(person)
+        said = list[UUID]()
         for person in PERSONS:
             for way in WAYS:
-                _, self.conversations[person, way] = await self._accept(person, way, "Hello.")
-        await self._settle()
+                request_id, self.conversations[person, way] = await self._accept(person, way, "Hello.")
+                said.append(request_id)
+        for request_id in said:
+            await self._end_of(request_id)
 
     async def _introduce(self, person: str) -> None:
         await people.create(self.database, person, person)
