@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from switchboard.connectors.email.bounces import is_bounce, late_failures
 from switchboard.connectors.email.settings import CAPABILITIES, EmailAccountSettings
-from switchboard.connectors.email.submission import OutgoingMail, announced_size, submit, try_sign_in
+from switchboard.connectors.email.submission import SubmittedMail, announced_size, submit, try_sign_in
 from switchboard.core.channels.email import CHANNELS
 from switchboard.core.mail.headers import address, header, is_mailbox, mailboxes
 from switchboard.core.mail.reply import File, MailReply, compose, message_id
@@ -261,12 +261,12 @@ class EmailSession(Session):
                 await self._turns.acquire()
         except TimeoutError:
             return Later(_NO_TURN_S, "other mails are being handed in")
-        outgoing = OutgoingMail(self._settings.address, to, mail, began + _WRITTEN_S, began + _ANSWERED_S)
+        outgoing = SubmittedMail(self._settings.address, to, mail, began + _WRITTEN_S, began + _ANSWERED_S)
         handing = asyncio.create_task(self._submit_mail(outgoing))
         handing.add_done_callback(lambda _: self._turns.release())
         return await asyncio.shield(handing)
 
-    async def _submit_mail(self, outgoing: OutgoingMail) -> Outcome:
+    async def _submit_mail(self, outgoing: SubmittedMail) -> Outcome:
         try:
             sign_in = await self._sign_in()
         except (OSError, SignInRefused) as error:

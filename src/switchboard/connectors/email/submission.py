@@ -28,7 +28,7 @@ _NAME: Final = "[127.0.0.1]"  # as Thunderbird does; the name of this machine st
 _DOT = re.compile(rb"^\.", re.MULTILINE)
 
 
-class OutgoingMail(Struct, frozen=True):
+class SubmittedMail(Struct, frozen=True):
     """A mail with CRLF for one recipient, and the times (`time.monotonic`) until which to write it and to wait."""
 
     sender: str
@@ -38,7 +38,7 @@ class OutgoingMail(Struct, frozen=True):
     answered_by: float
 
 
-def submit(server: Server, sign_in: SignIn, outgoing: OutgoingMail) -> Outcome:
+def submit(server: Server, sign_in: SignIn, outgoing: SubmittedMail) -> Outcome:
     """Submit a mail; the returned `Sent` has no id.
 
     Before the final dot is written, the server cannot have accepted the mail; after that, only its answer tells.
@@ -107,7 +107,7 @@ def _open_client(server: Server, by: float) -> smtplib.SMTP:
     return client
 
 
-def _handed_in(client: smtplib.SMTP, sign_in: SignIn, outgoing: OutgoingMail) -> Outcome:
+def _handed_in(client: smtplib.SMTP, sign_in: SignIn, outgoing: SubmittedMail) -> Outcome:
     mail, by = outgoing.mail, outgoing.written_by
     try:
         _wait_until(client, by)
@@ -149,7 +149,7 @@ def _signed_in(client: smtplib.SMTP, sign_in: SignIn) -> None:
         raise smtplib.SMTPAuthenticationError(code, answer)
 
 
-def _announce_mail(client: smtplib.SMTP, outgoing: OutgoingMail) -> Outcome | None:
+def _announce_mail(client: smtplib.SMTP, outgoing: SubmittedMail) -> Outcome | None:
     """What is wrong with sender, recipient or size; None once the server waits for the mail."""
     options = [f"SIZE={len(outgoing.mail)}"] if client.has_extn("size") else []
     commands: tuple[tuple[Why, Callable[[], tuple[int, bytes]]], ...] = (
