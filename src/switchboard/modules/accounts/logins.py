@@ -6,7 +6,7 @@ Modules call it just before they connect, so that a new password counts without 
 from __future__ import annotations
 
 from switchboard.domain.errors import ConfigurationError
-from switchboard.modules.accounts.settings import DavAccount
+from switchboard.modules.accounts.settings import DavAccount, PasswordPlace
 from switchboard.transport.dav.kinds import DavLogin
 from switchboard.transport.signed_post import read_secret
 
@@ -15,8 +15,9 @@ _HINT = ", the one that your provider issues for programs"
 
 def read_login(name: str, account: DavAccount) -> DavLogin:
     """The login of the account with this name. Raises ConfigurationError, which says where a password is missing."""
+    place = account.password or PasswordPlace()
     try:
-        password = read_secret(account.password.env, account.password.file, hint=_HINT)
+        password = read_secret(place.env, place.file, hint=_HINT)
     except ConfigurationError as error:
         raise ConfigurationError(f"the account {name!r}: {error.message}") from error
     return DavLogin(account.url, account.user, password.decode())

@@ -36,10 +36,10 @@ class PasswordPlace(Struct, frozen=True):
 class DavAccount(Struct, frozen=True):
     """An account on a server, which is a person's or a household's. All that tools show of it is decided by that."""
 
-    url: str
-    """Where it is; the site is enough for most servers."""
-    user: str
-    password: PasswordPlace
+    url: str = ""
+    """Where it is; the site is enough for most servers. Google's is known."""
+    user: str = ""
+    password: PasswordPlace | None = None
     person: str = ""
     """The id of the person whose account it is, as in `switchboard people list`."""
     group: str = ""
@@ -54,6 +54,10 @@ class DavAccount(Struct, frozen=True):
     """The e-mail addresses by which the person is invited to meetings, besides `user` if that is one."""
     sends: Literal["server", "nobody"] = "nobody"
     """Who sends the invitations to a meeting: the server, or nobody, so that none are made."""
+    provider: Literal["dav", "google"] = "dav"
+    """By what it is reached: CalDAV or CardDAV, with a password, or Google's own interface, with a `token_file`."""
+    token_file: Path | None = None
+    """The file that `switchboard modules login google` has written. A relative one is beside the settings file."""
 
     @property
     def owner(self) -> str:
@@ -63,11 +67,25 @@ class DavAccount(Struct, frozen=True):
     def check(self) -> None:
         """Raises ValueError."""
         check_owner(self.person, self.group)
-        _check_url(self.url)
+        if not self.user:
+            raise ValueError("`user` is missing: who logs in")
+        if self.provider == "google":
+            self._check_google()
+        else:
+            self._check_dav()
         if wrong := [one for one in self.busy_for if not _VIEWER.fullmatch(one)]:
             raise ValueError(f'`busy_for` has entries such as "person:ann" or "group:family", not {wrong[0]!r}')
         if self.zone:
             _check_zone(self.zone)
+
+    def _check_dav(self) -> None:
+        if self.password is None or self.token_file is not None:
+            raise ValueError('the password is {file = "…"} or {env = "…"}; `token_file` goes with provider = "google"')
+        _check_url(self.url)
+
+    def _check_google(self) -> None:
+        if self.token_file is None or self.password is not None or self.url:
+            raise ValueError("an account of Google has a `token_file`, and neither `url` nor `password`")
 
 
 def check_owner(person: str, group: str) -> None:
