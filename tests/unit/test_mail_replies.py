@@ -19,7 +19,6 @@ from switchboard.core.mail.mime import read_part
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.mail.reply import (
     HOPS,
-    File,
     MailReply,
     answered_subject,
     compose,
@@ -27,6 +26,7 @@ from switchboard.core.mail.reply import (
     message_id,
     reply_address,
 )
+from switchboard.core.mail.writing import File
 
 NOW = datetime(2026, 6, 1, 9, tzinfo=UTC)
 OWN = "house@home.example"

@@ -156,6 +156,8 @@ class DueTask(_Wire, frozen=True, kw_only=True):
 
 
 Task = Annotated[DueTask | None, Meta(extra={"ours": True})]
+AnsweredMailId = Annotated[Identity | None, Meta(extra={"ours": True})]
+"""The mail of a butler, by its message, which this one answers: it is told where the butler was asked to write it."""
 
 
 class Control(_Wire, frozen=True, kw_only=True):
@@ -174,9 +176,10 @@ class Control(_Wire, frozen=True, kw_only=True):
     addressed: bool = _written_default(False)
     pinned_target: Identity | None = None
     model: Identity | None = None
-    # Set by Switchboard alone, for what is due and for calls of tools; refused everywhere else.
+    # Set by Switchboard alone, for what is due, calls of tools and answers to mails; refused everywhere else.
     cause: Cause = None
     task: Task = None
+    answers_mail: AnsweredMailId = None
 
     @property
     def is_ours(self) -> bool:

@@ -235,6 +235,13 @@ class Batch(Struct, frozen=True):
     """Settled with the events."""
 
 
+VERBATIM: Final = "verbatim"
+"""Of an address, true: a person has approved what is sent, as it is.
+
+It is one part, with its text without markup and all of its files, or it is not sent; it is never sent again in another
+form, and no brake holds it back."""
+
+
 class Part(Struct, frozen=True, kw_only=True):
     """One part of a reply: a text, a file, or a file with a text."""
 

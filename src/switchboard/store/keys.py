@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash
 
 _REMEMBERED: Final = 8192
-Kind = Literal["conversation", "event", "body", "person", "fact", "contact", "code", "link", "file"]
+Kind = Literal["conversation", "event", "body", "person", "fact", "contact", "code", "link", "file", "mail"]
 
 
 class Keys:

@@ -22,6 +22,7 @@ from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.app.access import Principal
 from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.gates import WorkerGates
+from switchboard.app.mail_desk import WorkerMailDesk
 from switchboard.app.people_seen import WorkerPeople, WorkerWriters
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
@@ -40,6 +41,7 @@ from switchboard.ports.checks import CheckResult, count_of, error, ok, warning
 from switchboard.ports.engine import Engine, EngineContext
 from switchboard.ports.front_door import FRONT_DOOR
 from switchboard.ports.gates import GATES
+from switchboard.ports.mail_desk import MAIL_DESK
 from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.ports.module import ModuleManifest
 from switchboard.ports.people_seen import PEOPLE
@@ -95,10 +97,11 @@ def _installation_of(runtime: Runtime, rooms: ModuleRooms, offers: Mapping[str, 
         return runtime.rule_book.rules.members.values()
 
     check_tables(runtime.settings, members())
-    people = WorkerPeople(runtime.people_book)
+    people, door = WorkerPeople(runtime.people_book), WorkerFrontDoor(runtime)
     ours = {
-        FRONT_DOOR: WorkerFrontDoor(runtime),
+        FRONT_DOOR: door,
         GATES: WorkerGates(runtime),
+        MAIL_DESK: WorkerMailDesk(runtime, door),
         PEOPLE: people,
         RECENT_WRITERS: WorkerWriters(people, runtime.database),
     }

@@ -23,7 +23,9 @@ from switchboard.connectors.email.settings import CAPABILITIES, EmailAccountSett
 from switchboard.connectors.email.submission import SubmittedMail, announced_size, submit, try_sign_in
 from switchboard.core.channels.email import CHANNELS
 from switchboard.core.mail.headers import address, header, is_mailbox, mailboxes
-from switchboard.core.mail.reply import File, MailReply, compose, message_id
+from switchboard.core.mail.reply import MailReply, compose, message_id
+from switchboard.core.mail.writing import File
+from switchboard.core.mail.written import compose_written, written_in
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.ports.connector import (
@@ -237,31 +239,46 @@ class EmailSession(Session):
 
     async def _send(self, part: Part, key: str, began: float) -> Outcome:
         files = tuple([await _whole_file(one) for one in part.files])
+        written = written_in(part.address)
         try:
-            mail = await asyncio.to_thread(compose, self._make_reply(part, key, files), datetime.now(UTC))
+            mail = await asyncio.to_thread(self._compose, part, key, files)
         except ValueError as error:
             return Refused(str(error), "blocked")
-        to = str(part.address["to"])
-        if is_mailbox(to.lower(), self._own):
+        recipients = written.recipients if written else (str(part.address["to"]),)
+        if written is None and is_mailbox(recipients[0].lower(), self._own):
             return Refused("the answer would go to this account itself", "blocked")
-        outcome = await self._handed_in(to, mail, began + part.patience_s - SEND_S)
+        outcome = await self._handed_in(recipients, mail, began + part.patience_s - SEND_S)
         if not isinstance(outcome, Sent):
             return outcome
-        sent = Sent(message_id(key, self._settings.address))
+        sent = Sent(self._name_of(part, key))
         if self._files_copies:
             copy = asyncio.create_task(self._file_copy(mail, sent.platform_message_id))
             self._copies.add(copy)
             copy.add_done_callback(self._copies.discard)
         return sent
 
-    async def _handed_in(self, to: str, mail: bytes, began: float) -> Outcome:
+    def _compose(self, part: Part, key: str, files: tuple[File, ...]) -> bytes:
+        """The bytes of a mail that a butler has written, or of an answer. Raises ValueError."""
+        now = datetime.now(UTC)
+        if (written := written_in(part.address)) is None:
+            return compose(self._make_reply(part, key, files), now)
+        if not is_mailbox(written.sender.lower(), self._own):
+            raise ValueError(f"this account sends from {self._own} alone, and not from {written.sender}")
+        return compose_written(written, part.text, files, name=self._settings.display_name, now=now)
+
+    def _name_of(self, part: Part, key: str) -> str:
+        """The Message-ID of a part."""
+        written = written_in(part.address)
+        return message_id(key, self._settings.address) if written is None else written.message_id
+
+    async def _handed_in(self, recipients: tuple[str, ...], mail: bytes, began: float) -> Outcome:
         """Submit a few mails at a time; one abandoned by its caller counts until its thread has ended."""
         try:
             async with asyncio.timeout(_TURN_S):
                 await self._turns.acquire()
         except TimeoutError:
             return Later(_NO_TURN_S, "other mails are being handed in")
-        outgoing = SubmittedMail(self._settings.address, to, mail, began + _WRITTEN_S, began + _ANSWERED_S)
+        outgoing = SubmittedMail(self._settings.address, recipients, mail, began + _WRITTEN_S, began + _ANSWERED_S)
         handing = asyncio.create_task(self._submit_mail(outgoing))
         handing.add_done_callback(lambda _: self._turns.release())
         return await asyncio.shield(handing)
@@ -307,9 +324,9 @@ class EmailSession(Session):
             if folder and not await asyncio.to_thread(box.with_message_id, name):
                 await asyncio.to_thread(box.append, folder, mail)
 
-    async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002, by its Message-ID alone
+    async def find(self, part: Part, key: str) -> Sent | None:
         """Find the mail in the folder of sent mails. Raises OSError."""
-        name = message_id(key, self._settings.address)
+        name = self._name_of(part, key)
         async with self._open_mailbox() as box:
             folder = await self._opened_sent(box)
             found = await asyncio.to_thread(box.with_message_id, name) if folder else []

@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -29,10 +30,11 @@ _DOT = re.compile(rb"^\.", re.MULTILINE)
 
 
 class SubmittedMail(Struct, frozen=True):
-    """A mail with CRLF for one recipient, and the times (`time.monotonic`) until which to write it and to wait."""
+    """A mail with CRLF for all of its recipients or none, and the times (`time.monotonic`) until which to write it and
+    to wait."""
 
     sender: str
-    to: str
+    recipients: tuple[str, ...]
     mail: bytes
     written_by: float
     answered_by: float
@@ -154,7 +156,7 @@ def _announce_mail(client: smtplib.SMTP, outgoing: SubmittedMail) -> Outcome | N
     options = [f"SIZE={len(outgoing.mail)}"] if client.has_extn("size") else []
     commands: tuple[tuple[Why, Callable[[], tuple[int, bytes]]], ...] = (
         ("other", lambda: client.mail(outgoing.sender, options)),
-        ("blocked", lambda: client.rcpt(outgoing.to)),
+        *(("blocked", partial(client.rcpt, one)) for one in outgoing.recipients),
         ("other", lambda: client.docmd("DATA")),
     )
     for because, command in commands:

@@ -20,7 +20,7 @@ from switchboard.core.files.reply_files import instead
 from switchboard.core.turns.choices import one_line
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import ReplyChoice
-from switchboard.ports.connector import Capabilities, FileOut, Part
+from switchboard.ports.connector import VERBATIM, Capabilities, FileOut, Part
 
 REPEAT_NOTE: Final = "(This may be a repeat.)"
 _NOTE: Final = f"\n\n{REPEAT_NOTE}"
@@ -47,6 +47,8 @@ def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: Re
     file of its part, or with the first of several. Files that the platform cannot accept are named at the end of the
     text.
     """
+    if is_verbatim(to.address):
+        return (Part(address=to.address, text=text, files=tuple(files)),)
     bundles, lines = _bundle_files(files, capabilities, to.platform)
     text = "\n\n".join(filter(None, (text.rstrip() if lines else text, "\n".join(lines))))
     with_text = bool(bundles) and (len(bundles) == 1 or capabilities.files_per_part > 1)
@@ -57,6 +59,11 @@ def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: Re
         parts[-1] = replace(parts[-1], choices=choices)
     parts += (Part(address=to.address, files=bundle) for bundle in bundles)
     return (replace(parts[0], reply_to=to.reply_to), *parts[1:]) if parts else ()
+
+
+def is_verbatim(address: JsonObject) -> bool:
+    """Whether a reply goes there in one form only: see `VERBATIM`."""
+    return address.get(VERBATIM) is True
 
 
 def takes_text(files: Sequence[FileOut], capabilities: Capabilities) -> bool:

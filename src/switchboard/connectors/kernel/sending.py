@@ -25,6 +25,7 @@ from switchboard.connectors.kernel.held import LEASE_S, HeldReply, reason_for_se
 from switchboard.connectors.kernel.limits import Brake, Limiter
 from switchboard.connectors.kernel.parts import (
     ReplyDestination,
+    is_verbatim,
     mark_as_resent,
     plain,
     plan,
@@ -239,7 +240,9 @@ class ReplySender:
                 return await self._attempt(held, index, plain(part), again=again)
             case Refused(because="target") if part.reply_to is not None:
                 return await self._attempt(held, index, unanswering(part), again=again)
-            case Refused(reason, because="other" | "markup" | "gone" as because) if part.files:
+            case Refused(reason, because="other" | "markup" | "gone" as because) if part.files and not is_verbatim(
+                part.address
+            ):
                 self.health.counters["files_refused"] += 1
                 why = reason if because == "gone" else f"{self.platform} does not take it: {reason}"
                 return await self._attempt(held, index, without_files(part, why, self.capabilities), again=again)
@@ -357,7 +360,9 @@ class ReplySender:
 
     def _apply_brake(self, reply: ReplyToSend) -> None:
         """Apply the brake; a reply that was begun continues."""
-        if self.brake is None or any(part.get("state") == "sent" for part in reply.parts.values()):
+        if self.brake is None or is_verbatim(reply.address):
+            return
+        if any(part.get("state") == "sent" for part in reply.parts.values()):
             return
         now = self.clock()
         both = brake_keys(reply.recipient, reply.conversation)
@@ -401,7 +406,7 @@ class ReplySender:
             return found
         self.health.counters["uncertain"] += 1
         log.warning("part may have been sent", outbox_id=held.reply.outbox_id, part=index + 1, why=reason)
-        match self.on_uncertain:
+        match "ask" if is_verbatim(part.address) else self.on_uncertain:
             case "resend_marked" if not again and takes_text(part.files, self.capabilities):
                 self.health.counters["repeats"] += 1
                 return await self._attempt(held, index, mark_as_resent(part, self.capabilities), again=True)

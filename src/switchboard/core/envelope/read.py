@@ -62,11 +62,11 @@ def check_envelope(envelope: Envelope, now: datetime) -> None:
 
 
 def check_cause(envelope: Envelope) -> None:
-    """Raise InvalidInput if the message claims that nobody has written it, and that something is due instead."""
+    """Raise InvalidInput if the message claims what only Switchboard knows, such as that nobody has written it."""
     control = envelope.control
-    if control.is_ours:
-        name = "cause" if control.cause is not None else "task"
-        sentence = f"control.{name} is set by Switchboard alone, when a task is due: leave it out"
+    if control.is_ours or control.answers_mail is not None:
+        name = "cause" if control.cause is not None else "task" if control.task is not None else "answers_mail"
+        sentence = f"control.{name} is set by Switchboard alone: leave it out"
         raise InvalidInput(sentence, code="cause_refused", field=f"control.{name}")
 
 

@@ -35,6 +35,10 @@ _UNKNOWN_STAY: Final = timedelta(days=2)
 """Reports of messages that no reply has sent: a receipt may still come."""
 
 
+Unsent = Literal["uncertain", "braked", "blocked", "undelivered", "unsent"]
+"""What has happened to a reply of which people must be told."""
+
+
 class OpenReplies(NamedTuple):
     """The number of replies, and the seconds since the first was created."""
 
@@ -52,11 +56,15 @@ class WaitingReplies(Struct, frozen=True):
 
 
 class UntoldReply(Struct, frozen=True):
-    """A reply that was not sent, or may not have been, and the team of its butler; None if no team has it any more."""
+    """A reply that was not sent, or may not have been, and the team of its butler; None if no team has it any more.
+
+    `mail`: it is a mail that the butler has written.
+    """
 
     outbox_id: UUID
-    why: Literal["uncertain", "braked", "blocked", "undelivered"]
+    why: Unsent
     team_id: TeamId | None
+    mail: bool = False
 
 
 def pull_pool(channel: str, endpoint: str) -> str:

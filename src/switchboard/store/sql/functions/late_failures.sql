@@ -29,7 +29,7 @@ begin
     update outbox o set
         state = 'failed', error = 'the platform had taken it, and reported later: ' || _late.reason, settled_at = clock_timestamp(),
         untold = case when is_notice(o) then 'blocked' when o.system_id = 'switchboard' then null
-                      when _late.because is null then 'undelivered'
+                      when _late.because is null or is_mail(o) then 'undelivered'
                       when (select l.blocked_at is null from lane l where l.key = o.lane) then _late.because end
         where o.outbox_id = _outbox_id;
     update lane l set blocked_at = greatest(l.blocked_at, _sent_at)

@@ -35,6 +35,7 @@ begin
     delete from transcription t where t.request_id = any (_id);
     delete from outbox_blob b where b.outbox_id in (select o.outbox_id from outbox o where o.request_id = any (_id));
     update outbox o set text = '', files = null where o.request_id = any (_id);
+    update mail l set origin = null where l.request_id = any (_id);
     update step s set result = null where s.request_id = any (_id);
     delete from approval p where p.approval_id in (select a.key from awaited a where a.request_id = any (_id));
     delete from awaited a where a.request_id = any (_id);
@@ -55,6 +56,8 @@ begin
                 else 'null' end,
                 false
             )
+            -- of a mail that a butler wrote, its subject and its recipients
+            #- case when exists (select from mail l where l.request_id = m.request_id) then '{event,reply_address}' else '{}' end::text[]
         )::json where m.request_id = any (_id);
     get diagnostics _erased = row_count;
     return _erased;

@@ -122,6 +122,7 @@ begin
         settled_at = case when _state <> 'pending' then clock_timestamp() end,
         untold = case when is_notice(o) then case when _state = 'uncertain' then _state when _state in ('failed', 'dead') then 'blocked' end
                       when o.system_id = 'switchboard' then null when _state = 'uncertain' then 'uncertain'
+                      when _state in ('failed', 'dead') and is_mail(o) then 'unsent'
                       when _state = 'failed' and (_because <> 'blocked' or _reachable) then _because end
         where o.lane = _lane and o.seq = _seq;
     if _state = 'sent' and not _reachable or _state = 'failed' and _because = 'blocked' then

@@ -37,7 +37,11 @@ select resend_reply($1);
 
 -- name: untold
 select o.outbox_id, o.untold as why,
-       (select d.team_id from delivery d where d.request_id = o.request_id and d.system_id = o.system_id order by d.n desc limit 1) as team_id
+       coalesce(
+           (select d.team_id from delivery d where d.request_id = o.request_id and d.system_id = o.system_id order by d.n desc limit 1),
+           (select m.team_id from member m where m.system_id = o.system_id)
+       ) as team_id,
+       is_mail(o) as mail
 from outbox o where o.untold is not null order by o.outbox_id limit $1;
 
 -- name: tell
