@@ -438,16 +438,22 @@ class Postbox:
 
     mails: list[bytes] = field(default_factory=list)
     senders: list[str] = field(default_factory=list)
+    recipients: list[list[str]] = field(default_factory=list)
+    refused: str = ""
+    """A recipient that does not exist."""
     rcpt: str = "250 OK"
     data: str = "250 OK"
 
     async def handle_RCPT(self, _server: Any, _session: Any, envelope: Any, to: str, _options: Any) -> str:  # noqa: N802
+        if to == self.refused:
+            return "550 no such user"
         envelope.rcpt_tos.append(to)
         return self.rcpt
 
     async def handle_DATA(self, server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
         self.mails.append(envelope.content)
         self.senders.append(envelope.mail_from)
+        self.recipients.append([*envelope.rcpt_tos])
         if self.data == "close":
             server.transport.abort()
         return self.data

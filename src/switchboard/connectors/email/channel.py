@@ -81,7 +81,7 @@ async def open_account(account: Account) -> EmailSession:
     """Sign in and open the folder. Raises SignInRefused, OSError."""
     settings = _settings_of(account)
     session = EmailSession(settings, account.secrets.get("password", ""))
-    await session.latest()
+    await (session.latest() if settings.receive else try_sending(account))
     session.capabilities = await _find_capabilities(settings)
     return session
 
@@ -131,6 +131,9 @@ class EmailSession(Session):
         Each wait is preceded by a search, because mails that arrived in between were not announced. Raises
         SignInRefused, OSError.
         """
+        if not self._settings.receive:
+            async for nothing in self._watch_server():
+                yield nothing
         async with self._open_mailbox() as box:
             opened = await asyncio.to_thread(box.open, self._settings.folder)
             uids, last = await self._first_uids(box, opened, cursor)
@@ -141,6 +144,13 @@ class EmailSession(Session):
                 yield Batch((), f"{opened.validity}:{last}")
                 await asyncio.to_thread(box.wait, self._settings.idle_s)
                 uids = await asyncio.to_thread(box.above, last)
+
+    async def _watch_server(self) -> AsyncGenerator[Batch, None]:
+        """Nothing arrives, forever; but the SMTP server must be there. Raises OSError."""
+        while True:
+            await asyncio.to_thread(announced_size, self._settings.smtp, _WRITTEN_S)
+            yield Batch(())
+            await asyncio.sleep(self._settings.idle_s)
 
     async def _first_uids(self, box: Mailbox, opened: Opened, cursor: str | None) -> tuple[list[int], int]:
         """The UIDs to begin with, and the last UID that can be skipped."""
@@ -224,7 +234,9 @@ class EmailSession(Session):
         )
 
     async def latest(self) -> str | None:
-        """The cursor after the last mail."""
+        """The cursor after the last mail; None if nothing is received."""
+        if not self._settings.receive:
+            return None
         async with self._open_mailbox() as box:
             opened = await asyncio.to_thread(box.open, self._settings.folder)
         return f"{opened.validity}:{opened.next_uid - 1}"

@@ -43,5 +43,8 @@ class EmailAccountSettings(BaseModel, extra="forbid", frozen=True):
     """Empty: the one that the server marks as such, else `Sent`."""
     sent_copy: Literal["auto", "always", "never"] = "auto"
     """Whether a copy of an answer is filed; `auto`: unless the provider does so by itself."""
+    receive: bool = True
+    """If not, nothing that arrives is taken in: the account sends the mails that butlers write, and no more."""
     idle_s: Annotated[float, Field(gt=0, le=290)] = 120
-    """Seconds after which the mailbox is searched although the server has announced nothing."""
+    """Seconds after which the mailbox is searched although the server has announced nothing; of an account that does
+    not receive, those after which it is seen whether the SMTP server is there."""

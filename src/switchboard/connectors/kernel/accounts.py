@@ -69,13 +69,15 @@ class Configured(Struct, frozen=True):
 class Declared(Struct, frozen=True):
     """The contents of an account's file, with neither secrets nor settings checked.
 
-    `endpoint` is channel and endpoint, as in `telegram/bot:123456`; `secret_files` are the files of its secrets.
+    `endpoint` is channel and endpoint, as in `telegram/bot:123456`; `secret_files` are the files of its secrets. Not
+    `receives`: its settings say `receive = false`.
     """
 
     channel: str
     endpoint: str | None
     strangers: Policy | None
     secret_files: tuple[Path, ...]
+    receives: bool = True
 
 
 def read_account(file: Path, read: ReadFile, public_url: str | None = None) -> Configured:
@@ -99,7 +101,8 @@ def read_declarations(file: Path, read: ReadFile) -> Declared:
     """Read the declarations in the file of an account. Raises ConfigurationError."""
     parsed = _parse_file(file, read)
     files = tuple(file.parent / place.file for place in parsed.secrets.values() if place.file is not None)
-    return Declared(parsed.channel, parsed.endpoint, parsed.strangers, files)
+    receives = parsed.settings.get("receive") is not False
+    return Declared(parsed.channel, parsed.endpoint, parsed.strangers, files, receives)
 
 
 def handling_of(manifest: Manifest, said: Handling) -> Handling:

@@ -55,7 +55,13 @@ def _check_mailbox(file: Path, read: ReadFile, trust: Trust) -> CheckResult | No
     said = read_declarations(file, read)
     channel, _, address = (said.endpoint or "").partition("/")
     policy = said.strangers or trust.policies.get((channel, address), "open")
-    if channel != email.NAME or policy == "open" or trust.servers.get(address) or trust.servers.get("*"):
+    if (
+        channel != email.NAME
+        or policy == "open"
+        or not said.receives
+        or trust.servers.get(address)
+        or trust.servers.get("*")
+    ):
         return None
     detail = (
         f"{file.stem}: no mail server is trusted to authenticate senders, so every mail is held and nobody is answered"
