@@ -146,6 +146,7 @@ async def test_an_account_that_does_not_receive_signs_in_where_it_sends(pymap: I
     settings = settings_of(pymap, port, receive=False, idle_s=0.05)
     pymap.deliver(b"From: a@x.example\r\nSubject: x\r\n\r\nhello\r\n")
     session = await MANIFEST.open(Account("ann", settings, {"password": PASSWORD}))
+    assert isinstance(session, EmailSession)
     assert await session.latest() is None
     async with aclosing(session.receive(None)) as batches:
         for _ in range(3):

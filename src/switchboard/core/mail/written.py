@@ -65,9 +65,9 @@ class WrittenMail(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*self.to, *self.cc, *self.bcc)))
 
 
-def checked_mail(mail: OutgoingMail, message_id: str) -> WrittenMail:
-    """The mail as it will be sent. Raises InvalidInput with a sentence."""
-    if not mail.to:
+def checked_mail(mail: OutgoingMail, message_id: str, *, draft: bool = False) -> WrittenMail:
+    """The mail as it will be sent. Raises InvalidInput with a sentence. A draft need not have a recipient."""
+    if not mail.to and not draft:
         raise InvalidInput("a mail has at least one recipient in `to`", field="to")
     written = WrittenMail(
         message_id=message_id,
@@ -129,17 +129,21 @@ def written_in(address: JsonMapping) -> WrittenMail | None:
     return None if found is None else msgspec.convert(found, WrittenMail)
 
 
-def compose_written(written: WrittenMail, text: str, files: tuple[File, ...], *, name: str, now: datetime) -> bytes:
-    """The mail, with CRLF. `name`: what its account is called; `now` is an aware time."""
+def compose_written(
+    written: WrittenMail, text: str, files: tuple[File, ...], *, name: str = "", now: datetime, draft: bool = False
+) -> bytes:
+    """The mail, with CRLF. `name`: what its account is called; `now` is an aware time. A draft names those of `bcc`."""
     boundary = sha256(written.message_id.encode()).hexdigest()[:24]
     body = with_files(_written_body(text, written.calendar, boundary), files, boundary)
-    return join_lines((*_written_head(written, name, now), *body))
+    hidden = ["Bcc: " + ",\r\n ".join(written.bcc)] if draft and written.bcc else []
+    return join_lines((*hidden, *_written_head(written, name, now), *body))
 
 
 def _written_head(written: WrittenMail, name: str, now: datetime) -> Iterator[str]:
     named = encode_field(visible_line(name, MAX_NAME), PLAIN_NAME)
     yield f"From: {named} <{written.sender}>" if named else f"From: {written.sender}"
-    yield "To: " + ",\r\n ".join(written.to)
+    if written.to:
+        yield "To: " + ",\r\n ".join(written.to)
     if written.cc:
         yield "Cc: " + ",\r\n ".join(written.cc)
     yield f"Subject: {encode_field(written.subject, PLAIN_FIELD)}"

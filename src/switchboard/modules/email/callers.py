@@ -20,6 +20,11 @@ class EmailRefusal(LookupError):
     """The sentence that the model is told: why nothing was found, and what would be right."""
 
 
+def as_sentence(told: str) -> str:
+    """A clause as a sentence."""
+    return f"{told[:1].upper()}{told[1:]}{'' if told.endswith(('.', '?')) else '.'}"
+
+
 class MailAccounts(Struct, frozen=True):
     """The accounts of the settings, and who knows people."""
 

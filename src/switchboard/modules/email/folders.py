@@ -12,12 +12,16 @@ from typing import Final
 from switchboard.transport.mail_servers.mailbox import MailFolder
 
 INBOX: Final = "INBOX"
-_ALL, _SENT, _ARCHIVE = "\\all", "\\sent", "\\archive"
+_ALL, _SENT, _ARCHIVE, _DRAFTS = "\\all", "\\sent", "\\archive", "\\drafts"
 _USUAL: Final = {
     _SENT: (
         *("sent", "sent items", "sent messages", "sent mail", "gesendet", "gesendete elemente", "gesendete objekte"),
         *("envoyés", "éléments envoyés", "messages envoyés", "enviados", "posta inviata", "inviata", "verzonden"),
         *("wysłane", "skickat", "sendt", "送信済み", "送信済みメール", "送信済みアイテム", "已发送", "отправленные"),
+    ),
+    _DRAFTS: (
+        *("drafts", "draft", "draft messages", "entwürfe", "brouillons", "borradores", "bozze", "concepten", "utkast"),
+        *("kladder", "szkice", "robocze", "下書き", "草稿", "черновики"),
     ),
     _ARCHIVE: ("archive", "archives", "archiv", "archivio", "archivo", "archief", "archiwum", "アーカイブ"),
 }
@@ -27,6 +31,12 @@ _USUAL: Final = {
 def is_sent(folder: MailFolder, folders: Iterable[MailFolder]) -> bool:
     """Whether mails in it were sent by the person of the mailbox."""
     return folder in _folders_for(_SENT, folders)
+
+
+def drafts_folder(folders: Iterable[MailFolder]) -> str | None:
+    """Where drafts are; None: nothing is called so."""
+    found = _folders_for(_DRAFTS, folders)
+    return found[0].name if found else None
 
 
 def is_for_all(folder: MailFolder) -> bool:

@@ -22,19 +22,25 @@ from switchboard.modules.email.reading import MailReading
 from switchboard.modules.email.settings import EmailModuleSettings
 from switchboard.modules.email.tools import AskedMails
 from switchboard.modules.email.wanted import WantedMails, words_of
+from switchboard.modules.email.write_tools import MailWish
+from switchboard.modules.email.writing import keep_draft, prepare_draft, prepare_sending, send_mail
+from switchboard.ports.contact_resolver import CONTACTS, ContactResolver
+from switchboard.ports.mail_desk import MAIL_DESK, MailDesk
 from switchboard.ports.module import Chore, ModuleContext
 from switchboard.ports.people_seen import PEOPLE
-from switchboard.ports.tools import ToolScope
+from switchboard.ports.tools import PreparedCall, ToolScope
 
 _UTC: Final = ZoneInfo("UTC")
 
 
 class OpenEmail(Struct, frozen=True):
-    """See `tools.EmailDesk`."""
+    """See `tools.EmailDesk` and `write_tools.MailWriter`."""
 
     held: MailAccounts
     connections: MailConnections
     contents: MailContents
+    contacts: ContactResolver | None = None
+    desk: MailDesk | None = None
 
     @property
     def chores(self) -> Sequence[Chore]:
@@ -56,6 +62,22 @@ class OpenEmail(Struct, frozen=True):
         """As in the protocol."""
         return await (await self._reading_for(scope)).attachment(mail, number, scope.results)
 
+    async def prepare_sending(self, call: ToolScope, wish: MailWish) -> PreparedCall:
+        """As in `MailWriter`."""
+        return await prepare_sending(self, call, wish)
+
+    async def send(self, call: ToolScope, wish: MailWish) -> JsonObject:
+        """As in `MailWriter`."""
+        return await send_mail(self, call, wish)
+
+    async def prepare_draft(self, call: ToolScope, wish: MailWish) -> PreparedCall:
+        """As in `MailWriter`."""
+        return await prepare_draft(self, call, wish)
+
+    async def keep_draft(self, call: ToolScope, wish: MailWish, replaces: str) -> JsonObject:
+        """As in `MailWriter`."""
+        return await keep_draft(self, call, wish, replaces)
+
     async def _reading_for(self, scope: ToolScope) -> MailReading:
         accounts = await self.held.seen_by(scope)
         return MailReading(accounts, self.connections, self.contents, _zone_of(scope), Deadline())
@@ -69,7 +91,8 @@ async def open_email(context: ModuleContext) -> OpenEmail:
     """Raises LookupError if nobody says who people are."""
     settings = context.settings if isinstance(context.settings, EmailModuleSettings) else EmailModuleSettings()
     held = MailAccounts(settings.accounts, context.needs[PEOPLE])
-    return OpenEmail(held, MailConnections(), MailContents())
+    needs = context.needs
+    return OpenEmail(held, MailConnections(), MailContents(), needs.get(CONTACTS), needs.get(MAIL_DESK))
 
 
 def wanted_mails(asked: AskedMails, zone: ZoneInfo, now: datetime) -> WantedMails:

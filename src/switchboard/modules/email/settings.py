@@ -53,9 +53,21 @@ class MailAccount(Struct, frozen=True):
         """In lower case."""
         return frozenset(one.lower() for one in (*self.writes_as, self.user) if "@" in one)
 
+    @property
+    def sends_as(self) -> tuple[str, ...]:
+        """The addresses from which mails are written for it, in lower case, the first one by default."""
+        return tuple(dict.fromkeys(one.lower() for one in (*self.writes_as, self.user) if "@" in one))
+
     def check(self) -> None:
         """Raises ValueError."""
         check_owner(self.person, self.group)
+
+
+class EmailGrants(Struct, frozen=True):
+    """What the option `modules` of a butler may say of the module."""
+
+    send_as: tuple[str, ...] | None = None
+    """The addresses from which the butler may write; left out: those of every account that it sees for a person."""
 
 
 class EmailModuleSettings(Struct, frozen=True):

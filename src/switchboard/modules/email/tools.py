@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from switchboard.domain.json_values import JsonObject
-from switchboard.modules.email.callers import EmailRefusal
+from switchboard.modules.email.callers import EmailRefusal, as_sentence
 from switchboard.ports.tools import ToolOutcome, ToolScope
 
 MailName = Annotated[str, "Its id, as in email_search", Meta(min_length=1, max_length=1400)]
@@ -97,5 +97,4 @@ async def _tell_outcome(found: Awaitable[JsonObject]) -> ToolOutcome:
     try:
         return ToolOutcome(msgspec.json.encode(await found).decode())
     except EmailRefusal as refusal:
-        told = str(refusal)
-        return ToolOutcome(f"{told[:1].upper()}{told[1:]}{'' if told.endswith(('.', '?')) else '.'}", ok=False)
+        return ToolOutcome(as_sentence(str(refusal)), ok=False)

@@ -1,7 +1,7 @@
 """An IMAP mailbox over one blocking connection, which its users call in threads.
 
-The mailbox is opened read-only, so its user's `\\Seen` flags stay as they are. Errors of the connection are OSErrors; a
-refused sign-in is SignInRefused.
+Folders are opened read-only, so its user's `\\Seen` flags stay as they are; only `remove` opens one for writing. Errors
+of the connection are OSErrors; a refused sign-in is SignInRefused.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class Mailbox:
             with _as_os_error():
                 self._sign_in(sign_in)
                 # Servers announce IDLE only after sign-in, and imaplib asked before it.
-                self._idles = b"IDLE" in self._client.capability()[1][-1].upper().split()
+                able = self._client.capability()[1][-1].upper().split()
+                self._idles, self._expunges_by_uid = b"IDLE" in able, b"UIDPLUS" in able
         except BaseException:
             self.abandon()
             raise
@@ -278,10 +279,29 @@ class Mailbox:
         with _as_os_error():
             return next((one.name for one in self._box.folder.list() if "\\Sent" in one.flags), "Sent")
 
-    def append(self, folder: str, mail: bytes) -> None:
-        """File a mail and mark it as seen."""
+    def append(self, folder: str, mail: bytes, *, draft: bool = False) -> None:
+        """File a mail and mark it as seen, and as a draft if it is one."""
         with _as_os_error():
-            self._box.append(mail, folder, flag_set=["\\Seen"])
+            self._box.append(mail, folder, flag_set=["\\Seen", *(["\\Draft"] if draft else [])])
+
+    def remove(self, folder: str, uids: Sequence[int]) -> bool:
+        """Remove these mails and no others, ours or another program's, that are marked as deleted there.
+
+        False: the server cannot (it has no UIDPLUS), and nothing was changed. `open` a folder before other commands.
+        """
+        if not self._expunges_by_uid:
+            return False
+        with _as_os_error():
+            self._require_ok(self._client.select(_quoted(folder)))
+            self._require_ok(self._client.uid("STORE", uid_set(uids), "+FLAGS.SILENT", r"(\Deleted)"))
+            self._require_ok(self._client.uid("EXPUNGE", uid_set(uids)))
+        return True
+
+    def _require_ok(self, answer: tuple[str, list[Any]]) -> None:
+        status, said = answer
+        if status != "OK":
+            why = b" ".join(one for one in said if isinstance(one, bytes)).decode("utf-8", "replace")
+            raise MailRefused(f"the mail server says: {status} {why}"[:300])
 
     def abandon(self) -> None:
         """Close the connection, so that a call in another thread ends with an error."""
