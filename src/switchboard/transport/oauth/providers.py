@@ -1,7 +1,7 @@
 """Providers whose accounts are opened by OAuth 2, as data: where they are asked, and for what. Pure.
 
 The client, by which a provider knows who asks, is always the user's own. Its downloaded file may name other addresses,
-such as those of a national cloud. Next: `token_file.py`.
+such as those of a national cloud. Next: `consent.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The two requests to the token endpoint of a provider: a code for tokens, and a refresh token for new ones.
 
-`tokens.py` makes the second. In: a client and what is exchanged; out: `IssuedTokens`, or what
+`sign_in.py` makes the first, `tokens.py` the second. In: a client and what is exchanged; out: `IssuedTokens`, or what
 the refusal means. Nothing that is said of a failure quotes a secret. Next: `token_file.py`.
 """
 
