@@ -196,7 +196,7 @@ namespace inbox {{
 """
 OAUTH2: Final = """
 introspection_mode = get
-introspection_url = http://127.0.0.1:{tokens}/?token=
+introspection_url = {asks}
 username_attribute = user
 active_attribute = active
 active_value = yes
@@ -282,8 +282,8 @@ MBOX: Final = "mbox:{home}/mail/%u:INBOX={home}/mail/%u/inbox"
 
 
 @contextmanager
-def running_dovecot(location: str = MAILDIR) -> Iterator[Dovecot]:
-    """Dovecot, with a mailbox for each user at the location; it asks `tokens` about access tokens."""
+def running_dovecot(location: str = MAILDIR, *, introspection: str = "") -> Iterator[Dovecot]:
+    """Dovecot, with a mailbox for each user at the location. Of access tokens it asks `tokens`, or another server."""
     started = program("dovecot", "dovecot-imapd")
     # A directory of pytest is closed to the user that Dovecot becomes.
     with TemporaryDirectory(dir="/tmp") as made, running_tokens() as (tokens, asked):
@@ -293,7 +293,7 @@ def running_dovecot(location: str = MAILDIR) -> Iterator[Dovecot]:
         (home / "mail").mkdir()
         shutil.chown(home / "mail", "nobody", "nogroup")
         ports = {name: free_port() for name in ("imap", "imaps", "auth")}
-        (home / "oauth2").write_text(OAUTH2.format(tokens=asked))
+        (home / "oauth2").write_text(OAUTH2.format(asks=introspection or f"http://127.0.0.1:{asked}/?token="))
         place = location.format(home=home)
         (home / "conf").write_text(DOVECOT.format(home=home, password=PASSWORD, location=place, **ports))
         with running([started, "-F", "-c", str(home / "conf")]) as process:

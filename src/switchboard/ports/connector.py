@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Final, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -139,6 +140,8 @@ class Account:
     secrets: Mapping[str, str] = field(repr=False)
     hook_url: str | None = None
     """Where the platform can post events for the account; None: `public_url` is not set."""
+    directory: Path = Path()
+    """That of the account's file: paths in the settings are relative to it."""
 
 
 class Identity(Struct, frozen=True):

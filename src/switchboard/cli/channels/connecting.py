@@ -68,7 +68,7 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
     values = settings_of(manifest, wanted.settings, ask=wanted.asking)
     secrets = secrets_of(manifest, wanted.secret_files, wanted.secret_variables, ask=wanted.asking)
     kept = {key: one.value for key, one in secrets.items()}
-    account = Account(name, values, kept, hook_url(settings.public_url, name))
+    account = Account(name, values, kept, hook_url(settings.public_url, name), file.parent)
     _require_public(manifest, account)
     policy = wanted.strangers or manifest.strangers
     if wanted.owner is not None and policy != "pair":

@@ -13,11 +13,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import structlog
 from msgspec.structs import replace
 
+from switchboard.connectors.email.access import MailAccess
 from switchboard.connectors.email.bounces import is_bounce, late_failures
 from switchboard.connectors.email.settings import CAPABILITIES, EmailAccountSettings
 from switchboard.connectors.email.submission import SubmittedMail, announced_size, submit, try_sign_in
@@ -27,7 +29,7 @@ from switchboard.core.mail.reply import MailReply, compose, message_id
 from switchboard.core.mail.writing import File
 from switchboard.core.mail.written import compose_written, written_in
 from switchboard.domain.envelope import Envelope
-from switchboard.domain.errors import InvalidInput
+from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.ports.connector import (
     SEND_S,
     Account,
@@ -56,7 +58,6 @@ MAX_MAIL: Final = 25_000_000
 RESCAN: Final = timedelta(days=7)
 _BATCH: Final = 20
 _BATCH_BYTES: Final = 4_000_000
-_TOKEN_S: Final = 15.0
 _NO_TOKEN_S: Final = 900.0
 _AT_ONCE: Final = 4
 """Mails that are submitted at a time; more connections of one account are refused by some servers."""
@@ -80,7 +81,7 @@ _FILE_THEMSELVES: Final = ("gmail.com", "googlemail.com", "office365.com", "outl
 async def open_account(account: Account) -> EmailSession:
     """Sign in and open the folder. Raises SignInRefused, OSError."""
     settings = _settings_of(account)
-    session = EmailSession(settings, account.secrets.get("password", ""))
+    session = EmailSession(settings, account.secrets.get("password", ""), account.directory)
     await (session.latest() if settings.receive else try_sending(account))
     session.capabilities = await _find_capabilities(settings)
     return session
@@ -100,8 +101,8 @@ async def _find_capabilities(settings: EmailAccountSettings) -> Capabilities | N
 async def try_sending(account: Account) -> None:
     """Sign in at the SMTP server without sending anything. Raises SignInRefused, OSError."""
     settings = _settings_of(account)
-    sign_in = await _sign_in_of(settings, account.secrets.get("password", ""))
-    await asyncio.to_thread(try_sign_in, settings.smtp, sign_in, _WRITTEN_S)
+    access = MailAccess(settings, account.secrets.get("password", ""), account.directory)
+    await access.use(lambda sign_in: asyncio.to_thread(try_sign_in, settings.smtp, sign_in, _WRITTEN_S))
 
 
 def _settings_of(account: Account) -> EmailAccountSettings:
@@ -113,9 +114,9 @@ def _settings_of(account: Account) -> EmailAccountSettings:
 class EmailSession(Session):
     """A `Session`: each `receive` has a connection of its own; all other requests share one."""
 
-    def __init__(self, settings: EmailAccountSettings, password: str) -> None:
+    def __init__(self, settings: EmailAccountSettings, password: str, directory: Path = Path()) -> None:
         self._settings = settings
-        self._password = password
+        self._access = MailAccess(settings, password, directory)
         self._own = settings.address.lower()
         self._reader = MailReader()
         self._copies: set[asyncio.Task[None]] = set()
@@ -296,12 +297,13 @@ class EmailSession(Session):
         return await asyncio.shield(handing)
 
     async def _submit_mail(self, outgoing: SubmittedMail) -> Outcome:
-        try:
-            sign_in = await self._sign_in()
-        except (OSError, SignInRefused) as error:
-            return Later(_NO_TOKEN_S, str(error))
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._hands, submit, self._settings.smtp, sign_in, outgoing)
+        try:
+            return await self._access.use(
+                lambda sign_in: loop.run_in_executor(self._hands, submit, self._settings.smtp, sign_in, outgoing)
+            )
+        except (OSError, SignInRefused, ConfigurationError) as error:
+            return Later(_NO_TOKEN_S, str(error))
 
     def _make_reply(self, part: Part, key: str, files: tuple[File, ...]) -> MailReply:
         html = part.rendered.get("html") if part.rendered else None
@@ -367,27 +369,19 @@ class EmailSession(Session):
 
     @asynccontextmanager
     async def _open_mailbox(self) -> AsyncIterator[Mailbox]:
-        sign_in = await self._sign_in()
-        making = asyncio.ensure_future(asyncio.to_thread(Mailbox, self._settings.imap, sign_in))
-        try:
-            box = await asyncio.shield(making)
-        except asyncio.CancelledError:
-            making.add_done_callback(_abandon_mailbox)
-            raise
+        box = await self._access.use(self._connect_mailbox)
         try:
             yield box
         finally:
             box.abandon()
 
-    async def _sign_in(self) -> SignIn:
-        return await _sign_in_of(self._settings, self._password)
-
-
-async def _sign_in_of(settings: EmailAccountSettings, password: str) -> SignIn:
-    user = settings.user or settings.address
-    if settings.token_command:
-        return SignIn(user, await _printed_token(settings.token_command), token=True)
-    return SignIn(user, password)
+    async def _connect_mailbox(self, sign_in: SignIn) -> Mailbox:
+        making = asyncio.ensure_future(asyncio.to_thread(Mailbox, self._settings.imap, sign_in))
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(_abandon_mailbox)
+            raise
 
 
 async def _whole_file(file: FileOut) -> File:
@@ -409,30 +403,3 @@ def _with_arrival(envelope: Envelope, arrived: datetime | None) -> Envelope:
 def _abandon_mailbox(making: asyncio.Future[Mailbox]) -> None:
     if not making.cancelled() and making.exception() is None:
         making.result().abandon()
-
-
-async def _printed_token(command: Sequence[str]) -> str:
-    """The access token that a program prints. The SignInRefused that it raises quotes nothing of the output."""
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-    except OSError as error:
-        raise SignInRefused(f"`token_command` cannot be run: {error.strerror}") from None
-    try:
-        async with asyncio.timeout(_TOKEN_S):
-            printed, _ = await process.communicate()
-    except BaseException as error:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-        if isinstance(error, TimeoutError):
-            raise ConnectionError(f"`token_command` has not ended within {_TOKEN_S:.0f} s") from None
-        raise
-    token = printed.decode("utf-8", "replace").strip()
-    if process.returncode or not token:
-        raise SignInRefused(f"`token_command` printed no token (status {process.returncode}): sign in again")
-    return token

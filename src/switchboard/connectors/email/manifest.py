@@ -11,12 +11,23 @@ from switchboard.ports.connector import Account, Manifest, Secret, Session
 
 
 async def _open_session(account: Account) -> Session:
-    settings = account.settings
-    if isinstance(settings, EmailAccountSettings) and not (settings.token_command or account.secrets.get("password")):
-        raise ConfigurationError(f"the account {account.name!r} needs the secret `password`, or `token_command`")
+    _require_one_way_in(account)
     from switchboard.connectors.email.channel import open_account
 
     return await open_account(account)
+
+
+def _require_one_way_in(account: Account) -> None:
+    settings = account.settings
+    if not isinstance(settings, EmailAccountSettings):
+        return
+    others = account.secrets.get("password") or settings.token_command
+    if settings.token_file and others:
+        raise ConfigurationError(f"the account {account.name!r} has a `token_file`, and needs no other way to sign in")
+    if not (settings.token_file or others):
+        raise ConfigurationError(
+            f"the account {account.name!r} needs the secret `password`, `token_command` or `token_file`"
+        )
 
 
 async def _can_send(account: Account) -> None:
@@ -37,7 +48,8 @@ MANIFEST: Final = Manifest(
         "Create a separate mailbox for your butler; it answers everything that arrives there.",
         "Find the names of its IMAP and SMTP servers in the help pages of your provider; those of the large ones are "
         "known here.",
-        "Create an app password, or name a program that prints access tokens (`token_command`).",
+        "Create an app password, or name a program that prints access tokens (`token_command`). For Gmail and "
+        "Microsoft 365 without a password: `switchboard channels add gmail`, or `microsoft`.",
     ),
     capabilities=CAPABILITIES,
     open=_open_session,

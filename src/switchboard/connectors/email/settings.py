@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, Field
@@ -27,7 +28,7 @@ CAPABILITIES: Final = Capabilities(
 
 
 class EmailAccountSettings(BaseModel, extra="forbid", frozen=True):
-    """The settings of an account. With `token_command` the account signs in with XOAUTH2 instead of a password."""
+    """The settings of an account. With `token_file` or `token_command` it signs in with XOAUTH2, without a password."""
 
     address: Annotated[str, Field(pattern=r"^[^\s<>@]+@[^\s<>@]+$", description="of the mailbox")]
     """The address of the mailbox, from which answers are sent."""
@@ -36,6 +37,8 @@ class EmailAccountSettings(BaseModel, extra="forbid", frozen=True):
     """For signing in, if it is not the address."""
     token_command: tuple[str, ...] = ()
     """A program and its arguments; it prints an access token."""
+    token_file: Path | None = None
+    """The file of a sign-in by OAuth 2, which `switchboard channels add gmail` writes; beside that of the account."""
     imap: Server
     smtp: Server
     folder: str = "INBOX"

@@ -24,7 +24,8 @@ from switchboard.transport.mail_servers.server import Server
 
 _UNREACHED_S: Final = 30.0
 _BUSY_S: Final = 300.0
-_SIGN_IN_S: Final = 900.0
+_WHY_NOT: Final = 334
+"""The server says as JSON what is wrong with a token, and refuses it once that is answered by an empty line."""
 _NAME: Final = "[127.0.0.1]"  # as Thunderbird does; the name of this machine stays private
 _DOT = re.compile(rb"^\.", re.MULTILINE)
 
@@ -44,6 +45,7 @@ def submit(server: Server, sign_in: SignIn, outgoing: SubmittedMail) -> Outcome:
     """Submit a mail; the returned `Sent` has no id.
 
     Before the final dot is written, the server cannot have accepted the mail; after that, only its answer tells.
+    Raises SignInRefused.
     """
     try:
         client = _connect_client(server, outgoing.written_by)
@@ -68,12 +70,16 @@ def try_sign_in(server: Server, sign_in: SignIn, seconds: float) -> None:
         finally:
             client.close()
     except smtplib.SMTPAuthenticationError as error:
-        said = _describe_answer(error.smtp_code, error.smtp_error)
-        raise SignInRefused(f"the SMTP server refuses the sign-in: {sign_in.what_to_do}; {said}") from None
+        raise _refused_sign_in(sign_in, error) from None
     except smtplib.SMTPException as error:
         raise OSError(f"the SMTP server at {server.host} does not answer as one: {error}"[:300]) from None
     except OSError as error:
         raise OSError(f"the SMTP server {server.host}:{server.port} is not reached: {error}") from None
+
+
+def _refused_sign_in(sign_in: SignIn, error: smtplib.SMTPAuthenticationError) -> SignInRefused:
+    said = _describe_answer(error.smtp_code, error.smtp_error)
+    return SignInRefused(f"the SMTP server refuses the sign-in: {sign_in.what_to_do}; {said}")
 
 
 def announced_size(server: Server, seconds: float) -> int | None:
@@ -121,8 +127,8 @@ def _handed_in(client: smtplib.SMTP, sign_in: SignIn, outgoing: SubmittedMail) -
         _wait_until(client, by)
         client.send(_DOT.sub(b"..", mail) + (b"" if mail.endswith(b"\r\n") else b"\r\n"))
         _wait_until(client, by)
-    except smtplib.SMTPAuthenticationError:
-        return Later(_SIGN_IN_S, f"the SMTP server refuses the sign-in: {sign_in.what_to_do}")
+    except smtplib.SMTPAuthenticationError as error:
+        raise _refused_sign_in(sign_in, error) from None
     except (OSError, smtplib.SMTPException) as error:
         return Later(_UNREACHED_S, f"the SMTP server broke off: {error}"[:200])
     return _end_session(client, outgoing.answered_by)
@@ -145,8 +151,9 @@ def _signed_in(client: smtplib.SMTP, sign_in: SignIn) -> None:
     if not sign_in.token:
         client.login(sign_in.user, sign_in.secret)
         return
-    said = f"user={sign_in.user}\1auth=Bearer {sign_in.secret}\1\1".encode()
-    code, answer = client.docmd("AUTH", f"XOAUTH2 {base64.b64encode(said).decode()}")
+    code, answer = client.docmd("AUTH", f"XOAUTH2 {base64.b64encode(sign_in.bearer.encode()).decode()}")
+    if code == _WHY_NOT:
+        code, answer = client.docmd("")
     if code != 235:
         raise smtplib.SMTPAuthenticationError(code, answer)
 

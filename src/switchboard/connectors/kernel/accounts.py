@@ -93,7 +93,7 @@ def read_account(file: Path, read: ReadFile, public_url: str | None = None) -> C
         raise ConfigurationError(f"{file}: settings: {wrong_setting(error, manifest.settings)}") from error
     secrets = _secrets(manifest, parsed.secrets, file, read)
     endpoint = _endpoint(manifest, parsed.endpoint, file)
-    account = Account(file.stem, settings, secrets, hook_url(public_url, file.stem))
+    account = Account(file.stem, settings, secrets, hook_url(public_url, file.stem), file.parent)
     return Configured(manifest, account, handling_of(manifest, parsed.handling), endpoint)
 
 

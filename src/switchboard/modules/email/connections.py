@@ -13,9 +13,12 @@ from contextlib import asynccontextmanager
 from typing import Final, ParamSpec, TypeVar
 
 from switchboard.domain.errors import ConfigurationError
+from switchboard.modules.accounts.settings import PasswordPlace
 from switchboard.modules.email.settings import MailAccount
 from switchboard.transport.mail_servers.mailbox import COMMAND_S, Mailbox, Opened, SignIn
 from switchboard.transport.mail_servers.server import Server
+from switchboard.transport.mail_servers.token_sign_in import sign_in_with_token
+from switchboard.transport.oauth.tokens import TokenFile
 from switchboard.transport.signed_post import read_secret
 
 _P = ParamSpec("_P")
@@ -90,22 +93,28 @@ class MailConnections:
 
 
 async def _connect_mailbox(name: str, account: MailAccount, seconds: float) -> Mailbox:
-    sign_in = read_sign_in(name, account)
     place = account.imap
     server = Server(host=place.host, port=place.port, tls=place.tls)
-    making = asyncio.ensure_future(asyncio.to_thread(Mailbox, server, sign_in))
-    try:
-        async with asyncio.timeout(seconds):
+
+    async def connect(sign_in: SignIn) -> Mailbox:
+        making = asyncio.ensure_future(asyncio.to_thread(Mailbox, server, sign_in))
+        try:
             return await asyncio.shield(making)
-    except (TimeoutError, asyncio.CancelledError):
-        making.add_done_callback(_abandon_mailbox)
-        raise
+        except asyncio.CancelledError:
+            making.add_done_callback(_abandon_mailbox)
+            raise
+
+    async with asyncio.timeout(seconds):
+        if account.token_file is not None:
+            return await sign_in_with_token(TokenFile(account.token_file), account.user, connect)
+        return await connect(read_sign_in(name, account))
 
 
 def read_sign_in(name: str, account: MailAccount) -> SignIn:
     """The password is read each time, so that a new one counts without a restart. Raises ConfigurationError."""
+    place = account.password or PasswordPlace()
     try:
-        password = read_secret(account.password.env, account.password.file, hint=_HINT)
+        password = read_secret(place.env, place.file, hint=_HINT)
     except ConfigurationError as error:
         raise ConfigurationError(f"the account {name!r}: {error.message}") from error
     return SignIn(account.user, password.decode())

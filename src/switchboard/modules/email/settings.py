@@ -6,6 +6,7 @@ It imports no library, as the manifest names it. Next: `modules/accounts/walls.p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
@@ -33,7 +34,7 @@ class MailAccount(Struct, frozen=True):
 
     imap: ImapPlace
     user: str
-    password: PasswordPlace
+    password: PasswordPlace | None = None
     person: str = ""
     """The id of the person whose mailbox it is, as in `switchboard people list`."""
     group: str = ""
@@ -42,6 +43,8 @@ class MailAccount(Struct, frozen=True):
     """The addresses from which its person writes, besides `user` if that is one."""
     trusted_servers: tuple[str, ...] = ()
     """The names (`authserv-id`) by which its server marks mails with the results of its checks of senders."""
+    token_file: Path | None = None
+    """The file that `switchboard modules login google` or `microsoft` has written, instead of a password."""
 
     @property
     def busy_for(self) -> tuple[str, ...]:
@@ -61,6 +64,8 @@ class MailAccount(Struct, frozen=True):
     def check(self) -> None:
         """Raises ValueError."""
         check_owner(self.person, self.group)
+        if (self.password is None) == (self.token_file is None):
+            raise ValueError('give either `password`, as {file = "…"} or {env = "…"}, or `token_file`')
 
 
 class EmailGrants(Struct, frozen=True):

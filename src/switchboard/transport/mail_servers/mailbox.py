@@ -46,16 +46,23 @@ _FOR_NOW = re.compile(r"\[(UNAVAILABLE|LIMIT|INUSE|SERVERBUG)\]|temporar|try aga
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """A user, and a password or an access token."""
+    """A user, and a password or an access token. `remedy`: what a person can do about a refusal, if that is known."""
 
     user: str
     secret: str = field(repr=False)
     token: bool = False
+    remedy: str = ""
 
     @property
     def what_to_do(self) -> str:
         """What a person can do about a refusal."""
-        return "sign in again, for a new access token" if self.token else "check the user and the password"
+        usual = "sign in again, for a new access token" if self.token else "check the user and the password"
+        return self.remedy or usual
+
+    @property
+    def bearer(self) -> str:
+        """The token in the form of XOAUTH2."""
+        return f"user={self.user}\1auth=Bearer {self.secret}\1\1"
 
 
 class Opened(Struct, frozen=True):
@@ -128,7 +135,7 @@ class Mailbox:
     def _sign_in(self, sign_in: SignIn) -> None:
         try:
             if sign_in.token:
-                self._box.xoauth2(sign_in.user, sign_in.secret, initial_folder=None)
+                self._authenticate(sign_in)
             elif sign_in.secret.isascii() and sign_in.user.isascii():
                 self._box.login(sign_in.user, sign_in.secret, initial_folder=None)
             else:
@@ -139,6 +146,11 @@ class Mailbox:
             if _FOR_NOW.search(str(error)):
                 raise ConnectionError("the mail server takes no sign-ins at the moment") from None
             raise SignInRefused(f"the mail server refuses the sign-in: {sign_in.what_to_do}") from None
+
+    def _authenticate(self, sign_in: SignIn) -> None:
+        """Servers say as JSON what is wrong with a token, and refuse it once that is answered by an empty line."""
+        answers = iter((sign_in.bearer,))
+        self._client.authenticate("XOAUTH2", lambda _: next(answers, ""))
 
     def open(self, folder: str) -> Opened:
         """Open a folder read-only. Raises FileNotFoundError if there is no such folder."""

@@ -1,0 +1,131 @@
+"""Mailboxes opened by OAuth 2: Dovecot and Postfix ask the strict provider about each token, as Google's servers do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from switchboard.connectors.email.manifest import MANIFEST
+from switchboard.connectors.email.settings import EmailAccountSettings
+from switchboard.domain.errors import ConfigurationError
+from switchboard.modules.email.connections import Deadline, MailConnections
+from switchboard.modules.email.settings import ImapPlace, MailAccount
+from switchboard.ports.connector import Account, Later, Part, Sent, SignInRefused
+from switchboard.testing.oauth import OAuthServer
+from switchboard.transport.oauth.token_file import write_tokens
+from tests.mail_servers import PASSWORD, Dovecot, running_dovecot, running_postfix
+from tests.oauth import SIGN_IN, signed_in
+from tests.ports import free_port
+
+pytestmark = pytest.mark.slow
+
+ANN: Final = "ann@example.org"
+TO: Final[dict[str, Any]] = {
+    "to": "desk@example.org",
+    "subject": "Hi",
+    "message_id": "<m1@x.example>",
+    "references": [],
+}
+PROVIDER_PORT: Final = free_port()
+
+
+@pytest.fixture(scope="module")
+def dovecot() -> Iterator[Dovecot]:
+    with running_dovecot(introspection=f"http://127.0.0.1:{PROVIDER_PORT}/introspect?token=") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def postfix(dovecot: Dovecot) -> Iterator[int]:
+    with running_postfix(dovecot) as port:
+        yield port
+
+
+@pytest.fixture(autouse=True)
+def trusted(dovecot: Dovecot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(dovecot.certificate))
+
+
+@pytest.fixture
+async def provider() -> AsyncIterator[OAuthServer]:
+    async with OAuthServer(port=PROVIDER_PORT) as server:
+        yield server
+
+
+async def account_of(directory: Path, provider: OAuthServer, dovecot: Dovecot, postfix: int, **more: Any) -> Account:
+    """Ann has signed in; the file of the account names that of her tokens, which is beside it."""
+    write_tokens(directory / "ann.token", await signed_in(provider))
+    made = {
+        "address": ANN,
+        "token_file": "ann.token",
+        "imap": {"host": "127.0.0.1", "port": dovecot.tls_port},
+        "smtp": {"host": "127.0.0.1", "port": postfix, "tls": "starttls"},
+    }
+    return Account("ann", EmailAccountSettings.model_validate(made | more), {}, directory=directory)
+
+
+def refreshes(provider: OAuthServer) -> list[str]:
+    return [call.error for call in provider.calls if call.grant == "refresh_token"]
+
+
+async def test_a_token_that_a_server_refuses_is_renewed_on_the_spot(
+    tmp_path: Path, provider: OAuthServer, dovecot: Dovecot, postfix: int
+) -> None:
+    account = await account_of(tmp_path, provider, dovecot, postfix)
+    session = await MANIFEST.open(account)
+    assert MANIFEST.can_send is not None
+    await MANIFEST.can_send(account)
+    provider.expire_access()
+    assert await session.latest()
+    assert refreshes(provider) == [""]
+    provider.expire_access()
+    assert isinstance(await session.send(Part(address=TO, text="Fine."), "key-1"), Sent)
+    assert refreshes(provider) == ["", ""]
+    await session.close()
+
+
+async def test_an_ended_sign_in_is_told_with_its_command(
+    tmp_path: Path, provider: OAuthServer, dovecot: Dovecot, postfix: int
+) -> None:
+    account = await account_of(tmp_path, provider, dovecot, postfix)
+    session = await MANIFEST.open(account)
+    provider.end_consents()
+    for _ in range(3):
+        with pytest.raises(SignInRefused, match=f"sign in again: `{SIGN_IN}`"):
+            await MANIFEST.open(account)
+        later = await session.send(Part(address=TO, text="Fine."), "key-2")
+        assert isinstance(later, Later)
+        assert SIGN_IN in later.reason
+    assert refreshes(provider) == ["invalid_grant"]
+    await session.close()
+
+
+async def test_a_mailbox_of_somebody_else_is_refused_after_one_renewal(
+    tmp_path: Path, provider: OAuthServer, dovecot: Dovecot, postfix: int
+) -> None:
+    account = await account_of(tmp_path, provider, dovecot, postfix, user="bob@example.org")
+    with pytest.raises(SignInRefused, match=f"refuses the sign-in: .* sign in again: `{SIGN_IN}`"):
+        await MANIFEST.open(account)
+    assert refreshes(provider) == [""]
+
+
+async def test_a_persons_mailbox_is_opened_by_a_token_file(
+    tmp_path: Path, provider: OAuthServer, dovecot: Dovecot
+) -> None:
+    write_tokens(tmp_path / "ann.token", await signed_in(provider))
+    place = ImapPlace("127.0.0.1", dovecot.tls_port)
+    account = MailAccount(place, ANN, person="ann", token_file=tmp_path / "ann.token")
+    account.check()
+    provider.expire_access()
+    async with MailConnections().open_box("ann", account, Deadline()) as box:
+        assert await box.open_folder("INBOX") > 0
+    assert refreshes(provider) == [""]
+
+
+async def test_one_way_to_sign_in_is_enough(tmp_path: Path, provider: OAuthServer, dovecot: Dovecot) -> None:
+    account = await account_of(tmp_path, provider, dovecot, 25)
+    with pytest.raises(ConfigurationError, match="has a `token_file`, and needs no other way"):
+        await MANIFEST.open(Account("ann", account.settings, {"password": PASSWORD}, directory=tmp_path))
