@@ -2,8 +2,8 @@
 
 `modules/mirror` and the modules over it call it. In: collections and the names of objects; out: listings, and objects
 as bytes of iCalendar or vCard, whatever the server itself keeps. CalDAV and CardDAV are behind it
-(`transport/dav/server.py`); `testing/collections.py` has the laws as checks, and a server of Google's kind that keeps
-them. Next: `module_store.py`, where what was read is kept.
+(`transport/dav/server.py`), and Google's own APIs (`transport/google/calendars.py`); `testing/collections.py` has the
+laws as checks. Next: `module_store.py`, where what was read is kept.
 """
 
 from __future__ import annotations

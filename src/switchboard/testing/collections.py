@@ -5,7 +5,7 @@
         await check(CollectionSubject(server, url, make))
 
 A check raises `AssertionError` that says what went wrong. Next: `ports/collection_server.py`, the contract that is
-checked here, and `google.py`, a server that keeps it and is nothing like WebDAV.
+checked here.
 """
 
 from __future__ import annotations
@@ -166,11 +166,11 @@ async def loses_nothing_of_others(subject: CollectionSubject) -> None:
     assert await _state_of(server.replace_object(url, theirs, subject.make("x", "Late"))) in ("changed", "missing")
 
 
-COLLECTION_CHECKS: Final[tuple[CollectionCheck, ...]] = (
+READING_CHECKS: Final[tuple[CollectionCheck, ...]] = (
     is_found,
     lists_and_reads_everything,
     tells_what_has_changed,
     lists_everything_if_a_token_is_lost,
-    creates_once,
-    loses_nothing_of_others,
 )
+"""Of servers that are only read, too."""
+COLLECTION_CHECKS: Final = (*READING_CHECKS, creates_once, loses_nothing_of_others)

@@ -44,7 +44,9 @@ def describe_failure(error: ServerError) -> str:
     return f"{_MEANING[error.state]} ({error})"
 
 
-def describe_for_operators(error: ServerError, kind: DavKind) -> str:
-    """The same for those who have set up the account, with what would be right."""
+def describe_for_operators(error: ServerError, kind: DavKind | None) -> str:
+    """The same for those who have set up the account, with what would be right; None: Google says that itself."""
+    if kind is None:
+        return describe_failure(error)
     remedy = _REMEDIES.get(error.state, "").format(protocol="CalDAV" if kind is CALDAV else "CardDAV")
     return f"{describe_failure(error)}; {remedy}" if remedy else describe_failure(error)

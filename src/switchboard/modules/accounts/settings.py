@@ -37,7 +37,7 @@ class DavAccount(Struct, frozen=True):
     """An account on a server, which is a person's or a household's. All that tools show of it is decided by that."""
 
     url: str = ""
-    """Where it is; the site is enough for most servers. Google's is known."""
+    """Where it is; the site is enough for most servers. Google's is known, and only tests name another."""
     user: str = ""
     password: PasswordPlace | None = None
     person: str = ""
@@ -84,8 +84,12 @@ class DavAccount(Struct, frozen=True):
         _check_url(self.url)
 
     def _check_google(self) -> None:
-        if self.token_file is None or self.password is not None or self.url:
+        if self.token_file is None or self.password is not None:
             raise ValueError("an account of Google has a `token_file`, and neither `url` nor `password`")
+        if "@" not in self.user:
+            raise ValueError("`user` is the mail address of whoever has signed in to Google")
+        if self.url and urlsplit(self.url).hostname not in _LOOPBACK:
+            raise ValueError("an account of Google has no `url`, unless tests play it on this machine")
 
 
 def check_owner(person: str, group: str) -> None:

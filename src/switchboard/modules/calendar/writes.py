@@ -29,7 +29,8 @@ _TAKEN_OVER: Final = (
     "look at the calendar before you try again"
 )
 
-_OF_SERVERS: Final = frozenset({"CREATED", "DTSTAMP", "LAST-MODIFIED", "PRODID"})
+_OF_SERVERS: Final = frozenset({"CREATED", "DTSTAMP", "LAST-MODIFIED", "PRODID", "SEQUENCE"})
+"""What says when something was written, and how often. Google counts by itself."""
 
 WriteState = Literal["started", "done", "failed", "undoing", "undone"]
 """`undoing`: it was carried out, and is being taken back."""

@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from switchboard.domain.errors import Unavailable
 from switchboard.modules.accounts.failures import describe_for_operators
-from switchboard.modules.accounts.logins import read_login
+from switchboard.modules.accounts.servers import open_listed_books
 from switchboard.modules.accounts.settings import DavAccount
 from switchboard.modules.contacts.mirror import CardKeeper
 from switchboard.modules.mirror.origins import claim_mirror
 from switchboard.modules.mirror.sync import sync_account
 from switchboard.ports.collection_server import ServerError
 from switchboard.ports.module_store import ModuleStore
-from switchboard.transport.dav.client import LISTING_S
 from switchboard.transport.dav.kinds import CARDDAV
-from switchboard.transport.dav.server import open_server
 
 
 async def sync_contacts(name: str, account: DavAccount, store: ModuleStore) -> None:
     """One run. Raises ConfigurationError without a password, and Unavailable with what is wrong with the server."""
-    login, keeper = read_login(name, account), CardKeeper(account.region)
+    opening, keeper = open_listed_books(name, account), CardKeeper(account.region)
     await claim_mirror(store, account, keeper)
     try:
-        async with open_server(login, CARDDAV, whole=LISTING_S) as server:
+        async with opening as server:
             await sync_account(store, server, keeper)
     except ServerError as error:
-        raise Unavailable(f"the account {name!r}: {describe_for_operators(error, CARDDAV)}") from error
+        raise Unavailable(
+            f"the account {name!r}: {describe_for_operators(error, CARDDAV if account.provider == 'dav' else None)}"
+        ) from error
