@@ -62,7 +62,7 @@ def edit_single(source: CalendarSource, edit: EventEdit, context: EditContext) -
 
 def edit_this(series: Series, date: WrittenTime, edit: EventEdit, context: EditContext) -> bytes:
     """One date of a series. Raises InvalidInput."""
-    source = read_source(_with_override(series, date))
+    source = read_source(with_override(series, date))
     part = _override_in(source, series, date)
     changed = edit_part(part, edit, _delta_of(part.start, edit, context), context)
     return source.change(changed) if changed else series.source.data
@@ -140,7 +140,7 @@ def answer_all(source: CalendarSource, own: frozenset[str], answer: PartStat) ->
 
 def answer_this(series: Series, date: WrittenTime, own: frozenset[str], answer: PartStat) -> bytes:
     """Our answer for one date of a series. Raises InvalidInput if we are not invited to it."""
-    source = read_source(_with_override(series, date))
+    source = read_source(with_override(series, date))
     changes = answer_lines(_override_in(source, series, date), own, answer)
     if not changes:
         raise InvalidInput("this account is not invited to that date", field="event")
@@ -171,7 +171,7 @@ def _override_in(source: CalendarSource, series: Series, date: WrittenTime) -> E
     return _require_part(source, again.overridden().get(date.wall))
 
 
-def _with_override(series: Series, date: WrittenTime) -> bytes:
+def with_override(series: Series, date: WrittenTime) -> bytes:
     """The object with a part for a date: a copy of the series' part, with its alarms and all that we do not know."""
     if date.wall in series.overridden():
         return series.source.data
