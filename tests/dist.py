@@ -37,6 +37,7 @@ WANTED: Final = (
     "cli/monitoring/dashboard.json",
     "server/http/examples/messages.json",
     "examples/inbox/household.mbox",
+    "examples/household/teams/root.json",
     "examples/teams/root.json",
     "examples/connectors/folder/pyproject.toml",
     "examples/modules/canteen/pyproject.toml",

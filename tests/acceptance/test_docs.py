@@ -48,7 +48,7 @@ class Walkthrough:
         self._ids: dict[str, str] = {}
         self._begun = 0
         """How many commands run on, or did."""
-        self._ports = {claimed: free_port() for claimed in ("8471", "8472")}
+        self._ports = {claimed: free_port() for claimed in ("8471", "8472", "8473")}
         env = {k: v for k, v in environment(place).items() if k != "SWITCHBOARD_DATA_DIR"}
         env |= {"COLUMNS": "160", "PATH": f"{commands}:{Path(EXECUTABLE).parent}:{search_path()}"}
         self._shell = subprocess.Popen(
@@ -77,6 +77,10 @@ class Walkthrough:
                     raise
 
     def _up(self) -> str:
+        """Start it, or start it again: then the one that runs is ended first, as with Ctrl-C."""
+        self._type("kill %?'switchboard up' 2>/dev/null && wait %?'switchboard up'")
+        for file in self._place.rglob("*.toml"):  # of an example that the document has copied
+            file.write_text(self.here(file.read_text(encoding="utf-8")), encoding="utf-8")
         said = self._begin("switchboard up &", "Try it")
         [url] = re.findall(rf"{_READY} (\S+)", said)
         self._type(f"export SWITCHBOARD_URL={url}")
@@ -182,7 +186,7 @@ def test_a_walkthrough_does_what_it_says(name: str) -> None:
 
 
 def test_the_tour_and_the_butler_are_run() -> None:
-    assert {"tour", "hello"} <= _walkthroughs().keys()
+    assert {"tour", "hello", "household"} <= _walkthroughs().keys()
     assert sum(len(steps(b)) for b in _walkthroughs()["tour"] if b.mark == "executed") > 10
 
 
