@@ -340,7 +340,7 @@ async def test_a_wrong_password_is_named_and_not_shown(imap: Imap) -> None:
 
 
 async def test_an_account_without_password_and_token_command_is_not_opened() -> None:
-    with pytest.raises(ConfigurationError, match=r"'desk' needs the secret `password`, `token_command` or `token_file`"):
+    with pytest.raises(ConfigurationError, match=r"needs the secret `password`, `token_command` or `token_file`"):
         await MANIFEST.open(Account("desk", settings_of(Imap(1, "bot")), {}))
 
 
