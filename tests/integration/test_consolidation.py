@@ -16,11 +16,15 @@ import pytest
 from switchboard.app.memory.checks import check_consolidation
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import ModelAttempt, Reply, Report, Request, Usage
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import SystemId
 from switchboard.journey.compaction import Compactor
 from switchboard.journey.consolidation import NOTHING_NEW, Consolidator
+from switchboard.ports.facts import Reader
 from switchboard.ports.models import Asking
 from switchboard.store.ids import new_uuid7
 from switchboard.store.memory import consolidation, facts
+from switchboard.store.memory.facts import NewFact
 from tests.hands import a_hand
 from tests.integration.test_compaction import ANN, FIG, Cheap, OneModel, always, learned, talk
 from tests.lab import Lab, lab
@@ -264,6 +268,19 @@ async def test_what_is_undone_is_not_found_again_in_the_same_entry(database_url:
         again = Script(lambda told: stating(fig(told[-2]["entry"], "keep 7 fig trees")))
         assert await consolidator(parts, again).consolidate(lane) is None
         assert await parts.count("select count(*) from fact where undone_at is null") == 1, "that is said anew"
+
+
+async def test_what_was_also_stated_without_an_entry_outlives_a_run(database_url: str) -> None:
+    """As an operator adds it, or a program."""
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        lane, database = await talk(parts, hand, 20), parts.database
+        assert await consolidator(parts, Script(figs)).consolidate(lane) is None
+        [fact] = await facts.list_facts(database, None, None, None, 9)
+        [run] = await consolidation.list_runs(database, None, None, 9)
+        ann = Reader(SystemId(fact.system_id), Conversation(run.conversation), fact.author, private=True)
+        assert await facts.learn(database, ann, NewFact(ann.person, "self", True, FIG, ())) == 0
+        assert await consolidation.undo_run(database, run.run) == 0
+        assert await parts.count("select count(*) from fact where undone_at is null") == 1
 
 
 async def test_what_two_runs_have_found_is_gone_when_both_are_undone(database_url: str) -> None:

@@ -111,10 +111,10 @@ begin
             where k.predicate = 'other' and excluded.predicate <> 'other';
     select count(*) into _new from json_to_recordset(_facts::json) as f (fact_id uuid) join fact k on k.fact_id = f.fact_id;
     update fact k set
-            said_at = a.at, valid_from = f.valid_from, valid_to = f.valid_to,
+            said_at = a.at, valid_from = f.valid_from, valid_to = f.valid_to, run = f.run,
             undone_at = case when k.undone_at > a.at then k.undone_at end
         from json_to_recordset(_facts::json) as f (
-            space text, mark uuid, positions json, valid_from timestamptz, valid_to timestamptz, said_at timestamptz)
+            space text, mark uuid, positions json, valid_from timestamptz, valid_to timestamptz, said_at timestamptz, run uuid)
         cross join lateral (select coalesce(f.said_at, clock_timestamp()) as at) a, lane l
         where l.key = _lane and k.mark = f.mark and k.space in (f.space, 'shared') and k.conversation = l.conversation
           and json_array_length(f.positions) = 0 and k.said_at < a.at;
