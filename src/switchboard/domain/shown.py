@@ -353,6 +353,32 @@ class ShownStanding:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownRun:
+    """What a model was asked for the facts of one space. `outcome`: null as long as it has not answered.
+
+    `person`: in whose private messages it looked; empty: in what was said in front of others. `tokens`: an estimate
+    until it has answered. `facts`: how many were new. What is `undone_at` some time counts as never said.
+    """
+
+    run: UUID
+    system_id: str
+    conversation: str
+    person: str
+    first_position: int
+    last_position: int
+    episodes: int
+    model: str
+    tokens: int
+    cost_usd: float | None
+    outcome: Literal["kept", "rejected", "failed", "stale"] | None
+    reason: str
+    facts: int
+    started_at: datetime
+    ended_at: datetime | None
+    undone_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class ShownEntity:
     """Whom or what facts of a butler are about. `also`: other names that an owner has given; `why` it was found."""
 

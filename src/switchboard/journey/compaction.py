@@ -13,26 +13,20 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
-import structlog
-
 from switchboard.core.memory.compaction import Compacted, merge_parts, parse_compaction, parts_of, request_for
 from switchboard.core.turns.window import WINDOW
-from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
+from switchboard.journey.background import BackgroundWork
 from switchboard.lanes.faults import point
 from switchboard.ports.models import Asking, Models
 from switchboard.store.database import Database
 from switchboard.store.memory import compaction as store
 from switchboard.store.memory.compaction import CompactionStanding, Range
-from switchboard.tasks import cancel_tasks
-
-log = structlog.get_logger(__name__)
 
 ASKER: Final = "compaction"
 """What models are asked for, in the rows of usage."""
-_AT_ONCE: Final = 2
 _LEASE: Final = timedelta(minutes=2)
 _DEADLINE_S: Final = 90.0
 """For all parts of a range together: when the lease is over, another process begins with it."""
@@ -65,15 +59,12 @@ class Compactor:
         self._names = tuple(names)
         self._owns = owns
         self._clock = clock
-        self._running: set[asyncio.Task[str | None]] = set()
+        self._background = BackgroundWork(ASKER, self.compact, _TOO_FEW)
 
     async def start_due(self) -> int:
         """Start compacting a few of the lanes that are due; returns how many."""
-        lanes = await store.claim(self._database, _AT_ONCE - len(self._running), _LEASE)
-        for lane in lanes:
-            task = asyncio.create_task(self._try(lane))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+        lanes = await store.claim(self._database, self._background.free, _LEASE)
+        self._background.start(lanes)
         return len(lanes)
 
     async def compact_due(self, system_id: SystemId, conversations: Sequence[Conversation]) -> list[str | None]:
@@ -82,13 +73,13 @@ class Compactor:
         Returns None for each that was compacted, and why each of the others that have entries was not.
         """
         lanes = await store.claim_of(self._database, system_id, conversations, _LEASE)
-        outcomes = await asyncio.gather(*map(self._try, lanes))
+        outcomes = await asyncio.gather(*map(self._background.try_lane, lanes))
         standings = await store.standings(self._database, system_id, conversations)
         return [*outcomes, *(_why_not(one) for one in standings if one.lane not in lanes)]
 
     async def aclose(self) -> None:
         """Stop running work, which then has no effect."""
-        await cancel_tasks(*self._running)
+        await self._background.aclose()
 
     async def compact(self, lane: LaneKey) -> str | None:
         """Compact the oldest entries of a lane; returns why it was not, or None. Raises `Unavailable`."""
@@ -103,18 +94,6 @@ class Compactor:
         committed = await store.commit(self._database, read, made)
         point("after_compaction")
         return None if committed else "the entries have changed meanwhile"
-
-    async def _try(self, lane: LaneKey) -> str | None:
-        try:
-            problem = await self.compact(lane)
-        except Unavailable as error:
-            problem = error.message
-        except Exception:
-            log.exception("compaction failed", lane=str(lane))
-            return "it failed, the log says how"
-        if problem is not None and problem != _TOO_FEW:
-            log.warning("compaction came to nothing", lane=str(lane), reason=problem)
-        return problem
 
     async def _compact_range(self, read: Range) -> Compacted | str:
         made: list[Compacted] = []

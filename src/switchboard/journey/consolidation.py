@@ -7,14 +7,11 @@ Without anything new no model is asked. Next: `core/memory/consolidation.py`.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
-
-import structlog
 
 from switchboard.core.memory.consolidation import (
     MOST_EPISODES,
@@ -25,22 +22,18 @@ from switchboard.core.memory.consolidation import (
     spaces_of,
 )
 from switchboard.core.memory.extraction import Learned
-from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import NO_USAGE, Report
+from switchboard.journey.background import BackgroundWork
 from switchboard.journey.compaction import OwnsButler, owns_nothing
 from switchboard.lanes.faults import point
 from switchboard.ports.models import Asking, Models
 from switchboard.store.database import Database
 from switchboard.store.memory import consolidation as store
 from switchboard.store.memory.consolidation import NewlySaid
-from switchboard.tasks import cancel_tasks
-
-log = structlog.get_logger(__name__)
 
 ASKER: Final = "consolidation"
 """What models are asked for, in the rows of usage."""
-_AT_ONCE: Final = 2
 _LEASE: Final = timedelta(minutes=5)
 _DEADLINE_S: Final = 240.0
 """For all spaces of a conversation together: when the lease is over, another process begins with it."""
@@ -71,21 +64,18 @@ class Consolidator:
         self._budget = budget
         self._owns = owns
         self._clock = clock
-        self._running: set[asyncio.Task[str | None]] = set()
+        self._background = BackgroundWork(ASKER, self.consolidate, NOTHING_NEW)
 
     async def start_due(self) -> int:
         """Start with a few of the conversations that are due; returns how many."""
-        free = _AT_ONCE - len(self._running)
-        lanes = await store.claim(self._database, free, _LEASE) if free > 0 else []
-        for lane in lanes:
-            task = asyncio.create_task(self._try_lane(lane))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+        free = self._background.free
+        lanes = await store.claim(self._database, free, _LEASE) if free else []
+        self._background.start(lanes)
         return len(lanes)
 
     async def aclose(self) -> None:
         """Stop running work, which then has no effect."""
-        await cancel_tasks(*self._running)
+        await self._background.aclose()
 
     async def consolidate(self, lane: LaneKey) -> str | None:
         """Look for facts in what is new in a conversation; returns why not, or None. Raises `Unavailable`."""
@@ -114,18 +104,6 @@ class Consolidator:
             if said is None or most == 1 or 2 * _cost_of(said) <= self._budget:
                 return said
             most //= 2
-
-    async def _try_lane(self, lane: LaneKey) -> str | None:
-        try:
-            problem = await self.consolidate(lane)
-        except Unavailable as error:
-            problem = error.message
-        except Exception:
-            log.exception("consolidation failed", lane=str(lane))
-            return "it failed, the log says how"
-        if problem is not None and problem != NOTHING_NEW:
-            log.warning("consolidation came to nothing", lane=str(lane), reason=problem)
-        return problem
 
     async def _ask_for_spaces(self, said: NewlySaid, found: dict[UUID, Sequence[Learned]]) -> str | None:
         """Add the facts of each space by its run; returns why that failed, or None."""

@@ -19,7 +19,6 @@ from switchboard.core.memory.settling import (
     SettledFacts,
     StatedFact,
     exclude_each_other,
-    holds_at,
     same_value,
     settle_facts,
     takes_place_of,
@@ -176,12 +175,6 @@ def test_what_has_many_values_is_never_superseded() -> None:
     assert not exclude_each_other(coffee, tea)
 
 
-@pytest.mark.parametrize(("number", "holds"), [(0, False), (1, True), (2, True), (3, False)])
-def test_a_fact_holds_from_its_first_to_before_its_last_instant(number: int, holds: bool) -> None:
-    assert holds_at(said(1, "Rome", 9, period=(1, 3)), day(number)) == holds
-    assert holds_at(said(1, "Rome", 9), day(number))
-
-
 # Any stories ----------------------------------------------------------------------------------------------------------
 
 DAYS = st.integers(0, 4)
@@ -209,8 +202,9 @@ def claimed(fact: StatedFact) -> list[datetime]:
 
 
 def possible(fact: StatedFact) -> list[datetime]:
-    """The instants at which it may have been so."""
-    return [one for one in INSTANTS if holds_at(fact, one)]
+    """The instants at which it may have been so: from the first of its period to before the last."""
+    begin, end = fact.valid_from or INSTANTS[0], fact.valid_to or INSTANTS[-1] + timedelta(1)
+    return [one for one in INSTANTS if begin <= one < end]
 
 
 def takes_place(newer: StatedFact, older: StatedFact) -> bool:

@@ -25,10 +25,9 @@ from switchboard.core.people.handle import sender_behind
 from switchboard.core.people.readers import person_named
 from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.routing import SystemId
-from switchboard.domain.shown import FactSource, ShownEntity, ShownFact, ShownStanding, ShownSummary
+from switchboard.domain.shown import FactSource, ShownEntity, ShownFact, ShownRun, ShownStanding, ShownSummary
 from switchboard.ports.facts import Fact, Reader
 from switchboard.store.memory import aliases, compaction, consolidation, facts
-from switchboard.store.memory.consolidation import ConsolidationRun
 from switchboard.store.memory.facts import NewFact
 from switchboard.store.people import audit
 from switchboard.store.people import people as known_people
@@ -168,7 +167,7 @@ class MemoryService:
 
     async def runs(
         self, caller: Principal, system_id: str | None, *, limit: int, cursor: str | None
-    ) -> tuple[list[ConsolidationRun], str | None]:
+    ) -> tuple[list[ShownRun], str | None]:
         """A page of the runs that looked for facts, newest first, and the cursor of the next. Raises InvalidInput."""
         below = uuid_cursor(cursor)
         page = await consolidation.list_runs(self._database, system_id, below, limit)

@@ -64,7 +64,7 @@ class _Spread(Struct, frozen=True):
         begins: list[int] = []
         places: list[int] = []
         length = 0
-        for place, part in _folded(text):
+        for place, part in _fold_signs(text):
             plain.append(part)
             begins.append(length)
             places.append(place)
@@ -89,7 +89,7 @@ class _Spread(Struct, frozen=True):
         return offset if self.text[self.places[word]].isascii() else 0
 
 
-def _folded(text: str) -> Iterator[tuple[int, str]]:
+def _fold_signs(text: str) -> Iterator[tuple[int, str]]:
     """Places of a text, and what stands there: plain words, blanks as one, and each other character alone."""
     for found in _WORDS_AND_BLANKS.finditer(text):
         word, begin = found.group(), found.start()

@@ -170,7 +170,12 @@ def is_unfit(text: str) -> bool:
     """Whether it is a question, a hypothesis, an instruction, a secret, or what we told the model ourselves."""
     if "?" in text or _HYPOTHETICAL.search(text) or _INSTRUCTION.search(text):
         return True
-    return has_secret(text) or (len(text) > 20 and _folded(text) in _folded(RULES))
+    return has_secret(text) or (len(text) > 20 and fold_text(text) in fold_text(RULES))
+
+
+def fold_text(text: str) -> str:
+    """The same for texts that differ in case and spaces only."""
+    return " ".join(text.casefold().split())
 
 
 def count_denials(text: str) -> int:
@@ -191,7 +196,7 @@ def _check_fact(given: object, known: Mapping[int, LearnableEntry], owners: Coll
         return None
     text, value, subject = (_word_in(given.get(key)) for key in ("text", "value", "subject"))
     sentence, about = _find_sentence(value, text, words_of(line)), _find_subject(subject, line)
-    if sentence is None or about is None or not (0 < len(text) <= MAX_FACT) or _folded(value) not in _folded(text):
+    if sentence is None or about is None or not (0 < len(text) <= MAX_FACT) or fold_text(value) not in fold_text(text):
         return None
     if any(is_unfit(one) for one in (sentence, text, subject)) or not _repeats_words(text, sentence, words_of(line)):
         return None
@@ -209,7 +214,7 @@ def _is_denied(value: str, text: str, predicate: Predicate) -> bool:
 
     Who has stopped eating nuts may well be allergic to them: of such things nothing is over.
     """
-    parts = [one for one in _CLAUSE.split(text) if _folded(value) in _folded(one)] or [text]
+    parts = [one for one in _CLAUSE.split(text) if fold_text(value) in fold_text(one)] or [text]
     return all((count_denials(one) + (not predicate.safety and len(_ENDED.findall(one)))) % 2 for one in parts)
 
 
@@ -244,7 +249,7 @@ def _find_subject(subject: str, line: LearnableEntry) -> str | None:
     if subject.lower() in _SELF:
         return SELF
     about = subject[:MAX_SUBJECT]
-    return about if _folded(about) in _folded(words_of(line)) else None
+    return about if fold_text(about) in fold_text(words_of(line)) else None
 
 
 def _line_of(entry: object, known: Mapping[int, LearnableEntry]) -> LearnableEntry | None:
@@ -257,21 +262,17 @@ def _word_in(value: object) -> str:
     return " ".join(value[:MAX_READ].split()) if isinstance(value, str) else ""
 
 
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split())
-
-
 def _find_sentence(value: str, text: str, words: str) -> str | None:
     """The sentence of a person with the value that is most like the text, else all their words.
 
     None: the value is not there, or too short.
     """
-    wanted = _folded(value)
-    if len(wanted) < 2 or wanted not in _folded(words):
+    wanted = fold_text(value)
+    if len(wanted) < 2 or wanted not in fold_text(words):
         return None
-    said = set(_PIECE.findall(_folded(text)))
-    alone = [one for one in SENTENCE.findall(words) if wanted in _folded(one)]
-    return max(alone, key=lambda one: len(said & set(_PIECE.findall(_folded(one)))), default=words)
+    said = set(_PIECE.findall(fold_text(text)))
+    alone = [one for one in SENTENCE.findall(words) if wanted in fold_text(one)]
+    return max(alone, key=lambda one: len(said & set(_PIECE.findall(fold_text(one)))), default=words)
 
 
 def _repeats_words(text: str, sentence: str, words: str) -> bool:
@@ -281,5 +282,5 @@ def _repeats_words(text: str, sentence: str, words: str) -> bool:
     """
     if any(len(one.findall(sentence)) != len(one.findall(text)) for one in (_NEGATED, _ENDED, _WEAKENED)):
         return False
-    own, said = (" ".join(["", *_PIECE.findall(_folded(one))]) for one in (words, text))
+    own, said = (" ".join(["", *_PIECE.findall(fold_text(one))]) for one in (words, text))
     return all(one in _ABOUT_THE_AUTHOR or f" {one[: max(3, len(one) - 2)]}" in own for one in said.split())

@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.memory.extraction import count_denials, is_unfit
+from switchboard.core.memory.extraction import count_denials, fold_text, is_unfit
 from switchboard.core.text.secret_words import has_secret
 from switchboard.ports.facts import MAX_FACT, OwnWords
 
@@ -94,7 +94,7 @@ def find_words(quote: str, said: Sequence[OwnWords]) -> OwnWords | NotKept:
         flaw = _find_flaw(found)
         if flaw is not None:
             refused.append(NotKept(flaw))
-        elif _folded(wanted) in _folded(found.words.text):
+        elif _fold_core(wanted) in _fold_core(found.words.text):
             return found.words
         else:
             kept.append(found.words)
@@ -183,8 +183,9 @@ def _is_between(sign: str) -> bool:
     return sign.isspace() or sign in _WIDE
 
 
-def _folded(text: str) -> str:
-    return " ".join(text.casefold().split()).strip(_EDGE)
+def _fold_core(text: str) -> str:
+    """Without the signs around it, too."""
+    return fold_text(text).strip(_EDGE)
 
 
 def _sentences_at(text: str, start: int, end: int) -> list[str]:
@@ -239,7 +240,7 @@ def _find_missing(text: str, sentences: Sequence[str], introduction: str) -> str
     whole = " ".join(sentences)
     if count_denials(f"{introduction} {whole}") != count_denials(text):
         return "it leaves out what the person denied"
-    if len(sentences) > 1 and not _folded(whole).startswith(_folded(text)):
+    if len(sentences) > 1 and not _fold_core(whole).startswith(_fold_core(text)):
         return "it begins in the middle of a sentence"
     if text.isascii() and len(_words_of(text)) == 1 < len(_words_of(f"{introduction} {whole}")):
         return "one word says too little"

@@ -101,11 +101,6 @@ def rivals_of(subject: str, predicate: Predicate, value: str) -> UUID:
     return UUID(bytes=sha256(json.dumps(parts).encode()).digest()[:16])
 
 
-def holds_at(fact: StatedFact, when: datetime) -> bool:
-    """Whether a time is within the period of which it was said, open ends included."""
-    return (fact.valid_from or _ALWAYS) <= when < (fact.valid_to or _NEVER)
-
-
 def takes_place_of(newer: StatedFact, older: StatedFact) -> bool:
     """Whether a statement takes the place of another one.
 

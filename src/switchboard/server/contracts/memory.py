@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated
 from uuid import UUID
 
 from pydantic import Field
 
-from switchboard.domain.shown import FactSource, ShownEntity, ShownFact, ShownStanding, ShownSummary
+from switchboard.domain.shown import FactSource, ShownEntity, ShownFact, ShownRun, ShownStanding, ShownSummary
 from switchboard.server.contracts.base import Body, Line, ResponseBody, SystemRef, Word, Words
 
 
@@ -58,32 +56,6 @@ class UndoneFact(ResponseBody):
     """A fact that counts as never said from now on."""
 
     fact_id: UUID
-
-
-@dataclass(frozen=True, slots=True)
-class ShownRun:
-    """What a model was asked for the facts of one space. `outcome`: null as long as it has not answered.
-
-    `person`: in whose private messages it looked; empty: in what was said in front of others. `facts`: how many were
-    new. What is `undone_at` some time counts as never said.
-    """
-
-    run: UUID
-    system_id: str
-    conversation: str
-    person: str
-    first_position: int
-    last_position: int
-    episodes: int
-    model: str
-    tokens: int
-    cost_usd: float | None
-    outcome: Literal["kept", "rejected", "failed", "stale"] | None
-    reason: str
-    facts: int
-    started_at: datetime
-    ended_at: datetime | None
-    undone_at: datetime | None
 
 
 class RunPage(ResponseBody):

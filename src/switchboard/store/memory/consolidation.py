@@ -20,6 +20,7 @@ from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import Usage
 from switchboard.domain.routing import SystemId
+from switchboard.domain.shown import ShownRun
 from switchboard.store.database import Database, query, row_as, rows_as, to_json
 from switchboard.store.ids import new_uuid7
 from switchboard.store.memory.compaction import read_line
@@ -43,31 +44,6 @@ class NewlySaid(Struct, frozen=True):
     lines: tuple[LearnableEntry, ...]
     turns: tuple[UUID, ...]
     """Of each line, its turn."""
-
-
-class ConsolidationRun(Struct, frozen=True):
-    """What a model was asked for the facts of one space: what `person` said in private; empty: in front of others.
-
-    `tokens`: an estimate until it has answered. `outcome`: None until then, and if its process died. `facts`: how many
-    were new.
-    """
-
-    run: UUID
-    system_id: str
-    conversation: str
-    person: str
-    first_position: int
-    last_position: int
-    episodes: int
-    model: str
-    tokens: int
-    cost_usd: float | None
-    outcome: Literal["kept", "rejected", "failed", "stale"] | None
-    reason: str
-    facts: int
-    started_at: datetime
-    ended_at: datetime | None
-    undone_at: datetime | None
 
 
 class FailingConsolidations(Struct, frozen=True):
@@ -134,11 +110,9 @@ async def find_failing(database: Database) -> FailingConsolidations | None:
     return row_as(FailingConsolidations, await database.row(query("consolidation.failing")))
 
 
-async def list_runs(
-    database: Database, system_id: str | None, below: UUID | None, limit: int
-) -> list[ConsolidationRun]:
+async def list_runs(database: Database, system_id: str | None, below: UUID | None, limit: int) -> list[ShownRun]:
     """The newest first, for operators."""
-    return rows_as(ConsolidationRun, await database.rows(query("consolidation.list"), system_id, below, limit))
+    return rows_as(ShownRun, await database.rows(query("consolidation.list"), system_id, below, limit))
 
 
 async def undo_run(database: Database, run: UUID) -> int | None:

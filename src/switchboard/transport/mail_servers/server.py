@@ -31,7 +31,7 @@ class Server(BaseModel, extra="forbid", frozen=True):
         return given
 
     @model_validator(mode="after")
-    def _encrypted(self) -> Server:
+    def _require_encryption(self) -> Server:
         if self.tls == "none" and self.host not in _LOOPBACK:
             raise ValueError('`tls = "none"` sends the password in the clear: only to this machine')
         return self
