@@ -9,7 +9,7 @@ import pytest
 from tests.memory_walls.world import run_program
 from tests.width import wide
 
-SEEN = ("asked", "read", "searched", "in turns", "compaction", "probed", "called", "erased")
+SEEN = ("asked", "read", "searched", "in turns", "compaction", "consolidation", "learned", "probed", "called", "erased")
 """Where canaries must have been, or a program has shown nothing."""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -64,6 +65,8 @@ class Told(Struct, frozen=True):
     special: bool = False
     shared: bool = False
     undone: bool = False
+    run: UUID | None = None
+    """The consolidation that has found it, if nobody has said it otherwise."""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -87,9 +90,11 @@ class Oracle:
     facts: dict[tuple[object, ...], Told] = field(default_factory=dict)
     switched_off: set[Conversation] = field(default_factory=set)
     """Where nothing is learned."""
+    never_learned: set[str] = field(default_factory=set)
+    """What was said there: no fact comes of it later on either."""
     lines: set[Line] = field(default_factory=set)
-    replies: set[Line] = field(default_factory=set)
-    """What somebody was answered: it is kept with their message, whether or not a history has it."""
+    notes: set[Line] = field(default_factory=set)
+    """What is kept with somebody's message, also if no history has it: their and their model's words, the reply."""
     forgotten: set[tuple[str, SystemId, object]] = field(default_factory=set)
     """Canary and butler with an author, or with a handle."""
 
@@ -157,12 +162,12 @@ class Oracle:
 
     def learn(self, one: Told) -> bool:
         """A statement. Whether there is a fact of it now."""
-        if not one.seat.authentic or self.is_forgotten(one.canary, one.seat):
+        if not one.seat.authentic or one.canary in self.never_learned or self.is_forgotten(one.canary, one.seat):
             return False
         beside = (_shared_key(other) == _shared_key(one) for other in self.facts.values() if other.shared)
         if one.key not in self.facts and any(beside):
             return False
-        self.facts[one.key] = replace(self.facts.get(one.key, one), undone=False)
+        self.facts[one.key] = replace(self.facts.get(one.key, one), undone=False, run=one.run)
         return True
 
     def may_share(self, by: Seat, one: Told) -> bool:
@@ -200,12 +205,12 @@ class Oracle:
         for one in gone:
             self.forget(one)
         self.lines -= of_these
-        self.replies -= of_these
-        others = {one.canary for one in self.facts.values()} | {one.canary for one in self.lines | self.replies}
+        self.notes -= of_these
+        others = {one.canary for one in self.facts.values()} | {one.canary for one in self.lines | self.notes}
         return canaries - others
 
     def _lines_of(self, accounts: set[Account]) -> set[Line]:
-        return {one for one in self.lines | self.replies if one.seat.account in accounts}
+        return {one for one in self.lines | self.notes if one.seat.account in accounts}
 
     def _drop(self, one: Told) -> None:
         account = one.seat.account

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,53 +34,49 @@ from switchboard.app.settings import Settings
 from switchboard.core.calls import WantedCall
 from switchboard.core.text.fact_numbers import number_of
 from switchboard.domain.ledger import LaneKey
-from switchboard.domain.llm import Reply as ModelReply
-from switchboard.domain.llm import Report
-from switchboard.domain.llm import Request as ModelRequest
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.journey.compaction import Compactor
+from switchboard.journey.consolidation import Consolidator
 from switchboard.ports.facts import Fact
 from switchboard.ports.history import Entry, WantedHistory
-from switchboard.ports.models import Asking
 from switchboard.store.database import Database, query, rows_as
-from switchboard.store.memory import compaction, facts, history
+from switchboard.store.memory import compaction, consolidation, facts, history
 from switchboard.store.memory.facts import NewFact
 from switchboard.store.memory.readers import handle_columns, reader_columns
 from switchboard.store.memory.search import FactSearch, FoundFact
 from switchboard.store.messages import inbox
 from switchboard.store.people import people
-from switchboard.testing.scripted_llm import Call, Reply, Request
-from tests.integration.test_compaction import Cheap
+from switchboard.testing.scripted_llm import Call
 from tests.integration.test_front_door import firing, scope_of
-from tests.integration.test_remembering import CLERK, PLANNER, Clerk, House, a_house, remember, search
+from tests.integration.test_remembering import CLERK, PLANNER, House, a_house, remember, search
 from tests.kept_words import read_rows
 from tests.lab import TRUSTING, submission
+from tests.memory_walls.models import CANARY, LETTERS, Gullible, Recorder
 from tests.memory_walls.oracle import PERSONS, Account, Line, Oracle, Seat, Told
 from tests.trios import plan, tool
 from tests.waiting import eventually
 
 HOUSE: Final = "bot:house"
-LETTERS: Final = "bcdfghjklmnpqrstvwxz"
-CANARY: Final = re.compile(rf"[{LETTERS}]{{16}}")
 NOBODYS: Final = "bdfhbdfhbdfhbdfh"
 """A canary that nobody ever says."""
 NO_NUMBER: Final = "zzzzz"
 """A number that no fact has, but for one chance in millions."""
+NO_RUNS: Final = frozenset[UUID]()
 OPERATOR: Final = Principal("operator", "walls")
 OF_STATEMENTS: Final = {"say": 40, "repeat": 10, "talk": 80, "ask": 60, "probe": 4, "share": 8, "forget": 4, "undo": 3}
+OF_CONDENSING: Final = {"compact": 10, "restore": 1, "consolidate": 12, "undo_run": 2}
 OF_PERSONS: Final = {"link": 12, "unlink": 6, "remove": 2, "export": 1, "erase": 1}
 OF_TURNS: Final = {
     "tell": 6,
+    "mention": 6,
     "look": 10,
     "guess": 2,
     "command": 6,
     "come_due": 2,
     "call": 3,
-    "compact": 10,
-    "restore": 1,
 }
-OFTEN: Final[Mapping[str, int]] = {**OF_STATEMENTS, **OF_PERSONS, **OF_TURNS}
+OFTEN: Final[Mapping[str, int]] = {**OF_STATEMENTS, **OF_PERSONS, **OF_CONDENSING, **OF_TURNS}
 """The steps, and how often each is taken."""
 
 
@@ -174,36 +169,6 @@ class Leak(AssertionError):
     """Somebody was, or could have been, told what they may not hear."""
 
 
-class Recorder(Clerk):
-    """The scripted model; keeps the bytes of all requests of a turn."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bodies = list[str]()
-
-    def __call__(self, request: Request) -> Reply:
-        """As the clerk."""
-        self.bodies.append(json.dumps(dict(request.body), ensure_ascii=False))
-        return super().__call__(request)
-
-
-class Gullible(Cheap):
-    """A model that puts all that it reads into facts and summary; keeps what it was sent."""
-
-    def __init__(self) -> None:
-        self.asked = list[str]()
-
-    async def ask(self, request: ModelRequest, _: Asking) -> Report:
-        """As in the port."""
-        sent = request.messages[0].text
-        self.asked.append(f"{request.system}\n{sent}")
-        read = json.loads(sent)
-        said = [one for one in read["conversation"] if CANARY.search(one["text"])]
-        stated = [{"text": one["text"], "value": one["text"], "entry": one["entry"]} for one in said]
-        summary = " ".join(dict.fromkeys((read["earlier_summary"], *(one["text"] for one in read["conversation"]))))
-        return Report(ModelReply(json.dumps({"summary": summary, "facts": stated})))
-
-
 class Undone(Exception):
     """All was seen."""
 
@@ -222,12 +187,14 @@ class World:
     dice: random.Random
     logged: list[str]
     oracle: Oracle = field(default_factory=Oracle)
-    compacting: Gullible = field(default_factory=Gullible)
     conversations: dict[tuple[str, Way], Conversation] = field(default_factory=dict)
     ids: dict[tuple[object, ...], UUID] = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
     sightings: Counter[str] = field(default_factory=Counter)
     messages: int = 0
+
+    def __post_init__(self) -> None:
+        self.gullible = Gullible(self._while_it_reads)
 
     @property
     def database(self) -> Database:
@@ -307,6 +274,14 @@ class World:
         if seat.authentic and self.house.clerk.offered[-1] and seat.conversation not in self.oracle.switched_off:
             await self._check_learned(Told(canary, seat))
 
+    async def mention(self) -> None:
+        """A turn in which somebody says something, from which facts may be learned later on."""
+        seat, person, way = self.any_seat()
+        canary = self.new_canary()
+        if seat.conversation in self.oracle.switched_off:
+            self.oracle.never_learned.add(canary)
+        await self._turn(person, way, words_of(canary), (), canary)
+
     # Steps: persons ---------------------------------------------------------------------------------------------------
 
     async def link(self) -> None:
@@ -360,39 +335,81 @@ class World:
 
     async def compact(self) -> None:
         """The longest history, by a model that believes everything; it is never sent what nobody hears together."""
-        row = await self.database.row("select lane from compaction order by random() limit 1")
-        if row is None:
-            return
-        self.compacting.asked.clear()
-        await Compactor(self.database, self.compacting, ["cheap"]).compact(LaneKey(row["lane"]))
-        for asked in self.compacting.asked:
-            self._check_together(asked)
-        await self._find_learned()
+        if (lane := await self._any_lane("select lane from compaction")) is not None:
+            await Compactor(self.database, self.gullible, ["cheap"]).compact(lane)
+            await self._find_learned(NO_RUNS)
 
-    def _check_together(self, asked: str) -> None:
+    async def consolidate(self) -> None:
+        """Facts are looked for in what was said since, by the same model."""
+        lane = await self._any_lane(
+            "select l.key as lane from lane l cross join consolidation_news(l.key) n"
+            " where l.kind = 'turn' and n.episodes > 0"
+        )
+        if lane is not None:
+            before = await self._runs()
+            await Consolidator(self.database, self.gullible, ["cheap"], budget=10**9).consolidate(lane)
+            await self._find_learned(await self._runs() - before)
+
+    async def undo_run(self) -> None:
+        """All that a model has found at once, and nobody has said otherwise, counts as never said."""
+        of_runs = [one for one in self.oracle.facts.values() if one.run is not None]
+        if not of_runs:
+            return
+        run = self.dice.choice(of_runs).run
+        expected = [one for one in of_runs if one.run == run and not one.undone]
+        assert run is not None
+        undone = await consolidation.undo_run(self.database, run)
+        self._must(undone == len(expected), f"undoing {run}: {undone} facts, not {expected}")
+        for one in expected:
+            self.oracle.facts[one.key] = replace(one, undone=True)
+        self.sightings["undone with a run"] += len(expected)
+
+    async def _any_lane(self, sql: str) -> LaneKey | None:
+        lanes = sorted(row["lane"] for row in await self.database.rows(sql))
+        return LaneKey(self.dice.choice(lanes)) if lanes else None
+
+    async def _runs(self) -> set[UUID]:
+        """Those of which anything was kept."""
+        return {one.run for one in await consolidation.list_runs(self.database, None, None, 1000) if one.facts}
+
+    async def _while_it_reads(self, purpose: str, sent: str) -> None:
+        """What was sent is judged; and sometimes, before the answer comes, something happens to what is being read."""
+        self._check_together(purpose, sent)
+        if self.dice.random() < 0.2:
+            steps = {"forget": 6, "undo": 3, "share": 3, "link": 3, "unlink": 2, "talk": 2, "erase": 1}
+            [name] = self.dice.choices(list(steps), list(steps.values()))
+            await self._do(name)
+            self.sightings["meanwhile"] += 1
+
+    def _check_together(self, purpose: str, sent: str) -> None:
         """That there is somebody who may read all that one request has."""
-        found = set(CANARY.findall(asked))
-        self.sightings["compaction"] += len(found)
+        found = set(CANARY.findall(sent))
+        self.sightings[purpose] += len(found)
         seats = {line.seat for line in self.oracle.lines if line.canary in found}
         self._must(
             not found or any(found <= self.oracle.reads(one) for one in seats),
             f"nobody may read all of {sorted(found)}",
         )
 
-    async def _find_learned(self) -> None:
-        """Facts that a compaction has made; each is that of the line that it is from."""
-        newest = await facts.list_facts(self.database, None, None, None, 30)
+    async def _find_learned(self, runs: Collection[UUID]) -> None:
+        """Facts that a model has made of what was said; each is that of the line that it is from.
+
+        `runs`: those that may have found them.
+        """
+        newest = await facts.list_facts(self.database, None, None, None, 100)
         known = set(self.ids.values())
         for fact in (one for one in newest if one.fact_id not in known):
             [canary] = CANARY.findall(fact.text)
             said = [
-                Told(canary, line.seat)
+                Told(canary, line.seat, run=fact.run)
                 for line in self.oracle.lines
                 if line.canary == canary and line.seat.account.author == fact.author
             ]
             same = [one for one in said if fact.space == space_of(one.seat) and one.seat.butler == fact.system_id]
             self._must(bool(same) and all(map(self.oracle.learn, same[:1])), f"nobody has said {fact}")
+            self._must(fact.run in runs if runs else fact.run is None, f"{fact} is of another run than {runs}")
             self.ids[same[0].key] = fact.fact_id
+            self.sightings["learned"] += 1
 
     async def restore(self) -> None:
         page = await compaction.list_summaries(self.database, None, UUID(int=2**128 - 1), 5)
@@ -523,7 +540,7 @@ class World:
         kept = await self._kept_of(request_id)
         self._must(not kept, f"of {text} from {seat} there is {kept} in a history")
         self.sightings["commands"] += len(found)
-        self.oracle.replies |= {Line(canary, seat) for canary in found}
+        self.oracle.notes |= {Line(canary, seat) for canary in found}
         return said
 
     async def come_due(self) -> None:
@@ -552,7 +569,7 @@ class World:
         heard, found = self.oracle.heard(seat), set(CANARY.findall(shown.text))
         self._must(found <= heard.keys(), f"a call for {person} is told {found - heard.keys()}")
         self._must(bool(found) or not any(heard.values()), f"a call for {person} is told nothing of {heard}")
-        self.oracle.replies |= {Line(canary, seat) for canary in found}
+        self.oracle.notes |= {Line(canary, seat) for canary in found}
         self.sightings["called"] += len(found)
 
     async def _turn(self, person: str, way: Way, text: str, calls: Sequence[Any], *own: str) -> UUID:
@@ -598,7 +615,7 @@ class World:
         self._must(seat.authentic or not kept, f"of the turn of {seat} there is {kept} in a history")
         self.sightings["in turns"] += len(found)
         self.oracle.lines |= {Line(canary, seat) for canary in kept}
-        self.oracle.replies |= {Line(canary, seat) for canary in CANARY.findall(replies)}
+        self.oracle.notes |= {Line(canary, seat) for canary in (*CANARY.findall(replies), *own)}
         self.house.clerk.offered[:] = self.house.clerk.offered[-1:]
 
     async def _kept_of(self, request_id: UUID) -> set[str]:
@@ -631,8 +648,9 @@ class World:
         )
         erased = await PersonalDataService(self.runtime).erase(OPERATOR, person, dry_run=False)
         self._must(erased.open == 0, f"{erased.open} messages are open")
+        unknown = {("step", canary) for canary, _, _ in self.oracle.forgotten}  # its words can be looked for no more
         gone = self.oracle.erase(mine)
-        left = [(table, one) for table, one in await self._find_canaries() if one in gone]
+        left = [found for found in await self._find_canaries() - unknown if found[1] in gone]
         self._must(not left, f"after {person} was erased there is {left}")
         self.sightings["erased"] += len(gone)
 
@@ -662,11 +680,14 @@ class World:
     async def step(self, name: str) -> None:
         """One step; Raises Leak."""
         self.done[name] += 1
-        steps: Mapping[str, Callable[[], Any]] = {one: getattr(self, one) for one in OFTEN}
-        await steps[name]()
+        await self._do(name)
         loud = CANARY.findall("\n".join(self.logged))
         self._must(not loud, f"the log has {loud}")
         self.logged.clear()
+
+    async def _do(self, name: str) -> None:
+        steps: Mapping[str, Callable[[], Any]] = {one: getattr(self, one) for one in OFTEN}
+        await steps[name]()
 
     async def end(self) -> None:
         """Everybody is told once more what they may hear, then everybody is erased, and nothing is left."""

@@ -33,6 +33,7 @@ OUT_OF_REACH: Final = (
     "what the platforms, mailboxes, providers of models, remote butlers and programs have received",
     "what programs that embed Switchboard keep in directories of their own, logs, and traces that were exported",
     "what others wrote or quoted, and what butlers have answered them, and events in quarantine",
+    "what turns for others noted of facts that had been forgotten before",
     "accounts of address books and calendars: what is mirrored of them is fetched again by the next sync, until an "
     "operator removes the account from the settings",
     "files of messages in the database: removed within a day",
