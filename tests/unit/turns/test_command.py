@@ -13,6 +13,7 @@ from switchboard.core.people.strangers import code_in
 from switchboard.core.turns.asking import ChatCommand, command_in, is_command, resolve_answer
 from switchboard.core.turns.command import answer_text, command_text, with_mark
 from switchboard.core.turns.house import HELP, house_command
+from switchboard.core.turns.memory_command import HOW
 from switchboard.core.turns.stop import is_stop
 from switchboard.domain.envelope import Envelope, Passage, PassageKind
 from switchboard.ports.channel import Channel
@@ -300,3 +301,17 @@ def test_houses_commands_and_codes_take_the_mark_and_are_told_with_it() -> None:
         "!help",
     ]
     assert with_mark("see /srv/stop, a/stop and /stopped", "!") == "see /srv/stop, a/stop and /stopped"
+
+
+def test_what_is_wrong_behind_a_memory_verb_goes_to_no_butler_anywhere() -> None:
+    said = {
+        "/memory forget 1": HOW,
+        "/memory wrong": HOW,
+        "/memory off now": HOW,
+        "/memory please": None,
+        f"/memory forget {'what I said of my sister, ' * 3}": None,
+    }
+    for channel in ("api", "cli"):
+        for text, answer in said.items():
+            found = house_command(envelope(text, channel=channel), CHANNELS[channel])
+            assert (found and found.answer) == answer, (channel, text)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from switchboard.core.people.strangers import code_in
 from switchboard.core.turns.asking import is_answer
 from switchboard.core.turns.command import command_text, has_command
-from switchboard.core.turns.memory_command import HOW, MemoryWish, read_wish
+from switchboard.core.turns.memory_command import HOW, MemoryWish, has_verb, read_wish
 from switchboard.core.turns.stop import COMMAND
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel
@@ -121,7 +121,10 @@ def _memory_command(account: str | None, extra: str) -> HouseCommand | None:
     wish = read_wish(extra)
     if wish is not None:
         return HouseCommand("memory", account, "", memory=wish)
-    return HouseCommand("slip", account, HOW) if len(extra) <= _MOST_EXTRA else None
+    if len(extra) > _MOST_EXTRA:
+        return None
+    # whoever wants something forgotten must not be told by a model that it is, on whatever channel
+    return HouseCommand("memory" if has_verb(extra) else "slip", account, HOW)
 
 
 def _slip(word: str, extra: str) -> str:

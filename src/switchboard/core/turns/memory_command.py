@@ -75,6 +75,12 @@ def read_wish(extra: str) -> MemoryWish | None:
     return MemoryWish(about, rest) if about is not None and NUMBER.fullmatch(rest) else None
 
 
+def has_verb(extra: str) -> bool:
+    """Whether the words behind `/memory` begin with what it can do, even if nothing follows that it can do it with."""
+    words = extra.lower().split()
+    return bool(words) and words[0] in {*_ALONE, *_ABOUT}
+
+
 def with_words(facts: Iterable[ToldFact], words: str) -> list[ToldFact]:
     """The facts that have any of these words; of longer ones the last two letters are free."""
     stems = [one[: max(4, len(one) - 2)] for one in re.findall(r"\w+", words.lower())]
