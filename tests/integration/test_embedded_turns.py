@@ -35,6 +35,7 @@ from switchboard.ports.engine import Delta
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.sandbox.run import Sandbox
 from switchboard.store.database import Database
+from switchboard.store.memory import told
 from switchboard.store.rules import teams
 from switchboard.store.work import embedded_turns
 from switchboard.store.work.processes import count_alive
@@ -360,6 +361,18 @@ async def test_the_memory_of_a_session_is_what_was_said_and_learned_in_it(databa
         assert [entry.text for entry in await memory.get_history("s1", 1)] == [kept[-1].text]
         assert await memory.get_history("s1", channel_name="discord") == kept
         assert await memory.get_history("s1", channel_name="api") == []
+
+
+async def test_where_learning_is_switched_off_a_program_learns_nothing(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
+        memory = context.memory()
+        await process_message(context, "s1", "discord", "hello")
+        [begun] = await parts.database.rows("select request_id from message_inbox")
+        await told.switch_learning(parts.database, [(begun["request_id"], False)])
+        await memory.save_message("s1", "discord", "user", "I live in Kiel.")
+        assert not await memory.learn("s1", "discord", "I live in Kiel")
+        assert await parts.count("select count(*) from entry where learn and text = 'I live in Kiel.'") == 0
+        assert await memory.learn("s2", "discord", "I live in Kiel"), "another conversation"
 
 
 async def test_what_a_program_saves_is_sound_and_explained(database_url: str, tmp_path: Path) -> None:

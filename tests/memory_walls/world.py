@@ -261,7 +261,7 @@ class World:
         seat, _, _ = self.any_seat(WAYS[:4] if self.dice.random() < 0.7 else WAYS)
         if not seat.authentic:
             return
-        canary = self.new_canary()
+        canary = self._canary_for_history(seat)
         for entry in (Entry("user", words_of(canary)), Entry("assistant", "Noted.")):
             await history.save(self.database, seat.reader, entry)
         self.oracle.lines.add(Line(canary, seat))
@@ -277,10 +277,15 @@ class World:
     async def mention(self) -> None:
         """A turn in which somebody says something, from which facts may be learned later on."""
         seat, person, way = self.any_seat()
+        canary = self._canary_for_history(seat)
+        await self._turn(person, way, words_of(canary), (), canary)
+
+    def _canary_for_history(self, seat: Seat) -> str:
+        """Of which facts may come later on, unless that is switched off where it is said."""
         canary = self.new_canary()
         if seat.conversation in self.oracle.switched_off:
             self.oracle.never_learned.add(canary)
-        await self._turn(person, way, words_of(canary), (), canary)
+        return canary
 
     # Steps: persons ---------------------------------------------------------------------------------------------------
 

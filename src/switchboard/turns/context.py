@@ -108,8 +108,9 @@ class Memory(Protocol):
         ...
 
     async def learn(self, session_key: str, channel_name: str, text: str, *, subject: str = "self") -> bool:
-        """Store a fact that the person stated, for their own private sessions. False if it is known or was forgotten.
+        """Store a fact that the person stated, for their own private sessions.
 
+        False if it is known, was forgotten, or nothing is learned here since somebody has written `/memory off`.
         Raises InvalidInput for text that is not a fact: over 300 characters, questions, instructions, secrets.
         """
         ...

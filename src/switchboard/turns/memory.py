@@ -21,7 +21,7 @@ from switchboard.journey.compaction import Compactor
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.store.database import Database
-from switchboard.store.memory import facts, history
+from switchboard.store.memory import facts, history, told
 from switchboard.store.memory.facts import NewFact
 from switchboard.store.memory.history import StoredHistory
 from switchboard.turns.context import CompactedSession
@@ -59,6 +59,8 @@ class SessionMemory:
         """As in the protocol."""
         reader, about = self._reader_for(session_key, channel_name), read_subject(storable_text(subject))
         fact = NewFact(reader.person, about, reader.private, read_statement(text, about), ())
+        if not await told.is_learning_in(self._database, reader.conversation):
+            return False
         return await facts.learn(self._database, reader, fact) > 0
 
     async def compact(self, session_key: str) -> CompactedSession:

@@ -13,8 +13,10 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from switchboard.core.turns.memory_command import ToldFact
+from switchboard.domain.message import Conversation
 from switchboard.ports.facts import Reader
 from switchboard.store.database import Database, query, rows_as
+from switchboard.store.ids import new_uuid7
 from switchboard.store.memory.readers import handle_columns
 from switchboard.store.memory.standing import SettledFact, hold_at, settle
 
@@ -50,3 +52,8 @@ async def may_change(
 async def switch_learning(database: Database, commands: Sequence[tuple[UUID, bool]]) -> None:
     """From each of these messages on, its conversation is learned from, or not."""
     await database.run(query("told.switch"), [one for one, _ in commands], [learns for _, learns in commands])
+
+
+async def is_learning_in(database: Database, conversation: Conversation) -> bool:
+    """Whether what is said in a conversation from now on may be learned."""
+    return bool(await database.value(query("told.is_learning_in"), conversation, new_uuid7()))

@@ -186,8 +186,10 @@ create or replace function save_entry(_lane uuid, _id uuid, _role text, _person 
 returns void
 language plpgsql as $$
 begin
-    insert into entry (lane, position, request_id, role, person, private, text, created_at)
-        values (_lane, last_position(_lane) + 1, _id, _role, _person, _private, _text, clock_timestamp());
+    insert into entry (lane, position, request_id, role, person, private, text, created_at, learn)
+        select l.key, last_position(l.key) + 1, _id, _role, _person, _private, _text, clock_timestamp(),
+               is_learned_from(l.conversation, _id)
+        from lane l where l.key = _lane;
     perform due_to_be_compacted(array[_lane]);
 end $$;
 

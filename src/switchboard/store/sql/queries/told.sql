@@ -35,6 +35,9 @@ insert into learning_switch (conversation, since, learns)
 -- name: is_learning
 select is_learned_from(m.conversation, m.request_id) from message_inbox m where m.request_id = $1;
 
+-- name: is_learning_in
+select is_learned_from(conversation_key($1), $2);
+
 -- name: may_change
 -- Those of the facts $9 that the reader $3 with the handle $6, $7, $8 sees, and has said or is the subject of; $10: all they see.
 with reader as materialized (select k.handle, handles_of(k.handle) as handles from handle_key($6, $7, $8) k (handle)),
