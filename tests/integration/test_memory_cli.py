@@ -86,13 +86,16 @@ async def test_a_run_is_undone_as_a_whole(
     database = server.lab.database
     lane, run = LaneKey(await database.value("select lane from entry where position = 1")), new_uuid7()
     await database.run(
-        "insert into consolidation_run (run, lane, system_id, person, first_position, last_position, episodes, tokens) "
-        "values ($1, $2, $3, $4, 1, 2, 2, 0)",
+        "insert into consolidation_run"
+        " (run, lane, system_id, person, first_position, last_position, episodes, tokens, cost_usd)"
+        " values ($1, $2, $3, $4, 1, 2, 2, 1234, 0.0021)",
         *(run, lane, ECHO, ANN),
     )
     found = [replace(NewFact(ANN, "self", True, text, (2,)), run=run) for text in ("I keep bees", "I keep hens")]
     assert await facts.save(database, lane, ECHO, found) == 2
     cli = Cli(capsys, monkeypatch, server.environment)
+    listed = await asyncio.to_thread(cli.says, "memory", "runs")
+    assert re.search(r"1,234 +\$0\.0021", listed)
     said = await asyncio.to_thread(cli.says, "memory", "undo-run", str(run))
     assert said.strip() == f"{run}: 2 facts undone"
 

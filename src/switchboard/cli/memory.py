@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from switchboard.cli import names, people
 from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
+from switchboard.cli.models.views import dollars
 from switchboard.cli.output import Cursor, Json, details, one_line, one_of, show, show_page, table, when
 
 app = typer.Typer(help="What butlers have learned: list, search, add, correct, share, forget.", no_args_is_help=True)
@@ -161,11 +162,13 @@ def list_runs(*, butler: Butler = None, limit: Limit = 100, cursor: Cursor = Non
             one["conversation"],
             "undone" if one["undone_at"] else one["outcome"] or "",
             str(one["facts"]),
+            f"{one['tokens']:,}",
+            dollars(one["cost_usd"]),
             one_line(one["reason"]),
         )
         for one in page["runs"]
     )
-    heads = ("id", "begun", "butler", "conversation", "outcome", "facts", "reason")
+    heads = ("id", "begun", "butler", "conversation", "outcome", "facts", "tokens", "cost", "reason")
     show_page(page, table(*heads, rows=rows, keep=heads[:3]), "memory runs", butler=butler, limit=limit)
 
 
