@@ -153,6 +153,7 @@ class DueTask(_Wire, frozen=True, kw_only=True):
     say: bool = False
     own: bool = False
     tainted: bool = True
+    answer: bool = False
 
 
 Task = Annotated[DueTask | None, Meta(extra={"ours": True})]

@@ -38,6 +38,7 @@ from switchboard.domain.errors import (
 from switchboard.domain.message import Conversation, Message, Named, OtherContent, RequestId
 from switchboard.domain.routing import SWITCHBOARD, Decision, SystemId
 from switchboard.journey.admission import Admission
+from switchboard.journey.mail_answers import MailAnswers
 from switchboard.journey.stopping import announce
 from switchboard.journey.strangers import Strangers
 from switchboard.lanes.batch import BatchWriter
@@ -52,6 +53,7 @@ from switchboard.store.memory.told import switch_learning
 from switchboard.store.messages import blobs
 from switchboard.store.messages import inbox as store
 from switchboard.store.messages.inbox import Acceptance, Arrival, Prepared, ToClassify
+from switchboard.store.messages.mails import AnsweredMail
 from switchboard.store.people.strangers import forget_heard_elsewhere
 from switchboard.store.work.stopping import stop_earlier
 
@@ -85,8 +87,8 @@ class _Ask(Struct, frozen=True):
     `named`: its conversation must still be found. `refused`: there is no room for it, but it may be a duplicate.
     `command`: it is for Switchboard itself; `stops`: it is the command that ends its sender's running turns; `renews`:
     it is the one with which its conversation begins anew; `learns`: it switches there whether anything is learned.
-    `late`: it came too late to be answered. `blobs`: those that it names. `forgets`: an older message with its id is
-    forgotten.
+    `late`: it came too late to be answered. `mail`: it answers this mail of a butler. `blobs`: those that it names.
+    `forgets`: an older message with its id is forgotten.
     """
 
     message: Message
@@ -101,6 +103,7 @@ class _Ask(Struct, frozen=True):
     blobs: Collection[bytes] = ()
     forgets: datetime | None = None
     learns: bool | None = None
+    mail: AnsweredMail | None = None
 
 
 NoFiles = Literal["known", "history", "stranger"]
@@ -134,6 +137,7 @@ class AcceptLeg:
         clock: DatabaseClock,
         *,
         strangers: Strangers | None = None,
+        answers: MailAnswers | None = None,
         program: Callable[[], int] | None = None,
     ) -> None:
         self._program = program
@@ -144,6 +148,7 @@ class AcceptLeg:
         self._channels = channels
         self._clock = clock
         self._strangers = strangers
+        self._answers = answers
         self._ids = IdSequence()
         # Two commits at a time: one runs while the other is flushed, or while its result is on the way to us.
         self._batch: BatchWriter[_Ask, Acceptance] = BatchWriter(
@@ -267,6 +272,7 @@ class AcceptLeg:
         """The asks left for the next commit, after removing refused ones and holding those of strangers."""
         ready = all(map(_is_ready, given))
         asks = given if ready else await self._assign_conversations(await self._with_room(given))
+        asks = asks if ready or self._answers is None else await self._with_answered_mails(asks, self._answers)
         if any(map(_is_pinned, submissions)):
             asks = await self._with_good_pins(submissions, asks)
         if any(map(_has_files, submissions)):
@@ -302,6 +308,23 @@ class AcceptLeg:
             for n, ask in enumerate(asks)
         ]
 
+    async def _with_answered_mails(
+        self, asks: list[_Ask | SwitchboardError], answers: MailAnswers
+    ) -> list[_Ask | SwitchboardError]:
+        """What answers a mail of a butler is for that butler, whoever may write otherwise."""
+        naming = {n: (ask, ask.named) for n, ask in enumerate(asks) if isinstance(ask, _Ask) and _may_answer_mail(ask)}
+        known = {n: (ask.message, named) for n, (ask, named) in naming.items() if named is not None}
+        if not known:
+            return asks
+        try:
+            found = dict(zip(known, await answers.find([*known.values()]), strict=True))
+        except Unavailable as error:
+            return _with_refusals(dict.fromkeys(known, error), asks)
+        return [
+            _as_answer(ask, mail) if isinstance(ask, _Ask) and (mail := found.get(n)) is not None else ask
+            for n, ask in enumerate(asks)
+        ]
+
     async def _with_good_pins(
         self, submissions: Sequence[Submission], asks: list[_Ask | SwitchboardError]
     ) -> list[_Ask | SwitchboardError]:
@@ -324,7 +347,9 @@ class AcceptLeg:
     ) -> list[_Ask | Acceptance | SwitchboardError]:
         """Hold messages from strangers, and of the rest those that came too late."""
         return [
-            await self._hold(ask, strangers.late(ask.message), strangers) if isinstance(ask, _Ask) and ask.late else ask
+            await self._hold(ask, strangers.late(ask.message), strangers)
+            if isinstance(ask, _Ask) and ask.late and ask.mail is None
+            else ask
             for ask in await self._held_of_strangers(asks, strangers)
         ]
 
@@ -333,7 +358,9 @@ class AcceptLeg:
     ) -> list[_Ask | Acceptance | SwitchboardError]:
         """Hold messages from strangers one by one: a code among them admits those that follow."""
         contacts = {
-            n: one for n, ask in enumerate(asks) if isinstance(ask, _Ask) and (one := strangers.contact(ask.message))
+            n: one
+            for n, ask in enumerate(asks)
+            if isinstance(ask, _Ask) and ask.mail is None and (one := strangers.contact(ask.message))
         }
         left: list[_Ask | Acceptance | SwitchboardError] = list(asks)
         if not contacts:
@@ -476,11 +503,14 @@ class AcceptLeg:
 
     async def _authors(self, asks: Sequence[_Ask]) -> dict[RequestId, SystemId | None]:
         """For replies to earlier messages of their conversation: the butler that wrote the earlier message."""
-        answers = [(ask.message, ask.answers) for ask in asks if ask.answers]
+        known: dict[RequestId, SystemId | None] = {
+            ask.message.request_id: ask.mail.system_id for ask in asks if ask.mail is not None
+        }
+        answers = [(ask.message, ask.answers) for ask in asks if ask.answers and ask.mail is None]
         if not answers:
-            return {}
+            return known
         authors = await store.find_authors(self._database, [(m.conversation, answered) for m, answered in answers])
-        return {message.request_id: author for (message, _), author in zip(answers, authors, strict=True)}
+        return known | {message.request_id: author for (message, _), author in zip(answers, authors, strict=True)}
 
     def check_clock(self) -> None:
         """Raise Unavailable while the clocks differ too much to accept messages."""
@@ -536,6 +566,18 @@ def _with_refusals(
 ) -> list[_Ask | SwitchboardError]:
     """The same, with refusals in these places."""
     return [refused.get(n, ask) for n, ask in enumerate(asks)]
+
+
+def _may_answer_mail(ask: _Ask) -> bool:
+    """Whether it is a message to a butler that refers to others."""
+    routed = not ask.message.envelope.kept_as_history and not ask.message.envelope.edits
+    return routed and not ask.command and ask.named is not None and bool(ask.named.answered)
+
+
+def _as_answer(ask: _Ask, mail: AnsweredMail) -> _Ask:
+    envelope = ask.message.envelope
+    marked = replace(envelope, control=replace(envelope.control, answers_mail=str(mail.request_id)))
+    return replace(ask, message=replace(ask.message, envelope=marked), mail=mail)
 
 
 def _move_to_conversation(ask: _Ask, to: Conversation) -> _Ask:

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from switchboard.core.calls import CALL, is_call
 from switchboard.core.files.blobs import stored_blob
 from switchboard.core.files.reply_files import ChosenFiles, choose_files
+from switchboard.core.mail.telling import ANSWERED_MAIL
 from switchboard.core.people.owners import decides_in_chat
 from switchboard.core.policy.retry import OutagePolicy, TurnSettings, backoff, outage_pause
 from switchboard.core.text.storable import storable_text
@@ -224,11 +225,18 @@ class TurnLeg:
         return result if isinstance(result, Settlement) else await self._settle_result(draft, work, member, result)
 
     def _find_receiver(self, work: Work) -> Member | None:
-        """Who is to answer; for a call of a tool, the butler with the engine that makes it instead of its own."""
+        """Who is to answer; for a call of a tool, the butler with the engine that makes it instead of its own.
+
+        So it is for an answer to a mail of the butler, which tells of it.
+        """
         member = self._rule_book.rules.members.get(work.system_id)
         if member is None:
             return built_in(work.system_id, work.team_id)
-        if work.dead_letter is not None or not is_call(work.envelope):
+        if work.dead_letter is not None:
+            return member
+        if work.envelope.control.answers_mail is not None:
+            return replace(member, engine=ANSWERED_MAIL)
+        if not is_call(work.envelope):
             return member
         # The limit of a turn says nothing about a call.
         options = {name: value for name, value in member.options.items() if name != "timeout"}

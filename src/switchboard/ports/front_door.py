@@ -68,6 +68,8 @@ class Firing(Struct, frozen=True, kw_only=True):
     """Switchboard itself says the text, and no model is asked; otherwise it is a turn of the butler."""
     own: bool = False
     tainted: bool = True
+    answer: bool = False
+    """Somebody has answered a mail that the butler sent at `made_at`; the text has what they wrote."""
 
     @property
     def key(self) -> str:

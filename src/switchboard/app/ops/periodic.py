@@ -10,6 +10,7 @@ from collections.abc import Container
 from itertools import chain
 
 from switchboard.app.dead_letters.replies import ReplyNotices
+from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.memory.consolidating import consolidation_tasks
 from switchboard.app.memory.indexing import indexing_tasks
 from switchboard.app.models.process import compacting
@@ -42,7 +43,7 @@ def periodic_tasks(runtime: Runtime, models: Models, callbacks: Container[str]) 
 
 
 def _reply_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
-    notices = ReplyNotices(runtime.database, runtime.notifier, runtime.rule_book)
+    notices = ReplyNotices(runtime.database, runtime.notifier, runtime.rule_book, WorkerFrontDoor(runtime))
     return (MaintenanceTask("tell_of_replies", 2.0, notices.tell),)
 
 

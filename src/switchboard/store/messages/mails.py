@@ -72,8 +72,8 @@ class MailOnRecord(Struct, frozen=True):
     origin: str | None
     created_at: datetime
     written: JsonObject | None
-    settled_at: datetime | None = None
-    error: str | None = None
+    settled_at: datetime | None
+    error: str | None
 
 
 class PossibleAnswer(Struct, frozen=True):
@@ -120,7 +120,7 @@ async def queue_mail(transaction: Database, mail: NewMail) -> None:
 async def find_answered(
     database: Database, given: Sequence[PossibleAnswer], within: timedelta
 ) -> list[AnsweredMail | None]:
-    """Which mail of ours each message answers, in order."""
+    """Which mail of ours each message answers that came within this time after it, in order."""
     keys = await database.keys()
     asked: list[tuple[Any, ...]] = [
         (n, storable_text(one.account), f"<{name.strip('<>')}>", keys.of("person", _as_author(one.author)))
@@ -134,7 +134,7 @@ async def find_answered(
 
 async def mail_of_message(database: Database, request_id: UUID) -> MailOnRecord | None:
     """The mail that is this message."""
-    return row_as(MailOnRecord, await database.row(query("mails.origin"), request_id))
+    return row_as(MailOnRecord, await database.row(query("mails.of_message"), request_id))
 
 
 async def mail_of_reply(database: Database, outbox_id: UUID) -> MailOnRecord | None:

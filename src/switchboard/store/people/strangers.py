@@ -75,6 +75,12 @@ async def let_in(database: Database, contacts: Collection[Contact]) -> set[Conta
     return {wanted[row["contact_id"].hex] for row in rows}
 
 
+async def is_denied(database: Database, contact: Contact) -> bool:
+    """Whether an operator has denied somebody."""
+    keys = await database.keys()
+    return bool(await database.value(query("strangers.is_denied"), contact_key(keys, contact)))
+
+
 async def hold(
     database: Database, one: Prepared, contact: NamedContact, *, code: str | None, notice: StrangerNotice | None
 ) -> StrangerOutcome:

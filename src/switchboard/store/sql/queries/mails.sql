@@ -28,15 +28,18 @@ where m.channel || '/' || m.endpoint = i.account and i.author = any (m.recipient
   and m.created_at > clock_timestamp() - $5::interval
 order by i.ord, m.created_at desc;
 
--- name: origin
-select m.system_id, m.message_id, m.origin::text as origin, m.created_at,
-       (select i.envelope #> '{event,reply_address,mail}' from message_inbox i where i.request_id = m.request_id) as written
-from mail m where m.request_id = $1;
-
--- name: of_reply
+-- part: record
 select m.system_id, m.message_id, m.origin::text as origin, m.created_at, o.settled_at, o.error,
        (select i.envelope #> '{event,reply_address,mail}' from message_inbox i where i.request_id = m.request_id) as written
-from mail m join outbox o on o.outbox_id = m.outbox_id where m.outbox_id = $1;
+from mail m join outbox o on o.outbox_id = m.outbox_id
+
+-- name: of_message
+{{record}}
+where m.request_id = $1;
+
+-- name: of_reply
+{{record}}
+where m.outbox_id = $1;
 
 -- name: accounts
 -- The accounts of a channel through which mails can be sent: those that a connector has served in the last 30 days.

@@ -1,3 +1,6 @@
+-- name: is_denied
+select exists (select from contact c where c.contact_id = $1 and c.state = 'denied');
+
 -- name: let_in
 select contact_id from contact where contact_id = any($1::uuid[]) and state = 'approved';
 

@@ -1,0 +1,50 @@
+"""Answers to mails that butlers wrote: found while they are accepted, and pinned to the butler that wrote the mail.
+
+`accept.py` asks `MailAnswers` about messages that name others as answered. In: messages; out: the mail that each
+answers. Whoever a mail was sent to may answer it for 30 days, although they may not write otherwise; that it is
+certainly they must be known as of everybody else. Nobody answers them by itself: `app/answered_mails.py` tells what
+they wrote where the mail was asked for. Next: `store/messages/mails.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final
+
+from switchboard.core.channels.registry import Channels
+from switchboard.core.people.strangers import contact_of
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.message import Message, Named
+from switchboard.store.database import Database
+from switchboard.store.messages.mails import AnsweredMail, PossibleAnswer, find_answered
+from switchboard.store.people.strangers import is_denied
+
+ANSWERED_WITHIN: Final = timedelta(days=30)
+
+
+class MailAnswers:
+    """`owns`: whether the sender of a message is an owner of a butler, whose mails are messages to it as ever."""
+
+    def __init__(self, database: Database, channels: Channels, owns: Callable[[Envelope], bool]) -> None:
+        self._database = database
+        self._channels = channels
+        self._owns = owns
+
+    async def find(self, given: Sequence[tuple[Message, Named]]) -> list[AnsweredMail | None]:
+        """The mail that each message answers, in order. Raises Unavailable."""
+        asked = [
+            PossibleAnswer(f"{named.channel}/{named.endpoint}", named.answered, named.author) for _, named in given
+        ]
+        found = await find_answered(self._database, asked, ANSWERED_WITHIN)
+        return [
+            mail if mail is not None and await self._may_answer(message) else None
+            for mail, (message, _) in zip(found, given, strict=True)
+        ]
+
+    async def _may_answer(self, message: Message) -> bool:
+        """Whether it is certainly somebody whom nobody has denied, and whose own butlers these are not."""
+        contact = contact_of(message.envelope, self._channels[message.envelope.source.channel])
+        if contact.scope != "person" or self._owns(message.envelope):
+            return False
+        return not await is_denied(self._database, contact)
