@@ -192,6 +192,9 @@ namespace inbox {{
   mailbox Work {{
     auto = create
   }}
+  mailbox Unsent {{
+    special_use = \\Drafts
+  }}
 }}
 """
 OAUTH2: Final = """

@@ -12,7 +12,7 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from switchboard.modules.email.manifest import MANIFEST
 from switchboard.modules.email.opened import OpenEmail, open_email
@@ -74,9 +74,12 @@ class Mailboxes:
     subject: ModuleSubject
     results: Path
 
-    async def call(self, tool: str, **arguments: Any) -> ToolOutcome:
+    async def call(self, tool: str, *, key: UUID | None = None, **arguments: Any) -> ToolOutcome:
+        """`key`: that of the step, the same whenever a call is repeated."""
         scope = ToolScope(
-            Path(), frozenset(), frozenset(), uuid4(), uuid4(), zone="Europe/Berlin", results=self.results
+            *(self.results, frozenset(), frozenset(), key or uuid4(), uuid4()),
+            zone="Europe/Berlin",
+            results=self.results,
         )
         return await TOOLS[f"email_{tool}"].run(self.module, arguments, scope)
 
