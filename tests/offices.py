@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct
 
+from switchboard.app.ops.engines import stored_files
 from switchboard.app.ops.modules import make_trial_modules
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
@@ -68,12 +69,13 @@ class Office:
     mail: Noting
     looked_up: list[str] = field(default_factory=list)
 
-    async def ask(self, texts: Iterable[str]) -> list[RequestId]:
-        """Each is asked by Ann, an owner of the butler, in a conversation of its own."""
+    async def ask(self, texts: Iterable[str | dict[str, Any]]) -> list[RequestId]:
+        """Each is asked by Ann, an owner of the butler, in a conversation of its own: a text, or a payload."""
         asked = list[RequestId]()
         for number, text in enumerate(texts, 1):
             given = {"sender": f"ann{number - 1}", "chat_type": "private", "pinned": "System1/clerk"}
-            asked.append((await self.parts.accept.accept(submission(text, **given))).request_id)
+            said = submission(text, **given) if isinstance(text, str) else submission(payload=text, **given)
+            asked.append((await self.parts.accept.accept(said)).request_id)
             if number % _AT_ONCE == 0:
                 await eventually(lambda: settled(self.parts), within=120)
         await eventually(lambda: settled(self.parts), within=120)
@@ -97,7 +99,8 @@ class Office:
 class Staffing(Struct, frozen=True):
     """Who works in an office: a butler with this module, whose accounts have these tables, and a model.
 
-    `prepare` is called before the butler begins; `conversations`: in how many of them Ann writes.
+    `prepare` is called before the butler begins; `conversations`: in how many of them Ann writes. `options`: more of
+    the butler; `modules`: more of what it has of modules.
     """
 
     manifest: ModuleManifest
@@ -105,6 +108,8 @@ class Staffing(Struct, frozen=True):
     conversations: int
     model: Callable[[Request], Reply] = obedient
     prepare: Callable[[Database], Awaitable[None]] | None = None
+    options: dict[str, Any] = {}
+    modules: dict[str, Any] = {}
 
 
 @asynccontextmanager
@@ -148,7 +153,8 @@ async def a_staffed_office(
     tools: list[Tool] = [mail, Remember(), WebFetch(WebOptions(resolver=resolve))]
     name = staffing.manifest.name
     owners = [f"telegram:ann{number}" for number in range(staffing.conversations)]
-    team = team_of(butler("clerk", "model", owners=owners, modules=[name]), "System4/root")
+    has = {name: {}, **staffing.modules}
+    team = team_of(butler("clerk", "model", owners=owners, modules=has, **staffing.options), "System4/root")
     async with lab(database_url, [team], [], channels=TRUSTING) as parts, ScriptedLlm(staffing.model) as llm:
         settings = Settings(data_dir=place, modules={name: {"accounts": staffing.accounts}})
         runtime = Runtime(settings, parts.database, parts.notifier, parts.rule_book, TRUSTING)
@@ -163,6 +169,7 @@ async def a_staffed_office(
             "facts": StoredFacts(parts.database, readers),
             "approvals": StoredApprovals(parts.database),
             "toolset": Toolsets(make_trial_modules(runtime)),
+            "files": stored_files(settings, parts.database),
         }
         async with (
             a_model_engine(llm, tools, **context) as (engine, _),

@@ -87,7 +87,9 @@ async def test_a_draft_is_kept_once_however_often_its_step_is_repeated(drafts: D
 
 async def test_an_answer_is_drafted_in_its_thread_and_to_its_sender_alone(drafts: Drafts) -> None:
     fields = {"to": "ann@home.example, cat@x.example", "cc": "dan@x.example", "reply-to": "office@x.example"}
-    deliver(drafts.server, drafts.user, a_mail("first", "The boiler", "It leaks.", answers=["zero"], **fields))
+    deliver(
+        drafts.server, drafts.user, a_mail("first", "The boiler", "It leaks.", answers=["zero"], sent=None, **fields)
+    )
     mail = await drafts.boxes.id_of()
     await drafts.boxes.told("draft", text="On Friday.", answers=mail)
     await drafts.boxes.told("draft", text="On Friday.", answers="<first@x.example>", everybody=True)

@@ -6,9 +6,10 @@ sent. In: a `MailWish`; out: a `ProposedMail`. Next: `answering.py`, `enclosing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -27,6 +28,9 @@ from switchboard.modules.email.write_tools import MailWish
 from switchboard.ports.contact_resolver import ContactResolver
 from switchboard.ports.mail_desk import MailDesk, OutgoingMail
 from switchboard.ports.tools import ToolScope
+
+_HIDING: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Whoever approves a mail would read something else than whoever gets it."""
 
 
 class WritesMails(Protocol):
@@ -89,6 +93,8 @@ async def propose_mail(email: WritesMails, scope: ToolScope, wish: MailWish) -> 
     """What the call would write. Raises EmailRefusal, InvalidInput, Unavailable."""
     if not (wish.text.strip() or wish.files):
         raise EmailRefusal("a mail has a text")
+    if _HIDING.search(wish.text):
+        raise EmailRefusal("the text has characters that cannot be seen; write it without them")
     accounts = await email.held.seen_by(scope)
     answered = await find_answered(email.connections, accounts, wish.answers) if wish.answers.strip() else None
     usable = await _usable_senders(email, scope, accounts, draft=wish.draft)
