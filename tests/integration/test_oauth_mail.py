@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,8 +17,9 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.modules.email.connections import Deadline, MailConnections
 from switchboard.modules.email.settings import ImapPlace, MailAccount
 from switchboard.ports.connector import Account, Later, Part, Sent, SignInRefused
-from switchboard.testing.oauth import OAuthServer
-from switchboard.transport.oauth.token_file import write_tokens
+from switchboard.testing.oauth import CLIENT_SECRET, OAuthPerson, OAuthServer
+from switchboard.transport.oauth.token_file import read_tokens, write_tokens
+from tests.consenting import consent
 from tests.mail_servers import PASSWORD, Dovecot, running_dovecot, running_postfix
 from tests.oauth import SIGN_IN, signed_in
 from tests.ports import free_port
@@ -129,3 +133,68 @@ async def test_one_way_to_sign_in_is_enough(tmp_path: Path, provider: OAuthServe
     account = await account_of(tmp_path, provider, dovecot, 25)
     with pytest.raises(ConfigurationError, match="has a `token_file`, and needs no other way"):
         await MANIFEST.open(Account("ann", account.settings, {"password": PASSWORD}, directory=tmp_path))
+
+
+# Accounts of channels -------------------------------------------------------------------------------------------------
+
+
+def servers(dovecot: Dovecot, postfix: int) -> list[str]:
+    """In place of Gmail's."""
+    imap = {"host": "127.0.0.1", "port": dovecot.tls_port}
+    smtp = {"host": "127.0.0.1", "port": postfix, "tls": "starttls"}
+    return ["--set", f"imap={json.dumps(imap)}", "--set", f"smtp={json.dumps(smtp)}"]
+
+
+async def test_gmail_is_added_by_a_consent_and_signed_in_again(
+    tmp_path: Path, provider: OAuthServer, dovecot: Dovecot, postfix: int
+) -> None:
+    (tmp_path / "client.json").write_bytes(provider.client_file())
+    given = ["--set", f"address={ANN}", "--set", "client=client.json", *servers(dovecot, postfix)]
+    here = {"SWITCHBOARD_DATA_DIR": str(tmp_path / "data"), "SSL_CERT_FILE": str(dovecot.certificate)}
+    code, said = await consent(["channels", "add", "gmail", *given], tmp_path, **here)
+    assert code == 0, said
+    account, tokens = tmp_path / "channels.d/gmail.toml", tmp_path / "channels.d/gmail.token"
+    kept = read_tokens(tokens)
+    assert (kept.user, kept.scopes) == (ANN, ("https://mail.google.com/",))
+    assert tomllib.loads(account.read_text())["settings"]["token_file"] == "gmail.token"
+    for secret in (kept.refresh_token, kept.access_token, CLIENT_SECRET):
+        assert secret not in said + account.read_text()
+
+    provider.end_consents()
+    write_tokens(tokens, replace(kept, failed="it was taken back"))
+    code, said = await consent(["channels", "login", "gmail"], tmp_path, **here)
+    assert (code, read_tokens(tokens).failed) == (0, ""), said
+    assert provider.user_of(read_tokens(tokens).access_token) == ANN
+
+
+async def test_at_a_terminal_it_asks_for_what_is_missing(
+    tmp_path: Path, provider: OAuthServer, dovecot: Dovecot, postfix: int
+) -> None:
+    (tmp_path / "client.json").write_bytes(provider.client_file())
+    here = {"SWITCHBOARD_DATA_DIR": str(tmp_path / "data"), "SSL_CERT_FILE": str(dovecot.certificate)}
+    command = ["channels", "add", "gmail", "post", *servers(dovecot, postfix)]
+    code, said = await consent(command, tmp_path, "nobody", ANN, "client.json", **here)
+    assert code == 0, said
+    assert "publish the app" in said
+    assert "write one address" in said
+    assert read_tokens(tmp_path / "channels.d/post.token").sign_in == "switchboard channels login post"
+
+
+@pytest.mark.parametrize(
+    ("kind", "person", "says"),
+    [
+        ("web", OAuthPerson(), "make one of the type Desktop app"),
+        ("installed", OAuthPerson(denies=True), "the consent was denied at the provider"),
+        ("installed", OAuthPerson(leaves_out=frozenset({"https://mail.google.com/"})), "leave every box ticked"),
+    ],
+)
+async def test_nothing_is_written_for_a_sign_in_that_fails(
+    tmp_path: Path, provider: OAuthServer, kind: str, person: OAuthPerson, says: str
+) -> None:
+    provider.person = person
+    (tmp_path / "client.json").write_bytes(provider.client_file(kind))
+    given = ["--set", f"address={ANN}", "--set", "client=client.json"]
+    code, said = await consent(["channels", "add", "gmail", *given], tmp_path)
+    assert code != 0
+    assert says in " ".join(said.split())
+    assert not (tmp_path / "channels.d").exists()

@@ -21,6 +21,7 @@ from switchboard.app.settings_file import FILE_NAME
 from switchboard.distribution import OUR_VARIABLES
 from switchboard.domain.errors import ConfigurationError, Conflict
 from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.login_desk import TypedPassword
 
 _HEAD: Final = "# Written by `switchboard modules login`; it is yours to edit. Restart the workers after a change."
 
@@ -43,27 +44,27 @@ class NewAccount(Struct, frozen=True):
         return f"{self.module}-{self.name}.password"
 
 
-def add_account(account: NewAccount, password: str, env: str = "") -> tuple[Path, ...]:
-    """Write the files: first the password, unless it stays in the variable `env`. Returns what was written.
+def add_account(account: NewAccount, password: TypedPassword | None) -> tuple[Path, ...]:
+    """Write the files: first the password, unless there is none, or it stays in a variable. Returns what was written.
 
     Raises Conflict if there is such an account, and ConfigurationError if a file cannot be written or read afterwards.
     """
     file = Path(FILE_NAME)
     kept = file.with_name(account.password_file)
-    place = {"env": env} if env else {"file": kept.name}
+    writes = password is not None and not password.env
     try:
         before = read_ours(file)
-        after = _with_table(before, account, {**account.table, "password": place})
+        after = _with_table(before, account, {**account.table, **_place_of(password, kept.name)})
         _require_only_that(file, before, after, account)
-        if not env:
-            _write_new(kept, password)
+        if password is not None and writes:
+            _write_new(kept, password.value)
         with file.open("a", encoding="utf-8") as opened:
             opened.write(after.removeprefix(before))
             opened.flush()
             os.fsync(opened.fileno())
     except OSError as error:
         raise ConfigurationError(f"{error.filename or file} cannot be written: {error.strerror}") from error
-    return (file,) if env else (file, kept)
+    return (file, kept) if writes else (file,)
 
 
 def has_settings_file() -> bool:
@@ -71,15 +72,23 @@ def has_settings_file() -> bool:
     return Path(FILE_NAME).is_file()
 
 
-def describe_variables(account: NewAccount, module: JsonMapping, env: str) -> str:
+def describe_variables(account: NewAccount, module: JsonMapping, password: TypedPassword | None) -> str:
     """What to set where all settings are in the environment: all that the module has there, and this account."""
     variable = f"{OUR_VARIABLES}{'__'.join(account.path[:2]).upper()}"
     known = module.get("accounts")
-    new = {**account.table, "password": {"env": env or "NAME_OF_A_VARIABLE"}}
+    named = password is None or bool(password.env)
+    new = {**account.table, **_place_of(password and TypedPassword("", password.env or "NAME_OF_A_VARIABLE"), "")}
     wanted = {**module, "accounts": {**(known if isinstance(known, Mapping) else {}), account.name: new}}
     told = f"There is no {FILE_NAME} here. Set in the environment of the server and the workers:\n"
     told += f"{variable}={shlex.quote(json.dumps(wanted, ensure_ascii=False))}"
-    return told if env else f"{told}\nand put the password into the variable that you name there"
+    return told if named else f"{told}\nand put the password into the variable that you name there"
+
+
+def _place_of(password: TypedPassword | None, file: str) -> JsonMapping:
+    """Where the password is, as in the settings."""
+    if password is None:
+        return {}
+    return {"password": {"env": password.env} if password.env else {"file": file}}
 
 
 def _write_new(file: Path, password: str) -> None:

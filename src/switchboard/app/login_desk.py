@@ -31,7 +31,11 @@ class Questions(Protocol):
 
     def require_known_answers(self, names: Collection[str]) -> None: ...
 
-    def password(self) -> TypedPassword: ...
+    def password(self, question: str, *, optional: bool = False) -> TypedPassword: ...
+
+    def open_page(self, address: str) -> None: ...
+
+    async def pasted_line(self) -> str: ...
 
 
 class SettingsDesk:
@@ -56,8 +60,14 @@ class SettingsDesk:
     def require_known_answers(self, names: Collection[str]) -> None:
         self._questions.require_known_answers(names)
 
-    def password(self) -> TypedPassword:
-        return self._questions.password()
+    def password(self, question: str = "The password", *, optional: bool = False) -> TypedPassword:
+        return self._questions.password(question, optional=optional)
+
+    def open_page(self, address: str) -> None:
+        self._questions.open_page(address)
+
+    async def pasted_line(self) -> str:
+        return await self._questions.pasted_line()
 
     def knows(self, whose: str) -> bool:
         kind, _, name = whose.partition(":")
@@ -70,15 +80,15 @@ class SettingsDesk:
         accounts = self._settings.modules.get(module, {}).get("accounts", {})
         return (isinstance(accounts, dict) and name in accounts) or (module, name) in self._kept
 
-    def keep_account(self, module: str, name: str, table: JsonMapping, password: TypedPassword) -> None:
+    def keep_account(self, module: str, name: str, table: JsonMapping, password: TypedPassword | None) -> None:
         if self.has_account(module, name):
             raise Conflict(f"[modules.{module}.accounts.{name}] is in the settings already: give this another `name`")
         account = NewAccount(module, name, table)
         if not has_settings_file():
-            self.say(describe_variables(account, self._settings.modules.get(module, {}), password.env))
+            self.say(describe_variables(account, self._settings.modules.get(module, {}), password))
             self._kept.add((module, name))
             return
-        written = add_account(account, password.value, password.env)
+        written = add_account(account, password)
         self._kept.add((module, name))
         self.say(f"[modules.{module}.accounts.{name}] is added; written: {', '.join(map(str, written))}")
         self.say(_RESTART)

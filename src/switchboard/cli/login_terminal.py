@@ -1,7 +1,7 @@
 """The questions of a wizard that logs in an account, at this terminal or answered by options.
 
-`modules.py` makes a `LoginTerminal` for `switchboard modules login`. In: options; out: answers that are right. Next:
-`app/login_desk.py`, which hands it to the wizard.
+`modules.py` makes a `LoginTerminal` for `switchboard modules login`, `channels/signing_in.py` for accounts of channels.
+In: options; out: answers that are right. Next: `app/login_desk.py`, which hands it to the wizard.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import typer
 
-from switchboard.cli.channels.adding import secret_in_file, secret_in_variable
+from switchboard.cli.consent_terminal import ConsentTerminal
+from switchboard.cli.given_secrets import secret_in_file, secret_in_variable
 from switchboard.cli.output import clean, out, wants_json
 from switchboard.core.text.words import offer
 from switchboard.domain.errors import InvalidInput
@@ -39,6 +40,7 @@ class LoginTerminal:
         self._file = password_file
         self._env = password_env
         self._asking = asking
+        self._consent = ConsentTerminal()
 
     @property
     def asks(self) -> bool:
@@ -67,15 +69,26 @@ class LoginTerminal:
         for name in self._answers.keys() - set(names):
             raise InvalidInput(f"--set {name}=…: there is no such question{offer(name, names)}")
 
-    def password(self) -> TypedPassword:
+    def open_page(self, address: str) -> None:
+        """As in `LoginDesk`."""
+        self._consent.open_page(address)
+
+    async def pasted_line(self) -> str:
+        """As in `LoginDesk`."""
+        return await self._consent.pasted_line()
+
+    def password(self, question: str, *, optional: bool = False) -> TypedPassword:
         """As in `LoginDesk`."""
         if self._env is not None:
             return TypedPassword(secret_in_variable(self._env, "--password-env"), self._env)
         if self._file is not None:
             return TypedPassword(secret_in_file(self._file, "--password-file"))
+        if not self._asking and optional:
+            return TypedPassword("")
         if not self._asking:
             raise InvalidInput("give the password with --password-env NAME, or in a file with --password-file FILE")
-        typed: str = typer.prompt("The password; it is not shown while you type", hide_input=True, err=True)
+        shown, default = f"{question}; it is not shown while you type", "" if optional else None
+        typed: str = typer.prompt(shown, default=default, show_default=False, hide_input=True, err=True)
         return TypedPassword(typed.strip())
 
 

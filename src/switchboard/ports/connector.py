@@ -465,6 +465,20 @@ class Hook(Struct, frozen=True):
     it is an event."""
 
 
+class SignInPreset(Struct, frozen=True, kw_only=True):
+    """A well-known provider of a channel, at which people sign in by OAuth 2 instead of giving a secret.
+
+    `provider` and `opens` are of `transport/oauth/providers.py`; `settings` are those of an account there, but for what
+    is asked; `steps` as in the manifest.
+    """
+
+    title: str
+    provider: str
+    opens: tuple[Literal["calendar", "contacts", "mail"], ...]
+    settings: JsonObject
+    steps: tuple[str, ...]
+
+
 class Manifest(Struct, frozen=True, kw_only=True):
     """What a connector package declares; importing it imports no SDK."""
 
@@ -495,6 +509,9 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """For platforms that can post events to the server; returns None for an account whose events are fetched."""
     connects: bool = True
     """Whether a connector runs for an account; not if everything arrives by `hook`."""
+    presets: Mapping[str, SignInPreset] = {}
+    """By the names that people give to `switchboard channels add`. The settings of the channel then have `address`, who
+    signs in, and `token_file`."""
 
     @property
     def platform(self) -> str:

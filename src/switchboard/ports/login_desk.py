@@ -46,8 +46,19 @@ class LoginDesk(Protocol):
         """Called first. Raises InvalidInput if an option of the command answers none of these questions."""
         ...
 
-    def password(self) -> TypedPassword:
-        """The password, which is not shown while it is typed. Raises InvalidInput, as `answer_to`."""
+    def password(self, question: str = "The password", *, optional: bool = False) -> TypedPassword:
+        """A secret, which is not shown while it is typed; empty only if it is `optional`.
+
+        Raises InvalidInput, as `answer_to`.
+        """
+        ...
+
+    def open_page(self, address: str) -> None:
+        """Show the address of a page at which the person consents, and open it in a browser if there is one here."""
+        ...
+
+    async def pasted_line(self) -> str:
+        """The next line that the person enters, such as where that page has led; if nobody can, it does not return."""
         ...
 
     def knows(self, whose: str) -> bool:
@@ -62,8 +73,10 @@ class LoginDesk(Protocol):
         """Whether the settings have an account of this name."""
         ...
 
-    def keep_account(self, module: str, name: str, table: JsonMapping, password: TypedPassword) -> None:
+    def keep_account(self, module: str, name: str, table: JsonMapping, password: TypedPassword | None) -> None:
         """Add `[modules.MODULE.accounts.NAME]` to the settings, with the place of the password, and say so.
+
+        None: the table says itself how the account is opened.
 
         Raises Conflict if there is one, ConfigurationError if the file cannot be written or would be wrong.
         """

@@ -13,6 +13,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -64,7 +65,8 @@ class TokenCall(Struct, frozen=True):
     error: str
 
 
-class _Consent(Struct):
+@dataclass(slots=True)
+class _Consent:
     """What somebody has granted; all tokens made of it end with it."""
 
     user: str
@@ -81,7 +83,8 @@ class _Code(Struct, frozen=True):
     expires_at: float
 
 
-class _RefreshToken(Struct):
+@dataclass(slots=True)
+class _RefreshToken:
     consent: _Consent
     replaced_by: str = ""
 
@@ -104,8 +107,8 @@ class OAuthServer(PlatformServer[Hang | Cut]):
         super().__init__(
             Route("/authorize", Endpoint(self._show_page), methods=["GET"]),
             Route("/token", Endpoint(self._answer_token), methods=["POST"]),
-            Route("/revoke", Endpoint(self._revoke), methods=["POST"]),
-            Route("/introspect", Endpoint(self._introspect), methods=["GET"]),
+            Route("/revoke", Endpoint(self._answer_revocation), methods=["POST"]),
+            Route("/introspect", Endpoint(self._answer_introspection), methods=["GET"]),
             port=port,
         )
         self.clock = clock or MovableClock()
@@ -163,7 +166,7 @@ class OAuthServer(PlatformServer[Hang | Cut]):
     async def _show_page(self, request: Request) -> Response:
         """What is wrong with the client is told on the page; what else is wrong, at the address to which it leads."""
         try:
-            given = _single(request.url.query)
+            given = _read_parameters(request.url.query)
             redirect_uri = self._checked_redirect(given)
         except OAuthError as error:
             return PlainTextResponse(f"Error 400: {error.error}\n{error.description}", 400)
@@ -297,19 +300,21 @@ class OAuthServer(PlatformServer[Hang | Cut]):
         now = int(self.clock())
         about = {"iss": self.url, "sub": "1076", "aud": CLIENT_ID, "iat": now, "exp": now + 3600}
         about |= {"email": consent.user} if _OF_PERSON & set(consent.scopes) - {"openid"} else {}
-        return ".".join(_encoded(json.dumps(part).encode()) for part in ({"alg": "RS256"}, about, {"of": "nobody"}))
+        return ".".join(
+            _encode_unpadded(json.dumps(part).encode()) for part in ({"alg": "RS256"}, about, {"of": "nobody"})
+        )
 
     # Others who ask ---------------------------------------------------------------------------------------------------
 
-    async def _revoke(self, request: Request) -> Response:
-        given = _single((await request.body()).decode())
+    async def _answer_revocation(self, request: Request) -> Response:
+        given = _read_parameters((await request.body()).decode())
         held = self._refresh.get(given.get("token", "")) or self._access.get(given.get("token", ""))
         if held is None:
             return JSONResponse({"error": "invalid_token"}, 400)
         held.consent.ended = True
         return JSONResponse({})
 
-    async def _introspect(self, request: Request) -> Response:
+    async def _answer_introspection(self, request: Request) -> Response:
         user = self.user_of(request.query_params.get("token", ""))
         return JSONResponse({"active": "yes", "user": user} if user else {"active": "no"})
 
@@ -317,10 +322,10 @@ class OAuthServer(PlatformServer[Hang | Cut]):
 def _form_in(request: Request, body: str) -> Mapping[str, str]:
     if request.headers.get("content-type", "").partition(";")[0] != _FORM or request.url.query:
         raise OAuthError("invalid_request", "the parameters are a form in the body")
-    return _single(body)
+    return _read_parameters(body)
 
 
-def _single(query: str) -> Mapping[str, str]:
+def _read_parameters(query: str) -> Mapping[str, str]:
     """Parameters, each of which may be there once."""
     pairs = parse_qsl(query, keep_blank_values=True)
     if len({name for name, _ in pairs}) < len(pairs):
@@ -329,8 +334,8 @@ def _single(query: str) -> Mapping[str, str]:
 
 
 def _challenge_of(verifier: str) -> str:
-    return _encoded(hashlib.sha256(verifier.encode()).digest())
+    return _encode_unpadded(hashlib.sha256(verifier.encode()).digest())
 
 
-def _encoded(data: bytes) -> str:
+def _encode_unpadded(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).decode().rstrip("=")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from switchboard.app.account_tables import toml_value
 from switchboard.app.ownership import write_private
+from switchboard.cli.given_secrets import secret_in_file, secret_in_variable
 from switchboard.cli.missing import MissingOption
 from switchboard.cli.output import errors, prompt_for
 from switchboard.connectors.kernel.accounts import Configured, Declared, hint_of, wrong_setting
@@ -235,27 +234,6 @@ def _name_secrets(manifest: Manifest, given: Sequence[str], option: str) -> Iter
             raise typer.BadParameter(
                 f"{one!r} names no secret: write NAME=…; there are: {', '.join(known) or 'none'}", param_hint=option
             )
-
-
-def secret_in_file(path: str, option: str = "--secret-file") -> str:
-    """The secret in a file, or with `-` from stdin. Raises BadParameter of this option."""
-    try:
-        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise typer.BadParameter(f"{path} cannot be read: {error.strerror}", param_hint=option) from error
-    except UnicodeDecodeError as error:
-        raise typer.BadParameter(f"{path} is not UTF-8 (byte {error.start})", param_hint=option) from error
-    if not text.strip():
-        raise typer.BadParameter(f"{path} is empty", param_hint=option)
-    return text.strip()
-
-
-def secret_in_variable(name: str, option: str = "--secret-env") -> str:
-    """The secret in an environment variable. Raises BadParameter of this option."""
-    value = os.environ.get(name, "").strip()
-    if not value:
-        raise typer.BadParameter(f"the environment variable {name} is not set", param_hint=option)
-    return value
 
 
 def _ask_secret(secret: Secret) -> str:

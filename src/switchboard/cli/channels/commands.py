@@ -18,6 +18,7 @@ from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.adding import signed_in
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.served import PREFIX, served_accounts
+from switchboard.cli.channels.signing_in import connect_preset, find_preset, sign_in_again
 from switchboard.cli.channels.standing import behind, print_next, standing
 from switchboard.cli.channels.tokens import alone, token_file
 from switchboard.cli.client import Client, ask, part
@@ -29,6 +30,7 @@ from switchboard.connectors.kernel.pausing import pause_account, paused_account
 from switchboard.core.people.strangers import Policy
 from switchboard.domain.errors import ConfigurationError, NotFound
 from switchboard.ports.connector import SignInRefused
+from switchboard.transport.oauth.token_file import lock_of
 
 _TIMES: Final = frozenset({"since", "last_seen_at"})
 _UNSHOWN: Final = frozenset({"counters", "lag s"})
@@ -85,7 +87,7 @@ def show(name: Name) -> None:
 
 @app.command("add")
 def add(  # noqa: PLR0913 - the options of a command
-    channel: Annotated[str, typer.Argument(help="The channel, such as telegram or email.")],
+    channel: Annotated[str, typer.Argument(help="The channel, such as telegram or email; or gmail, or microsoft.")],
     name: Annotated[str | None, typer.Argument(help="What to call the account; by default as the channel.")] = None,
     *,
     setting: Annotated[
@@ -118,7 +120,8 @@ def add(  # noqa: PLR0913 - the options of a command
         raise typer.BadParameter(f"{channel} knows only one way to receive", param_hint="--webhook")
     given = [*(setting or ()), *(("webhook=true",) if webhook else ())]
     wanted = ConnectOptions(channel, name, given, secret_file or (), secret_env or (), strangers, asking, owner)
-    added = connect_new(load_settings(), wanted)
+    preset = find_preset(channel)
+    added = connect_preset(load_settings(), wanted, *preset) if preset else connect_new(load_settings(), wanted)
     if wants_json():
         print_json(added)
     else:
@@ -143,6 +146,13 @@ def check(name: Name) -> None:
     if not account.manifest.connects:
         told = f"{name}: its file is right; it takes what is posted to {account.account.hook_url or f'/hooks/{name}'}"
     print_found(found, told)
+
+
+@app.command("login")
+def log_in(name: Name) -> None:
+    """Sign in an account again whose sign-in by OAuth 2 has ended: a browser opens, or you paste the final address."""
+    kept = sign_in_again(_find_account_file(load_settings(), name))
+    print_found({"name": name, "user": kept.user}, f"{name}: {clean(kept.user)} has signed in; it is connected again")
 
 
 @app.command("pause")
@@ -195,7 +205,9 @@ async def _revoke_token(client: Client, settings: Settings, name: str) -> None:
 def _files_of(settings: Settings, file: Path) -> list[Path]:
     """The files written by `add`, the account's own first; a secret elsewhere is not ours to remove."""
     try:
-        secrets = [one for one in read_declarations(file, read_ours).secret_files if one.parent == file.parent]
+        declared = read_declarations(file, read_ours)
+        tokens = [declared.token_file, lock_of(declared.token_file)] if declared.token_file else []
+        secrets = [one for one in (*declared.secret_files, *tokens) if one.parent == file.parent]
     except ConfigurationError:
         secrets = []
     mine = [one for one in secrets if one.name.startswith(f"{file.stem}.")]

@@ -60,7 +60,7 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
     channel = CHANNELS[manifest.channel]
     if wanted.owner is not None and (why := owner_by_code_mistake(channel)):
         raise typer.BadParameter(why, param_hint="--owner")
-    file = _new_file(settings, name)
+    file = find_new_file(settings, name)
     if manifest.connects and is_full(settings, more=1):
         raise ConfigurationError(TOO_MANY_INSIDE)
     if wanted.asking and not (wanted.secret_files or wanted.secret_variables):
@@ -105,7 +105,8 @@ def _find_manifest(wanted: ConnectOptions) -> Manifest:
     return manifest_of(wanted.channel)
 
 
-def _new_file(settings: Settings, name: str) -> Path:
+def find_new_file(settings: Settings, name: str) -> Path:
+    """The file of a new account. Raises BadParameter, Conflict."""
     if not _NAME.fullmatch(name):
         raise typer.BadParameter(
             f"{name!r} is not a valid name: use lower case, digits, '-' and '_' only", param_hint="NAME"

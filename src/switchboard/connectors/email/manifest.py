@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from switchboard.connectors.email.presets import GMAIL, MICROSOFT
 from switchboard.connectors.email.settings import CAPABILITIES, EmailAccountSettings
 from switchboard.core.mail.providers import usual_servers
 from switchboard.domain.errors import ConfigurationError
@@ -55,4 +56,5 @@ MANIFEST: Final = Manifest(
     open=_open_session,
     can_send=_can_send,
     usual=usual_servers,
+    presets={"gmail": GMAIL, "microsoft": MICROSOFT},
 )

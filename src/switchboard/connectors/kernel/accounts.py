@@ -70,7 +70,7 @@ class Declared(Struct, frozen=True):
     """The contents of an account's file, with neither secrets nor settings checked.
 
     `endpoint` is channel and endpoint, as in `telegram/bot:123456`; `secret_files` are the files of its secrets. Not
-    `receives`: its settings say `receive = false`.
+    `receives`: its settings say `receive = false`. `token_file` is renewed by its connector.
     """
 
     channel: str
@@ -78,6 +78,7 @@ class Declared(Struct, frozen=True):
     strangers: Policy | None
     secret_files: tuple[Path, ...]
     receives: bool = True
+    token_file: Path | None = None
 
 
 def read_account(file: Path, read: ReadFile, public_url: str | None = None) -> Configured:
@@ -102,7 +103,9 @@ def read_declarations(file: Path, read: ReadFile) -> Declared:
     parsed = _parse_file(file, read)
     files = tuple(file.parent / place.file for place in parsed.secrets.values() if place.file is not None)
     receives = parsed.settings.get("receive") is not False
-    return Declared(parsed.channel, parsed.endpoint, parsed.strangers, files, receives)
+    tokens = parsed.settings.get("token_file")
+    token_file = file.parent / tokens if isinstance(tokens, str) and tokens else None
+    return Declared(parsed.channel, parsed.endpoint, parsed.strangers, files, receives, token_file)
 
 
 def handling_of(manifest: Manifest, said: Handling) -> Handling:

@@ -135,7 +135,7 @@ class Mailbox:
     def _sign_in(self, sign_in: SignIn) -> None:
         try:
             if sign_in.token:
-                self._authenticate(sign_in)
+                self._give_token(sign_in)
             elif sign_in.secret.isascii() and sign_in.user.isascii():
                 self._box.login(sign_in.user, sign_in.secret, initial_folder=None)
             else:
@@ -147,7 +147,7 @@ class Mailbox:
                 raise ConnectionError("the mail server takes no sign-ins at the moment") from None
             raise SignInRefused(f"the mail server refuses the sign-in: {sign_in.what_to_do}") from None
 
-    def _authenticate(self, sign_in: SignIn) -> None:
+    def _give_token(self, sign_in: SignIn) -> None:
         """Servers say as JSON what is wrong with a token, and refuse it once that is answered by an empty line."""
         answers = iter((sign_in.bearer,))
         self._client.authenticate("XOAUTH2", lambda _: next(answers, ""))

@@ -43,7 +43,7 @@ class ConsentArrivals:
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[None]:
-        server = await asyncio.start_server(self._serve, _HOST, 0, limit=_MOST)
+        server = await asyncio.start_server(self._answer_browser, _HOST, 0, limit=_MOST)
         self.redirect_uri = f"http://{self._redirect_host}:{server.sockets[0].getsockname()[1]}"
         try:
             yield
@@ -51,7 +51,7 @@ class ConsentArrivals:
             server.close()
             self._code.cancel()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer_browser(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 line = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode("latin-1").split(" ")

@@ -35,13 +35,14 @@ class GrantEnded(SignInRefused):
     """The provider accepts this code or refresh token no more, and will not again."""
 
 
-class _Answer(Struct, frozen=True):
-    access_token: Annotated[str, Meta(min_length=1)]
-    refresh_token: str = ""
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    access_token: Annotated[str, Meta(min_length=1)] = field(repr=False)
+    refresh_token: str = field(default="", repr=False)
     expires_in: float = _USUAL_S
     refresh_token_expires_in: float | None = None
     scope: str | None = None
-    id_token: str = ""
+    id_token: str = field(default="", repr=False)
 
 
 class _Refusal(Struct, frozen=True):
@@ -69,7 +70,7 @@ async def exchange_code(
     return await _ask_tokens(client, given, now)
 
 
-async def refresh(client: OAuthClient, refresh_token: str, now: datetime) -> IssuedTokens:
+async def refresh_tokens(client: OAuthClient, refresh_token: str, now: datetime) -> IssuedTokens:
     """Raises GrantEnded, SignInRefused for what is wrong with the client, and OSError for what may pass."""
     return await _ask_tokens(client, {"grant_type": "refresh_token", "refresh_token": refresh_token}, now)
 

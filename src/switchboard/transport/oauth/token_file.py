@@ -102,7 +102,7 @@ async def hold_token_lock(file: Path) -> AsyncIterator[None]:
     The kernel releases the lock of a process that dies.
     """
     try:
-        descriptor = os.open(file.with_name(f"{file.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(lock_of(file), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise ConfigurationError(f"the lock of the token file {file} cannot be opened: {error.strerror}") from error
     try:
@@ -110,6 +110,11 @@ async def hold_token_lock(file: Path) -> AsyncIterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def lock_of(file: Path) -> Path:
+    """The file by which those who renew the tokens wait for each other."""
+    return file.with_name(f"{file.name}.lock")
 
 
 async def _acquire_lock(descriptor: int) -> None:

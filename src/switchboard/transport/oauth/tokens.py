@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import SignInRefused
 from switchboard.transport.oauth.providers import PROVIDERS
-from switchboard.transport.oauth.requests import GrantEnded, IssuedTokens, refresh
+from switchboard.transport.oauth.requests import GrantEnded, IssuedTokens, refresh_tokens
 from switchboard.transport.oauth.token_file import KeptTokens, hold_token_lock, read_tokens, write_tokens
 
 _AHEAD: Final = timedelta(minutes=2)
@@ -50,7 +50,7 @@ class TokenFile:
         kept = self._read_signed_in()
         if self._is_good(kept, refused):
             return kept.access_token
-        renewing = asyncio.create_task(self._renew(refused))
+        renewing = asyncio.create_task(self._renew_tokens(refused))
         self._renewing.add(renewing)
         renewing.add_done_callback(self._renewing.discard)
         return await asyncio.shield(renewing)
@@ -64,14 +64,14 @@ class TokenFile:
     def _is_good(self, kept: KeptTokens, refused: str) -> bool:
         return kept.access_token != refused and kept.expires_at - self._clock() > _AHEAD
 
-    async def _renew(self, refused: str) -> str:
+    async def _renew_tokens(self, refused: str) -> str:
         async with hold_token_lock(self.file):
             kept = self._read_signed_in()  # another process may have renewed it meanwhile
             if self._is_good(kept, refused):
                 return kept.access_token
             now = self._clock()
             try:
-                issued = await refresh(kept.client, kept.refresh_token, now)
+                issued = await refresh_tokens(kept.client, kept.refresh_token, now)
             except GrantEnded as error:
                 ended = replace(kept, failed=_why_ended(kept, now, error))
                 self._keep(ended)
