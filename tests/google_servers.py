@@ -8,12 +8,29 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from switchboard.ports.collection_server import CollectionServer
-from switchboard.testing.google import GOOGLE_TOKEN, OWN, GoogleServer
+from switchboard.testing.google import GOOGLE_TOKEN, OWN, GoogleCalendar, GoogleServer
 from switchboard.transport.google.calendars import open_google_calendars
 from switchboard.transport.google.contacts import open_google_contacts
 from tests.calendar_house import DAY
+from tests.google_discovery import wrong_in
 
 TEN: Final = DAY + timedelta(hours=10)
+
+
+_TELLING: Final = frozenset({"events.insert", "events.patch", "events.update", "events.delete"})
+
+
+@asynccontextmanager
+async def strict_google(*calendars: GoogleCalendar, page_size: int = 250) -> AsyncIterator[GoogleServer]:
+    """The server. Afterwards all that was said must be as the discovery documents have it, and as we want it of us."""
+    async with GoogleServer(*calendars, page_size=page_size) as google:
+        yield google
+    wrong = wrong_in(google.exchanges)
+    assert wrong == [], wrong
+    for one in google.exchanges:
+        if one.call.name in _TELLING:
+            assert "sendUpdates" in one.call.parameters, one.call
+            assert bool(one.call.etag) == (one.call.name != "events.insert"), one.call
 
 
 class KnownToken:

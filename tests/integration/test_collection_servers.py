@@ -45,7 +45,7 @@ from switchboard.transport.dav.kinds import CALDAV, CARDDAV, DavKind
 from switchboard.transport.dav.server import open_server
 from tests.calendar_house import DAY, CalendarHouse, EverybodySeen, account_at, foreign_event, scope_of
 from tests.dav_servers import DavProxy, DavServer, card, dav_proxy, radicale
-from tests.google_servers import google_calendars, google_contacts, google_event
+from tests.google_servers import google_calendars, google_contacts, google_event, strict_google
 
 TEN: Final = DAY + timedelta(hours=10)
 ACCOUNT: Final = account_at(1)
@@ -81,7 +81,7 @@ async def test_a_webdav_server_keeps_the_laws(
 
 @pytest.fixture
 async def google() -> AsyncIterator[GoogleServer]:
-    async with GoogleServer(page_size=2) as server:
+    async with strict_google(page_size=2) as server:
         yield server
 
 

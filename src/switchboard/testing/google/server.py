@@ -36,7 +36,7 @@ _METHODS: Final[tuple[tuple[GoogleApi, str, str, str], ...]] = (
     ("calendar", "PUT", "/calendar/v3/calendars/{calendarId}/events/{eventId}", "events.update"),
     ("calendar", "DELETE", "/calendar/v3/calendars/{calendarId}/events/{eventId}", "events.delete"),
     ("calendar", "GET", "/calendar/v3/calendars/{calendarId}/events/{eventId}/instances", "events.instances"),
-    ("people", "GET", "/v1/people/me/connections", "people.connections.list"),
+    ("people", "GET", "/v1/{+resourceName}/connections", "people.connections.list"),
     ("people", "POST", "/v1/people:createContact", "people.createContact"),
     ("people", "PATCH", "/v1/{+resourceName}:updateContact", "people.updateContact"),
     ("people", "DELETE", "/v1/{+resourceName}:deleteContact", "people.deleteContact"),

@@ -36,7 +36,9 @@ from switchboard.transport.google.client import (
 from switchboard.transport.google.vcards import PERSON_FIELDS, GooglePerson, card_of_person, group_names, person_of
 from switchboard.transport.oauth.tokens import AccessTokens
 
-_LIST: Final[Parameters] = {"personFields": PERSON_FIELDS, "pageSize": 1000, "requestSyncToken": True}
+_READ: Final[Parameters] = {"personFields": PERSON_FIELDS, "sources": "READ_SOURCE_TYPE_CONTACT"}
+"""What the user keeps, and not what people say of themselves in their profiles."""
+_LIST: Final[Parameters] = {**_READ, "pageSize": 1000, "requestSyncToken": True}
 _MASK: Final = sha256(PERSON_FIELDS.encode()).hexdigest()[:8]
 """Of what is asked for: a token is good for the same fields alone, and a release may ask for others."""
 _BATCH: Final = 200
@@ -120,7 +122,7 @@ class GoogleContacts:
         found: dict[str, JsonObject] = {}
         for name in names:
             try:
-                one = await self._client.get(f"people/{quote_segment(name)}", {"personFields": PERSON_FIELDS})
+                one = await self._client.get(f"people/{quote_segment(name)}", _READ)
             except GoogleError as error:
                 if error.status in (400, 404):
                     continue
