@@ -27,7 +27,7 @@ async def change_dates(events: CalendarEvents, group: EventGroup, old: ObjectFie
             await _reset_date(events, group, at, new.on(at))
     for at in sorted(new.left_out - old.left_out):
         await _drop_date(events, group, at)
-    for at in sorted(old.left_out - new.left_out):
+    for at in sorted(old.left_out - new.left_out - new.dates.keys()):
         await _bring_back(events, group, at)
 
 

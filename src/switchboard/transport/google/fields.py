@@ -219,6 +219,9 @@ def lies_between(old: ObjectFields, now: ObjectFields, new: ObjectFields) -> boo
         return False
     if not (now.master is None or _is_date_between(old.master, now.master, new.master)):
         return False
+    stays, may_go = old.left_out & new.left_out, old.left_out | new.left_out | (old.dates.keys() - new.dates.keys())
+    if not stays <= now.left_out <= may_go:
+        return False
     return all(_is_date_between(old.on(at), part, new.on(at)) for at, part in now.dates.items())
 
 
@@ -247,8 +250,7 @@ def _is_between(old: PartFields, now: PartFields, new: PartFields) -> bool:
     plain = all(now.plain[name] in (old.plain[name], new.plain[name]) for name in new.plain)
     everybody = set(chain(old.attendees, now.attendees, new.attendees))
     invited = all(_answer_in(now, one) in (_answer_in(old, one), _answer_in(new, one)) for one in everybody)
-    dates = set(old.left_out) & set(new.left_out) <= set(now.left_out) <= set(old.left_out) | set(new.left_out)
-    return plain and invited and dates
+    return plain and invited
 
 
 def is_part_of(wanted: PartFields, there: PartFields) -> bool:
