@@ -28,6 +28,7 @@ from switchboard.modules.calendar.opened import OpenCalendar
 from switchboard.modules.calendar.syncing import sync_calendars
 from switchboard.ports.contact_resolver import ContactResolver
 from switchboard.ports.facts import Reader
+from switchboard.ports.mail_desk import MailDesk, MailFate, OutgoingMail, QueuedMail
 from switchboard.ports.module import ModuleTool
 from switchboard.ports.people_seen import SeenPerson
 from switchboard.ports.tools import PreparedCall, ToolOutcome, ToolScope
@@ -47,6 +48,32 @@ class EverybodySeen:
         assert scope.reader is not None
         groups = frozenset({"family"}) if scope.reader.person == "ann" else frozenset[str]()
         return SeenPerson(scope.reader.person, groups, scope.reader.private)
+
+
+class LetterBox:
+    """A desk that keeps what is queued: each key once, as the real one does, and for senders that it knows."""
+
+    def __init__(self, *senders: str) -> None:
+        self.own = senders
+        self.mails: dict[str, OutgoingMail] = {}
+
+    async def senders(self) -> Sequence[str]:
+        return self.own
+
+    async def queue(self, mail: OutgoingMail, scope: ToolScope) -> QueuedMail:
+        assert scope.reader is not None
+        assert mail.sender in self.own
+        duplicate = mail.key in self.mails
+        self.mails.setdefault(mail.key, mail)
+        return QueuedMail(uuid4(), "<x@home.example>", duplicate)
+
+    async def state(self, key: str) -> MailFate | None:
+        return MailFate("waiting", "<x@home.example>") if key in self.mails else None
+
+    @property
+    def sent(self) -> list[tuple[str, str]]:
+        """To whom, and what, in order."""
+        return [(mail.to[0], mail.calendar.method) for mail in self.mails.values() if mail.calendar is not None]
 
 
 def scope_of(person: str = "ann", *, key: UUID | None = None, zone: str = "Europe/Berlin") -> ToolScope:
@@ -145,9 +172,11 @@ async def open_house(
     server: DavServer,
     accounts: Mapping[str, DavAccount],
     contacts: ContactResolver | None = None,
+    desk: MailDesk | None = None,
 ) -> CalendarHouse:
     """The module over a database, and its server."""
-    return CalendarHouse(await _open_module(database, accounts, contacts), server.of_events())
+    opened = await _open_module(database, accounts, contacts)
+    return CalendarHouse(replace(opened, desk=desk), server.of_events())
 
 
 async def _open_module(

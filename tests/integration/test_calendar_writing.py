@@ -234,9 +234,19 @@ async def test_an_invitation_that_nobody_sends_is_refused(house: CalendarHouse) 
 
 
 def test_the_settings_name_nobody_who_sends_no_invitations() -> None:
-    login = {"url": "https://dav.example", "user": "ann", "password": {"env": "X"}, "person": "ann", "sends": "mail"}
-    with pytest.raises(ValidationError, match=r"sends\s+Input should be 'server' or 'nobody'"):
+    login = {"url": "https://dav.example", "user": "ann", "password": {"env": "X"}, "person": "ann", "sends": "post"}
+    with pytest.raises(ValidationError, match=r"sends\s+Input should be 'server', 'mail' or 'nobody'"):
         read_table(MANIFEST, {"calendar": {"accounts": {"home": login}}})
+
+
+async def test_what_we_have_mailed_before_is_sent_by_the_server_now(house: CalendarHouse) -> None:
+    """A mark of the time when we did so would silence the server."""
+    attendees = [f"ATTENDEE;SCHEDULE-AGENT={agent}:mailto:{agent}@work.example" for agent in ("CLIENT", "NONE")]
+    house.put("m", "Meeting", TEN, f"ORGANIZER:mailto:{USER}", *attendees)
+    await of_account(house, sends="server").approved("update", event="m", place="Garden")
+    [data] = house.server.objects().values()
+    assert b"ATTENDEE:mailto:CLIENT" in data
+    assert b"ATTENDEE;SCHEDULE-AGENT=NONE:mailto:NONE" in data
 
 
 async def test_the_right_ben_is_asked_for(house: CalendarHouse) -> None:

@@ -52,8 +52,8 @@ class DavAccount(Struct, frozen=True):
     """The IANA name of the time zone of calendars that say none, for times whose own zone is unknown; empty: UTC."""
     addresses: tuple[str, ...] = ()
     """The e-mail addresses by which the person is invited to meetings, besides `user` if that is one."""
-    sends: Literal["server", "nobody"] = "nobody"
-    """Who sends the invitations to a meeting: the server, or nobody, so that none are made."""
+    sends: Literal["server", "mail", "nobody"] = "nobody"
+    """Who sends the invitations to a meeting: the server; we, by mail; or nobody, so that none are made."""
     provider: Literal["dav", "google"] = "dav"
     """By what it is reached: CalDAV or CardDAV, with a password, or Google's own interface, with a `token_file`."""
     token_file: Path | None = None

@@ -31,8 +31,15 @@ from switchboard.modules.calendar.conflicts import (
 )
 from switchboard.modules.calendar.describing import LookingCalendar
 from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
+from switchboard.modules.calendar.mailing.recipients import PlannedMail
+from switchboard.modules.calendar.mails import MailQueue
 from switchboard.modules.calendar.sending import WriteAttempt, describe_error, give_up, send_step
-from switchboard.modules.calendar.writes import NewWrite, NotedWrite, lease_account, writes_of_step
+from switchboard.modules.calendar.writes import (
+    NewWrite,
+    NotedWrite,
+    lease_account,
+    writes_of_step,
+)
 from switchboard.modules.mirror.kept import collections_in
 from switchboard.ports.collection_server import CollectionServer, ServerCollection, ServerError
 
@@ -43,9 +50,9 @@ _TOLD: Final = 5
 
 
 class WritePlan(Struct, frozen=True):
-    """What a call writes. `times` must be free, but for the events `uids`; `others`: somebody is told of it.
+    """What a call writes. `times` must be free, but for the events `uids`; `others`: the server tells somebody of it.
 
-    `said`: what the model is told once it is done.
+    `said`: what the model is told once it is done. `mails`: what is mailed then.
     """
 
     writes: tuple[NewWrite, ...]
@@ -53,12 +60,13 @@ class WritePlan(Struct, frozen=True):
     times: tuple[WantedTime, ...] = ()
     uids: frozenset[str] = frozenset()
     others: bool = False
+    mails: tuple[PlannedMail, ...] = ()
 
 
 class WriteCall(Struct, frozen=True):
     """A call: its account, the key of its step, who made it, and what conflicts do. `within`: how objects are read.
 
-    `opens` the account's server.
+    `opens` the account's server. `mails`: where messages to attendees go; None: nowhere.
     """
 
     account: SeenAccount
@@ -67,6 +75,7 @@ class WriteCall(Struct, frozen=True):
     within: LookingCalendar
     opens: OpenServer
     conflicts: Conflicts = "suggest"
+    mails: MailQueue | None = None
 
     @property
     def zone(self) -> ZoneInfo:
@@ -106,13 +115,22 @@ async def carry_out(call: WriteCall, make_plan: MakePlan) -> JsonObject:
         attempt = WriteAttempt(call.account, server, lease, call.within)
         if noted := await writes_of_step(store, call.step):
             await send_step(attempt, noted, again=True)
-            return _answer_of(noted)
+            return {**_answer_of(noted), **await _tell_attendees(call)}
         plan = await make_plan(server)
         told = await _require_free(call, server, plan)
         said = msgspec.json.encode({**plan.said, **told}).decode()
-        noted = await lease.note_writes(plan.writes, said, call.made_by)
+        noted = await lease.note_writes(plan.writes, said, call.made_by, plan.mails)
         await send_step(attempt, noted, again=False)
-        return {**_answer_of(noted), **await _look_again(call, attempt, plan)}
+        looked = await _look_again(call, attempt, plan)
+        return {**_answer_of(noted), **looked, **await _tell_attendees(call)}
+
+
+async def _tell_attendees(call: WriteCall) -> JsonObject:
+    """Queue the messages of the step. What was written may still be taken back before, and nothing is after."""
+    if call.mails is None:
+        return {}
+    mailed = await call.mails.queue_step(call.account.store, call.step)
+    return {"mailed": [*dict.fromkeys(mailed)]} if mailed else {}
 
 
 def _answer_of(noted: Sequence[NotedWrite]) -> JsonObject:

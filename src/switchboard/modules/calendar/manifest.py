@@ -14,6 +14,7 @@ from switchboard.modules.calendar.tools import (
 )
 from switchboard.modules.calendar.write_tools import WRITING_TOOLS
 from switchboard.ports.contact_resolver import CONTACTS
+from switchboard.ports.mail_desk import MAIL_DESK
 from switchboard.ports.module import ModuleManifest, PersonalQueries, typed_tool
 from switchboard.ports.people_seen import PEOPLE
 
@@ -31,6 +32,8 @@ MANIFEST: Final = ModuleManifest(
     settings=CalendarSettings,
     sql=("switchboard.modules.mirror.sql", "switchboard.modules.calendar.sql"),
     logs_in={"caldav": "switchboard.modules.accounts.wizard:log_in_caldav"},
-    personal=PersonalQueries("occurrences.of_person", ("writes.erase_of_person", "occurrences.erase_of_person")),
-    needs=(PEOPLE, CONTACTS),
+    personal=PersonalQueries(
+        "occurrences.of_person", ("writes.erase_of_person", "mails.erase_of_person", "occurrences.erase_of_person")
+    ),
+    needs=(PEOPLE, CONTACTS, MAIL_DESK),
 )

@@ -79,6 +79,7 @@ class CalendarKeeper:
     async def on_erased(self, store: ModuleStore) -> None:
         """What was written for somebody else is not undone by whoever has the name now."""
         await store.run("writes.erase")
+        await store.run("mails.erase")
         await store.run("occurrences.forget_span")
 
 

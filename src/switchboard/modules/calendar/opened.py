@@ -18,6 +18,7 @@ from switchboard.modules.calendar.settings import CalendarSettings
 from switchboard.modules.calendar.syncing import SYNC_EVERY_S, sync_calendars
 from switchboard.modules.calendar.writes import FORGET_EVERY_S, forget_writes
 from switchboard.ports.contact_resolver import CONTACTS, ContactResolver
+from switchboard.ports.mail_desk import MAIL_DESK, MailDesk
 from switchboard.ports.module import Chore, ModuleContext
 from switchboard.ports.people_seen import PEOPLE
 
@@ -29,6 +30,8 @@ class OpenCalendar(Struct, frozen=True):
     contacts: ContactResolver | None = None
     """Who looks up names of attendees; None: nobody does."""
     opens: OpenServer = open_calendars
+    desk: MailDesk | None = None
+    """Who sends mails; None: nobody does."""
 
     @property
     def chores(self) -> Sequence[Chore]:
@@ -53,4 +56,4 @@ async def open_calendar(context: ModuleContext) -> OpenCalendar:
     """Raises LookupError if nobody says who people are."""
     settings = context.settings if isinstance(context.settings, CalendarSettings) else CalendarSettings()
     held = CalendarAccounts(settings.accounts, context.stores, context.needs[PEOPLE])
-    return OpenCalendar(held, context.needs.get(CONTACTS))
+    return OpenCalendar(held, context.needs.get(CONTACTS), desk=context.needs.get(MAIL_DESK))

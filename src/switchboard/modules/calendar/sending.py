@@ -86,6 +86,7 @@ async def give_up(attempt: WriteAttempt, why: str) -> CalendarRefusal:
             except ServerError as error:
                 left.append(write)
                 failures.append(str(error))
+    await attempt.account.store.run("mails.drop", attempt.lease.step)
     if not left:
         return CalendarRefusal(why)
     reason = why.removeprefix(_NOTHING).lstrip(",: ").removeprefix("as ")

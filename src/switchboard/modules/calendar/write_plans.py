@@ -57,6 +57,8 @@ from switchboard.modules.calendar.editing.series import (
 )
 from switchboard.modules.calendar.editing.times import WrittenTime, ZoneOf, iana_zone, read_time
 from switchboard.modules.calendar.looking import CalendarRefusal, SeenAccount
+from switchboard.modules.calendar.mailing.composing import OwnAnswer
+from switchboard.modules.calendar.mailing.recipients import PlannedMail, reply_to
 from switchboard.modules.calendar.occurrences import addresses_of, zone_of_calendar
 from switchboard.modules.calendar.writes import NewWrite
 from switchboard.modules.calendar.zones import find_event_zone, zones_of
@@ -106,12 +108,16 @@ class ProposedWrite(Struct, frozen=True):
 
 
 class WritingIn(Struct, frozen=True):
-    """Where a call writes: an account, its server, the person's zone, and the time of the call."""
+    """Where a call writes: an account, its server, the person's zone, and the time of the call.
+
+    `senders`: the addresses by which mails can be sent, in lower case.
+    """
 
     account: SeenAccount
     server: CollectionServer
     zone: ZoneInfo
     now: datetime
+    senders: frozenset[str] = frozenset()
 
     @property
     def own(self) -> frozenset[str]:
@@ -120,9 +126,12 @@ class WritingIn(Struct, frozen=True):
 
     @property
     def organizer(self) -> Guest | None:
-        """As whom the account invites."""
-        first = next((one for one in (self.account.account.user, *self.account.account.addresses) if "@" in one), "")
-        return Guest(first) if first else None
+        """As whom the account invites: where that is mailed, an address by which mails can be sent."""
+        account = self.account.account
+        known = [one for one in (account.user, *account.addresses) if "@" in one]
+        if account.sends == "mail":
+            known = [one for one in known if one.strip().lower() in self.senders]
+        return Guest(known[0]) if known else None
 
 
 class EventWish(Struct, frozen=True):
@@ -266,6 +275,7 @@ async def propose_event(where: WritingIn, step: UUID, wish: EventWish) -> Propos
     if not wish.title.strip():
         raise CalendarRefusal("nothing was written: the event has no title")
     _require_future(where, wish.start, iana_zone)
+    _require_sender(where, wish.guests)
     calendar = await choose_calendar(where, wish.calendar)
     end = wish.end or wish.start.later_by(timedelta(days=1) if wish.start.all_day else timedelta(hours=1))
     rule = None if wish.repeats is None else rule_of(wish.repeats, wish.start, iana_zone)
@@ -309,10 +319,9 @@ def propose_writes(
     where: WritingIn, writes: tuple[NewWrite, ...], said: JsonObject, shown: str, reach: ToldPeople
 ) -> ProposedWrite:
     """A plan with the times that must be free. Raises CalendarRefusal if attendees would not be told."""
-    guests = tuple(one for one in reach.guests if one.address.lower() not in where.own)
+    guests = _require_sender(where, reach.guests)
     risk, why = reach.risk, reach.why
-    if guests:
-        _require_sender(where)
+    if guests and where.account.account.sends == "server":
         mailed = ", ".join(f"{one.name} <{one.address}>" if one.name else one.address for one in guests)
         risk, why, shown = "high", "others are told of it", f"{shown}\nThe server mails: {mailed}"
         said = {**said, "told_by_the_server": [one.address for one in guests]}
@@ -332,12 +341,23 @@ def looking_of(account: SeenAccount, zone: ZoneInfo) -> LookingCalendar:
     return LookingCalendar(zone_of_calendar(account.account, ""), zone, addresses_of(account.account), account.own)
 
 
-def _require_sender(where: WritingIn) -> None:
-    if where.account.account.sends != "server":
+def _require_sender(where: WritingIn, guests: Sequence[Guest]) -> tuple[Guest, ...]:
+    """Those of these who are somebody else. Raises CalendarRefusal if nobody would tell them."""
+    others = tuple(one for one in guests if one.address.lower() not in where.own)
+    if not others:
+        return ()
+    account = where.account.account
+    if account.sends == "nobody":
         raise CalendarRefusal(
             "nothing was written: nobody sends invitations for this account, so that nobody would be told. "
             "Make it without attendees, and have the person tell them"
         )
+    if account.sends == "mail" and where.organizer is None:
+        raise CalendarRefusal(
+            "nothing was written: invitations of this account are mailed, and no e-mail account of this installation "
+            f"sends mails as {', '.join(sorted(where.own)) or 'its person'}"
+        )
+    return others
 
 
 def _check_texts(*texts: str | None) -> None:
@@ -376,6 +396,7 @@ def propose_change(where: WritingIn, found: FoundEvent, wish: ChangeWish, scope:
     """
     _check_texts(wish.edit.title, wish.edit.place, wish.edit.notes)
     _require_ours(where, found)
+    _require_sender(where, wish.edit.invite)
     scope = _require_scope(found, scope)
     begins = _date_of(found, scope) if scope in ("following", "all") else found.start
     edit = _edit_from(wish, begins)
@@ -421,8 +442,11 @@ def propose_deletion(where: WritingIn, found: FoundEvent, scope: Scope | None) -
     return propose_writes(where, (write,), said, shown, _reach_of(found, scope, (), deletes=True))
 
 
-def propose_answer(where: WritingIn, found: FoundEvent, answer: PartStat, scope: Scope | None) -> ProposedWrite:
+def propose_answer(
+    where: WritingIn, found: FoundEvent, answer: PartStat, scope: Scope | None, comment: str = ""
+) -> ProposedWrite:
     """Our answer to an invitation, and nothing else of it. Raises as `propose_event`."""
+    _check_texts(comment)
     organizer = found.part.organizer
     if not organizer or organizer in where.own:
         raise CalendarRefusal("nothing was written: this is no invitation by somebody else")
@@ -439,9 +463,26 @@ def propose_answer(where: WritingIn, found: FoundEvent, answer: PartStat, scope:
     write = NewWrite(*_place_of(found), found.there.data, found.there.etag, data)
     told = describe_for(found.part, looking_of(where.account, where.zone))
     said: JsonObject = {"answered": answer.lower(), "event": told}
-    shown = f"Answer {answer.lower()} to {describe_part(found.part)}"
+    shown = _approval_text(f"Answer {answer.lower()} to {describe_part(found.part)}", (), "", comment)
     proposal = propose_writes(where, (write,), said, shown, ToldPeople((Guest(organizer),), "high"))
-    return replace(proposal, plan=replace(proposal.plan, times=()))
+    mails = _mailed_answer(where, found, data, OwnAnswer(answer, where.now, comment), scope)
+    return replace(proposal, plan=replace(proposal.plan, times=(), mails=mails))
+
+
+def _mailed_answer(
+    where: WritingIn, found: FoundEvent, data: bytes, said: OwnAnswer, scope: Scope | None
+) -> tuple[PlannedMail, ...]:
+    """One message to the organizer, unless the server sends it. Of a series also for its dates, if all are answered."""
+    if where.account.account.sends != "mail":
+        return ()
+    source = read_source(data)
+    if source.master is not None and (scope != "this" or found.series is None):
+        return (reply_to(source, source.master, where.own, said),)
+    dates = [one for one in source.overrides if one.recurrence is not None]
+    if scope == "this" and found.series is not None:
+        wanted = _date_of(found, scope)
+        dates = [one for one in dates if one.recurrence and found.series.as_date(one.recurrence) == wanted]
+    return tuple(reply_to(source, one, where.own, said) for one in dates)
 
 
 def _place_of(found: FoundEvent) -> tuple[str, str, str]:

@@ -36,6 +36,8 @@ from switchboard.modules.calendar.editing.rules import read_repeats
 from switchboard.modules.calendar.editing.times import WrittenTime
 from switchboard.modules.calendar.guests import resolve_guests
 from switchboard.modules.calendar.looking import CalendarAccounts, CalendarRefusal, SeenAccount, as_sentence
+from switchboard.modules.calendar.mailed_writes import settle_attendees
+from switchboard.modules.calendar.mails import MailQueue
 from switchboard.modules.calendar.sending import describe_error
 from switchboard.modules.calendar.undoing import propose_undo
 from switchboard.modules.calendar.wall_times import read_end, read_start, settle_start
@@ -57,6 +59,7 @@ from switchboard.modules.calendar.write_plans import (
 from switchboard.modules.calendar.writes import writes_of_step
 from switchboard.ports.collection_server import CollectionServer, ServerError
 from switchboard.ports.contact_resolver import ContactResolver
+from switchboard.ports.mail_desk import MailDesk
 from switchboard.ports.module import ModuleTool, typed_tool
 from switchboard.ports.tools import PreparedCall, Risk, ToolOutcome, ToolScope
 
@@ -96,6 +99,9 @@ class WritesCalendars(Protocol):
 
     @property
     def opens(self) -> OpenServer: ...
+
+    @property
+    def desk(self) -> MailDesk | None: ...
 
 
 Propose = Callable[[WritingIn], Awaitable[ProposedWrite]]
@@ -190,10 +196,16 @@ async def calendar_delete(
 
 
 async def calendar_respond(
-    calendar: WritesCalendars, event: EventId, answer: InvitationAnswer, call: ToolScope, *, scope: Which = None
+    calendar: WritesCalendars,
+    event: EventId,
+    answer: InvitationAnswer,
+    call: ToolScope,
+    *,
+    scope: Which = None,
+    comment: Annotated[str, "Mailed with it", Meta(max_length=200)] = "",
 ) -> CalendarWrite:
     """Answer an invitation."""
-    return CalendarWrite(calendar, call, partial(_wanted_answer, event, answer, scope))
+    return CalendarWrite(calendar, call, partial(_wanted_answer, event, answer, scope, comment))
 
 
 async def calendar_undo(
@@ -267,8 +279,8 @@ async def _wanted_deletion(event: str, scope: Scope | None) -> _Wanted:
     return _of_event(event, lambda where, found: propose_deletion(where, found, scope))
 
 
-async def _wanted_answer(event: str, answer: InvitationAnswer, scope: Scope | None) -> _Wanted:
-    return _of_event(event, lambda where, found: propose_answer(where, found, _ANSWERS[answer], scope))
+async def _wanted_answer(event: str, answer: InvitationAnswer, scope: Scope | None, comment: str) -> _Wanted:
+    return _of_event(event, lambda where, found: propose_answer(where, found, _ANSWERS[answer], scope, comment.strip()))
 
 
 def _of_event(event: str, propose: Callable[[WritingIn, FoundEvent], ProposedWrite]) -> _Wanted:
@@ -299,7 +311,7 @@ async def _prepare_write(wanted: CalendarWrite) -> PreparedCall | ToolOutcome:
 
 async def _prepare_in(wanted: CalendarWrite, wish: _Wanted, account: SeenAccount) -> PreparedCall:
     async with open_account(account, wanted.calendar.opens) as server:
-        proposal = await wish.propose(_writing_in(account, server, wanted.call))
+        proposal = await _propose_in(wanted, wish, account, server)
         write = _write_call(account, wanted, wish.conflicts)
         found = () if wish.conflicts == "allow" else await find_conflicts_now(write, server, proposal.plan)
         if any(one.certain for one in found):
@@ -325,7 +337,7 @@ async def _plan_nothing(_: CollectionServer) -> WritePlan:
 
 async def _carry_out_in(wanted: CalendarWrite, wish: _Wanted, account: SeenAccount) -> JsonObject:
     async def make_plan(server: CollectionServer) -> WritePlan:
-        proposal = await wish.propose(_writing_in(account, server, wanted.call))
+        proposal = await _propose_in(wanted, wish, account, server)
         if objection := wanted.call.objection_to(proposal.prepared):
             raise CalendarRefusal(
                 f"nothing was written: {objection}. Call it again, so that it is asked about as it is"
@@ -360,15 +372,23 @@ async def _first_of(accounts: Sequence[SeenAccount], act: Callable[[SeenAccount]
 _NO_EVENT: Final = "nothing was written: there is no such event; look for its id with calendar_query"
 
 
-def _writing_in(account: SeenAccount, server: CollectionServer, call: ToolScope) -> WritingIn:
-    return WritingIn(account, server, find_asked_zone(call.zone), datetime.now(UTC))
+async def _propose_in(
+    wanted: CalendarWrite, wish: _Wanted, account: SeenAccount, server: CollectionServer
+) -> ProposedWrite:
+    """What it would write, and whom it would mail."""
+    desk = wanted.calendar.desk if account.account.sends == "mail" else None
+    senders = frozenset(await desk.senders()) if desk is not None else frozenset[str]()
+    where = WritingIn(account, server, find_asked_zone(wanted.call.zone), datetime.now(UTC), senders)
+    return await settle_attendees(where, await wish.propose(where))
 
 
 def _write_call(account: SeenAccount, wanted: CalendarWrite, conflicts: Conflicts = "suggest") -> WriteCall:
     call = wanted.call
     made_by = call.reader.person if call.reader is not None else ""
     within = looking_of(account, find_asked_zone(call.zone))
-    return WriteCall(account, call.key, made_by, within, wanted.calendar.opens, conflicts)
+    desk = wanted.calendar.desk if account.account.sends == "mail" else None
+    mails = MailQueue(desk, call, account.name) if desk is not None else None
+    return WriteCall(account, call.key, made_by, within, wanted.calendar.opens, conflicts, mails)
 
 
 async def _accounts_of(wanted: CalendarWrite) -> tuple[SeenAccount, ...]:

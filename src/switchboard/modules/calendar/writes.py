@@ -17,6 +17,8 @@ from msgspec import Struct, convert
 from switchboard.core.text.compared_lines import counted_lines
 from switchboard.core.text.content_lines import ContentLine, content_lines
 from switchboard.modules.calendar.looking import CalendarRefusal
+from switchboard.modules.calendar.mailing.recipients import PlannedMail
+from switchboard.modules.calendar.mails import note_mails
 from switchboard.ports.module_store import ModuleStore
 
 LEASE: Final = timedelta(seconds=60)
@@ -93,7 +95,9 @@ class WriteLease(Struct, frozen=True):
         if not await self.store.rows("writes.renew", self.holder, LEASE):
             raise CalendarRefusal(_TAKEN_OVER)
 
-    async def note_writes(self, writes: Sequence[NewWrite], said: str, made_by: str) -> tuple[NotedWrite, ...]:
+    async def note_writes(
+        self, writes: Sequence[NewWrite], said: str, made_by: str, mails: Sequence[PlannedMail] = ()
+    ) -> tuple[NotedWrite, ...]:
         """All writes of the step, before the first is sent; those that it has noted before are as they were."""
         async with self.store.transaction() as one:
             if not await one.rows("writes.renew", self.holder, LEASE):
@@ -102,6 +106,7 @@ class WriteLease(Struct, frozen=True):
                 columns = (write.collection, write.url, write.name, write.before, write.etag, write.after)
                 write_id = uuid5(self.step, str(place))
                 await one.run("writes.note", write_id, self.step, place, *columns, said, made_by)
+            await note_mails(one, self.step, mails, made_by)
         return await writes_of_step(self.store, self.step)
 
     async def finish_write(self, write: NotedWrite, state: WriteState, etag: str = "", name: str = "") -> None:
@@ -142,5 +147,6 @@ async def find_write(store: ModuleStore, named: str) -> NotedWrite | None:
 
 
 async def forget_writes(store: ModuleStore) -> None:
-    """What is older than 30 days."""
+    """What is older than 30 days, and messages of which nobody speaks any more."""
     await store.run("writes.forget")
+    await store.run("mails.forget")

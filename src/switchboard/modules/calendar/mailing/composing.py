@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from switchboard.core.text.content_lines import ContentLine, LineChange, escape_text
 from switchboard.modules.calendar.editing.fields import PartStat, with_answer
 from switchboard.modules.calendar.editing.series import CalendarSource, EventPart, address_of
@@ -72,16 +74,22 @@ def compose_cancel(source: CalendarSource, part: EventPart, sequence: int, now: 
     return _compose_message(source, (part,), "CANCEL", changes)
 
 
-def compose_reply(
-    source: CalendarSource, part: EventPart, own: Collection[str], answer: PartStat, now: datetime, comment: str
-) -> bytes:
+class OwnAnswer(Struct, frozen=True):
+    """What we say to an invitation, and when."""
+
+    answer: PartStat
+    now: datetime
+    comment: str = ""
+
+
+def compose_reply(source: CalendarSource, part: EventPart, own: Collection[str], said: OwnAnswer) -> bytes:
     """Our answer to an invitation, with nothing else of the event than what says which one it is."""
     changes = [
-        LineChange(index, index + 1, _answer_line(line, own, answer))
+        LineChange(index, index + 1, _answer_line(line, own, said.answer))
         for index, line in part.own
         if line.name not in _OF_ANSWERS
     ]
-    head = (f"DTSTAMP:{_stamp_of(now)}", *((f"COMMENT:{escape_text(comment)}",) if comment else ()))
+    head = (f"DTSTAMP:{_stamp_of(said.now)}", *((f"COMMENT:{escape_text(said.comment)}",) if said.comment else ()))
     at = part.where.first + 1
     changes.append(LineChange(at, at, (*head, "REQUEST-STATUS:2.0;Success")))
     return _compose_message(source, (part,), "REPLY", changes)

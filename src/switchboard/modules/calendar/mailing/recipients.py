@@ -28,13 +28,15 @@ from switchboard.modules.calendar.editing.series import (
 from switchboard.modules.calendar.editing.times import WrittenTime, ZoneOf
 from switchboard.modules.calendar.mailing.composing import (
     MailMethod,
+    OwnAnswer,
     compose_cancel,
+    compose_reply,
     compose_request,
     recurrence_of,
     sequence_of,
     set_property,
 )
-from switchboard.modules.calendar.mailing.words import MailWords, words_of
+from switchboard.modules.calendar.mailing.words import MailWords, words_of, words_of_answer
 
 _AGENT: Final = re.compile(r';SCHEDULE-AGENT=(?:"[^"]*"|[^;:]*)', re.IGNORECASE)
 _CLIENT: Final = re.compile(r';SCHEDULE-AGENT="?CLIENT"?(?=[;:]|$)', re.IGNORECASE)
@@ -44,13 +46,17 @@ _MOST_DATES: Final = 50
 
 
 class PlannedMail(Struct, frozen=True):
-    """A message to one address. `ics`: the message; `sequence`: its version, which with the first four makes it one."""
+    """A message to one address. `ics`: the message; `words`: the same for a person.
+
+    The first five make it one.
+    """
 
     uid: str
     recurrence: str
     sequence: int
     method: MailMethod
     recipient: str
+    sender: str
     ics: bytes
     words: MailWords
 
@@ -273,7 +279,8 @@ def _request(
     first = parts[0]
     words = words_of(first, "REQUEST", is_new=is_new)
     ics = compose_request(source, parts, change.now, without)
-    return PlannedMail(source.uid, recurrence_of(first), sequence_of(first), "REQUEST", address, ics, words)
+    version = sequence_of(first)
+    return PlannedMail(source.uid, recurrence_of(first), version, "REQUEST", address, first.organizer, ics, words)
 
 
 def _cancel_all(
@@ -301,7 +308,7 @@ def _cancel(
 ) -> PlannedMail:
     ics = compose_cancel(source, part, sequence, change.now, "" if all_leave else address)
     words = words_of(part, "CANCEL")
-    return PlannedMail(source.uid, recurrence_of(part), sequence, "CANCEL", address, ics, words)
+    return PlannedMail(source.uid, recurrence_of(part), sequence, "CANCEL", address, part.organizer, ics, words)
 
 
 def _cancel_dates(
@@ -341,3 +348,11 @@ def _part_of_date(series: Series, at: WrittenTime) -> tuple[CalendarSource, Even
     source = read_source(with_override(series, at))
     of_date = (one for one in source.overrides if one.recurrence and series.as_date(one.recurrence).wall == at.wall)
     return source, next(of_date)
+
+
+def reply_to(source: CalendarSource, part: EventPart, own: Collection[str], said: OwnAnswer) -> PlannedMail:
+    """Our answer to the organizer of a part, by the address that is invited."""
+    mine = next((one for _, line in part.attendees if (one := address_of(line.value)) in own), "")
+    ics = compose_reply(source, part, own, said)
+    words = words_of_answer(part, said.answer, mine, said.comment)
+    return PlannedMail(source.uid, recurrence_of(part), sequence_of(part), "REPLY", part.organizer, mine, ics, words)
