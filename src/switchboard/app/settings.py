@@ -29,6 +29,7 @@ from switchboard.core.policy.budget import SenderCaps, SpendingSettings
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.policy.rates import AcceptLimits
 from switchboard.core.policy.retry import TurnSettings
+from switchboard.core.policy.web import WebSettings
 from switchboard.core.schedules import Schedule, read_schedule
 from switchboard.core.text.problems import wrong
 from switchboard.core.voice.settings import TranscriptionSettings
@@ -230,6 +231,7 @@ class Settings(BaseSettings):
     accept: Table[AcceptLimits] = AcceptLimits()
     blobs: Table[BlobSettings] = BlobSettings()
     gateway: Table[GatewaySettings] = GatewaySettings()
+    web: Table[WebSettings] = WebSettings()
     worker: Table[WorkerGroup] = WorkerGroup()
     turn: Table[TurnSettings] = TurnSettings()
     liveness: Table[LivenessPolicy] = LivenessPolicy()

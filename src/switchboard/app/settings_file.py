@@ -33,7 +33,7 @@ NAMES: Final = frozenset(
         *("channels_dir", "teams", "program_user", "log_level", "accept", "blobs", "gateway", "worker", "turn"),
         *("liveness", "dead_letters", "callbacks", "models", "classify", "spending", "memory", "trio", "sandbox"),
         *("search", "traces", "mcp_servers", "email", "notify", "endpoints", "schedules", "channels", "connectors"),
-        *("modules", "transcription", "embedders"),
+        *("modules", "transcription", "embedders", "web"),
     )
 )
 """Of the settings, known here so that a command that asks the server does without what they take."""

@@ -89,6 +89,8 @@ COMMANDS: Final = (
     CommandEntry("people", "people:app", "Who is who: persons, their handles and groups.", _KEEP),
     CommandEntry("outbox", "outbox:app", "Outgoing replies: list, show or resend.", _KEEP),
     CommandEntry("lanes", "lanes:app", "Lanes that are waiting, running or paused; resume one.", _KEEP),
+    CommandEntry("open", "web:open_page", "Make a link that signs in on the page.", _RUN),
+    CommandEntry("web-sessions", "web:app", "Who is signed in on the page; sign one out.", _KEEP),
     CommandEntry("tokens", "tokens:app", "Create, list and revoke tokens.", _KEEP),
     CommandEntry("audit", "audit:app", "Refused requests and administrative actions.", _KEEP),
     CommandEntry("monitoring", "monitoring.commands:app", "Alerts for Prometheus, a dashboard for Grafana.", _KEEP),

@@ -52,6 +52,7 @@ from switchboard.server.http import (
     tasks,
     teams,
     tokens,
+    web_sessions,
 )
 from switchboard.server.http.errors import response_to
 from switchboard.server.http.framework_errors import install_errors
@@ -62,6 +63,7 @@ from switchboard.server.http.pages import page_routes
 from switchboard.server.mcp.server import McpEndpoint
 from switchboard.server.services import Services
 from switchboard.server.turns import StrangersTurns
+from switchboard.server.web.guest import web_routes
 from switchboard.server.ws.endpoint import PATH as GATEWAY
 from switchboard.server.ws.endpoint import GatewayEndpoint, without_upgrade
 from switchboard.server.ws.protocol import Refusals
@@ -80,6 +82,7 @@ PARTS: Final = (
     agents,
     schemas,
     tokens,
+    web_sessions,
     audit,
     health,
     models,
@@ -156,6 +159,7 @@ def _add_routes(app: SwitchboardApi, mcp: McpEndpoint, gateway: GatewayEndpoint)
     for part in (*PARTS, ingest):
         app.router.routes.extend(part.router.routes)
     app.router.routes.extend(page_routes(app.openapi))
+    app.router.routes.extend(web_routes(app.services))
     # Only POST: without sessions there is nothing to stream by GET, and nothing to DELETE.
     app.router.routes.append(Route("/mcp", mcp, methods=["POST"], include_in_schema=False))
     app.router.routes.append(WebSocketRoute(GATEWAY, gateway.serve))

@@ -12,10 +12,12 @@ LINKS: Final = "/v1/files/"
 """A link is its own token."""
 HOOKS: Final = "/hooks/"
 """Below it are webhooks, which are verified in other ways."""
+WEB: Final = "/ui"
+"""Below it are pages for people, which have a gate of their own: sessions instead of tokens."""
 BLOBS: Final = "/v1/blobs"
 """Where files are posted."""
 
 
 def is_public(path: str) -> bool:
     """Whether it needs no token."""
-    return path in PUBLIC or path.startswith((HOOKS, LINKS, SCHEMAS))
+    return path in PUBLIC or path == WEB or path.startswith((HOOKS, LINKS, SCHEMAS, f"{WEB}/"))

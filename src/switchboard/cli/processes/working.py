@@ -17,11 +17,13 @@ from pathlib import Path
 from shlex import quote
 
 from switchboard import __version__
-from switchboard.app.access import ensure_operator_token, remember_address
+from switchboard.app.access import Access, ensure_operator_token, remember_address
+from switchboard.app.ownership import read_ours
 from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import Settings
 from switchboard.app.settings_file import FILE_NAME
 from switchboard.app.supervisor import SupervisedProgram, supervise
+from switchboard.app.web_sessions import WebSessions
 from switchboard.app.whereabouts import OPERATOR_FILE, url_of
 from switchboard.app.wiring import make_worker, open_switchboard, runtime_on
 from switchboard.cli.output import out, print_json, program, wants_json
@@ -30,7 +32,9 @@ from switchboard.cli.processes.opened import OpenedProcess
 from switchboard.cli.processes.parts import ProcessParts
 from switchboard.cli.processes.service_manager import keep_informed
 from switchboard.cli.shape import MODULE
+from switchboard.domain.errors import SwitchboardError
 from switchboard.lanes.worker import Worker
+from switchboard.tasks import cancel_tasks
 
 RunServer = Callable[[Switchboard, socket.socket, asyncio.Event, Callable[[str, int], None]], Awaitable[None]]
 """`server/serve.py`; `switchboard work` never imports it."""
@@ -116,7 +120,29 @@ async def _serve(
         _announce_server(settings, url)
         answering.set()
 
-    await run_server(switchboard, opened.listener, opened.stop, started)
+    offering = asyncio.create_task(_offer_link(switchboard, opened, answering))
+    try:
+        await run_server(switchboard, opened.listener, opened.stop, started)
+    finally:
+        await cancel_tasks(offering)
+
+
+async def _offer_link(switchboard: Switchboard, opened: OpenedProcess, answering: asyncio.Event) -> None:
+    """On a terminal, `up` prints a link that signs in on the page as the operator."""
+    if not (opened.parts.worker and out().is_terminal) or wants_json():
+        return
+    await answering.wait()
+    runtime = switchboard.runtime
+    access = Access(runtime.database)
+    try:
+        secret = read_ours(runtime.settings.data_dir / OPERATOR_FILE).strip()
+        operator = await access.authenticate(f"Bearer {secret}")
+        link = await WebSessions(runtime.database, access).make_link(operator)
+    except (OSError, SwitchboardError):  # `switchboard open` says what is wrong
+        return
+    where = runtime.settings.public_url or url_of(runtime.settings.host, runtime.settings.port)
+    again = f"{program()} open"
+    out().print(f"Open it: {where.rstrip('/')}{link.path}  (once, 10 minutes; again: {again})", soft_wrap=True)
 
 
 def _announce_server(settings: Settings, url: str) -> None:

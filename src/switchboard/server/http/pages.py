@@ -10,7 +10,6 @@ from base64 import b64encode
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
-from html import escape
 from http import HTTPStatus
 from typing import Final
 
@@ -19,7 +18,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from switchboard import __version__
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.http.docs import SCRIPT, STYLE, docs_page
 
@@ -29,7 +27,6 @@ _KEPT: Final = {"cache-control": "public, max-age=300", "x-content-type-options"
 def page_routes(openapi: Callable[[], JsonObject]) -> list[Route]:
     """The routes, none of which is part of the OpenAPI itself."""
     pages: dict[str, Callable[[], Response]] = {
-        "/": lambda: _html_response(_START),
         "/docs": lambda: _html_response(docs_page(openapi())),
         "/docs/": lambda: Response(status_code=HTTPStatus.PERMANENT_REDIRECT, headers={"location": "/docs"}),
         "/openapi.json": lambda: Response(msgspec.json.encode(openapi()), headers=_KEPT, media_type="application/json"),
@@ -55,12 +52,4 @@ def _digest_of(inline: str) -> str:
 _POLICY: Final = (
     f"default-src 'none'; style-src {_digest_of(STYLE)}; script-src {_digest_of(SCRIPT)}; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-_START: Final = (
-    '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Switchboard</title>'
-    f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body><h1>Switchboard</h1>'
-    f"<p>Version {escape(__version__)}. A message switchboard for AI agents: it stores every incoming message, routes "
-    "it to the right agent and answers each conversation in order.</p><ul>"
-    '<li><a href="/docs">API documentation</a>, also as <a href="/openapi.json">OpenAPI</a></li>'
-    '<li><a href="/health">Health</a></li></ul></body></html>'
 )

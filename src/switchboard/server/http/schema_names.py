@@ -30,6 +30,7 @@ TAGS: Final[Mapping[str, str]] = {
     "mcp servers": "Programs whose tools butlers use, and acceptance of tools that change. Operators only.",
     "modules": "Calls of butlers' tools outside turns, and their results.",
     "tokens": "Issue and revoke tokens. Operators only.",
+    "web": "Links that sign in on the page, and who is signed in. Operators only.",
     "audit": "Refused requests, and what operators did. Operators only.",
     "public": "Health and JSON Schemas. No token is required.",
 }

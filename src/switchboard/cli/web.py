@@ -1,0 +1,79 @@
+"""`switchboard open` and `switchboard web-sessions`: links that sign in on the page, and who is signed in.
+
+Called by `main.py`. Next: `app/web_sessions.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from switchboard.app.whereabouts import find_whereabouts
+from switchboard.cli.client import Client, ask, server_url
+from switchboard.cli.output import Json, errors, show, table, wants_json, when
+from switchboard.domain.errors import InvalidInput, NotFound
+
+app = typer.Typer(help="Who is signed in on the page: list browsers, sign one out.", no_args_is_help=True)
+
+
+def open_page(
+    *,
+    name: Annotated[
+        str | None,
+        typer.Option("--for", help="For somebody else: a person who sees what they write themselves, or an approver."),
+    ] = None,
+) -> None:
+    """Make a link that signs in on the page: once, within ten minutes.
+
+    Open it in a browser; its button signs in. It is made for the token of this command, or with --for NAME for the
+    token of that name. If there is none, one is made for a person who sees only what they write on the page.
+    """
+    made = ask(lambda client: client.post("/v1/web/links", {} if name is None else {"name": name}))
+    address = made["url"] or server_url(find_whereabouts()) + made["path"]
+    if not wants_json():
+        errors().print(
+            f"signs in {made['name']} ({made['role']}), once, until {when(made['expires_at'])}:", style="dim"
+        )
+    show({**made, "url": address}, address)
+
+
+@app.command("list")
+def list_sessions() -> None:
+    """List the browsers that are signed in, the newest first."""
+    found = ask(lambda client: client.whole("/v1/web/sessions", "sessions"))
+    rows = (
+        (
+            one["session_id"],
+            one["name"],
+            one["role"],
+            when(one["used_at"], short=True),
+            when(one["created_at"], short=True),
+            one["label"],
+        )
+        for one in found["sessions"]
+    )
+    show(found, table("id", "token", "role", "last used", "since", "browser", rows=rows, keep=("id", "token")))
+
+
+@app.command("end")
+def end_session(
+    session_id: Annotated[str, typer.Argument(help="The session's id, or its first or last characters.", metavar="ID")],
+) -> None:
+    """Sign a browser out, at once."""
+
+    async def work(client: Client) -> Json:
+        found = (await client.whole("/v1/web/sessions", "sessions"))["sessions"]
+        return await client.delete(f"/v1/web/sessions/{_find_id(session_id, [one['session_id'] for one in found])}")
+
+    show(ask(work), "signed out")
+
+
+def _find_id(given: str, known: list[str]) -> str:
+    """The only id that begins or ends as given. Raises NotFound, InvalidInput."""
+    meant = [one for one in known if given and (one.startswith(given) or one.endswith(given))]
+    if not meant:
+        raise NotFound(f"there is no session {given}; see `switchboard web-sessions list`")
+    if len(meant) > 1:
+        raise InvalidInput(f"{given} is part of several ids; give more of it", code="ambiguous_id")
+    return meant[0]

@@ -1,0 +1,46 @@
+"""The shapes of links and sessions of the page. Next: `app/web_sessions.py`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from switchboard.app.web_sessions import WebSession
+from switchboard.server.contracts.base import Body, Line, ResponseBody
+
+__all__ = ["WebSession"]
+
+
+class NewWebLink(Body):
+    """`name`: the token that the link signs in as, by default that of the request.
+
+    If no token has this name, one is made for a person who sees only what they write on the page.
+    """
+
+    name: Line | None = None
+
+
+class MadeWebLink(ResponseBody):
+    """`path` is below the address of the server. This response is the only one that contains it."""
+
+    path: str
+    url: str | None
+    """The whole address, if the setting `public_url` says where the server is."""
+    name: str
+    role: str
+    expires_at: datetime
+
+
+class WebSessionPage(ResponseBody):
+    """Newest first. `next_cursor` is null on the last page."""
+
+    sessions: list[WebSession]
+    next_cursor: str | None
+
+
+class EndedWebSession(ResponseBody):
+    """The browser is signed out."""
+
+    session_id: UUID
+    status: Literal["ended"]

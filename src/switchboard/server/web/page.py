@@ -1,0 +1,37 @@
+"""What a page is made of: its path, who may see it, and the function that answers. Next: `site.py`, `pages/`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from switchboard.app.access import Action
+from switchboard.server.web.visit import Visit
+
+Fields = Mapping[str, str]
+"""What was entered into a form."""
+
+
+class WebPage(Struct, frozen=True):
+    """A page, or a part of one, at `path` below `/ui`; with `menu`, it is in the navigation under that name.
+
+    `show` is called for those whose role has `needs`, and only reads.
+    """
+
+    path: str
+    show: Callable[[Visit], Awaitable[Response]]
+    needs: Action
+    menu: str | None = None
+
+
+class WebForm(Struct, frozen=True):
+    """Where forms are posted: `act` gets the fields of a form that one of our own pages has shown this visitor.
+
+    It is called for those whose role has `needs`, and answers with `Visit.go`.
+    """
+
+    path: str
+    act: Callable[[Visit, Fields], Awaitable[Response]]
+    needs: Action

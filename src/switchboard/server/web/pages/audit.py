@@ -1,0 +1,24 @@
+"""Audit: who did what, and what was refused. Next: `app/access.py`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from switchboard.app.access import AUDIT
+from switchboard.app.cursors import uuid_cursor
+from switchboard.server.web.page import WebPage
+from switchboard.server.web.visit import Visit
+
+_ROWS: Final = 50
+
+
+async def show_audit(visit: Visit) -> Response:
+    """Newest first; of one action, if the address names one."""
+    entries = await visit.services.access.entries(_ROWS, visit.asked("action"), uuid_cursor(visit.asked("cursor")))
+    following = str(entries[-1].audit_id) if len(entries) == _ROWS else None
+    return visit.page("audit.html", entries=entries, following=following, action=visit.asked("action"))
+
+
+PAGES: Final = (WebPage("/audit", show_audit, AUDIT, "Audit"),)

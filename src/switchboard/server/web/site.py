@@ -1,0 +1,169 @@
+"""The site below `/ui/`: every request is looked at here before a page or form of `pages/` sees it.
+
+`guest.py` opens it with the first request. Pages are shown where nobody on the way can read along; forms are taken from
+our own pages only; whoever is not signed in gets the page to sign in with, in place of any other. Next:
+`signing_in.py`, `pages/__init__.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from switchboard.app.web_sessions import WebVisitor
+from switchboard.domain.errors import Forbidden, NotFound, SwitchboardError
+from switchboard.server.connections import Connections
+from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
+from switchboard.server.services import Services
+from switchboard.server.web.arrivals import WebArrival, read_arrival
+from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.pages import PAGES
+from switchboard.server.web.signing_in import SigningIn
+from switchboard.server.web.static import StaticFiles
+from switchboard.server.web.templates import PageTemplates
+from switchboard.server.web.visit import Frame, MenuEntry, Visit
+
+log = structlog.get_logger(__name__)
+
+_AT_ONCE: Final = 4
+"""Pages that are made at a time, so that people who look never take all connections to the database."""
+_MOST_FIELDS: Final = 200
+
+
+class Site:
+    """An ASGI app for what is below `/ui`."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        static = StaticFiles()
+        menu = [
+            MenuEntry(page.path, page.menu, page.needs) for page in PAGES if isinstance(page, WebPage) and page.menu
+        ]
+        self._frame = Frame(PageTemplates(static, services.runtime.settings.web.time_zone), menu)
+        self._sessions = services.of(WEB_SESSION_SERVICE)
+        self._making = asyncio.Semaphore(_AT_ONCE)
+        signing_in = SigningIn(self._sessions)
+        self._signing_in = signing_in
+
+        async def answer_static(request: Request) -> Response:
+            return static.answer(request.path_params["name"])
+
+        self._router = Router(
+            [
+                Route("/static/{name}", answer_static, methods=["GET"]),
+                Route("/enter/{secret}", self._for_strangers(signing_in.show_link), methods=["GET"]),
+                Route("/enter/{secret}", self._for_strangers(signing_in.use_link), methods=["POST"]),
+                Route("/enter", self._for_strangers(signing_in.use_token), methods=["POST"]),
+                *(self._route_of(page) for page in PAGES),
+                Route("/{path:path}", self._for_visitors(_find_no_page), methods=["GET", "POST"]),
+            ]
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._router(scope, receive, send)
+
+    def _route_of(self, page: WebPage | WebForm) -> Route:
+        if isinstance(page, WebForm):
+            return Route(page.path, self._for_visitors(self._handle_form(page)), methods=["POST"])
+        return Route(page.path, self._for_visitors(self._handle_page(page)), methods=["GET"])
+
+    def _handle_page(self, page: WebPage) -> Callable[[Visit], Awaitable[Response]]:
+        async def show(visit: Visit) -> Response:
+            await self._services.access.check(visit.caller, page.needs)
+            async with self._making:
+                return await page.show(visit)
+
+        return show
+
+    def _handle_form(self, form: WebForm) -> Callable[[Visit], Awaitable[Response]]:
+        async def act(visit: Visit) -> Response:
+            await self._services.access.check(visit.caller, form.needs)
+            fields = await read_fields(visit.request)
+            if not visit.sent_by_form(fields):
+                raise Forbidden("this form is of another session; open the page again and send it from there")
+            return await form.act(visit, fields)
+
+        return act
+
+    def _for_strangers(
+        self, answer: Callable[[Visit], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint that needs no session."""
+
+        async def admit(request: Request) -> Response:
+            visit = self._make_visit(request, None)
+            return self._refuse(visit) or await _answer_visit(visit, answer)
+
+        return admit
+
+    def _for_visitors(self, answer: Callable[[Visit], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint for those who are signed in; all others get the page to sign in with."""
+
+        async def admit(request: Request) -> Response:
+            stranger = self._make_visit(request, None)
+            if (refused := self._refuse(stranger)) is not None:
+                return refused
+            try:
+                visitor = await self._find_visitor(stranger.arrival)
+            except SwitchboardError as error:
+                return _tell_error(stranger, error)
+            if visitor is None:
+                return self._signing_in.ask(stranger)
+            _admit_connection(request, visitor)
+            return await _answer_visit(self._make_visit(request, visitor), answer)
+
+        return admit
+
+    def _make_visit(self, request: Request, visitor: WebVisitor | None) -> Visit:
+        arrival = read_arrival(request.scope, self._services.runtime.settings)
+        return Visit(request, self._services, self._frame, arrival, visitor)
+
+    async def _find_visitor(self, arrival: WebArrival) -> WebVisitor | None:
+        return None if arrival.cookie is None else await self._sessions.find_visitor(arrival.cookie)
+
+    @staticmethod
+    def _refuse(visit: Visit) -> Response | None:
+        """Before any session is looked at: pages over plain HTTP, and forms that are not ours."""
+        if not visit.arrival.private:
+            return visit.page("insecure.html", 403, host=visit.arrival.host)
+        if visit.request.method == "POST" and not visit.arrival.same_origin:
+            return _tell_error(visit, Forbidden("a form is taken only from a page of this server itself, opened here"))
+        return None
+
+
+async def read_fields(request: Request) -> Fields:
+    """The fields of a form, each once. The gate limits its bytes."""
+    async with request.form(max_files=0, max_fields=_MOST_FIELDS) as form:
+        return {name: value for name, value in form.items() if isinstance(value, str)}
+
+
+async def _answer_visit(visit: Visit, answer: Callable[[Visit], Awaitable[Response]]) -> Response:
+    try:
+        return await answer(visit)
+    except SwitchboardError as error:
+        return _tell_error(visit, error)
+    except Exception:
+        log.exception("unexpected error in a page")
+        return visit.page("error.html", 500, code="internal_error", message="internal error; see the server's log")
+
+
+def _tell_error(visit: Visit, error: SwitchboardError) -> Response:
+    return visit.page("error.html", error.status, code=error.code, message=error.message)
+
+
+async def _find_no_page(_: Visit) -> Response:
+    raise NotFound("there is no such page")
+
+
+def _admit_connection(request: Request, visitor: WebVisitor) -> None:
+    """Those who are signed in are no strangers, of whom the oldest are closed when there are too many connections."""
+    state = request.scope["state"]
+    connections: Connections = state["connections"]
+    connections.admit_connection(state["connection"], operator=visitor.session.role == "operator")

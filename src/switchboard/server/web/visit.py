@@ -1,0 +1,122 @@
+"""One request of somebody who is signed in: what pages read from it, and how they answer.
+
+`site.py` makes one for each request; functions of `pages/` take it. Next: `templates.py`.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from urllib.parse import urlencode
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from switchboard.app.access import Action, Principal
+from switchboard.app.web_sessions import WebSession, WebVisitor
+from switchboard.server.paths import WEB
+from switchboard.server.services import Services
+from switchboard.server.web.arrivals import WebArrival
+from switchboard.server.web.headers import new_nonce, page_headers
+from switchboard.server.web.templates import PageTemplates
+
+
+class MenuEntry(Struct, frozen=True):
+    """A line of the navigation."""
+
+    path: str
+    name: str
+    needs: Action
+
+
+class Frame(Struct, frozen=True):
+    """What all pages are made with."""
+
+    templates: PageTemplates
+    menu: Sequence[MenuEntry]
+
+
+class Visit:
+    """A request, who made it, and the parts behind the pages."""
+
+    def __init__(
+        self, request: Request, services: Services, frame: Frame, arrival: WebArrival, visitor: WebVisitor | None
+    ) -> None:
+        self.request = request
+        self.services = services
+        self.arrival = arrival
+        self._frame = frame
+        self._visitor = visitor
+        self._nonce = new_nonce()
+
+    @property
+    def session(self) -> WebSession:
+        """The session of this request."""
+        return self._signed_in.session
+
+    @property
+    def caller(self) -> Principal:
+        """For whom use cases are called."""
+        return self._signed_in.principal
+
+    @property
+    def _signed_in(self) -> WebVisitor:
+        if self._visitor is None:
+            raise RuntimeError("only sign-in pages are shown to strangers")
+        return self._visitor
+
+    def asked(self, name: str) -> str | None:
+        """A parameter of the address; None if it is missing or empty."""
+        return self.request.query_params.get(name) or None
+
+    def address(self, **changes: str | None) -> str:
+        """The address of this page with other parameters; None removes one."""
+        kept = {name: value for name, value in self.request.query_params.items() if value} | changes
+        query = urlencode({name: value for name, value in kept.items() if value is not None})
+        path = f"{WEB}{self._path}"
+        return f"{path}?{query}" if query else path
+
+    @property
+    def _path(self) -> str:
+        return str(self.request.scope["path"]).removeprefix(WEB)
+
+    def form_token(self, path: str) -> str:
+        """What a form of this visitor that is posted to `path` must carry."""
+        signed = hmac.new(self._signed_in.secret.encode(), f"form {path}".encode(), sha256)
+        return signed.hexdigest()
+
+    def sent_by_form(self, fields: Mapping[str, str]) -> bool:
+        """Whether these fields are of a form that we have shown this visitor, for this path."""
+        return hmac.compare_digest(fields.get("form_token", "").encode(), self.form_token(self._path).encode())
+
+    def page(self, template: str, status: int = 200, **values: object) -> Response:
+        """A page made by a template of `templates/`."""
+        shown = self._frame.templates.render(template, {**self._common_values(), **values})
+        return HTMLResponse(shown, status, page_headers(self._nonce))
+
+    def part(self, template: str, status: int = 200, **values: object) -> Response:
+        """A part of a page, for a page that is open already."""
+        return self.page(template, status, **values)
+
+    def go(self, path: str) -> Response:
+        """After a form: lead to a page, below `/ui`."""
+        return RedirectResponse(f"{WEB}{path}", 303, page_headers(self._nonce))
+
+    def _common_values(self) -> dict[str, object]:
+        role = None if self._visitor is None else self._visitor.session.role
+        return {
+            "nonce": self._nonce,
+            "menu": [entry for entry in self._frame.menu if role in entry.needs.roles],
+            "here": self._path,
+            "visitor": None if self._visitor is None else self._visitor.session,
+            "theme": self._chosen_theme(),
+            "insecure": not self.arrival.https and self.services.runtime.settings.web.insecure,
+            "form_token": self.form_token,
+            "address": self.address,
+        }
+
+    def _chosen_theme(self) -> str:
+        chosen = self.request.cookies.get("sb_theme", "")
+        return chosen if chosen in {"light", "dark"} else "auto"
