@@ -34,6 +34,7 @@ from switchboard.store.memory.readers import handle_columns
 from switchboard.store.memory.search import FactSearch
 from switchboard.store.migrate import migrate
 from switchboard.store.people import people
+from tests.lab import lab
 from tests.waiting import eventually
 
 NOTES, OTHER = SystemId("System1/notes"), SystemId("System1/other")
@@ -488,6 +489,24 @@ async def test_forgetting_again_and_a_compaction_do_not_lock_each_other_out(
             await eventually(lambda: compacting.fetchval(WAITING))
             await compacting.execute("select alone_with_facts()")
         assert await forgetting == 3, 'with "ann in the group\'s thread"'
+
+
+async def test_what_is_learned_while_it_is_forgotten_goes_behind_the_lock_of_its_lane(database_url: str) -> None:
+    """A compaction of that lane might otherwise write a summary that says it."""
+    async with lab(database_url) as parts, parts.database.connection() as compacting:
+        database = parts.database
+        ids = await learn(database)
+        lane = LaneKey(await database.value("select enter_lane($1, $2)", NOTES, CLUB))
+        await database.run(SAID, lane, 7, ANN, True, "I am ann private", None, None)
+        async with compacting.transaction():
+            async with database.transaction() as learning:
+                again = NewFact(ANN, "figs", True, "ann private", (7,))
+                assert await facts.save(learning, lane, NOTES, [again]) == 1
+                forgetting = asyncio.create_task(facts.forget(database, ids["ann private"]))
+                await eventually(lambda: learning.value(WAITING))
+                await compacting.execute("select from lane where key = $1 for no key update", lane)
+            await eventually(lambda: compacting.fetchval(WAITING))
+        assert await forgetting == 2
 
 
 async def test_a_backup_by_a_role_that_is_no_superuser_has_all_facts(database_url: str, tmp_path: Path) -> None:

@@ -247,30 +247,51 @@ language sql immutable as $$
             || '($|[[:space:][:punct:]])');
 $$;
 
--- Forget facts for good: them, what their authors said elsewhere, under whatever handle, in the same words, with them in it, or
--- to the same effect, and every summary that may repeat it. What they were learned from is not learned from again. Returns how many facts are gone.
-create or replace function forget_facts(_fact_ids uuid[]) returns integer
+-- Facts, and what their authors said elsewhere, under whatever handle, in the same words, with them in it, or to the same effect.
+create or replace function facts_like(_fact_ids uuid[]) returns uuid[]
 language plpgsql as $$
-#variable_conflict use_column
 declare
     _facts uuid[];
-    _locked boolean;
-    _gone integer;
 begin
     perform facts_open(true);
-    foreach _locked in array array[false, true] loop
-        -- looked up once more behind the locks: what is learned meanwhile may say the same
-        _facts := array(
-            select distinct c.fact_id from fact f
-            cross join lateral (select handles_of(f.handle) as handles offset 0) o
-            join fact c on c.system_id = f.system_id and (c.author = f.author or c.handle = any (o.handles))
-            where f.fact_id = any (_fact_ids)
-              and (c.mark = f.mark or has_words(c.text, f.text) or says_the_same(c, f)));
-        exit when _locked;
-        perform from lane l where l.key in (select s.lane from fact_source s where s.fact_id = any (_facts))
-            order by l.key for no key update;
-        perform alone_with_facts();
+    _facts := array(
+        select distinct c.fact_id from fact f
+        cross join lateral (select handles_of(f.handle) as handles offset 0) o
+        join fact c on c.system_id = f.system_id and (c.author = f.author or c.handle = any (o.handles))
+        where f.fact_id = any (_fact_ids)
+          and (c.mark = f.mark or has_words(c.text, f.text) or says_the_same(c, f)));
+    perform facts_open(false);
+    return _facts;
+end $$;
+
+create or replace function lanes_of_facts(_fact_ids uuid[]) returns uuid[]
+language sql stable as $$
+    select array(select distinct s.lane from switchboard.fact_source s where s.fact_id = any (_fact_ids));
+$$;
+
+-- Forget facts for good: them, those like them, and every summary that may repeat them. What they were learned from is not learned
+-- from again. Returns how many facts are gone.
+create or replace function forget_facts(_fact_ids uuid[]) returns integer
+language plpgsql as $$
+declare
+    _facts uuid[];
+    _lanes uuid[] := '{}';
+    _gone integer;
+begin
+    loop
+        begin
+            _lanes := _lanes || lanes_of_facts(facts_like(_fact_ids));
+            perform from lane l where l.key = any (_lanes) order by l.key for no key update;
+            perform alone_with_facts();
+            -- looked up once more behind the locks: what was learned meanwhile may say the same
+            _facts := facts_like(_fact_ids);
+            exit when lanes_of_facts(_facts) <@ _lanes;
+            raise exception 'in another lane, too' using errcode = 'SW001';
+        exception when sqlstate 'SW001' then
+            null;  -- without the locks, which are taken in their order again, with that lane
+        end;
     end loop;
+    perform facts_open(true);
     insert into forgotten (fact_id, mark) select f.fact_id, f.mark from fact f where f.fact_id = any (_facts)
         on conflict (fact_id) do nothing;
     insert into forgotten (fact_id, mark)
