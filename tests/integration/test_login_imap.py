@@ -106,9 +106,9 @@ WRONG: Final = {
     "clear": ({"tls": "none", "host": "mail.example"}, "only to this machine"),
     "tls": ({"port": "{plain}", "tls": "tls"}, "set imap.tls = "),
     "port": ({"port": "imap"}, "a port is a number"),
-    "nobody": ({"port": f"{free_port()}"}, "cannot be used"),
+    "nobody": ({"port": f"{free_port()}"}, "cannot be used: Connection refused"),
     "address": ({"address": "ann"}, "write one address"),
-    "who": ({"whose": "person:eve"}, "there is no person 'eve'"),
+    "who": ({"whose": "person:eve", "password": "wrong"}, "there is no person 'eve'"),
     "question": ({"hosts": "x"}, "did you mean host or"),
 }
 

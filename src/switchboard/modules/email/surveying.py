@@ -38,7 +38,9 @@ async def survey_mailbox(place: ImapPlace, sign_in: SignIn) -> MailboxSurvey:
     except SignInRefused as error:
         raise InvalidInput(f"{error}; many providers want a password that is made for programs") from error
     except OSError as error:
-        raise InvalidInput(f"the IMAP server {place.host}:{place.port} cannot be used: {error}"[:500]) from error
+        raise InvalidInput(
+            f"the IMAP server {place.host}:{place.port} cannot be used: {error.strerror or error}"[:500]
+        ) from error
 
 
 def _survey_mailbox(place: ImapPlace, sign_in: SignIn) -> MailboxSurvey:

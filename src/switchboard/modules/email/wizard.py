@@ -36,12 +36,12 @@ async def log_in_imap(context: ModuleContext) -> None:
     address = desk.answer_to("address", "The address of the mailbox, such as ann@example.org", None, _check_address)
     place = _ask_place(desk, address)
     user = desk.answer_to("user", "The user, with most providers the address", address, check_given)
+    owner = ask_owner(desk)  # before the server hears of it
     if desk.asks:
         desk.say("Most providers want a password that is made for programs, not the one with which you log in.")
     password = desk.password()
     survey = await survey_mailbox(place, SignIn(user, password.value))
     desk.say(f"Logged in. Will be searched: {', '.join(survey.searched)}; {survey.mails} mails.")
-    owner = ask_owner(desk)
     name = ask_account_name(desk, _MODULE, owner)
     table: JsonObject = {"imap": _place_table(place), "user": user, **owner.table}
     table |= _ask_addresses(desk, address, user) | _ask_trusted(desk, survey)
