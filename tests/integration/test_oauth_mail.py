@@ -17,6 +17,8 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.modules.email.connections import Deadline, MailConnections
 from switchboard.modules.email.settings import ImapPlace, MailAccount
 from switchboard.ports.connector import Account, Later, Part, Sent, SignInRefused
+from switchboard.store.database import Database
+from switchboard.store.people import people
 from switchboard.testing.oauth import CLIENT_SECRET, OAuthPerson, OAuthServer
 from switchboard.transport.oauth.token_file import read_tokens, write_tokens
 from tests.consenting import consent
@@ -198,3 +200,32 @@ async def test_nothing_is_written_for_a_sign_in_that_fails(
     assert code != 0
     assert says in " ".join(said.split())
     assert not (tmp_path / "channels.d").exists()
+
+
+# Mailboxes of persons -------------------------------------------------------------------------------------------------
+
+
+async def test_a_mailbox_at_microsoft_is_logged_in_for_a_household(
+    tmp_path: Path, provider: OAuthServer, dovecot: Dovecot, database: Database, database_url: str
+) -> None:
+    async with database.transaction() as one:
+        await people.create(one, "ann", "ann")
+        await people.join_group(one, "ann", "family")
+    (tmp_path / "client.json").write_bytes(provider.client_file())
+    (tmp_path / "switchboard.toml").write_text('log_level = "warning"\n')
+    place = {"host": "127.0.0.1", "port": str(dovecot.tls_port)}
+    answers = {"address": ANN, "client": "client.json", "whose": "group:family", **place}
+    command = ["modules", "login", "microsoft", *(f"--set={name}={value}" for name, value in answers.items())]
+    here = {"SWITCHBOARD_DATABASE_URL": database_url, "SWITCHBOARD_DATA_DIR": str(tmp_path / "data")}
+    code, said = await consent(command, tmp_path, SSL_CERT_FILE=str(dovecot.certificate), **here)
+    assert code == 0, said
+    tables = tomllib.loads((tmp_path / "switchboard.toml").read_text())["modules"]["email"]["accounts"]
+    assert tables == {
+        "family": {
+            "imap": {"host": "127.0.0.1", "port": dovecot.tls_port, "tls": "tls"},
+            "user": ANN,
+            "group": "family",
+            "token_file": "microsoft-family.token",
+        }
+    }
+    assert "https://outlook.office.com/SMTP.Send" in read_tokens(tmp_path / "microsoft-family.token").scopes

@@ -29,6 +29,8 @@ class Questions(Protocol):
 
     def answer_to(self, name: str, question: str, default: str | None, check: Callable[[str], str]) -> str: ...
 
+    def given_answer(self, name: str) -> str: ...
+
     def require_known_answers(self, names: Collection[str]) -> None: ...
 
     def password(self, question: str, *, optional: bool = False) -> TypedPassword: ...
@@ -56,6 +58,9 @@ class SettingsDesk:
 
     def answer_to(self, name: str, question: str, default: str | None, check: Callable[[str], str]) -> str:
         return self._questions.answer_to(name, question, default, check)
+
+    def given_answer(self, name: str) -> str:
+        return self._questions.given_answer(name)
 
     def require_known_answers(self, names: Collection[str]) -> None:
         self._questions.require_known_answers(names)

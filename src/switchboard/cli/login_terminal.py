@@ -64,6 +64,10 @@ class LoginTerminal:
             raise InvalidInput(f"give the answer to `{name}` with --set {name}=…: {question}")
         return _check_option(name, default, check)
 
+    def given_answer(self, name: str) -> str:
+        """As in `LoginDesk`."""
+        return self._answers.get(name, "")
+
     def require_known_answers(self, names: Collection[str]) -> None:
         """As in `LoginDesk`."""
         for name in self._answers.keys() - set(names):

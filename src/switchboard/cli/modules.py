@@ -94,19 +94,31 @@ def release(module: Module) -> None:
 @app.command("login")
 def log_in(
     kind: Annotated[
-        str, typer.Argument(help="What to log in, such as caldav, carddav or imap; or a module.", metavar="KIND")
+        str,
+        typer.Argument(help="What to log in: caldav, carddav, imap, google, microsoft; or a module.", metavar="KIND"),
     ],
     *,
     given: Annotated[
         list[str] | None,
         typer.Option("--set", help="An answer as NAME=VALUE, such as user=ann, which is not asked then; repeatable."),
     ] = None,
+    again: Annotated[
+        str | None, typer.Option(help="The token file of a sign-in that is to be replaced; no account is added.")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write", help="Consent to writing, too, where that is another consent.")
+    ] = False,
     password_file: Annotated[str | None, typer.Option(help="A file with the password, `-` for stdin.")] = None,
     password_env: Annotated[str | None, typer.Option(help="The variable with the password, not copied.")] = None,
 ) -> None:
     """Log in an account: check it at its server, then add it to the settings. Asks for what it needs."""
     asking = not wants_json() and sys.stdin.isatty() and sys.stderr.isatty()
-    terminal = LoginTerminal(read_answers(given or ()), password_file, password_env, asking=asking)
+    answers = {
+        **read_answers(given or ()),
+        **({"again": again} if again else {}),
+        **({"write": "yes"} if write else {}),
+    }
+    terminal = LoginTerminal(answers, password_file, password_env, asking=asking)
     module = asyncio.run(_log_in(kind, terminal))
     show({"module": module, "said": terminal.said}, f"{clean(kind)}: logged in")
 

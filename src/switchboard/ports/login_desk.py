@@ -42,6 +42,10 @@ class LoginDesk(Protocol):
         """
         ...
 
+    def given_answer(self, name: str) -> str:
+        """What the option `name` says; empty without it. Nobody is asked."""
+        ...
+
     def require_known_answers(self, names: Collection[str]) -> None:
         """Called first. Raises InvalidInput if an option of the command answers none of these questions."""
         ...

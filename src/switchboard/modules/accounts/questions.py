@@ -41,13 +41,9 @@ def ask_owner(desk: LoginDesk) -> AccountOwner:
 def ask_account_name(desk: LoginDesk, module: str, owned: AccountOwner) -> str:
     """A name that no account of the module has; usually that of the person or the group."""
 
-    def is_free(typed: str) -> str:
-        if desk.has_account(module, _check_name(typed)):
-            raise ValueError(f"[modules.{module}.accounts.{typed}] is in the settings already: give this another name")
-        return typed
-
     usual = owned.whose.partition(":")[2]
-    return desk.answer_to("name", "A name for the account, which people see", usual, is_free)
+    question = "A name for the account, which people see"
+    return desk.answer_to("name", question, usual, partial(check_account_name, desk, module))
 
 
 # What answers are right -----------------------------------------------------------------------------------------------
@@ -57,6 +53,13 @@ def check_given(typed: str) -> str:
     """Raises ValueError for nothing."""
     if not typed:
         raise ValueError("it is empty")
+    return typed
+
+
+def check_account_name(desk: LoginDesk, module: str, typed: str) -> str:
+    """Raises ValueError for what is no name, or that of another account of the module."""
+    if desk.has_account(module, _check_name(typed)):
+        raise ValueError(f"[modules.{module}.accounts.{typed}] is in the settings already: give this another name")
     return typed
 
 

@@ -102,17 +102,19 @@ def _keep_account(
 ) -> None:
     module = _MODULES[kind.name]
     table: JsonObject = {"url": opened.url, "user": opened.user, **owned.table}
-    table |= _ask_region(desk) if kind is CARDDAV else _ask_of_calendar(desk, survey, opened.user)
+    table |= ask_region(desk) if kind is CARDDAV else ask_of_calendar(desk, survey, opened.user)
     desk.keep_account(module, name, table, opened.password)
 
 
-def _ask_region(desk: LoginDesk) -> JsonObject:
+def ask_region(desk: LoginDesk) -> JsonObject:
+    """Of an address book."""
     question = "The country of phone numbers without its code, such as DE; Enter: none"
     region = desk.answer_to("region", question, "", _is_region)
     return {"region": region} if region else {}
 
 
-def _ask_of_calendar(desk: LoginDesk, survey: AccountSurvey, user: str) -> JsonObject:
+def ask_of_calendar(desk: LoginDesk, survey: AccountSurvey, user: str) -> JsonObject:
+    """Of calendars: addresses, zone, who sees when they are busy, who sends invitations. Raises InvalidInput."""
     addresses = _ask_addresses(desk, survey, user)
     usual = next((one.collection.zone for one in survey.found if _is_known_zone(one.collection.zone)), "")
     zone = desk.answer_to(

@@ -31,7 +31,10 @@ MANIFEST: Final = ModuleManifest(
     opens="switchboard.modules.calendar.opened:open_calendar",
     settings=CalendarSettings,
     sql=("switchboard.modules.mirror.sql", "switchboard.modules.calendar.sql"),
-    logs_in={"caldav": "switchboard.modules.accounts.wizard:log_in_caldav"},
+    logs_in={
+        "caldav": "switchboard.modules.accounts.wizard:log_in_caldav",
+        "google": "switchboard.modules.accounts.consent_wizard:log_in_google",
+    },
     personal=PersonalQueries(
         "occurrences.of_person", ("writes.erase_of_person", "mails.erase_of_person", "occurrences.erase_of_person")
     ),

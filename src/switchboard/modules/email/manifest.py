@@ -24,5 +24,8 @@ MANIFEST: Final = ModuleManifest(
     settings=EmailModuleSettings,
     grants=EmailGrants,
     needs=(PEOPLE, CONTACTS, MAIL_DESK),
-    logs_in={"imap": "switchboard.modules.email.wizard:log_in_imap"},
+    logs_in={
+        "imap": "switchboard.modules.email.wizard:log_in_imap",
+        "microsoft": "switchboard.modules.accounts.consent_wizard:log_in_microsoft",
+    },
 )
