@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from importlib import import_module
 from random import Random
 from typing import Any, Final
@@ -66,7 +66,7 @@ def seen_in(data: bytes) -> list[_Seen]:
     return sorted((_moment(one["DTSTART"].dt), _moment(one["DTEND"].dt), str(one.get("SUMMARY", ""))) for one in found)
 
 
-def _moment(at: datetime) -> str:
+def _moment(at: datetime | date) -> str:
     return at.astimezone(UTC).isoformat() if isinstance(at, datetime) else at.isoformat()
 
 
@@ -88,25 +88,25 @@ def an_edit(chance: Random, data: bytes) -> SplitSeries | bytes | None:
     if series is None:
         raise InvalidInput("nothing of it recurs any more")
     wall = chance.choice([*series.walls()])
-    date = WrittenTime(wall, series.start.zone, series.start.all_day)
+    day = WrittenTime(wall, series.start.zone, series.start.all_day)
     part = series.overridden().get(wall)
-    begins = part.start if part is not None else date
+    begins = part.start if part is not None else day
     moved = begins.later_by(
-        timedelta(days=chance.choice((0, 1))) if date.all_day else timedelta(hours=chance.choice((0, 1, 3)))
+        timedelta(days=chance.choice((0, 1))) if day.all_day else timedelta(hours=chance.choice((0, 1, 3)))
     )
     title = chance.choice((None, f"Title {chance.randrange(100)}"))
     edit = EventEdit(title=title, start=None if moved == begins else moved)
     match chance.randrange(6):
         case 0 | 1:
-            return edit_this(series, date, edit, context)
+            return edit_this(series, day, edit, context)
         case 2:
-            return edit_all(series, date, EventEdit(title=title, start=edit.start), context)
+            return edit_all(series, day, EventEdit(title=title, start=edit.start), context)
         case 3:
-            return edit_following(series, date, edit, context)
+            return edit_following(series, day, edit, context)
         case 4:
-            return delete_this(series, date, context)
+            return delete_this(series, day, context)
         case _:
-            return delete_following(series, date, context)
+            return delete_following(series, day, context)
 
 
 class Calendar:
@@ -147,7 +147,7 @@ async def test_a_series_ends_as_the_module_wants(keeps_lost_dates: bool) -> None
                     continue
                 written = await server.replace_object(calendar.url, there, data)
                 assert seen_at(google) == seen_in(data), (seed, step)
-                if not keeps_lost_dates:  # else EXDATEs name what is no date, on which the other implementation differs
+                if not keeps_lost_dates:  # else EXDATEs name what is no day, on which the other implementation differs
                     assert seen_in(written.data) == seen_in(data), (seed, step)
                 writes = calendar.writes()
                 assert await server.replace_object(calendar.url, there, data) == written, (seed, step)
@@ -187,15 +187,15 @@ async def test_a_series_that_is_split_is_two_objects() -> None:
         series = series_of(read_source(there.data), iana_zone)
         assert series is not None
         wall = [*series.walls()][3]
-        date = WrittenTime(wall, series.start.zone, series.start.all_day)
+        day = WrittenTime(wall, series.start.zone, series.start.all_day)
         context = EditContext(datetime.now(UTC), iana_zone)
         changed = edit_this(
-            series, WrittenTime([*series.walls()][4], date.zone, date.all_day), EventEdit(title="Own"), context
+            series, WrittenTime([*series.walls()][4], day.zone, day.all_day), EventEdit(title="Own"), context
         )
         there = await server.replace_object(calendar.url, there, changed)
         series = series_of(read_source(there.data), iana_zone)
         assert series is not None
-        split = edit_following(series, date, EventEdit(title="Later"), context)
+        split = edit_following(series, day, EventEdit(title="Later"), context)
         assert isinstance(split, SplitSeries)
         await server.create_object(calendar.url, ServerObject(f"{split.uid}.ics", "", split.new))
         await server.replace_object(calendar.url, there, split.old)
@@ -282,8 +282,8 @@ async def test_a_race_for_a_date_of_a_series_is_told() -> None:
         series = series_of(read_source(there.data), iana_zone)
         assert series is not None
         wall = [*series.walls()][2]
-        date = WrittenTime(wall, series.start.zone, series.start.all_day)
-        data = edit_this(series, date, EventEdit(title="Ours"), EditContext(datetime.now(UTC), iana_zone))
+        day = WrittenTime(wall, series.start.zone, series.start.all_day)
+        data = edit_this(series, day, EventEdit(title="Ours"), EditContext(datetime.now(UTC), iana_zone))
 
         def be_faster(call: ApiCall) -> None:
             if call.name == "events.patch":

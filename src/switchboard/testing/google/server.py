@@ -71,6 +71,8 @@ class GoogleServer(PlatformServer[Fault]):
         self.exchanges: list[GoogleExchange] = []
         self.before: Callable[[ApiCall], None] = lambda _: None
         """Called with each request before it is carried out, as others may act then."""
+        self.after: Callable[[ApiCall], None] = lambda _: None
+        """Called when it was carried out. Either may raise BrokenOff, and then there is no answer."""
 
     @property
     def calendar(self) -> GoogleCalendar:
@@ -111,6 +113,7 @@ class GoogleServer(PlatformServer[Fault]):
             if isinstance(fault, Hang):
                 await wait_gone(request)
             raise BrokenOff
+        self.after(call)
         status = 204 if answer is None else 200
         self.exchanges.append(GoogleExchange(api, call, status, answer))
         return Response(status_code=204) if answer is None else JSONResponse(answer)
