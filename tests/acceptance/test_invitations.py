@@ -159,11 +159,11 @@ def built_house(place: Path, api: BotApi, llm: ScriptedLlm) -> Iterator[House]:
         yield House(place, settings, imap, postbox, diary, server)
 
 
-async def introduce(house: House) -> None:
+async def introduce(settings: Mapping[str, str]) -> None:
     """Say who Ann is, and wait until the modules have read her account."""
 
     def run(*arguments: str) -> str:
-        done = switchboard(house.settings, *arguments)
+        done = switchboard(settings, *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -218,7 +218,7 @@ async def invite_on_telegram(house: House, api: BotApi) -> None:
 
     with ExitStack() as stack:
         await asyncio.to_thread(stack.enter_context, house.up())
-        await introduce(house)
+        await introduce(house.settings)
         api.people.say(ASKED.format(day="Thursday"), user=ANN)
         await asyncio.wait_for(api.until(lambda: bool(api.texts)), 60)
         request = api.texts[0]
