@@ -29,7 +29,7 @@ MAX_ADDRESS: Final = 4096
 
 PolicyTier = Literal["high_priority", "interactive", "default", "passive"]
 IngestionTier = Literal["full", "metadata", "history", "held"]
-EventKind = Literal["message", "edit", "delete", "reaction", "button", "membership", "bounce"]
+EventKind = Literal["message", "edit", "delete", "reaction", "button", "membership", "bounce", "calendar"]
 ChatType = Literal["private", "group", "supergroup", "channel"]
 PassageKind = Literal["own", "between", "quoted", "forwarded", "transcript"]
 """Whose words a passage of a message is: `own` was written here by the sender; `quoted` is by others; `forwarded` is a

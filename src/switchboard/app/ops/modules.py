@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 
 from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.app.access import Principal
+from switchboard.app.calendar_mails import WorkerCalendarMails
 from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.gates import WorkerGates
 from switchboard.app.mail_desk import WorkerMailDesk
@@ -37,6 +38,7 @@ from switchboard.modules.kernel.grants import modules_in_use
 from switchboard.modules.kernel.manifests import Unusable, find_manifest, find_manifests
 from switchboard.modules.kernel.opened import Installation, OpenModules
 from switchboard.modules.kernel.tables import read_table, settings_of
+from switchboard.ports.calendar_mails import CALENDAR_MAILS
 from switchboard.ports.checks import CheckResult, count_of, error, ok, warning
 from switchboard.ports.engine import Engine, EngineContext
 from switchboard.ports.front_door import FRONT_DOOR
@@ -104,6 +106,7 @@ def _installation_of(runtime: Runtime, rooms: ModuleRooms, offers: Mapping[str, 
         MAIL_DESK: WorkerMailDesk(runtime, door),
         PEOPLE: people,
         RECENT_WRITERS: WorkerWriters(people, runtime.database),
+        CALENDAR_MAILS: WorkerCalendarMails(runtime),
     }
     return Installation(
         *(members, partial(module_settings, runtime.settings), secrets_of, rooms.stores, rooms.migrate),

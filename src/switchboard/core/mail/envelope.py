@@ -28,7 +28,17 @@ from switchboard.core.mail.headers import mailbox_of
 from switchboard.core.mail.marks import CUT_MARK, UNREAD_MARK
 from switchboard.core.mail.refusals import unreadable
 from switchboard.core.mail.reply import reply_address
-from switchboard.domain.envelope import MAX_TEXT, SCHEMA_VERSION, Control, Envelope, Event, Payload, Sender, Source
+from switchboard.domain.envelope import (
+    MAX_TEXT,
+    SCHEMA_VERSION,
+    Control,
+    Envelope,
+    Event,
+    EventKind,
+    Payload,
+    Sender,
+    Source,
+)
 from switchboard.domain.json_values import JsonObject
 
 KEPT_HEADERS: Final = (
@@ -57,6 +67,16 @@ class Mail(Struct, frozen=True):
     raw: bytes
 
 
+class MailAbout(Struct, frozen=True):
+    """What a mail is; `refers_to`: of a notice, the Message-ID of the mail that was not delivered."""
+
+    kind: EventKind = "message"
+    refers_to: str | None = None
+
+
+_ORDINARY: Final = MailAbout()
+
+
 def envelope_of_head(raw: bytes, *, endpoint: str, provider: str = "file", now: datetime) -> Mail:
     """The result of `envelope_from_mail` for a mail that is too expensive to read: a mark replaces its body.
 
@@ -77,14 +97,11 @@ def mail_of(
     source: Source,
     now: datetime,
     payload: Callable[[Mapping[str, str]], Payload],
-    bounced: str | None = None,
+    about: MailAbout = _ORDINARY,
 ) -> Mail:
-    """The mail with the payload for its kept headers; `bounced` is the Message-ID of the mail that it says bounced.
-
-    Raises InvalidInput.
-    """
+    """The mail with the payload for its kept headers. Raises InvalidInput."""
     headers = _kept_headers(head)
-    event = _event(headers, raw, now, bounced)
+    event = _event(headers, raw, now, about)
     to = reply_address(headers, mailbox_of(source.endpoint_identity))
     envelope = Envelope(
         schema_version=SCHEMA_VERSION,
@@ -154,7 +171,7 @@ def _mailbox(value: str) -> tuple[str, str]:
     return comment[1] if comment else "", _COMMENT.sub("", bare).partition(",")[0].strip()
 
 
-def _event(headers: Mapping[str, str], raw: bytes, now: datetime, bounced: str | None) -> Event:
+def _event(headers: Mapping[str, str], raw: bytes, now: datetime, about: MailAbout) -> Event:
     own = _first_id(headers.get("message-id", "")) or f"sha256:{sha256(raw).hexdigest()}"
     thread = _first_id(headers.get("references", "")) or _first_id(headers.get("in-reply-to", "")) or own
     sent = _date(headers.get("date", ""), now)
@@ -163,8 +180,8 @@ def _event(headers: Mapping[str, str], raw: bytes, now: datetime, bounced: str |
         external_thread_id=thread,
         observed_at=sent or now,
         sent_at=sent,
-        kind="bounce" if bounced else "message",
-        refers_to=bounced,
+        kind=about.kind,
+        refers_to=about.refers_to,
     )
 
 

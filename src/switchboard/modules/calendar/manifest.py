@@ -13,6 +13,7 @@ from switchboard.modules.calendar.tools import (
     calendar_read_invitation,
 )
 from switchboard.modules.calendar.write_tools import WRITING_TOOLS
+from switchboard.ports.calendar_mails import CALENDAR_MAILS
 from switchboard.ports.contact_resolver import CONTACTS
 from switchboard.ports.mail_desk import MAIL_DESK
 from switchboard.ports.module import ModuleManifest, PersonalQueries, typed_tool
@@ -38,5 +39,5 @@ MANIFEST: Final = ModuleManifest(
     personal=PersonalQueries(
         "occurrences.of_person", ("writes.erase_of_person", "mails.erase_of_person", "occurrences.erase_of_person")
     ),
-    needs=(PEOPLE, CONTACTS, MAIL_DESK),
+    needs=(PEOPLE, CONTACTS, MAIL_DESK, CALENDAR_MAILS),
 )

@@ -5,18 +5,20 @@ The kernel calls `open_calendar`; `tools.py` works with what is open. Next: `loo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import partial
 
 from msgspec import Struct
 
 from switchboard.modules.accounts.servers import OpenServer, open_calendars
+from switchboard.modules.calendar.arrivals import ANSWERS_EVERY_S, MailingAccounts, apply_arrivals
 from switchboard.modules.calendar.looking import CalendarAccounts
 from switchboard.modules.calendar.occurrences import WINDOW_EVERY_S, move_window
 from switchboard.modules.calendar.settings import CalendarSettings
 from switchboard.modules.calendar.syncing import SYNC_EVERY_S, sync_calendars
 from switchboard.modules.calendar.writes import FORGET_EVERY_S, forget_writes
+from switchboard.ports.calendar_mails import CALENDAR_MAILS, CalendarMails
 from switchboard.ports.contact_resolver import CONTACTS, ContactResolver
 from switchboard.ports.mail_desk import MAIL_DESK, MailDesk
 from switchboard.ports.module import Chore, ModuleContext
@@ -32,6 +34,8 @@ class OpenCalendar(Struct, frozen=True):
     opens: OpenServer = open_calendars
     desk: MailDesk | None = None
     """Who sends mails; None: nobody does."""
+    arrived: CalendarMails | None = None
+    """What other people's calendar programs have mailed; None: nobody knows."""
 
     @property
     def chores(self) -> Sequence[Chore]:
@@ -41,7 +45,15 @@ class OpenCalendar(Struct, frozen=True):
             *(Chore("sync", SYNC_EVERY_S, partial(sync_calendars, name, one), name) for name, one in accounts),
             *(Chore("window", WINDOW_EVERY_S, partial(move_window, one), name) for name, one in accounts),
             *(Chore("forget", FORGET_EVERY_S, forget_writes, name) for name, _ in accounts),
+            *self._reading_answers(),
         ]
+
+    def _reading_answers(self) -> Iterator[Chore]:
+        """One for all accounts whose invitations are mailed, as a mail does not say which of them it is for."""
+        if self.arrived is not None:
+            mailing = MailingAccounts(self.held, self.opens, self.arrived)
+            if mailing.named:
+                yield Chore("answers", ANSWERS_EVERY_S, partial(apply_arrivals, mailing))
 
     async def read_clock(self) -> datetime:
         """By the clock of the database."""
@@ -56,4 +68,5 @@ async def open_calendar(context: ModuleContext) -> OpenCalendar:
     """Raises LookupError if nobody says who people are."""
     settings = context.settings if isinstance(context.settings, CalendarSettings) else CalendarSettings()
     held = CalendarAccounts(settings.accounts, context.stores, context.needs[PEOPLE])
-    return OpenCalendar(held, context.needs.get(CONTACTS), desk=context.needs.get(MAIL_DESK))
+    needs = context.needs
+    return OpenCalendar(held, needs.get(CONTACTS), desk=needs.get(MAIL_DESK), arrived=needs.get(CALENDAR_MAILS))

@@ -6,10 +6,12 @@ why not. The sender of the mail is known for certain, and speaks for nobody else
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Final, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.text.content_lines import ContentLine, LineChange
 from switchboard.domain.errors import InvalidInput
@@ -17,7 +19,7 @@ from switchboard.modules.calendar.editing.fields import PartStat, with_answer
 from switchboard.modules.calendar.editing.scopes import with_override
 from switchboard.modules.calendar.editing.series import CalendarSource, EventPart, find_date, read_source, series_of
 from switchboard.modules.calendar.editing.times import WrittenTime, ZoneOf
-from switchboard.modules.calendar.mailing.composing import recurrence_of, sequence_of
+from switchboard.modules.calendar.mailing.composing import recurrence_of, sequence_of, set_property
 from switchboard.modules.calendar.mailing.recipients import mail_address
 
 _ANSWERS: Final[dict[str, PartStat]] = {one: one for one in get_args(PartStat)}
@@ -34,21 +36,37 @@ class AttendeeAnswer(Struct, frozen=True):
     made: datetime
 
 
+class Cancellation(Struct, frozen=True):
+    """That the organizer has cancelled an event, or one `date` of it."""
+
+    organizer: str
+    date: WrittenTime | None
+    sequence: int
+
+
 class ReadMessage(Struct, frozen=True):
-    """The method of a message, and the UID that it is about; `answers`: those of a REPLY."""
+    """The method of a message, the UID that it is about, and what its sender may say of it."""
 
     method: str
     uid: str
     answers: tuple[AttendeeAnswer, ...] = ()
+    cancellations: tuple[Cancellation, ...] = ()
 
 
 def read_message(data: bytes, sender: str) -> ReadMessage:
-    """A message, of which only what the sender says of themselves is read. Raises InvalidInput."""
+    """Of answers those of the sender are read, of cancellations those of its own events. Raises InvalidInput."""
     source = read_source(data)
     method = next((source.lines[at].value for at in source.root.own() if source.lines[at].name == "METHOD"), "")
-    method = method.strip().upper()
-    found = [_answer_in(source, part, sender) for part in source.parts] if method == "REPLY" else []
-    return ReadMessage(method, source.uid, tuple(one for one in found if one is not None))
+    read = ReadMessage(method.strip().upper(), source.uid)
+    if read.method == "REPLY":
+        found = [_answer_in(source, part, sender) for part in source.parts]
+        return replace(read, answers=tuple(one for one in found if one is not None))
+    if read.method == "CANCEL":
+        gone = [
+            Cancellation(sender, one.recurrence, sequence_of(one)) for one in source.parts if one.organizer == sender
+        ]
+        return replace(read, cancellations=tuple(gone))
+    return read
 
 
 def _answer_in(source: CalendarSource, part: EventPart, sender: str) -> AttendeeAnswer | None:
@@ -82,7 +100,7 @@ def apply_answer(data: bytes, said: AttendeeAnswer, zone_of: ZoneOf) -> AppliedA
     """
     source = read_source(data)
     if said.date is not None:
-        return _apply_to_date(source, said, said.date, zone_of)
+        return _apply_to_date(source, said, zone_of)
     changes = [
         change
         for part in source.parts
@@ -92,25 +110,14 @@ def apply_answer(data: bytes, said: AttendeeAnswer, zone_of: ZoneOf) -> AppliedA
     return AppliedAnswer(_changed(source, changes), "")
 
 
-def _apply_to_date(source: CalendarSource, said: AttendeeAnswer, at: WrittenTime, zone_of: ZoneOf) -> AppliedAnswer:
-    series = series_of(source, zone_of)
-    if series is None:
-        part = next((one for one in source.overrides if one.recurrence == at), None)
-        return _applied(source, part, said)
-    date = series.as_date(at)
-    if (part := series.overridden().get(date.wall)) is not None:
-        return _applied(source, part, said)
-    find_date(series, date.value)
-    if all(line.parameter("PARTSTAT").upper() == said.answer for line in _lines_of(series.master, said)):
-        return AppliedAnswer(_changed(source, _answer_lines(series.master, said)), date.value)
-    own = read_source(with_override(series, date))
-    return _applied(own, next((one for one in own.overrides if one.recurrence == date), None), said)
-
-
-def _applied(source: CalendarSource, part: EventPart | None, said: AttendeeAnswer) -> AppliedAnswer:
-    if part is None:
-        raise InvalidInput("the event has no such date", field="RECURRENCE-ID")
-    return AppliedAnswer(_changed(source, _answer_lines(part, said)), recurrence_of(part))
+def _apply_to_date(source: CalendarSource, said: AttendeeAnswer, zone_of: ZoneOf) -> AppliedAnswer:
+    own, at = _with_date(source, said.date, zone_of)
+    part = next(one for one in own.overrides if one.recurrence == at)
+    if own.data != source.data and source.master is not None:
+        known = [line.parameter("PARTSTAT").upper() for line in _lines_of(source.master, said)]
+        if known == [said.answer]:  # it is as the series, and no part of its own
+            return AppliedAnswer(source.data, recurrence_of(part))
+    return AppliedAnswer(_changed(own, _answer_lines(part, said)), recurrence_of(part))
 
 
 def _changed(source: CalendarSource, changes: list[LineChange]) -> bytes:
@@ -134,3 +141,44 @@ def _text_of(line: ContentLine) -> str:
 
 def _is_open(line: ContentLine) -> bool:
     return line.parameter("PARTSTAT").upper() in ("", "NEEDS-ACTION")
+
+
+# Cancellations --------------------------------------------------------------------------------------------------------
+
+
+def apply_cancellation(data: bytes, said: Cancellation, own: Collection[str], zone_of: ZoneOf) -> AppliedAnswer:
+    """Our copy of somebody else's event as cancelled; the same bytes if it is already.
+
+    Raises InvalidInput if it is not theirs, or ours is a later version.
+    """
+    source = read_source(data)
+    organizers = {part.organizer for part in source.parts if part.organizer}
+    if organizers != {said.organizer} or said.organizer in own:
+        raise InvalidInput("its sender does not organise the event", field="ORGANIZER")
+    source, at = _with_date(source, said.date, zone_of)
+    parts = [part for part in source.parts if said.date is None or part.recurrence == at]
+    if any(sequence_of(part) > said.sequence for part in parts):
+        raise InvalidInput("there is a later version of the event", field="SEQUENCE")
+    recurrence = "" if at is None else at.value
+    if all(part.text("STATUS").strip().upper() == "CANCELLED" for part in parts):
+        return AppliedAnswer(data, recurrence)
+    changes = [change for part in parts for change in set_property(part, "STATUS", "CANCELLED")]
+    return AppliedAnswer(source.change(changes), recurrence)
+
+
+def _with_date(
+    source: CalendarSource, at: WrittenTime | None, zone_of: ZoneOf
+) -> tuple[CalendarSource, WrittenTime | None]:
+    """The object with a part for a date, and the date as that has it. Raises InvalidInput if there is no such date."""
+    if at is None:
+        return source, None
+    series = series_of(source, zone_of)
+    if series is None:
+        named = next((part for part in source.overrides if part.recurrence == at), None)
+    else:
+        date = find_date(series, series.as_date(at).value)
+        source = read_source(with_override(series, date))
+        named = replace(series, source=source).overridden().get(date.wall)
+    if named is None:
+        raise InvalidInput("the event has no such date", field="RECURRENCE-ID")
+    return source, named.recurrence

@@ -5,7 +5,7 @@
 --     so that answers are counted: `turn`.
 --   * The messages of a step are noted with its writes, queued once all of these are carried out, and forgotten if what
 --     was written is taken back. Whoever repeats the step queues what is not queued yet, under the same key.
---   * `arrived`: mails of attendees' programs that were read, and what came of them; each is read once.
+--   * `arrived`: mails of other people's programs that were read; each is read once, from `arrivals.since` on.
 --   * `answer`: the latest one of each attendee; an older one is not applied.
 
 create table mail (
@@ -33,7 +33,6 @@ create index mail_made on mail (account, made_at);
 create table arrived (
     account text not null,
     request_id uuid not null,
-    outcome text not null,
     read_at timestamptz not null default now(),
     primary key (account, request_id)
 );

@@ -41,9 +41,6 @@ where m.account = $1 and m.uid = $2 and m.recurrence in ($3, '') and m.recipient
 -- What can still be undone needs its versions for 30 days; answers come later than that, but no message does.
 delete from mail where account = $1 and made_at < now() - interval '400 days';
 
--- name: forget_arrived
-delete from arrived where account = $1 and read_at < now() - interval '30 days';
-
 -- name: erase_of_person
 -- What they have had mailed, and whatever was mailed for their own accounts.
 with gone as (

@@ -1,0 +1,235 @@
+"""The chore `answers`: what other people's calendar programs have answered by mail is written into our calendars.
+
+`opened.py` names it. In: mails that are kept as history (`ports/calendar_mails.py`); out: the PARTSTAT of an attendee,
+or that an event is cancelled, on the server and in the mirror, and a sentence about each mail. Only what a trusted
+server has authenticated counts, everybody speaks for themselves alone, and nothing is answered. Next:
+`mailing/answering.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
+from typing import Final
+from uuid import uuid5
+
+from msgspec import Struct
+
+from switchboard.domain.errors import InvalidInput, Unavailable
+from switchboard.modules.accounts.servers import OpenServer
+from switchboard.modules.accounts.settings import DavAccount
+from switchboard.modules.calendar.editing.fields import PartStat
+from switchboard.modules.calendar.editing.series import read_source
+from switchboard.modules.calendar.editing.times import ZoneOf
+from switchboard.modules.calendar.looking import CalendarAccounts, CalendarRefusal
+from switchboard.modules.calendar.mailing.answering import (
+    AppliedAnswer,
+    AttendeeAnswer,
+    Cancellation,
+    ReadMessage,
+    apply_answer,
+    apply_cancellation,
+    read_message,
+)
+from switchboard.modules.calendar.occurrences import CalendarKeeper, addresses_of, zone_of_calendar
+from switchboard.modules.calendar.writes import lease_account
+from switchboard.modules.calendar.zones import find_event_zone, zones_of
+from switchboard.modules.mirror.kept import collections_in, write_object
+from switchboard.modules.mirror.origins import own_mirrors_of
+from switchboard.ports.calendar_mails import CalendarMail, CalendarMails
+from switchboard.ports.collection_server import CollectionServer, ServerError, find_object
+from switchboard.ports.module_store import ModuleStore
+
+ANSWERS_EVERY_S: Final = 60.0
+_AT_ONCE: Final = 100
+_OVERLAP: Final = timedelta(minutes=10)
+"""Messages that are stored at one moment become visible in any order."""
+_FIRST: Final = timedelta(days=1)
+_GIVE_UP: Final = timedelta(days=3)
+_TRIES: Final = 3
+_SAID: Final[Mapping[PartStat, str]] = {
+    "ACCEPTED": "accepted",
+    "DECLINED": "declined",
+    "TENTATIVE": "answered that they may come",
+}
+
+
+class MailingAccounts(Struct, frozen=True):
+    """The accounts whose invitations are mailed, and how their servers are opened."""
+
+    held: CalendarAccounts
+    opens: OpenServer
+    mails: CalendarMails
+
+    @property
+    def named(self) -> Mapping[str, DavAccount]:
+        """By name."""
+        return {name: one for name, one in self.held.accounts.items() if one.sends == "mail"}
+
+
+async def apply_arrivals(accounts: MailingAccounts, store: ModuleStore) -> None:
+    """Read what has arrived since the last run. Raises Unavailable if something could not be written, for a retry."""
+    began = datetime.now(UTC)
+    rows = await store.rows("arrivals.since")
+    since: datetime = rows[0]["since"] if rows else began - _FIRST
+    failed: list[str] = []
+    while True:
+        found = await accounts.mails.arrived(since - _OVERLAP, _AT_ONCE)
+        failed += [why for one in await _unread(found, store) if (why := await _read_mail(accounts, store, one, began))]
+        if len(found) < _AT_ONCE or found[-1].received_at - _OVERLAP <= since:
+            break
+        since = found[-1].received_at
+    if failed:
+        raise Unavailable(f"{len(failed)} answers of attendees could not be written: {failed[0]}")
+    await store.run("arrivals.looked", began)
+    await store.run("arrivals.forget")
+
+
+async def _unread(found: Sequence[CalendarMail], store: ModuleStore) -> Sequence[CalendarMail]:
+    rows = await store.rows("arrivals.known", [one.request_id for one in found]) if found else ()
+    known = {row["request_id"] for row in rows}
+    return [one for one in found if one.request_id not in known]
+
+
+async def _read_mail(accounts: MailingAccounts, store: ModuleStore, mail: CalendarMail, now: datetime) -> str:
+    """Why it has to be tried again; empty: it is done with."""
+    try:
+        outcome = await _outcome_of(accounts, mail)
+    except (ServerError, CalendarRefusal) as error:
+        if now - mail.received_at < _GIVE_UP:
+            return str(error)
+        outcome = f"not applied, as it could not be written for days: {error}"
+    await accounts.mails.note(mail.request_id, outcome)
+    await store.run("arrivals.note", mail.request_id)
+    return ""
+
+
+async def _outcome_of(accounts: MailingAccounts, mail: CalendarMail) -> str:
+    if not mail.authentic:
+        return "not applied, as it is not certain who has sent it"
+    objects = await accounts.mails.objects_of(mail.request_id)
+    told = [await _outcome_of_object(accounts, mail, data) for data in objects]
+    return "; ".join(dict.fromkeys(told)) or "not applied, as it cannot be read"
+
+
+async def _outcome_of_object(accounts: MailingAccounts, mail: CalendarMail, data: bytes) -> str:
+    try:
+        message = await asyncio.to_thread(read_message, data, mail.sender)
+    except InvalidInput as error:
+        return f"not applied: {error.message}"
+    if message.method not in ("REPLY", "CANCEL"):
+        return f"kept for a person to read, as it is a {message.method or 'message without a method'}"
+    if not (message.answers or message.cancellations):
+        return "not applied, as its sender does not speak for themselves"
+    for name in accounts.named:
+        if (told := await _outcome_in(accounts, name, mail, message)) is not None:
+            return told
+    return "not applied, as no calendar here has the event"
+
+
+async def _outcome_in(accounts: MailingAccounts, name: str, mail: CalendarMail, message: ReadMessage) -> str | None:
+    """None: the account has not this event."""
+    account, store = accounts.named[name], accounts.held.store_of(name)
+    if not await own_mirrors_of({name: account}, accounts.held.store_of):
+        return None
+    kept = {one.collection: one for one in await collections_in(store) if one.writable is not False}
+    rows = await store.rows("objects.of_uid", message.uid)
+    places = [(kept[row["collection"]], row["name"]) for row in rows if row["collection"] in kept]
+    if not places:
+        return None
+    there, object_name = places[0]
+    async with lease_account(store, uuid5(mail.request_id, name)), accounts.opens(name, account) as server:
+        copy = _KeptEvent(store, server, account, there.collection, there.url, object_name, there.zone)
+        applied = [await _told(copy.answer(one), f"its sender has {_SAID[one.answer]}") for one in message.answers]
+        applied += [
+            await _told(copy.cancel(one), "its sender has cancelled the event") for one in message.cancellations
+        ]
+    return "; ".join(dict.fromkeys(applied))
+
+
+async def _told(work: Awaitable[AppliedAnswer], what: str) -> str:
+    try:
+        applied = await work
+    except InvalidInput as error:
+        return f"not applied: {error.message}"
+    return f"applied: {what}{' for ' * bool(applied.recurrence)}{applied.recurrence}"
+
+
+class _KeptEvent(Struct, frozen=True):
+    """An event on a server, and in the mirror."""
+
+    store: ModuleStore
+    server: CollectionServer
+    account: DavAccount
+    collection: str
+    url: str
+    name: str
+    zone: str
+
+    async def answer(self, said: AttendeeAnswer) -> AppliedAnswer:
+        """Raises InvalidInput if it is not applied, ServerError if that cannot be done now."""
+        applied = await self._change(partial(self._answered, said), partial(self._require_latest, said))
+        identity = (said.uid, applied.recurrence, said.attendee)
+        await self.store.run("arrivals.answered", *identity, said.answer, said.sequence, said.made)
+        return applied
+
+    async def cancel(self, said: Cancellation) -> AppliedAnswer:
+        """Likewise."""
+        return await self._change(partial(self._cancelled, said), _require_nothing)
+
+    async def _change(
+        self, change: Callable[[bytes], AppliedAnswer], check: Callable[[AppliedAnswer], Awaitable[None]]
+    ) -> AppliedAnswer:
+        for _ in range(_TRIES):
+            there = await find_object(self.server, self.url, self.name)
+            if there is None:
+                raise InvalidInput("the event is deleted", field="UID")
+            changed = await asyncio.to_thread(change, there.data)
+            await check(changed)
+            if changed.data == there.data:
+                return changed
+            try:
+                written = await self.server.replace_object(self.url, there, changed.data)
+            except ServerError as error:
+                if error.state not in ("changed", "missing"):
+                    raise
+                continue
+            await write_object(self.store, self.collection, written, there.etag, CalendarKeeper(self.account))
+            return changed
+        raise ServerError("changed", "somebody else keeps changing the event")
+
+    def _answered(self, said: AttendeeAnswer, data: bytes) -> AppliedAnswer:
+        organizers = {part.organizer for part in read_source(data).parts if part.organizer}
+        if not organizers or not organizers <= addresses_of(self.account):
+            raise InvalidInput("the event is organised by somebody else", field="ORGANIZER")
+        return apply_answer(data, said, self._zones_in(data))
+
+    def _cancelled(self, said: Cancellation, data: bytes) -> AppliedAnswer:
+        return apply_cancellation(data, said, addresses_of(self.account), self._zones_in(data))
+
+    async def _require_latest(self, said: AttendeeAnswer, applied: AppliedAnswer) -> None:
+        """Raises InvalidInput for what they have said before something else, or of a version that is no more."""
+        [told] = await self.store.rows("mails.told", said.uid, applied.recurrence, said.attendee)
+        if said.sequence < told["sequence"]:
+            raise InvalidInput("it answers an earlier version of the event", field="SEQUENCE")
+        rows = await self.store.rows("arrivals.answer_of", said.uid, applied.recurrence, said.attendee)
+        if rows and (said.sequence, said.made) < (rows[0]["sequence"], rows[0]["made"]):
+            raise InvalidInput("they have answered later", field="DTSTAMP")
+
+    def _zones_in(self, data: bytes) -> ZoneOf:
+        source, floating = read_source(data), zone_of_calendar(self.account, self.zone)
+        zones = zones_of(source.lines, source.root.inner, floating)
+
+        def zone_of(name: str) -> tzinfo | None:
+            if not name:
+                return floating.rules
+            known = find_event_zone(name, zones)
+            return None if known.guessed else known.rules
+
+        return zone_of
+
+
+async def _require_nothing(_: AppliedAnswer) -> None:
+    """A cancellation says by itself of which version it is."""
