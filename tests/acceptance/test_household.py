@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from email.utils import parseaddr
@@ -21,20 +20,17 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from switchboard.cli.examples import examples
-from switchboard.testing.bot_api import ANN, TOKEN, BotApi
+from switchboard.testing.bot_api import ANN, BotApi
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.cyrus_server import cyrus
-from tests.dav_servers import PASSWORD, USER, SendingServer, card
-from tests.mail_servers import PASSWORD as MAIL_PASSWORD
+from tests.dav_servers import SendingServer, card
+from tests.households import NOOR, Household, accounts_of_ann, opened_household
 from tests.mail_servers import Dovecot, running_dovecot
-from tests.mailboxes import a_mail, account_at, deliver
+from tests.mailboxes import a_mail, deliver
 from tests.places import passable
-from tests.processes import environment, running, switchboard
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
-NOOR: Final[dict[str, Any]] = {"id": 1007, "is_bot": False, "first_name": "Noor"}
 BEN: Final = "ben@friends.example"
 ZONE: Final = ZoneInfo("Europe/Berlin")
 FREE: Final = "Am I free on Thursday afternoon? If so, invite Ben for an hour."
@@ -42,9 +38,7 @@ BOILER: Final = "Who wrote to me about the boiler last month, and what did I ans
 HAZELNUTS: Final = "Remember that Noor is allergic to hazelnuts."
 ASKED_LATER: Final = "What may Noor not have?"
 TOMATOES: Final = "Remind me tonight to water the tomatoes."
-TELEGRAM: Final = (
-    'channel = "telegram"\nsecrets = {{token = {{env = "BOT_TOKEN"}}}}\n[settings]\napi_url = "{url}"\npoll_s = 1\n'
-)
+SAID: Final = "water the tomatoes"
 
 
 # What the model does --------------------------------------------------------------------------------------------------
@@ -101,46 +95,26 @@ def home(request: Request) -> Reply:
         return Reply(calls=(Call("memory_search", {"query": "Noor allergic"}),))
     if "hazelnuts" in asked:
         return Reply(calls=(Call("remember", {"quote": "Noor is allergic to hazelnuts"}),))
-    return Reply(calls=(Call("schedule_at", {"time": tonight(), "text": "water the tomatoes"}),))
+    return Reply(calls=(Call("schedule_at", {"time": tonight(), "text": SAID}),))
 
 
-# The house ------------------------------------------------------------------------------------------------------------
+# The evening ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Household:
-    """The copy of the example, with its accounts."""
+@dataclass(frozen=True)
+class Evening:
+    """The household, and what people write to it."""
 
-    settings: Mapping[str, str]
-    place: Path
+    household: Household
     api: BotApi
     cyrus: SendingServer
 
-    def run(self, *arguments: str) -> str:
-        """What a command in its directory says."""
-        done = switchboard(self.settings, *arguments, cwd=self.place)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def introduce(self) -> None:
-        """As docs/household.md does."""
-        for person, account in (("ann", ANN["id"]), ("noor", NOOR["id"])):
-            self.run("people", "add", person, "--name", person.title())
-            self.run("people", "group", person, "family")
-            self.run("people", "link", person, "telegram", str(account))
-
-    def is_read(self) -> bool:
-        """Whether the modules have read the accounts."""
-        listed = json.loads(self.run("modules", "list", "--json"))["modules"]
-        syncs = [one for module in listed for one in module["chores"] if one["account"] and one["name"] == "sync"]
-        return len(syncs) == 2 and all(one["last_at"] and not one["error"] for one in syncs)
-
-    async def say(self, text: str, user: Any = ANN) -> str:
-        """What is answered first; the reminder may come in between."""
+    async def say(self, text: str, user: Any = ANN, begins: str = "") -> str:
+        """The first answer that begins so; the reminder may come in between."""
         known = len(self.api.texts)
 
         def answers() -> list[str]:
-            return [one for one in self.api.texts[known:] if one != "water the tomatoes"]
+            return [one for one in self.api.texts[known:] if one != SAID and one.startswith(begins)]
 
         self.api.people.say(text, user=user)
         await asyncio.wait_for(self.api.until(lambda: bool(answers())), 60)
@@ -156,91 +130,63 @@ def fill_mailbox(dovecot: Dovecot) -> None:
     """A question and its answer of last month, and something else."""
     first = datetime.now(UTC).replace(day=1, hour=12, minute=0, second=0, microsecond=0)
     sent = (first - timedelta(days=1)).replace(day=15)
-    deliver(dovecot, "ann", a_mail("leak", "Our boiler", "The boiler leaks.", sent))
-    deliver(dovecot, "ann", a_mail("garden", "Our garden", "The garden is dry.", sent))
+    deliver(dovecot, dovecot.user, a_mail("leak", "Our boiler", "The boiler leaks.", sent))
+    deliver(dovecot, dovecot.user, a_mail("garden", "Our garden", "The garden is dry.", sent))
     fields = {"from": "Ann <ann@home.example>", "to": "ben@x.example"}
-    answer = a_mail(
-        "answer", "Re: Our boiler", "Come on Friday at 9.", sent + timedelta(hours=3), answers=["leak"], **fields
-    )
-    deliver(dovecot, "ann", answer, folder="Sent")
+    later = sent + timedelta(hours=3)
+    answer = a_mail("answer", "Re: Our boiler", "Come on Friday at 9.", later, answers=["leak"], **fields)
+    deliver(dovecot, dovecot.user, answer, folder="Sent")
 
 
 @contextmanager
-def opened_household(place: Path, api: BotApi, llm: ScriptedLlm) -> Iterator[Household]:
-    """It runs until the end of the block."""
-    home_of = place / "household"
-    shutil.copytree(examples() / "household", home_of)
-    (home_of / "channels.d").mkdir()
-    (home_of / "channels.d" / "telegram.toml").write_text(TELEGRAM.format(url=api.url))
-    with ExitStack() as stack:
-        server, dovecot = stack.enter_context(cyrus()), stack.enter_context(running_dovecot())
+def begun_evening(place: Path, api: BotApi, llm: ScriptedLlm) -> Iterator[Evening]:
+    with cyrus() as server, running_dovecot() as dovecot:
         server.put("ben.vcf", card("Ben Baker", f"EMAIL:{BEN}"))
         fill_mailbox(dovecot)
-        url = f"http://127.0.0.1:{server.port}/"
-        diary = {"url": url, "user": USER, "password": {"env": "DIARY_PASSWORD"}, "person": "ann", "sends": "server"}
-        modules = {name: {"accounts": {"ann": diary}} for name in ("calendar", "contacts")}
-        modules["email"] = {"accounts": {"ann": account_at(dovecot.port, "ann", writes_as=["ann@home.example"])}}
         model = {"name": "house", "kind": "openai", "model": "m", "base_url": f"{llm.url}/v1", "context": 200_000}
-        ours = {"MODULES": json.dumps(modules), "MODELS": json.dumps([model])}
-        secrets = {"BOT_TOKEN": TOKEN, "DIARY_PASSWORD": PASSWORD, "MAILBOX_PASSWORD": MAIL_PASSWORD}
-        settings = environment(home_of / "data", **ours) | secrets
-        running_server = stack.enter_context(running(settings, "up", cwd=home_of))
-        household = Household(running_server.environment, home_of, api, server)
-        household.introduce()
-        yield household
+        with opened_household(place, accounts_of_ann(server, dovecot, "server"), [model], api.url) as household:
+            yield Evening(household, api, server)
 
 
 async def test_four_sentences_of_one_evening() -> None:
     with passable("switchboard household ") as place:
         async with BotApi() as api, ScriptedLlm(home) as llm:
-            opening = opened_household(place, api, llm)
-            household = await asyncio.to_thread(opening.__enter__)
+            beginning = begun_evening(place, api, llm)
+            evening = await asyncio.to_thread(beginning.__enter__)
             try:
-                await the_evening(household, llm)
+                await the_evening(evening, llm)
             finally:
-                await asyncio.to_thread(opening.__exit__, None, None, None)
+                await asyncio.to_thread(beginning.__exit__, None, None, None)
 
 
-async def the_evening(household: Household, llm: ScriptedLlm) -> None:
-    assert "water the tomatoes" in await household.say(TOMATOES)
-    await household.say(HAZELNUTS)
+async def the_evening(evening: Evening, llm: ScriptedLlm) -> None:
+    assert SAID in await evening.say(TOMATOES)
+    await evening.say(HAZELNUTS)
 
     async def is_read() -> bool:
-        return await asyncio.to_thread(household.is_read)
+        return await asyncio.to_thread(evening.household.is_read)
 
     await eventually(is_read, within=60)
-    request = await household.say(FREE)
+    request = await evening.say(FREE)
     assert BEN in request
     assert f"Thursday {next_thursday()} 14:00-15:00" in request
-    assert household.invited == []
+    assert evening.invited == []
     [approval] = re.findall(r"/approve ([0-9a-f]{8})", request)
-    assert '"created":"Coffee"' in await approve(household, approval)
-    assert household.invited == [BEN]
+    assert '"created":"Coffee"' in await evening.say(f"/approve {approval}", begins="Invited: ")
+    assert evening.invited == [BEN]
 
-    answered = await household.say(BOILER)
+    answered = await evening.say(BOILER)
     assert answered == "Ben ben@x.example: The boiler leaks.\nyou: Come on Friday at 9."
-    await household.say("/new")
-    assert "Noor is allergic to hazelnuts" in await household.say(ASKED_LATER)
-    await noor_is_told_nothing(household, llm)
-    await asyncio.wait_for(household.api.until(lambda: "water the tomatoes" in household.api.texts), 100)
+    await evening.say("/new")
+    assert "Noor is allergic to hazelnuts" in await evening.say(ASKED_LATER)
+    await noor_is_told_nothing(evening, llm)
+    await asyncio.wait_for(evening.api.until(lambda: SAID in evening.api.texts), 100)
 
 
-async def approve(household: Household, approval: str) -> str:
-    """What is answered once the call has been made."""
-    known = len(household.api.texts)
-
-    def answers() -> list[str]:
-        return [one for one in household.api.texts[known:] if one.startswith("Invited: ")]
-
-    household.api.people.say(f"/approve {approval}", user=ANN)
-    await asyncio.wait_for(household.api.until(lambda: bool(answers())), 60)
-    return answers()[0]
-
-
-async def noor_is_told_nothing(household: Household, llm: ScriptedLlm) -> None:
+async def noor_is_told_nothing(evening: Evening, llm: ScriptedLlm) -> None:
     """Of Ann's mailbox, and of what Ann said alone with the butler."""
     first = len(llm.requests)
-    assert "leaks" not in await household.say(BOILER, user=NOOR)
-    assert "hazelnuts" not in await household.say(ASKED_LATER, user=NOOR)
+    assert "leaks" not in await evening.say(BOILER, user=NOOR)
+    assert "hazelnuts" not in await evening.say(ASKED_LATER, user=NOOR)
     sent = json.dumps([dict(one.body) for one in llm.requests[first:]])
     assert not re.search("leaks|hazelnuts", sent)

@@ -1,0 +1,92 @@
+"""The household of docs/household.md as a newcomer copies it, running with other accounts than the page has.
+
+In: the accounts and models that the settings of the copy get; out: a `Household`, to which commands are given.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from switchboard.cli.examples import examples
+from switchboard.testing.bot_api import ANN, TOKEN
+from tests.dav_servers import PASSWORD, USER, DavServer
+from tests.mail_servers import PASSWORD as MAIL_PASSWORD
+from tests.mail_servers import Imap
+from tests.mailboxes import SECRET, account_at
+from tests.processes import environment, running, switchboard, told
+
+NOOR: Final[dict[str, Any]] = {"id": 1007, "is_bot": False, "first_name": "Noor"}
+_TELEGRAM: Final = (
+    'channel = "telegram"\nsecrets = {{token = {{env = "BOT_TOKEN"}}}}\n[settings]\napi_url = "{url}"\npoll_s = 1\n'
+)
+
+
+@dataclass(frozen=True)
+class Household:
+    """The copy, which runs."""
+
+    settings: Mapping[str, str]
+    place: Path
+
+    def run(self, *arguments: str) -> str:
+        """What a command in its directory says."""
+        done = switchboard(self.settings, *arguments, cwd=self.place)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def told(self, *arguments: str) -> dict[str, Any]:
+        """The same as JSON."""
+        return told(self.settings, *arguments)
+
+    def introduce(self) -> None:
+        """Say who Ann and Noor are, as the page does."""
+        for person, account in (("ann", ANN["id"]), ("noor", NOOR["id"])):
+            self.run("people", "add", person, "--name", person.title())
+            self.run("people", "group", person, "family")
+            self.run("people", "link", person, "telegram", str(account))
+
+    def is_read(self) -> bool:
+        """Whether the modules have read calendars and address books."""
+        modules = self.told("modules", "list")["modules"]
+        syncs = [one for module in modules for one in module["chores"] if one["account"] and one["name"] == "sync"]
+        return len(syncs) == 2 and all(one["last_at"] and not one["error"] for one in syncs)
+
+
+def accounts_of_ann(diary: DavServer, imap: Imap, sends: str) -> dict[str, Any]:
+    """The tables of the modules; passwords are in the environment of a household."""
+    account = {
+        "url": f"http://127.0.0.1:{diary.port}/",
+        "user": USER,
+        "password": {"env": "DIARY_PASSWORD"},
+        "person": "ann",
+    }
+    mailbox = account_at(imap.port, imap.user, writes_as=["ann@home.example"])
+    return {
+        "calendar": {"accounts": {"ann": {**account, "sends": sends}}},
+        "contacts": {"accounts": {"ann": account}},
+        "email": {"accounts": {"ann": mailbox}},
+    }
+
+
+@contextmanager
+def opened_household(
+    place: Path, modules: Mapping[str, Any], models: list[Mapping[str, Any]], telegram: str = ""
+) -> Iterator[Household]:
+    """`switchboard up` in a copy of the example, until the end of the block; `telegram`: the URL of a Bot API."""
+    copy = place / "household"
+    shutil.copytree(examples() / "household", copy)
+    if telegram:
+        (copy / "channels.d").mkdir()
+        (copy / "channels.d" / "telegram.toml").write_text(_TELEGRAM.format(url=telegram))
+    ours = {"MODULES": json.dumps(modules), "MODELS": json.dumps(models)}
+    secrets = {"BOT_TOKEN": TOKEN, "DIARY_PASSWORD": PASSWORD, SECRET: MAIL_PASSWORD}
+    with running(environment(copy / "data", **ours) | secrets, "up", cwd=copy) as server:
+        household = Household(server.environment, copy)
+        household.introduce()
+        yield household
