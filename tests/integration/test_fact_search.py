@@ -305,3 +305,15 @@ LEFT: Final = {
     "fact_space": "select count(*) from fact_space",
     "fact_unread": "select count(*) from fact_unread",
 }
+
+
+async def test_ones_own_is_found_however_much_others_have_shared(database: Database) -> None:
+    await learn(database, ANN, NewFact("", "self", True, "the boiler, which is very old, is in the cellar", ()))
+    for n in range(130):
+        await learn(database, BOB, NewFact("", "self", True, f"boiler {n}", ()))
+    for one in await facts.list_facts(database, NOTES, BOB.person, None, 200):
+        assert await facts.share_as_operator(database, one.fact_id)
+    all_of_them = await FactSearch(database).search_facts(ANN, "boiler", 100, NOW)
+    assert not any(one.fact.own for one in all_of_them)
+    own = await FactSearch(database, own_only=True).search_facts(ANN, "boiler", 10, NOW)
+    assert [one.fact.text for one in own] == ["the boiler, which is very old, is in the cellar"]

@@ -281,8 +281,11 @@ class Facts(Protocol):
         """The latest facts that may be told where the turn answers, newest first. Raises `Unavailable`."""
         ...
 
-    async def find(self, turn: Turn, words: str, limit: int) -> Sequence[Fact]:
-        """Those of the facts that are `visible` that may answer these words. The best first. Raises `Unavailable`."""
+    async def find_own(self, turn: Turn, words: str, limit: int) -> Sequence[Fact]:
+        """The person's own of the `visible` facts that may answer these words, the best first. Raises `Unavailable`.
+
+        Others' words may not come by a tool that counts as own.
+        """
         ...
 
     async def choose(self, turn: Turn, limit: int) -> Sequence[Fact]:

@@ -25,8 +25,6 @@ _MOST_KNOWN: Final = 5000
 """Facts that are read to find out whom and what they are about: the limit of a space."""
 _MOST_TOLD: Final = 100
 """How many facts are considered for those that a model is told."""
-_MOST_SEARCHED: Final = 100
-"""Facts of all people among which those of the person are: others' words may not come by a tool that counts as own."""
 
 
 class MemorySources(Struct, frozen=True):
@@ -67,8 +65,7 @@ class TurnMemory:
 
     async def find(self, words: str, limit: int) -> Sequence[Fact]:
         """As in the port."""
-        found = await self._facts.find(self._turn, words, _MOST_SEARCHED)
-        return [one for one in found if one.own][:limit]
+        return await self._facts.find_own(self._turn, words, limit)
 
     async def known(self) -> Sequence[Fact]:
         """As in the port."""

@@ -66,10 +66,10 @@ class StoredFacts(Struct, frozen=True):
         """As in the port."""
         return await self._find_visible(await self.readers.of(turn), limit)
 
-    async def find(self, turn: Turn, words: str, limit: int) -> Sequence[Fact]:
+    async def find_own(self, turn: Turn, words: str, limit: int) -> Sequence[Fact]:
         """As in the port."""
-        who = await self.readers.of(turn)
-        return [one.fact for one in await self.search.search_facts(who, words, limit, turn.received_at)]
+        who, search = await self.readers.of(turn), replace(self.search, own_only=True)
+        return [one.fact for one in await search.search_facts(who, words, limit, turn.received_at)]
 
     async def choose(self, turn: Turn, limit: int) -> Sequence[Fact]:
         """As in the port."""

@@ -96,6 +96,8 @@ class FactSearch(Struct, frozen=True):
     embedder: Embedder | None = None
     patience_s: float = 2.0
     """How long the vector of a question is waited for; without it, words alone decide."""
+    own_only: bool = False
+    """Whether what others have said is left out, however well it answers."""
 
     async def search_facts(
         self, reader: Reader, query: str, limit: int, now: datetime, as_of: datetime | None = None
@@ -110,11 +112,12 @@ class FactSearch(Struct, frozen=True):
             languages = await languages_of(self.database)
             question = terms_of_question(read_terms(asked, languages))
             counted = await _count_terms(self.database, reader, question)
-            by_words = await _find_by_words(self.database, question, counted)
+            by_words = await _find_by_words(self.database, question, counted, reader if self.own_only else None)
             cosines = await self._find_cosines(await meaning, counted, by_words)
         finally:
             meaning.cancel()
-        facts = await _read_facts(self.database, reader, {*by_words, *cosines})
+        read = await _read_facts(self.database, reader, {*by_words, *cosines})
+        facts = [one for one in read if one.own or not self.own_only]
         texts = [terms_of_fact(one.subject, one.text, languages) for one in facts]
         rated = zip(facts, rate_texts(question, texts, counted.statistics), strict=True)
         candidates = {one.fact_id: _Candidate(one, words, cosines.get(one.fact_id)) for one, words in rated}
@@ -166,15 +169,21 @@ def _each_of(words: Sequence[frozenset[str]]) -> list[str]:
     return sorted(frozenset[str]().union(*words))
 
 
-async def _find_by_words(database: Database, question: TextTerms, counted: _Counted) -> list[UUID]:
-    """The facts with the best words, roughly: they are rated in full afterwards."""
+async def _find_by_words(database: Database, question: TextTerms, counted: _Counted, own: Reader | None) -> list[UUID]:
+    """The facts with the best words, roughly: they are rated in full afterwards.
+
+    `own`: whose they must be; they are looked for among all only if so many others have such words, too.
+    """
     similar = await _find_similar(database, question, counted)
     usual = counted.statistics.words / max(1, counted.statistics.texts)
     found = list[UUID]()
     for wanted in want_forms(question, counted.statistics, similar):
         each = [(f"{space}:{one.form}", one.word, one.rarity) for one in wanted for space in counted.spaces]
         forms, words, rarities = (list(column) for column in zip(*each, strict=True)) if each else ([], [], [])
-        rows = await database.rows(query("facts.by_words"), forms, words, rarities, max(1.0, usual), CANDIDATES)
+        given = forms, words, rarities, max(1.0, usual), CANDIDATES
+        rows = await database.rows(query("facts.by_words"), *given)
+        if own is not None and len(rows) >= CANDIDATES:
+            rows = await database.rows(query("facts.own_by_words"), *given, *reader_columns(own), *handle_columns(own))
         found = [row["fact_id"] for row in rows]
         if len(found) >= CANDIDATES:
             break

@@ -78,10 +78,10 @@ cross join lateral (
     group by c.term
     order by max(s.shared) desc, c.term limit $3) n;
 
--- name: by_words
--- The facts that have any of the forms $1, letters and digits behind their space, which are of the words $2 and as rare as $3, the best first: a word counts by its rarest
--- form; long texts are marked down, $4 words are usual.
-select h.fact_id
+-- part: matched
+-- The facts that have any of the forms $1, letters and digits behind their space, which are of the words $2 and as rare as $3, and how
+-- well: a word counts by its rarest form; long texts are marked down, $4 words are usual.
+select h.fact_id, sum(h.rarity) / (1.3 + 0.9 * h.words / $4::real) as rating
 from (
     select t.fact_id, t.words, w.word, max(w.rarity) as rarity
     from unnest($1::text[], $2::integer[], $3::real[]) as w (form, word, rarity)
@@ -89,7 +89,21 @@ from (
     group by t.fact_id, t.words, w.word
 ) h
 group by h.fact_id, h.words
-order by sum(h.rarity) / (1.3 + 0.9 * h.words / $4::real) desc, h.fact_id desc limit $5;
+
+-- name: by_words
+-- The best first.
+select m.fact_id from ({{matched}}) m order by m.rating desc, m.fact_id desc limit $5;
+
+-- name: own_by_words
+-- Those of them that the reader has said, as for visible from $6 on.
+with reader as materialized (select k.handle, handles_of(k.handle) as handles from handle_key($11, $12, $13) k (handle)),
+matched as materialized ({{matched}})
+select m.fact_id
+from reader r
+cross join visible($6, conversation_key($7), $8, $9, $10, r.handle, array(select m.fact_id from matched m)) f
+join matched m on m.fact_id = f.fact_id
+where f.author = $8 or f.handle = any (r.handles)
+order by m.rating desc, m.fact_id desc limit $5;
 
 -- name: latest
 -- The latest facts of those that a reader, as for visible, may be told: by which somebody may come to harm if they are not known,
