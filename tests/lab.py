@@ -26,7 +26,6 @@ from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.journey.ask import Classifier
 from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
-from switchboard.journey.mail_answers import MailAnswers
 from switchboard.journey.people_book import PeopleBook
 from switchboard.journey.reply import ReplyService, ReplyWays
 from switchboard.journey.rulebook import RuleBook
@@ -187,8 +186,7 @@ async def lab(
         people_book = PeopleBook(database, notifier)
         decide = DecideLeg(rule_book, channels, people_book)
         accepting = AcceptLimits(**{"sender_per_minute": 0, **limits})
-        answers = MailAnswers(database, channels, rule_book.is_owner)
-        accept = AcceptLeg(database, decide, notifier, accepting, channels, clock, strangers=strangers, answers=answers)
+        accept = AcceptLeg(database, decide, notifier, accepting, channels, clock, strangers=strangers)
         replies = ReplyService(database, notifier, lambda: rule_book.rules.members)
         yield Lab(database, notifier, rule_book, accept, replies, channels, people_book)
     finally:

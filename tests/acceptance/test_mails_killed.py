@@ -50,7 +50,7 @@ class House:
 
     async def write(self, text: str, dies_at: str) -> None:
         """A message comes in, and the worker that has it sent dies at a point; another one goes on."""
-        await self.server.submit(
+        accepted = await self.server.submit(
             {
                 "schema_version": "ingest.v1",
                 "source": {"channel": "api", "provider": "http", "endpoint_identity": "x"},
@@ -59,6 +59,7 @@ class House:
                 "payload": {"normalized_text": text},
             }
         )
+        assert accepted.status_code == 202, accepted.text
         for point, ended in ((f"{dies_at}:1", -signal.SIGKILL), ("", 0)):
             env = os.environ | {"SWITCHBOARD_CRASH_AT": point}
             words = (self.url, str(self.place), OWN, ADA)

@@ -108,7 +108,7 @@ class WorkerMailDesk:
         message = _message_of(new, _envelope_of(mail, written, asked, uuid7_time(request_id)))
         point("mail_begun")
         async with self._database.transaction() as one:
-            if (first := await self._store(one, new, message)) is not None:
+            if (first := await self._store_mail(one, new, message)) is not None:
                 return _queued_before(first)
         point("mail_queued")
         self._runtime.notifier.notify(outbox_topic(new.pool))
@@ -138,7 +138,7 @@ class WorkerMailDesk:
             raise InvalidInput(f"the mail cannot have all of its files: {' '.join(chosen.lines)}", field="files")
         return chosen.files
 
-    async def _store(self, one: Database, new: NewMail, message: Message) -> SentMail | None:
+    async def _store_mail(self, one: Database, new: NewMail, message: Message) -> SentMail | None:
         """Store the mail, its message and its reply, or return the mail that has this key already."""
         lately = await lock_account(one, new.channel, new.endpoint)
         if (known := await find_mail(one, new.key)) is not None:

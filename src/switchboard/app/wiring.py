@@ -15,10 +15,8 @@ import structlog
 from msgspec.structs import asdict, replace
 
 from switchboard.agents.callback import callbacks_from
-from switchboard.app.answered_mails import AnsweredMailEngine
 from switchboard.app.checked import CheckedSettings, check_settings
 from switchboard.app.database import open_database
-from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.mcp_servers import unknown_names
 from switchboard.app.memory.embedding import embedder_of
 from switchboard.app.models.process import ProcessModels
@@ -30,13 +28,11 @@ from switchboard.app.rules.seed import seed_teams
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
 from switchboard.app.transcription import open_hearing
-from switchboard.core.mail.telling import ANSWERED_MAIL
 from switchboard.domain.errors import Unavailable
 from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.ask import Classifier
 from switchboard.journey.classify import RouteLeg, RouteLimits
 from switchboard.journey.decide import DecideLeg
-from switchboard.journey.mail_answers import MailAnswers
 from switchboard.journey.reply import Callback, ReplyService, ReplyWays, SendLeg
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.strangers import Strangers
@@ -97,12 +93,7 @@ async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
     decide = DecideLeg(runtime.rule_book, runtime.channels, people_book)
     owns = runtime.rule_book.is_owner
     strangers = Strangers(runtime.database, runtime.notifier, runtime.channels, runtime.policies, owns=owns)
-    answers = MailAnswers(runtime.database, runtime.channels, owns)
-    accept = AcceptLeg(
-        *(runtime.database, decide, runtime.notifier, limits, runtime.channels, clock),
-        strangers=strangers,
-        answers=answers,
-    )
+    accept = AcceptLeg(runtime.database, decide, runtime.notifier, limits, runtime.channels, clock, strangers=strangers)
     async with AsyncExitStack() as stack:
         await remote_agents.listen(runtime.database)
         await runtime.rule_book.look_around()
@@ -153,9 +144,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     ways = ReplyWays(runtime.database, callbacks, runtime.channels, context.readers)
     hearing = open_hearing(settings, runtime.database, stored_files(settings, runtime.database), runtime.closing)
     parts = (runtime.database, runtime.notifier, runtime.rule_book)
-    answered = AnsweredMailEngine(runtime.database, WorkerFrontDoor(runtime), runtime.channels)
-    engines = {**add_calls(engines, context), ANSWERED_MAIL: answered}
-    turn = TurnLeg(*parts, engines, ways, limits, hearing=hearing)
+    turn = TurnLeg(*parts, add_calls(engines, context, runtime), ways, limits, hearing=hearing)
     runtime.closing.push_async_callback(turn.aclose)
     send = SendLeg(runtime.database, callbacks)
     route = RouteLeg(*parts, make_classifier(runtime, models), _route_limits(settings), hearing=hearing)

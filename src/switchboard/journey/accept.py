@@ -137,7 +137,6 @@ class AcceptLeg:
         clock: DatabaseClock,
         *,
         strangers: Strangers | None = None,
-        answers: MailAnswers | None = None,
         program: Callable[[], int] | None = None,
     ) -> None:
         self._program = program
@@ -148,7 +147,7 @@ class AcceptLeg:
         self._channels = channels
         self._clock = clock
         self._strangers = strangers
-        self._answers = answers
+        self._answers = None if strangers is None else strangers.answers
         self._ids = IdSequence()
         # Two commits at a time: one runs while the other is flushed, or while its result is on the way to us.
         self._batch: BatchWriter[_Ask, Acceptance] = BatchWriter(

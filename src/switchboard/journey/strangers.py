@@ -19,6 +19,7 @@ from switchboard.core.turns.house import house_command
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Forbidden, Unavailable
 from switchboard.domain.message import Message
+from switchboard.journey.mail_answers import MailAnswers
 from switchboard.lanes.notifier import RULES, WORK, Notifier, outbox_topic
 from switchboard.store.database import Database
 from switchboard.store.messages import blobs
@@ -66,6 +67,8 @@ class Strangers:
         self._channels = channels
         self._policies = policies
         self._owns = owns
+        self.answers = MailAnswers(database, channels, owns)
+        """Finds those who may write because a butler has written to them."""
 
     def __bool__(self) -> bool:
         return bool(self._policies)

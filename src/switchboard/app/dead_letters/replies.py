@@ -2,9 +2,9 @@
 
 Of a mail that a butler has written, it is also told where the mail was asked for.
 
-`app/wiring.py` has one of the workers call `ReplyNotices.tell` every two seconds. In: replies that may have been sent,
-that the brake has stopped, that were not delivered, or whose conversation is blocked; out: dead letters with notices.
-Nobody who wrote is told. Next: `store/messages/outbox.py`, `telling.py`.
+One of the workers calls `ReplyNotices.tell` every two seconds (`app/ops/periodic.py`). In: replies that may have been
+sent, that the brake has stopped, that were not delivered, or whose conversation is blocked; out: dead letters with
+notices. Nobody who wrote is told. Next: `store/messages/outbox.py`, `telling.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from switchboard.app.answered_mails import tell_failure
+from switchboard.app.front_door import WorkerFrontDoor
+from switchboard.app.runtime import Runtime
 from switchboard.domain.routing import DeadLetterCategory, Unrouted
 from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.front_door import FrontDoor
+from switchboard.ports.maintenance import MaintenanceTask
 from switchboard.store.database import Database
 from switchboard.store.messages import outbox
+from switchboard.store.messages.mails import forget_mails
 from switchboard.store.messages.outbox import Unsent, UntoldReply
 
 _AT_ONCE: Final = 100
@@ -64,3 +68,12 @@ class ReplyNotices:
         category, what = _TOLD[reply.why]
         reason = f"reply {reply.outbox_id} {what}; to send it again: switchboard outbox resend {reply.outbox_id}"
         return Unrouted(team_id, category, reason, index.handler(team_id))
+
+
+def reply_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
+    """What a worker does about replies and mails from time to time."""
+    notices = ReplyNotices(runtime.database, runtime.notifier, runtime.rule_book, WorkerFrontDoor(runtime))
+    return (
+        MaintenanceTask("tell_of_replies", 2.0, notices.tell),
+        MaintenanceTask("forget_mails", 3600.0, lambda: forget_mails(runtime.database)),
+    )

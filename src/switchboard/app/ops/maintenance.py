@@ -27,7 +27,7 @@ from switchboard.store import books, partitions
 from switchboard.store.connectors import accounts, posted
 from switchboard.store.database import Database
 from switchboard.store.memory import compaction, history
-from switchboard.store.messages import blobs, dead_letters, mails, outbox
+from switchboard.store.messages import blobs, dead_letters, outbox
 from switchboard.store.messages.dead_letters import DeadLetterReport, UntoldMessage
 from switchboard.store.models import classification_log, usage
 from switchboard.store.people import strangers
@@ -93,7 +93,6 @@ def retention_tasks(database: Database, keep_days: int, memory_days: int) -> tup
         MaintenanceTask("forget_strangers", 3600.0, old.strangers),
         MaintenanceTask("forget_accounts", 3600.0, lambda: accounts.forget(database, ACCOUNTS_STAY)),
         MaintenanceTask("forget_posted", 3600.0, lambda: posted.forget(database, _POSTED_STAY)),
-        MaintenanceTask("forget_mails", 3600.0, lambda: mails.forget_mails(database)),
         MaintenanceTask("forget_late_failures", 3600.0, lambda: outbox.forget_late_failures(database)),
         MaintenanceTask("forget_blobs", 3600.0, old.blobs),
         MaintenanceTask("forget_deltas", 3600.0, lambda: deltas.forget(database, _DELTAS_STAY)),
@@ -192,8 +191,6 @@ class DeadLetterMaintenance:
         envelope = whole_envelope(Original(message.raw, message.media_type, message.envelope))
         channel = self._channels[message.channel]
         sign = "unreadable" if envelope is None else channel.automatic(envelope)
-        if message.envelope["control"].get("answers_mail"):
-            sign = "an answer to a mail"  # whoever wrote that has not asked for anything
         if sign is not None:
             log.info("sender not notified", request_id=str(message.request_id), sign=sign)
             await dead_letters.spare_sender(self._database, message.request_id)

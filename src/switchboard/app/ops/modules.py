@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 
 from switchboard.agents.turns.call_engine import CallEngine
 from switchboard.app.access import Principal
+from switchboard.app.answered_mails import AnsweredMailEngine
 from switchboard.app.calendar_mails import WorkerCalendarMails
 from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.gates import WorkerGates
@@ -29,6 +30,7 @@ from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.app.settings_file import describe_unknown_setting, present_file
 from switchboard.core.calls import CALL
+from switchboard.core.mail.telling import ANSWERED_MAIL
 from switchboard.core.text.problems import wrong
 from switchboard.domain.errors import ConfigurationError, NotFound
 from switchboard.domain.routing import Member
@@ -144,9 +146,10 @@ def open_gates(modules: OpenModules, context: EngineContext) -> EngineContext:
     return context
 
 
-def add_calls(engines: Mapping[str, Engine], context: EngineContext) -> Mapping[str, Engine]:
-    """These engines, and the one that makes calls of tools outside turns, which no butler has."""
-    return {**engines, CALL: CallEngine(context)}
+def add_calls(engines: Mapping[str, Engine], context: EngineContext, runtime: Runtime) -> Mapping[str, Engine]:
+    """These engines, and those that no butler has: for calls of tools outside turns, and for answers to mails."""
+    answered = AnsweredMailEngine(runtime.database, WorkerFrontDoor(runtime), runtime.channels)
+    return {**engines, CALL: CallEngine(context), ANSWERED_MAIL: answered}
 
 
 async def release_module(database: Database, caller: Principal, name: str) -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Container
 from itertools import chain
 
-from switchboard.app.dead_letters.replies import ReplyNotices
-from switchboard.app.front_door import WorkerFrontDoor
+from switchboard.app.dead_letters.replies import reply_tasks
 from switchboard.app.memory.consolidating import consolidation_tasks
 from switchboard.app.memory.indexing import indexing_tasks
 from switchboard.app.models.process import compacting
@@ -31,7 +30,7 @@ def periodic_tasks(runtime: Runtime, models: Models, callbacks: Container[str]) 
         chain(
             maintenance_tasks(database, runtime.notifier, settings.dead_letters, callbacks, runtime.channels),
             retention_tasks(database, settings.classify.keep_days, settings.memory.keep_days),
-            _reply_tasks(runtime),
+            reply_tasks(runtime),
             _notice_tasks(runtime),
             _compaction_tasks(runtime, models),
             consolidation_tasks(runtime, models),
@@ -40,11 +39,6 @@ def periodic_tasks(runtime: Runtime, models: Models, callbacks: Container[str]) 
             _trace_tasks(runtime),
         )
     )
-
-
-def _reply_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:
-    notices = ReplyNotices(runtime.database, runtime.notifier, runtime.rule_book, WorkerFrontDoor(runtime))
-    return (MaintenanceTask("tell_of_replies", 2.0, notices.tell),)
 
 
 def _notice_tasks(runtime: Runtime) -> tuple[MaintenanceTask, ...]:

@@ -254,7 +254,7 @@ class EmailSession(Session):
         files = tuple([await _whole_file(one) for one in part.files])
         written = written_in(part.address)
         try:
-            mail = await asyncio.to_thread(self._compose, part, key, files)
+            mail = await asyncio.to_thread(self._compose_mail, part, key, files)
         except ValueError as error:
             return Refused(str(error), "blocked")
         recipients = written.recipients if written else (str(part.address["to"]),)
@@ -270,7 +270,7 @@ class EmailSession(Session):
             copy.add_done_callback(self._copies.discard)
         return sent
 
-    def _compose(self, part: Part, key: str, files: tuple[File, ...]) -> bytes:
+    def _compose_mail(self, part: Part, key: str, files: tuple[File, ...]) -> bytes:
         """The bytes of a mail that a butler has written, or of an answer. Raises ValueError."""
         now = datetime.now(UTC)
         if (written := written_in(part.address)) is None:

@@ -52,16 +52,16 @@ async def _resolve_one(resolver: ContactResolver | None, scope: ToolScope, named
     try:
         said = await resolver.resolve(scope, named)
     except LookupError as error:
-        raise _unresolved(named, f"cannot be looked up: {error}") from error
+        raise _refuse_name(named, f"cannot be looked up: {error}") from error
     people: Sequence[Mapping[str, Any]] = said.get("people", ())
     if not people:
         raise UnresolvedAddressee(f"nobody called {named[:100]!r} is in the contacts; ask for the address")
     if not said.get("certain"):
-        raise _unresolved(named, f"may be {_tell_people(people)}. Ask which one, and name that by address or id")
+        raise _refuse_name(named, f"may be {_tell_people(people)}. Ask which one, and name that by address or id")
     return _addressee_from(named, people[0])
 
 
-def _unresolved(named: str, why: str) -> UnresolvedAddressee:
+def _refuse_name(named: str, why: str) -> UnresolvedAddressee:
     return UnresolvedAddressee(f"{named[:100]!r} {why}")
 
 
@@ -71,16 +71,16 @@ def _tell_people(people: Sequence[Mapping[str, Any]]) -> str:
 
 def _tell_person(one: Mapping[str, Any]) -> str:
     addresses = ", ".join(_addresses_of(one)) or "no address"
-    return f"{_clip(str(one.get('name', '')))} ({addresses}, id {one.get('id', '')})"
+    return f"{_clip_name(str(one.get('name', '')))} ({addresses}, id {one.get('id', '')})"
 
 
 def _addressee_from(named: str, person: Mapping[str, Any]) -> Addressee:
-    addresses, name = _addresses_of(person), _clip(str(person.get("name", "")), 100)
+    addresses, name = _addresses_of(person), _clip_name(str(person.get("name", "")), 100)
     if len(addresses) == 1:
         return Addressee(addresses[0], name)
     if not addresses:
-        raise _unresolved(name or named, "has no mail address in the contacts; ask for it")
-    raise _unresolved(name or named, f"has several addresses: {', '.join(addresses)}; ask which one")
+        raise _refuse_name(name or named, "has no mail address in the contacts; ask for it")
+    raise _refuse_name(name or named, f"has several addresses: {', '.join(addresses)}; ask which one")
 
 
 def _addresses_of(person: Mapping[str, Any]) -> list[str]:
@@ -91,5 +91,5 @@ def _addresses_of(person: Mapping[str, Any]) -> list[str]:
     return [*{one.lower(): one for one in reversed(values) if _ADDRESS.fullmatch(one)}.values()][::-1]
 
 
-def _clip(text: str, most: int = _LONGEST) -> str:
+def _clip_name(text: str, most: int = _LONGEST) -> str:
     return visible_start(" ".join(visible(text).split()), most)

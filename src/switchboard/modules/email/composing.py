@@ -99,7 +99,7 @@ async def propose_mail(email: WritesMails, scope: ToolScope, wish: MailWish) -> 
     answered = await find_answered(email.connections, accounts, wish.answers) if wish.answers.strip() else None
     usable = await _usable_senders(email, scope, accounts, draft=wish.draft)
     account, sender = _choose_sender(accounts, usable, wish.sender.strip().lower(), answered)
-    to, cc, bcc = [await _resolve(email.contacts, scope, named) for named in (wish.to, wish.cc, wish.bcc)]
+    to, cc, bcc = [await _find_people(email.contacts, scope, named) for named in (wish.to, wish.cc, wish.bcc)]
     if answered is not None and not to:
         own = accounts[account].own_addresses
         to, others = answered.addressees(own)
@@ -122,7 +122,9 @@ async def propose_mail(email: WritesMails, scope: ToolScope, wish: MailWish) -> 
     return ProposedMail(mail, people, await find_files(scope, wish.files), account, answered)
 
 
-async def _resolve(resolver: ContactResolver | None, scope: ToolScope, named: Sequence[str]) -> tuple[Addressee, ...]:
+async def _find_people(
+    resolver: ContactResolver | None, scope: ToolScope, named: Sequence[str]
+) -> tuple[Addressee, ...]:
     try:
         return await resolve_addressees(resolver, scope, named)
     except UnresolvedAddressee as error:

@@ -144,7 +144,7 @@ async def _prepare_sending(one: MailCall) -> PreparedCall:
     return await one.email.prepare_sending(one.call, one.wish)
 
 
-async def _send(one: MailCall) -> JsonObject:
+async def _send_mail(one: MailCall) -> JsonObject:
     return await one.email.send(one.call, one.wish)
 
 
@@ -187,7 +187,7 @@ def _refusal_of(refusal: Exception) -> ToolOutcome:
     return ToolOutcome(as_sentence(str(refusal)), ok=False)
 
 
-_SENDING: Final = _writing_tool(email_send, _prepare_sending, _send)
+_SENDING: Final = _writing_tool(email_send, _prepare_sending, _send_mail)
 _DRAFTING: Final = _writing_tool(email_draft, _prepare_draft, _keep_draft)
 
 WRITING_TOOLS: Final[tuple[ModuleTool, ...]] = (

@@ -22,10 +22,10 @@ async def prepare_sending(email: WritesMails, call: ToolScope, wish: MailWish) -
     """Changes nothing. What was queued by an earlier attempt is only told. Raises as `propose_mail`."""
     if await _desk_of(email).state(f"email:{call.key}") is not None:
         return PreparedCall("idempotent", "high", begun=True)
-    return _prepared(await propose_mail(email, call, wish))
+    return _prepared_call(await propose_mail(email, call, wish))
 
 
-def _prepared(proposal: ProposedMail) -> PreparedCall:
+def _prepared_call(proposal: ProposedMail) -> PreparedCall:
     why = f"a mail to {proposal.recipients}"[:200]
     return PreparedCall("idempotent", "high", why, proposal.shown, proposal.digest)
 
@@ -36,7 +36,7 @@ async def send_mail(email: WritesMails, call: ToolScope, wish: MailWish) -> Json
     if (fate := await desk.state(f"email:{call.key}")) is not None:
         return _told_fate(fate)
     proposal = await propose_mail(email, call, wish)
-    if objection := call.objection_to(_prepared(proposal)):
+    if objection := call.objection_to(_prepared_call(proposal)):
         raise EmailRefusal(f"nothing was sent: {objection}. Call it again, so that it is asked about as it is")
     files = await store_files(call, proposal.files)
     queued = await desk.queue(replace(proposal.mail, files=files), call)
