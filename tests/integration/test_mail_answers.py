@@ -23,7 +23,7 @@ from switchboard.core.envelope.due import due_text
 from switchboard.core.mail.telling import ANSWERED_MAIL
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
-from switchboard.ports.mail_desk import OutgoingMail
+from switchboard.ports.mail_desk import CalendarPart, OutgoingMail
 from switchboard.ports.tools import ToolScope
 from switchboard.store.connectors.accounts import Holder, lease_account
 from switchboard.store.messages import outbox
@@ -138,6 +138,16 @@ async def test_what_is_no_answer_is_held_as_ever(database_url: str, tmp_path: Pa
         assert (
             await one.parts.count("select count(*) from held where request_id = $1 and state = 'held'", request_id) == 1
         )
+        assert await one.told() == []
+
+
+async def test_a_program_of_calendars_is_no_answer(database_url: str, tmp_path: Path) -> None:
+    async with a_correspondence(database_url, tmp_path) as one:
+        invitation = CalendarPart("REQUEST", "BEGIN:VCALENDAR\r\nEND:VCALENDAR\r\n")
+        queued = await one.desk.queue(replace(MAIL, key="calendar:1", calendar=invitation), one.scope)
+        reply = {"normalized_text": "Accepted", "attachments": [{"media_type": "text/calendar", "size_bytes": 9}]}
+        request_id = await one.arrives(headers={"in-reply-to": queued.message_id}, payload=reply)
+        assert await one.parts.count("select count(*) from held where request_id = $1", request_id) == 1
         assert await one.told() == []
 
 

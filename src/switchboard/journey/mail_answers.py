@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Final
 
 from switchboard.core.channels.registry import Channels
+from switchboard.core.mail.scheduling import CALENDAR_TYPE
 from switchboard.core.people.strangers import contact_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.message import Message, Named
@@ -38,12 +39,18 @@ class MailAnswers:
         ]
         found = await find_answered(self._database, asked, ANSWERED_WITHIN)
         return [
-            mail if mail is not None and await self._may_answer(message) else None
+            mail if mail is not None and await self._may_answer(message, mail) else None
             for mail, (message, _) in zip(found, given, strict=True)
         ]
 
-    async def _may_answer(self, message: Message) -> bool:
-        """Whether it is certainly somebody whom nobody has denied, and whose own butlers these are not."""
+    async def _may_answer(self, message: Message, mail: AnsweredMail) -> bool:
+        """Whether it is certainly somebody whom nobody has denied, and whose own butlers these are not.
+
+        Nobody is told of what programs of calendars answer to an invitation: the calendar's module reads that.
+        """
+        kinds = {one.media_type for one in message.envelope.payload.attachments}
+        if mail.calendar and CALENDAR_TYPE in kinds:
+            return False
         contact = contact_of(message.envelope, self._channels[message.envelope.source.channel])
         if contact.scope != "person" or self._owns(message.envelope):
             return False

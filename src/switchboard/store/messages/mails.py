@@ -19,7 +19,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxState, ReplyFile
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import SystemId
-from switchboard.store.database import Database, arrays, query, row_as, to_json
+from switchboard.store.database import Database, arrays, part_as, query, row_as, to_json
 
 _MAILS_STAY: Final = timedelta(days=35)
 """As long as a repetition of the call is recognised, and answers are told."""
@@ -85,10 +85,11 @@ class PossibleAnswer(Struct, frozen=True):
 
 
 class AnsweredMail(Struct, frozen=True):
-    """The mail that a message answers, and the butler that wrote it."""
+    """The mail that a message answers, and the butler that wrote it. `calendar`: programs of calendars read it."""
 
     request_id: UUID
     system_id: SystemId
+    calendar: bool
 
 
 async def find_mail(database: Database, key: str) -> SentMail | None:
@@ -128,7 +129,7 @@ async def find_answered(
         for name in one.message_ids
     ]
     rows = await database.rows(query("mails.answered"), *arrays(asked, 4), within)
-    found = {row["ord"]: AnsweredMail(row["request_id"], SystemId(row["system_id"])) for row in rows}
+    found = {row["ord"]: part_as(AnsweredMail, row) for row in rows}
     return [found.get(n) for n in range(len(given))]
 
 

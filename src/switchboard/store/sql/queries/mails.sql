@@ -21,7 +21,9 @@ select queue_mail($1, $2, $3, $4, $5, $6, $7, $8::uuid[], $9, $10::uuid, $11, $1
 -- name: answered
 -- Which mail each message (by ord) answers: it names its Message-ID at the account that has sent it, within $5 of then, and its
 -- author ($4) was one of the recipients.
-select distinct on (i.ord) i.ord, m.request_id, m.system_id
+select distinct on (i.ord) i.ord, m.request_id, m.system_id,
+       (select q.envelope #>> '{event,reply_address,mail,calendar}' is not null
+        from message_inbox q where q.request_id = m.request_id) as calendar
 from unnest($1::integer[], $2::text[], $3::text[], $4::uuid[]) as i (ord, account, message_id, author)
 join mail m on m.message_id = any (array[i.message_id])
 where m.channel || '/' || m.endpoint = i.account and i.author = any (m.recipients)
