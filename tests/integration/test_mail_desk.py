@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard.app.front_door import WorkerFrontDoor
-from switchboard.app.mail_desk import WorkerMailDesk
+from switchboard.app.mail_desk import WorkerMailDesk, check_senders
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import Conflict, InvalidInput, NotFound
@@ -24,7 +24,7 @@ from switchboard.ports.mail_desk import CalendarPart, OutgoingMail
 from switchboard.ports.tools import ToolScope
 from switchboard.store.connectors.accounts import Holder, lease_account
 from switchboard.store.messages import outbox
-from tests.lab import TRUSTING, Lab, lab, submission
+from tests.lab import TRUSTING, Lab, butler, lab, submission
 
 HOUSE: Final = "house@home.example"
 BEN: Final = "ben@x.example"
@@ -150,3 +150,22 @@ async def test_a_calendar_part_is_kept_with_the_mail(database_url: str, tmp_path
         [row] = await one.leased()
         assert row.address is not None
         assert row.address["mail"]["calendar"] == {"method": "REQUEST", "ics": invitation.ics}
+
+
+@pytest.mark.parametrize(
+    ("grants", "address", "told"),
+    [
+        (["email_send"], "ann@home.example", ["nothing sends from the addresses of ann"]),
+        (["email_send"], HOUSE.title(), []),
+        (["email_read"], "ann@home.example", []),
+    ],
+)
+async def test_doctor_names_mailboxes_from_which_nothing_is_sent(
+    database_url: str, tmp_path: Path, grants: list[str], address: str, told: list[str]
+) -> None:
+    async with a_desk(database_url, tmp_path) as one:
+        accounts = {"ann": {"user": "ann", "writes_as": [address]}}
+        settings = Settings(data_dir=tmp_path, modules={"email": {"accounts": accounts}})
+        member = butler("clerk", "model", grants={"owners": grants})
+        found = await check_senders(one.parts.database, settings, [member])
+        assert [result.detail for result in found] == told

@@ -8,13 +8,14 @@ In: an `OutgoingMail` and the scope of a call; out: a `QueuedMail`. Next: `core/
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from switchboard.app.runtime import Runtime
+from switchboard.app.settings import Settings
 from switchboard.core.channels.email import NAME as EMAIL
 from switchboard.core.envelope.identity import chat_conversation, event_key
 from switchboard.core.files.blobs import stored_blob
@@ -27,9 +28,10 @@ from switchboard.domain.envelope import SCHEMA_VERSION, Control, Envelope, Event
 from switchboard.domain.errors import Conflict, InvalidInput, NotFound, Unavailable
 from switchboard.domain.ledger import OutboxState, ReplyFile
 from switchboard.domain.message import Message, RequestId
-from switchboard.domain.routing import SystemId
+from switchboard.domain.routing import Member, SystemId
 from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import outbox_topic
+from switchboard.ports.checks import CheckResult, warning
 from switchboard.ports.front_door import FrontDoor
 from switchboard.ports.mail_desk import (
     MAILS_A_DAY,
@@ -47,6 +49,7 @@ from switchboard.store.messages.inbox import Arrival, StoredMessage, get_message
 from switchboard.store.messages.mails import NewMail, SentMail, accounts_of, find_mail, lock_account, queue_mail
 from switchboard.store.messages.outbox import pull_pool
 
+_SEND: Final = "email_send"
 _STATES: Final[Mapping[OutboxState, MailState]] = {
     "pending": "waiting",
     "sending": "waiting",
@@ -157,6 +160,26 @@ class WorkerMailDesk:
         await queue_mail(one, new)
         point("mail_written")
         return None
+
+
+async def check_senders(database: Database, settings: Settings, members: Iterable[Member]) -> list[CheckResult]:
+    """Mailboxes of the module from which nothing can be sent, if a butler may send mails at all."""
+    if not any(member.active and _SEND in str(member.options.get("grants", "")) for member in members):
+        return []
+    known = frozenset(one.lower() for one in await accounts_of(database, EMAIL))
+    accounts = settings.modules.get(EMAIL, {}).get("accounts", {})
+    tables = accounts.items() if isinstance(accounts, Mapping) else ()
+    lacking = [
+        str(name) for name, table in tables if isinstance(table, Mapping) and known.isdisjoint(_own_addresses(table))
+    ]
+    remedy = "switchboard channels add email NAME --set address=ADDRESS --set receive=false"
+    return [warning("module email", f"nothing sends from the addresses of {name}", remedy) for name in lacking]
+
+
+def _own_addresses(table: Mapping[str, Any]) -> frozenset[str]:
+    others = table.get("writes_as", ())
+    named = (table.get("user", ""), *(others if isinstance(others, list | tuple) else ()))
+    return frozenset(str(one).lower() for one in named)
 
 
 def _queued_before(known: SentMail) -> QueuedMail:

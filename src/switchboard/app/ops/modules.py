@@ -24,7 +24,7 @@ from switchboard.app.answered_mails import AnsweredMailEngine
 from switchboard.app.calendar_mails import WorkerCalendarMails
 from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.gates import WorkerGates
-from switchboard.app.mail_desk import WorkerMailDesk
+from switchboard.app.mail_desk import WorkerMailDesk, check_senders
 from switchboard.app.people_seen import WorkerPeople, WorkerWriters
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
@@ -180,6 +180,7 @@ async def check_modules(database: Database, settings: Settings) -> list[CheckRes
         if failed.module in names - unusable.keys():
             results.append(warning(f"module {failed.module}", f"on {failed.host}: {failed.why}", _MEND))
     results += await check_overdue(database, settings, manifests)
+    results += await check_senders(database, settings, members)
     return results or [ok("modules", count_of(len(names), "module"))]
 
 

@@ -46,6 +46,10 @@ async def log_in_imap(context: ModuleContext) -> None:
     table: JsonObject = {"imap": _place_table(place), "user": user, **owner.table}
     table |= _ask_addresses(desk, address, user) | _ask_trusted(desk, survey)
     desk.keep_account(_MODULE, name, table, password)
+    desk.say(
+        f"Mails from {address} are sent once an account of a channel has that address, such as by: switchboard "
+        f"channels add email {name} --set address={address} --set receive=false"
+    )
 
 
 def _ask_place(desk: LoginDesk, address: str) -> ImapPlace:
