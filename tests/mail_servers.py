@@ -399,8 +399,17 @@ AnswerLine = Callable[[bytes], bytes | None]
 
 
 @contextmanager
-def imap_proxy(imap: Imap, answer: AnswerLine) -> Iterator[int]:
-    """The port of a proxy before a server, which answers some lines itself, or with nothing at all."""
+def imap_proxy(
+    imap: Imap,
+    answer: AnswerLine = lambda _: None,
+    *,
+    asked: Callable[[bytes], bytes] = bytes,
+    told: Callable[[bytes], bytes] = bytes,
+) -> Iterator[int]:
+    """The port of a proxy before a server, which answers some lines itself, or with nothing at all.
+
+    `asked` and `told` are how it changes what the server is asked, and what it answers.
+    """
 
     class Client(StreamRequestHandler):
         def handle(self) -> None:
@@ -408,18 +417,18 @@ def imap_proxy(imap: Imap, answer: AnswerLine) -> Iterator[int]:
                 back = Thread(target=self.pass_back, args=(server,))
                 back.start()
                 while line := self.rfile.readline():
-                    told = answer(line)
-                    if told is None:
-                        server.sendall(line)
+                    instead = answer(line)
+                    if instead is None:
+                        server.sendall(asked(line))
                     else:
-                        self.wfile.write(told.replace(b"{tag}", line.split(b" ")[0]))
+                        self.wfile.write(instead.replace(b"{tag}", line.split(b" ")[0]))
                 server.shutdown(socket.SHUT_RDWR)
                 back.join()
 
         def pass_back(self, server: socket.socket) -> None:
             with suppress(OSError):
                 while data := server.recv(65536):
-                    self.wfile.write(data)
+                    self.wfile.write(told(data))
 
     class Proxy(ThreadingTCPServer):
         allow_reuse_address = True

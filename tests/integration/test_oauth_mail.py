@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import tomllib
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from switchboard.connectors.email.channel import EmailSession
 from switchboard.connectors.email.manifest import MANIFEST
 from switchboard.connectors.email.settings import EmailAccountSettings
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError
 from switchboard.modules.email.connections import Deadline, MailConnections
 from switchboard.modules.email.settings import ImapPlace, MailAccount
-from switchboard.ports.connector import Account, Later, Part, Sent, SignInRefused
+from switchboard.ports.connector import Account, Inbound, Later, Part, Sent, SignInRefused
 from switchboard.store.database import Database
 from switchboard.store.people import people
 from switchboard.testing.oauth import CLIENT_SECRET, OAuthPerson, OAuthServer
 from switchboard.transport.oauth.token_file import read_tokens, write_tokens
 from tests.consenting import consent
-from tests.mail_servers import PASSWORD, Dovecot, running_dovecot, running_postfix
+from tests.mail_servers import MAIL, OWN, PASSWORD, Dovecot, imap_proxy, running_dovecot, running_postfix
 from tests.oauth import SIGN_IN, signed_in
 from tests.ports import free_port
 
@@ -135,6 +140,39 @@ async def test_one_way_to_sign_in_is_enough(tmp_path: Path, provider: OAuthServe
     account = await account_of(tmp_path, provider, dovecot, 25)
     with pytest.raises(ConfigurationError, match="has a `token_file`, and needs no other way"):
         await MANIFEST.open(Account("ann", account.settings, {"password": PASSWORD}, directory=tmp_path))
+
+
+THREADS: Final = {b"1": b"1278455344230334865", b"2": b"1278455344230334865", b"3": b"1266894439832287888"}
+
+
+def with_threads(data: bytes) -> bytes:
+    """What Dovecot answers, with the thread of each mail, as Gmail has it."""
+    data = data.replace(b"CAPABILITY IMAP4rev1", b"CAPABILITY IMAP4rev1 X-GM-EXT-1")
+    pattern = re.compile(rb"(FETCH \(UID (\d+) INTERNALDATE )")
+    return pattern.sub(lambda found: found[1].replace(b"UID", b"X-GM-THRID " + THREADS[found[2]] + b" UID"), data)
+
+
+async def test_mails_of_a_thread_at_gmail_are_one_conversation(dovecot: Dovecot, postfix: int) -> None:
+    """Also the answer whose References are lost; a mail that names another one's thread is in its own."""
+    heads = ("one@x.example>", "two@x.example>", "three@x.example>\r\nReferences: <one@x.example>")
+    dovecot.deliver(*(MAIL.replace("<{name}@x.example>", f"<{head}").format(name="x").encode() for head in heads))
+
+    def without_threads(line: bytes) -> bytes:
+        return line.replace(b"X-GM-THRID ", b"")
+
+    with imap_proxy(dovecot, asked=without_threads, told=with_threads) as port:
+        imap = {"host": "127.0.0.1", "port": port, "tls": "none"}
+        made = {"address": OWN, "user": "bot", "imap": imap, "smtp": {"host": "127.0.0.1", "port": postfix}}
+        session = EmailSession(EmailAccountSettings.model_validate(made), PASSWORD)
+        found: list[Envelope] = []
+        async with asyncio.timeout(60), aclosing(session.receive(None)) as batches:
+            async for batch in batches:
+                found += [one.envelope for one in batch.events if isinstance(one, Inbound)]
+                if len(found) == len(heads):
+                    break
+        await session.close()
+    threads = [f"gmail:{thread.decode()}" for thread in THREADS.values()]
+    assert [one.event.external_thread_id for one in found] == threads
 
 
 # Accounts of channels -------------------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ class EmailSession(Session):
             # If even its header is withheld, the fault lies with the server, not with this mail.
             head = await asyncio.to_thread(lambda: box.read(uid, head=True))
             return Unreadable(name, head.raw, reason) if head is not None else None
-        return await self._read(found.raw, name, found.arrived) if found is not None else None
+        return await self._read(found, name) if found is not None else None
 
     async def _fetch_mail(self, box: Mailbox, uid: int) -> tuple[Fetched | None, str]:
         """The mail, or why the server keeps refusing it: Exchange does so for mails that it cannot convert."""
@@ -209,14 +209,15 @@ class EmailSession(Session):
             return Unreadable(
                 "unreadable", raw, "it has a head alone, as what was too large or refused: read it in the mailbox"
             )
-        return await self._read(raw, "unreadable", None)
+        return await self._read(Fetched(raw, None), "unreadable")
 
-    async def _read(self, raw: bytes, name: str, arrived: datetime | None) -> Inbound | Unreadable:
+    async def _read(self, found: Fetched, name: str) -> Inbound | Unreadable:
+        raw = found.raw
         try:
             mail = await self._reader.read(raw, endpoint=self._own, provider="imap", now=datetime.now(UTC))
         except InvalidInput as error:
             return Unreadable(name, raw, error.message)
-        return self._inbound_of(_with_arrival(mail.envelope, arrived), raw)
+        return self._inbound_of(_with_fetched(mail.envelope, found), raw)
 
     def _inbound_of(self, envelope: Envelope, raw: bytes) -> Inbound:
         email = CHANNELS[0]
@@ -395,9 +396,14 @@ async def _batch_of(events: Sequence[Inbound | Unreadable], cursor: str) -> Batc
     return Batch(tuple(events), cursor, late=late)
 
 
-def _with_arrival(envelope: Envelope, arrived: datetime | None) -> Envelope:
-    """Use the arrival time at our own server if known, since the sender may write any Date."""
-    return envelope if arrived is None else replace(envelope, event=replace(envelope.event, sent_at=arrived))
+def _with_fetched(envelope: Envelope, found: Fetched) -> Envelope:
+    """Use the arrival time and the thread at our own server if known, since senders may write any Date and References.
+
+    Threads of Gmail also hold mails whose References are lost on the way.
+    """
+    event = envelope.event
+    thread = f"gmail:{found.thread}" if found.thread else event.external_thread_id
+    return replace(envelope, event=replace(event, sent_at=found.arrived or event.sent_at, external_thread_id=thread))
 
 
 def _abandon_mailbox(making: asyncio.Future[Mailbox]) -> None:

@@ -41,6 +41,8 @@ _HEAD: Final = (
 _IS_HEAD: Final = re.compile(rb"BODY\[HEADER[^\]]*\](?:<\d+>)? \{\d+\+?\}$", re.IGNORECASE)
 _IN_QUOTES: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _UID_SIZE: Final = (re.compile(rb"UID (\d+)"), re.compile(rb"RFC822\.SIZE (\d+)"))
+_THREAD: Final = re.compile(rb"X-GM-THRID (\d{1,20})")
+"""Gmail's number of a thread: https://developers.google.com/workspace/gmail/imap/imap-extensions."""
 _FOR_NOW = re.compile(r"\[(UNAVAILABLE|LIMIT|INUSE|SERVERBUG)\]|temporar|try again|too many", re.IGNORECASE)
 
 
@@ -73,10 +75,11 @@ class Opened(Struct, frozen=True):
 
 
 class Fetched(Struct, frozen=True):
-    """The bytes of a mail, and its arrival time according to our own server."""
+    """The bytes of a mail, its arrival time according to our own server, and its thread if the server has those."""
 
     raw: bytes
     arrived: datetime | None
+    thread: str = ""
 
 
 class FetchedHead(Struct, frozen=True):
@@ -124,6 +127,7 @@ class Mailbox:
                 # Servers announce IDLE only after sign-in, and imaplib asked before it.
                 able = self._client.capability()[1][-1].upper().split()
                 self._idles, self._expunges_by_uid = b"IDLE" in able, b"UIDPLUS" in able
+                self._has_threads = b"X-GM-EXT-1" in able
         except BaseException:
             self.abandon()
             raise
@@ -250,11 +254,13 @@ class Mailbox:
         `most`: only so many bytes of it, if it has more.
         """
         what, part = "HEADER" if head else "", f"<0.{most}>" if most else ""
+        thread = "X-GM-THRID " if self._has_threads else ""
         with _as_os_error():
-            found = self._fetch_mails(str(uid), f"(UID INTERNALDATE BODY.PEEK[{what}]{part})")
+            found = self._fetch_mails(str(uid), f"(UID INTERNALDATE {thread}BODY.PEEK[{what}]{part})")
         said = b" ".join(one[0] if isinstance(one, tuple) else one for one in found)
         raw = next((bytes(one[1]) for one in found if isinstance(one, tuple)), None)
-        return Fetched(raw, _parse_time(said)) if raw is not None else None
+        threads = _THREAD.search(said) if thread else None
+        return Fetched(raw, _parse_time(said), threads[1].decode() if threads else "") if raw is not None else None
 
     def wait(self, seconds: float) -> None:
         """Wait until the server announces something, for at most this many seconds (IDLE)."""
