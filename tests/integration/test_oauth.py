@@ -15,6 +15,8 @@ import pytest
 from google.auth.transport.requests import Request as GoogleRequest
 from google.oauth2.credentials import Credentials
 
+from switchboard.app.ops.sign_ins import check_sign_ins
+from switchboard.app.settings import Settings
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.ports.connector import SignInRefused
 from switchboard.testing.oauth import CLIENT_ID, CLIENT_SECRET, OAuthPerson, OAuthServer, Rotation
@@ -195,6 +197,34 @@ async def test_a_file_that_cannot_be_used(
     with pytest.raises(ConfigurationError, match=says) as caught:
         await opened(file, server).access_token()
     assert "1//secret" not in str(caught.value)
+
+
+async def test_doctor_names_sign_ins_that_end_and_have_ended(tmp_path: Path, server: OAuthServer) -> None:
+    """Those of a channel and of a module; the trial ends after seven days, and is told of a day before."""
+    server.trial = server.tells_trial = True
+    file = await kept_in(tmp_path, server)
+    (tmp_path / "channels.d").mkdir()
+    account = 'channel = "email"\nsettings = {token_file = "../google-ann.token"}\n'
+    (tmp_path / "channels.d/gmail.toml").write_text(account)
+    modules = {
+        "calendar": {"accounts": {"ann": {"token_file": str(file)}, "bob": {"token_file": str(tmp_path / "no")}}}
+    }
+    both = Settings(channels_dir=tmp_path / "channels.d", modules=modules)
+    one = Settings(channels_dir=tmp_path / "channels.d")
+
+    def doctor(settings: Settings) -> list[tuple[str, str]]:
+        return [(found.status, found.remedy) for found in check_sign_ins(settings, now_of(server))]
+
+    assert [status for status, _ in doctor(one)] == ["ok"]
+    assert [status for status, _ in doctor(both)] == ["error"]
+    server.clock.move(6.2 * DAY)
+    assert doctor(one) == [("warning", SIGN_IN)]
+    server.clock.move(DAY)
+    with pytest.raises(SignInRefused):
+        await opened(file, server).access_token()
+    [(status, remedy)] = doctor(one)
+    assert (status, remedy) == ("error", SIGN_IN)
+    assert check_sign_ins(Settings(channels_dir=tmp_path / "nothing")) == []
 
 
 # Several processes, and their ends ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from switchboard.app.ops.machine import (
     check_token_file,
 )
 from switchboard.app.ops.modules import check_modules
+from switchboard.app.ops.sign_ins import check_sign_ins
 from switchboard.app.ownership import read_ours
 from switchboard.app.rules.checks import check_stored_teams, check_team_files
 from switchboard.app.settings import TOO_MANY_INSIDE, Settings
@@ -50,6 +51,7 @@ def findings_of_machine(settings: Settings) -> Iterator[CheckResult]:
     yield check_settings()
     yield from check_team_files(settings)
     yield from check_accounts(settings.channels_dir, read_ours, trust, full)
+    yield from check_sign_ins(settings)
     yield from check_models(settings.models, settings.classify.models)
     yield from check_transcription(settings.transcription)
     yield check_data_dir(settings.data_dir)

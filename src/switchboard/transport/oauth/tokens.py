@@ -13,6 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
+import structlog
+
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import SignInRefused
 from switchboard.transport.oauth.providers import PROVIDERS
@@ -21,7 +23,11 @@ from switchboard.transport.oauth.token_file import KeptTokens, hold_token_lock, 
 
 _AHEAD: Final = timedelta(minutes=2)
 """A token that expires sooner is renewed first."""
+_SOON: Final = timedelta(days=1)
 _WEEK: Final = (timedelta(days=6.5), timedelta(days=7.5))
+
+
+log = structlog.get_logger(__name__)
 
 
 class AccessTokens(Protocol):
@@ -75,11 +81,14 @@ class TokenFile:
             except GrantEnded as error:
                 ended = replace(kept, failed=_why_ended(kept, now, error))
                 self._keep(ended)
+                log.warning("a sign-in has ended", user=kept.user, why=ended.failed, do=kept.sign_in)
                 raise SignInRefused(describe_end(ended)) from None
             except SignInRefused as error:
                 raise SignInRefused(f"{error.message}; then sign in again: `{kept.sign_in}`") from None
             renewed = renewed_tokens(kept, issued)
             self._keep(renewed)
+            if ends_soon(renewed, now):
+                log.warning("a sign-in ends soon", user=kept.user, at=str(renewed.refresh_expires_at), do=kept.sign_in)
             return renewed.access_token
 
     def _keep(self, kept: KeptTokens) -> None:
@@ -105,6 +114,11 @@ def renewed_tokens(kept: KeptTokens, issued: IssuedTokens) -> KeptTokens:
 def describe_end(kept: KeptTokens) -> str:
     """That a sign-in has ended, why, and what to do."""
     return f"the sign-in of {kept.user or 'the account'} has ended ({kept.failed}): sign in again: `{kept.sign_in}`"
+
+
+def ends_soon(kept: KeptTokens, now: datetime) -> bool:
+    """Whether the provider has said that the sign-in ends within a day."""
+    return kept.refresh_expires_at is not None and kept.refresh_expires_at - now < _SOON
 
 
 def _why_ended(kept: KeptTokens, now: datetime, error: GrantEnded) -> str:
