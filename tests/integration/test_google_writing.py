@@ -83,8 +83,8 @@ def behave(google: GoogleServer) -> None:
 
 
 async def prepared(house: CalendarHouse, tool: str, number: int) -> dict[str, Any]:
-    """The arguments of a call that has Ben told of something, on a day of its own."""
-    day = DAY + timedelta(days=number)
+    """The arguments of a call that has Ben told of something, at a time of its own, also if that recurs."""
+    day = DAY + timedelta(days=28 * number)
     if tool == "create":
         return {"title": f"Meeting {number}", "start": f"{day:%Y-%m-%d} 10:00", "invite": [BEN]}
     repeats = {"repeats": "week 4 times"} if tool == "delete" else {}
