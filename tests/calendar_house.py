@@ -175,13 +175,14 @@ async def open_house(
     desk: MailDesk | None = None,
 ) -> CalendarHouse:
     """The module over a database, and its server."""
-    opened = await _open_module(database, accounts, contacts)
+    opened = await open_calendar_over(database, accounts, contacts)
     return CalendarHouse(replace(opened, desk=desk), server.of_events())
 
 
-async def _open_module(
+async def open_calendar_over(
     database: Database, accounts: Mapping[str, DavAccount], contacts: ContactResolver | None = None
 ) -> OpenCalendar:
+    """The opened module alone."""
     assert await migrate_modules(database, [MANIFEST]) == {}
     held = CalendarAccounts(accounts, await open_stores(database, MANIFEST), EverybodySeen())
     return OpenCalendar(held, contacts)
@@ -197,7 +198,7 @@ def main(arguments: Sequence[str]) -> None:
 async def _create_once(database_url: str, port: int, key: UUID, given: Mapping[str, Any]) -> None:
     database = await Database.connect(database_url, size=2)
     try:
-        opened = await _open_module(database, {"home": account_at(port)})
+        opened = await open_calendar_over(database, {"home": account_at(port)})
         outcome = await _tool_named("create").run(opened, given, scope_of(key=key))
         assert outcome.ok, outcome.text
     finally:
