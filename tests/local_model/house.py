@@ -23,8 +23,21 @@ import httpx
 from msgspec import Struct
 
 from switchboard.testing.bot_api import TOKEN
-from tests.local_model.phone import FIRST, MOST, SECRETS, Diary, Phone, login_of, open_diary, open_phone
+from tests.local_model.phone import (
+    FIRST,
+    MOST,
+    POSTAL,
+    SECRETS,
+    Diary,
+    Phone,
+    fill_mailbox,
+    login_of,
+    mailbox_of,
+    open_diary,
+    open_phone,
+)
 from tests.local_model.seeds import workspace
+from tests.mail_servers import running_pymap
 
 SENDER: Final = "ann"
 SOON: Final = 60.0
@@ -145,11 +158,11 @@ class House:
         }
         return {f"{module} {name}": str(chore["last_at"] or "") for (module, name), chore in found.items()}
 
-    def text(self, text: str, within: float) -> str:
+    def text(self, text: str, within: float, *, postal: bool = False) -> str:
         """Write from the phone; the id of the message, once it is there. Raises TimeoutError."""
         assert self.phone is not None
         before = {one["request_id"] for one in self._texted()}
-        self.phone.say(text)
+        self.phone.say(text, postal=postal)
         end = time.monotonic() + within
         while time.monotonic() < end:
             if new := [one["request_id"] for one in self._texted() if one["request_id"] not in before]:
@@ -203,15 +216,17 @@ def running_house(data: Path, places: Places) -> Iterator[House]:
 
 @contextmanager
 def _opened_private(data: Path, places: Places) -> Iterator[tuple[Phone | None, Diary | None, Mapping[str, str]]]:
-    """The phone and the diary, if they are wanted, and the settings that connect them."""
+    """The phone, the diary and a mailbox, if they are wanted, and the settings that connect them."""
     if not places.private:
         yield None, None, {}
         return
-    with open_phone() as phone, open_diary(FRIENDS) as diary:
+    with open_phone() as phone, open_diary(FRIENDS) as diary, running_pymap() as imap:
+        fill_mailbox(imap)
         (data / "channels.d").mkdir()
         (data / "channels.d" / "phone.toml").write_text(_TELEGRAM.format(url=phone.url))
         account = {"accounts": {"ann": login_of(diary)}}
-        modules = json.dumps({"calendar": account, "contacts": account})
+        mailbox = {"accounts": {"ann": mailbox_of(imap)}}
+        modules = json.dumps({"calendar": account, "contacts": account, "email": mailbox})
         os.environ.update(SECRETS | {"BOT_TOKEN": TOKEN})
         yield phone, diary, {"CHANNELS_DIR": str(data / "channels.d"), "MODULES": modules}
 
@@ -276,13 +291,16 @@ def _root(places: Places, files: Path) -> dict[str, object]:
         _butler("planner", "trio", {**owned, "tools": tools, "builds": make, "plan": plan}),
         _butler("hand", "model", {**owned, "models": ["local"], "max_tokens": 600}),
         _butler("minder", "model", {**owned, "models": ["local"], "max_tokens": 300, "modules": ["schedule"]}),
-        *([_secretary()] if places.private else []),
+        *([_secretary(), _postman()] if places.private else []),
         _butler("keeper", "model", {"models": ["local"], "max_tokens": 300, "owners": [f"api:{SENDER}"]}),
         _butler("diary", "model", {"models": ["scripted"], "owners": [f"api:{SENDER}"]}),
     ]
     rules = [_rule(one["name"], {"system_id": f"System1/{one['name']}"}) for one in systems]
     if places.private:
         rules.append({"name": "phone", "channel": "telegram", "targets": [{"system_id": "System1/secretary"}]})
+        postal = {"telegram_user_id": [str(account) for account in POSTAL]}
+        asks = {"name": "about mail", "channel": "telegram", "filters": postal}
+        rules.append({**asks, "targets": [{"system_id": "System1/postman"}]})
     return {
         "team": {"name": "root"},
         "purpose": "Everything",
@@ -297,6 +315,13 @@ def _secretary() -> dict[str, object]:
     tools = ["calendar_query", "calendar_create", "contacts_resolve"]
     does = "Looks whether the time is free; if it is, puts the event there, and invites whoever is to come."
     return {**_butler("secretary", "model", {**config, "tools": tools}), "description": does}
+
+
+def _postman() -> dict[str, object]:
+    """The same for a person's mailbox."""
+    config = {"models": ["local"], "max_tokens": 300, "owners": ["person:ann"], "modules": ["email"]}
+    does = "Looks into the mailbox for what was written and answered, and says it with names."
+    return {**_butler("postman", "model", {**config, "tools": ["email_search", "email_read"]}), "description": does}
 
 
 def _desk() -> dict[str, object]:

@@ -18,15 +18,23 @@ from icalendar import Calendar, Event
 
 from switchboard.testing.bot_api import BotApi
 from tests.dav_servers import PASSWORD, USER, DavServer, radicale
+from tests.mail_servers import PASSWORD as MAIL_PASSWORD
+from tests.mail_servers import Imap
+from tests.mailboxes import SECRET, a_mail, account_at, deliver
 
 FIRST: Final = 41
-MOST: Final = 60
+MOST: Final = 90
 """Accounts of the person."""
+POSTAL: Final = range(FIRST + 60, FIRST + MOST)
+"""Those of them whose questions are about mail: another butler answers these."""
 _EVENT: Final = (
     "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:-//other client//EN\r\nBEGIN:VEVENT\r\nUID:{uid}\r\n"
     "DTSTAMP:20260101T000000Z\r\nSUMMARY:{title}\r\nDTSTART:{day:%Y%m%d}T{start}00Z\r\nDTEND:{day:%Y%m%d}T{end}00Z\r\n"
     "END:VEVENT\r\nEND:VCALENDAR\r\n"
 )
+_BEN: Final = {"from": "Ben Baker <ben.baker@friends.example>"}
+_CLARA: Final = {"from": "Clara Diaz <clara.diaz@friends.example>"}
+_MIA: Final = {"from": "Mia Novak <mia.novak@friends.example>"}
 _CARD: Final = (
     "BEGIN:VCARD\r\nVERSION:3.0\r\nUID:{uid}\r\nFN:{name}\r\nN:{last};{first};;;\r\nEMAIL:{mail}\r\nEND:VCARD\r\n"
 )
@@ -98,9 +106,10 @@ class Phone:
     _texts: Callable[[], list[str]]
     _used: int = field(default=0)
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, *, postal: bool = False) -> None:
         """Write from an account that has not been used yet."""
-        self._say(text, FIRST + self._used % MOST)
+        accounts = POSTAL if postal else range(FIRST, POSTAL.start)
+        self._say(text, accounts[self._used % len(accounts)])
         self._used += 1
 
     @property
@@ -139,12 +148,39 @@ def open_diary(people: dict[str, str]) -> Iterator[Diary]:
         yield diary
 
 
+def _last_month(day: int) -> datetime:
+    first = datetime.now(UTC).replace(day=1, hour=9, minute=0, second=0, microsecond=0)
+    return (first - timedelta(days=1)).replace(day=day)
+
+
+def fill_mailbox(imap: Imap) -> None:
+    """What was written about the boiler last month, with the answer; before that; and about other things."""
+    asked = "Hello Ann, the boiler in the cellar leaks again, and the heating is cold. When may I come? Ben"
+    own = {"from": f"Ann <{USER}>", "to": "ben.baker@friends.example"}
+    answered = a_mail(
+        "a1", "Re: The boiler", "Come on Friday at nine, please. Ann", _last_month(12), answers=["b1"], **own
+    )
+    received = (
+        a_mail("o1", "Boiler", "The new boiler arrives in May. Clara", _last_month(2) - timedelta(days=90), **_CLARA),
+        a_mail("b1", "The boiler", asked, _last_month(11), **_BEN),
+        a_mail("c1", "Garden", "The roses need water. Clara", _last_month(20), **_CLARA),
+        a_mail("d1", "Lunch", "Shall we have lunch on Monday? Mia", datetime.now(UTC), **_MIA),
+    )
+    deliver(imap, imap.user, *received)
+    deliver(imap, imap.user, answered, folder="Sent")
+
+
 def login_of(diary: Diary) -> dict[str, object]:
     """The account as modules are told of it; the password is in the environment."""
     return {"url": diary.url, "user": USER, "password": {"env": "DIARY_PASSWORD"}, "person": "ann", "sends": "server"}
 
 
-SECRETS: Final = {"DIARY_PASSWORD": PASSWORD}
+def mailbox_of(imap: Imap) -> dict[str, object]:
+    """The same of the mailbox."""
+    return account_at(imap.port, imap.user, writes_as=[USER])
+
+
+SECRETS: Final = {"DIARY_PASSWORD": PASSWORD, SECRET: MAIL_PASSWORD}
 
 
 def next_day(weekday: int, today: date) -> date:

@@ -22,12 +22,13 @@ from typing import Final
 import httpx
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.local_model.house import House, Places, running_house
 from tests.local_model.pages import serve_pages
 from tests.local_model.places import BUILD, missing
 from tests.local_model.server import local_model
-from tests.local_model.tasks import GOALS, TASKS, Asked, Half, Judged, messages
+from tests.local_model.tasks import GOALS, PRIVATE, SENTENCES, TASKS, Asked, Half, Judged, messages
 
 _HERE: Final = Path(__file__).resolve().parents[2]
 _HALVES: Final[Sequence[Half]] = ("tune", "measure")
@@ -79,6 +80,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", choices=list(TASKS), action="append", help="a task; repeat it for several")
     parser.add_argument("--half", choices=_HALVES, help="only the messages to tune with, or only the others")
     parser.add_argument("--id", action="append", help="only this message; repeat it for several")
+    parser.add_argument(
+        "--sentences", action="store_const", dest="id", const=[*SENTENCES], help="only the four of the household"
+    )
+    parser.add_argument("--times", type=int, default=1, help="how often each is sent")
     parser.add_argument("--calls", choices=["native", "schema"], default="", help="the model's setting `calls`")
     parser.add_argument("--checkout", type=Path, default=_HERE, help="the checkout to measure; by default this one")
     parser.add_argument("--label", default="", help="a name for this state; by default the commit")
@@ -98,7 +103,14 @@ def _wanted(options: argparse.Namespace) -> Iterator[tuple[str, Half, Asked]]:
     for task, halves in messages().items():
         for half in _HALVES:
             if (not options.only or task in options.only) and options.half in {None, half}:
-                yield from ((task, half, one) for one in halves[half] if not options.id or one.id in options.id)
+                chosen = [one for one in halves[half] if not options.id or one.id in options.id]
+                yield from ((task, half, again) for one in chosen for again in _repeated(one, options.times))
+
+
+def _repeated(asked: Asked, times: int) -> Iterator[Asked]:
+    """The message so often; the further ones have a number in their id."""
+    yield asked
+    yield from (replace(asked, id=f"{asked.id}#{number}") for number in range(2, times + 1))
 
 
 def _read(results: Path) -> list[Result]:
@@ -117,7 +129,7 @@ def _run(left: Iterable[tuple[str, Half, Asked]], options: argparse.Namespace, l
         model = options.url or stack.enter_context(local_model(log))
         pages = stack.enter_context(serve_pages())
         programs = options.checkout / ".venv" / "bin"
-        private = any(task == "invite" for task, _, _ in left)  # which older releases do not know
+        private = any(task in PRIVATE for task, _, _ in left)  # which older releases do not know
         house = stack.enter_context(running_house(data, Places(programs, model, pages, options.calls, private)))
         lines = stack.enter_context(options.results.open("a"))
         for task, half, asked in left:

@@ -240,6 +240,19 @@ def invite(house: House, asked: Asked) -> Judged:
     return _judged(answer, faults())
 
 
+def mailbox(house: House, asked: Asked) -> Judged:
+    """Who has written, and what was answered, are in the reply: `has` and `output`."""
+    sent = house.text(asked.text, _PATIENCE, postal=True)
+    answer = house.answer(sent, _PATIENCE)
+
+    def faults() -> Iterator[str]:
+        if missing := [word for word in (asked.has, asked.output) if word.lower() not in answer.lower()]:
+            called = [(one["tool"], one.get("ok")) for one in _steps(house, sent) if one["tool"]]
+            yield f"{' and '.join(missing)} not in the reply; called: {called}"
+
+    return _judged(answer, faults())
+
+
 def _steps(house: House, sent: str) -> Sequence[Mapping[str, Any]]:
     return [step for one in house.get(f"/v1/messages/{sent}/explain")["deliveries"] for step in one["steps"]]
 
@@ -283,8 +296,13 @@ TASKS: Final[Mapping[str, Task]] = {
     "tool-call": tool_call,
     "reminder": reminder,
     "invite": invite,
+    "mailbox": mailbox,
     "fact": fact,
     "compaction": compaction,
 }
+SENTENCES: Final = ("invite-t01", "mailbox-t1", "fact-t3", "reminder-t01")
+"""The four of docs/household.md and its tests: `--sentences --times 10` tells how often each is done."""
+PRIVATE: Final = frozenset({"invite", "mailbox"})
+"""The tasks for which the house needs the person's accounts."""
 GOALS: Final[Mapping[str, int]] = {"plan-report": 19, "tool-call": 18, "reminder": 14}
 """How many of all messages of a task must succeed."""
