@@ -1,16 +1,126 @@
-"""What tests of the page begin with: a link to sign in with, and tabs that are signed in."""
+"""A house to be looked at on the page: butlers, messages with answers, a mail, a dead letter; and signed-in tabs.
+
+Tests of the page begin with it, and `make pictures` draws it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.utils import format_datetime
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
 
 from switchboard.app.access import Principal
 from switchboard.app.web_sessions import WebSessions
+from switchboard.ports.engine import Answer, EngineFailure, Journal, Turn, TurnResult
 from tests.browser import DESK, Tab, open_tab
-from tests.servers import Opened
+from tests.hands import at_work
+from tests.lab import envelope_json
+from tests.routing import butler, rule, team_of
+from tests.servers import Opened, open_server
 
-OPERATOR = Principal("operator", "operator-1")
+OPERATOR: Final = Principal("operator", "operator-1")
+TREE: Final = (
+    (team_of(butler("house", "scripted"), butler("post", "scripted"), "System4/root", purpose="The household"),),
+    (
+        rule("System1/house", channel="telegram", number=1),
+        rule("System1/house", channel="api", number=2),
+        rule("System1/post", channel="email", number=3),
+    ),
+)
+ANSWERS: Final[Mapping[str, str]] = {
+    "When is the bin emptied?": "On Tuesday, the paper one. The next other one is on Friday.",
+    "Remind me to water the plants": "I will, every other day at 18:00.",
+    "What is for dinner?": "There are leeks and potatoes. Shall I look for a recipe with both?",
+}
+_PIXEL: Final = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
+    "1f15c4890000000d49444154789c63f8cfc0f01f0005000156a28b470d"
+    "0000000049454e44ae426082"
+)
+
+
+@dataclass
+class Scripted:
+    """An engine that answers as it is told, and fails at what it is told to fail at."""
+
+    answers: Mapping[str, str] = field(default_factory=lambda: ANSWERS)
+
+    async def run(self, turn: Turn, journal: Journal) -> TurnResult:  # noqa: ARG002
+        if "impossible" in turn.text:
+            raise EngineFailure("the model server refused: 400 Bad Request", error_class="internal", retryable=False)
+        return Answer(self.answers.get(turn.text, f"Noted: {turn.text[:200]}"))
+
+
+def mail_of(subject: str, text: str, html: str, sender: str = "Anna Weber <anna@example.org>") -> bytes:
+    """A mail with text, HTML, a picture in it and a file."""
+    mail = EmailMessage()
+    mail["From"], mail["To"], mail["Subject"] = sender, "house@example.com", subject
+    mail["Date"], mail["Message-ID"] = format_datetime(datetime.now(UTC)), f"<{abs(hash(subject + html))}@example.org>"
+    mail.set_content(text)
+    mail.add_alternative(html, subtype="html")
+    html_part = list(mail.iter_parts())[1]
+    html_part.add_related(_PIXEL, "image", "png", cid="<pixel>")
+    mail.add_attachment(b"%PDF-1.4 offer", maintype="application", subtype="pdf", filename="offer.pdf")
+    return bytes(mail)
+
+
+async def submit_mail(server: Opened, raw: bytes) -> UUID:
+    """Hand a mail in; returns its id."""
+    answer = await server.http.post(
+        "/v1/ingest", content=raw, params={"endpoint": "house@example.com"}, headers={"content-type": "message/rfc822"}
+    )
+    assert answer.is_success, answer.text
+    return UUID(answer.json()["request_id"])
+
+
+async def fill_house(server: Opened) -> dict[str, UUID]:
+    """Messages of all kinds, and the ids of some, once all of it is settled."""
+    ids: dict[str, UUID] = {}
+    for name, text, more in (
+        ("bin", "When is the bin emptied?", {"sender": "ann", "thread": "ann"}),
+        ("plants", "Remind me to water the plants", {"sender": "ben", "thread": "ben"}),
+        ("dinner", "What is for dinner?", {"sender": "ann", "thread": "ann"}),
+        ("api", "The washing machine has finished.", {"channel": "api", "endpoint": "sensors", "sender": "washer"}),
+        ("arabic", "متى تُفرَّغ سلة المهملات؟", {"sender": "amal", "thread": "amal"}),
+        ("lost", "Order 4711 was shipped", {"channel": "webhook", "provider": "http", "sender": "shop"}),
+        ("broken", "Please do the impossible", {"sender": "ben", "thread": "ben"}),
+        ("hidden", "Pay to \u202egnp.exe\u202c now\u200b", {"sender": "mallory", "thread": "mallory"}),
+    ):
+        answer = await server.submit(envelope_json(text, **more))
+        assert answer.is_success, answer.text
+        ids[name] = UUID(answer.json()["request_id"])
+    html = (
+        '<h2 style="color:#0b6e4f">Your offer</h2><p>Dear house, <b>three</b> windows for <a href="https://example.org/'
+        'offer?id=7">1,240 €</a>.</p><img src="cid:pixel" width="40" height="40"><img src="https://tracker.example/p.gif">'
+    )
+    ids["mail"] = await submit_mail(server, mail_of("Offer for three windows", "Three windows for 1,240 €.", html))
+    for one in ids.values():
+        await server.http.get(f"/v1/messages/{one}/replies", params={"wait_s": 10})
+    return ids
+
+
+@dataclass(frozen=True)
+class House:
+    """A filled house."""
+
+    server: Opened
+    ids: Mapping[str, UUID]
+
+
+@asynccontextmanager
+async def open_house(database_url: str, data_dir: Path, **more: Any) -> AsyncIterator[House]:
+    """A server with a worker, and what was written in the house."""
+    async with (
+        open_server(database_url, data_dir, tree=TREE, more=more) as server,
+        at_work(server.lab.worker({"scripted": Scripted()})),
+    ):
+        yield House(server, await fill_house(server))
 
 
 async def link_of(server: Opened, name: str | None = None) -> str:
@@ -28,4 +138,5 @@ async def signed_in(
         await tab.open(await link_of(server))
         await tab.click("main button")
         tab.requests.clear()
+        tab.troubles.clear()
         yield tab

@@ -357,6 +357,12 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("GET", "/v1/tokens", None, ""),
     ("POST", "/v1/tokens", _TOKEN, ""),
     ("DELETE", "/v1/tokens/nobody", None, ""),
+    ("GET", "/v1/status", None, ""),
+    ("GET", "/v1/conversations", None, ""),
+    ("GET", "/v1/conversations/entries?conversation=x", None, ""),
+    ("POST", "/v1/web/links", {"name": "ann"}, ""),
+    ("GET", "/v1/web/sessions", None, ""),
+    ("DELETE", f"/v1/web/sessions/{_NEW}", None, ""),
     ("GET", "/v1/books", None, ""),
     ("GET", "/metrics", None, "metrics"),
 )

@@ -64,6 +64,8 @@ COMMANDS: Final = (
     CommandEntry(
         "explain", "messages.explain:explain", "Why a message was routed as it was, and what became of it.", _ASK
     ),
+    CommandEntry("status", "status:status", "How it is, in one sentence, and what waits for you.", _ASK),
+    CommandEntry("conversations", "status:app", "Conversations: list them, read one.", _ASK),
     CommandEntry("teams", "teams:app", "The tree of teams with members and rules.", _ASK),
     CommandEntry("agents", "agents:app", "All agents, how much they have done, and which are available.", _ASK),
     CommandEntry("rules", "rules.commands:app", "List, edit, test and restore rules at run time.", _STEER),

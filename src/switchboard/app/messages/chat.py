@@ -29,6 +29,7 @@ from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.message import Conversation
 from switchboard.domain.shown import ReplyView
 from switchboard.journey.stopping import announce
+from switchboard.store.database import Database
 from switchboard.store.messages import chats
 from switchboard.store.messages.chats import EndedTurn, WrittenMessage
 from switchboard.store.messages.dead_letters import dead_letters_of
@@ -178,18 +179,7 @@ class ChatService:
         self, speaker: Speaker, session: str, *, limit: int, cursor: str | None
     ) -> tuple[list[ChatEntry], str | None]:
         """A page of a session, newest first, and the cursor of the next. Raises InvalidInput, Unavailable."""
-        before = uuid_cursor(cursor)
-        written = await chats.page(self._database, self._conversation(speaker, session), limit, before)
-        replies = await chats.replies(self._database, [message.request_id for message in written])
-        page = within(
-            PAGE_BYTES,
-            [
-                ChatEntry(m.request_id, m.key, m.text, m.received_at, m.state, replies.get(m.request_id, ()))
-                for m in written
-            ],
-        )
-        more = len(page) < len(written) or len(written) == limit
-        return page, str(page[-1].request_id) if page and more else None
+        return await read_entries(self._database, self._conversation(speaker, session), limit=limit, cursor=cursor)
 
     async def abort(self, caller: Principal, speaker: Speaker, session: str, request_id: UUID | None) -> int:
         """Stop the turns of a session, or of one message in it; returns how many. Raises NotFound, Unavailable."""
@@ -216,6 +206,18 @@ def _envelope(speaker: Speaker, message: ChatInput, now: datetime) -> Envelope:
         payload=Payload(normalized_text=message.text),
         control=Control(idempotency_key=message.key, policy_tier="interactive", model=message.model),
     )
+
+
+async def read_entries(
+    database: Database, conversation: Conversation, *, limit: int, cursor: str | None
+) -> tuple[list[ChatEntry], str | None]:
+    """A page of a conversation, newest first, and the cursor of the next. Raises InvalidInput."""
+    written = await chats.page(database, conversation, limit, uuid_cursor(cursor))
+    replies = await chats.replies(database, [message.request_id for message in written])
+    known = ((m, replies.get(m.request_id, ())) for m in written)
+    page = within(PAGE_BYTES, [ChatEntry(m.request_id, m.key, m.text, m.received_at, m.state, own) for m, own in known])
+    more = len(page) < len(written) or len(written) == limit
+    return page, str(page[-1].request_id) if page and more else None
 
 
 def within(most: int, page: Sequence[ChatEntry]) -> list[ChatEntry]:

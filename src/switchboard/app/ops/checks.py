@@ -32,7 +32,7 @@ from switchboard.app.transcription import check_transcription
 from switchboard.connectors.kernel.checks import Trust, check_accounts, paused_endpoints
 from switchboard.llm.checks import check_models
 from switchboard.ports.checks import Check, CheckResult
-from switchboard.store.checks.books import Told, check_all_books, check_balancing, check_recent_books
+from switchboard.store.checks.books import check_balancing
 from switchboard.store.checks.connectors import check_connectors, check_remote_butlers
 from switchboard.store.checks.modules import check_chores
 from switchboard.store.checks.server import check_partitions, check_schema, check_server
@@ -64,8 +64,8 @@ async def findings_of_server(database: Database, settings: Settings) -> list[Che
     return [*await check_server(database), *pooled, await check_schema(database)]
 
 
-def installation_checks(database: Database, settings: Settings, told: Told | None) -> tuple[Check, ...]:
-    """What a database with the schema of this release is asked; with `told`, the books of every day."""
+def installation_checks(database: Database, settings: Settings, *books: Check) -> tuple[Check, ...]:
+    """What a database with the schema of this release is asked, and how its `books` are checked."""
     paused = paused_endpoints(settings.channels_dir, read_ours)
     return (
         partial(check_partitions, database),
@@ -85,7 +85,7 @@ def installation_checks(database: Database, settings: Settings, told: Told | Non
         partial(check_erased_files, database),
         partial(check_notify, database, settings.notify),
         partial(check_engines, database, settings),
-        partial(check_recent_books, database) if told is None else partial(check_all_books, database, told),
+        *books,
         partial(check_balancing, database),
         partial(check_waiting, database),
         partial(check_traces, database, settings.traces.url),

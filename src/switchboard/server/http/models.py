@@ -29,7 +29,7 @@ def _make_spending(services: Services) -> SpendingService:
     return SpendingService(runtime.settings, runtime.database, lambda: list(runtime.rule_book.rules.members.values()))
 
 
-_SPENDING: Final = ServiceFactory(_make_spending)
+SPENDING_SERVICE: Final = ServiceFactory(_make_spending)
 _CORRECTIONS: Final = ServiceFactory(lambda services: CorrectionService(services.runtime, services.access))
 _LOG: Final = ServiceFactory(lambda services: ClassificationLog(services.runtime, services.access))
 
@@ -40,7 +40,7 @@ Corrector = Annotated[Principal, Depends(needs(CORRECT))]
 @router.get("/models", **operation("list_models", "List models", ModelsView, needing=MODELS))
 async def list_models(parts: Parts) -> Response:
     """Those that are asked come first; with their usage today and the state of the daily limits."""
-    return answer(await parts.of(_SPENDING).models())
+    return answer(await parts.of(SPENDING_SERVICE).models())
 
 
 @router.get("/models/usage", **operation("get_model_usage", "Get usage and cost of models", UsageView, needing=MODELS))
@@ -59,7 +59,7 @@ async def get_usage(
     By message and team: classifications and the answers of models in turns, but not compaction and failed requests of
     turns; a turn counts when its message came.
     """
-    return answer(await parts.of(_SPENDING).usage(by, since, until, limit=limit, cursor=cursor))
+    return answer(await parts.of(SPENDING_SERVICE).usage(by, since, until, limit=limit, cursor=cursor))
 
 
 @router.get("/classifications", **operation("list_classifications", "List classifications", ClassificationPage))

@@ -19,7 +19,7 @@ from switchboard.server.services import ServiceFactory
 
 router = router_of("plans", prefix="/v1/plans")
 _TRIALS: Final = ServiceFactory(lambda services: PlanTrials(services.runtime))
-_PLANS: Final = ServiceFactory(lambda services: PlanService(services.runtime))
+PLAN_SERVICE: Final = ServiceFactory(lambda services: PlanService(services.runtime))
 
 
 @router.post("/try", **operation("try_plan", "Try what would be planned", PlanTrial, 404, needing=MODELS))
@@ -33,7 +33,7 @@ async def list_plans(
     parts: Parts, limit: Limit = 50, cursor: Cursor | None = None, *, running: bool = False
 ) -> Response:
     """What butlers have decided to do with messages, and how far they are; the newest messages first, without steps."""
-    return answer(page("plans", await parts.of(_PLANS).list(running=running, limit=limit, cursor=cursor)))
+    return answer(page("plans", await parts.of(PLAN_SERVICE).list(running=running, limit=limit, cursor=cursor)))
 
 
 @router.get(
@@ -41,4 +41,4 @@ async def list_plans(
 )
 async def get_plans(parts: Parts, request_id: UUID) -> Response:
     """With all of their steps; arguments were written by models. A turn is stopped at `/v1/messages`."""
-    return answer({"plans": await parts.of(_PLANS).of_message(request_id)})
+    return answer({"plans": await parts.of(PLAN_SERVICE).of_message(request_id)})

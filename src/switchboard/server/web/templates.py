@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -41,8 +41,10 @@ class PageTemplates:
         self._environment.filters |= {
             "visible": escaped,
             "link": safe_address,
+            "readable": unquote,  # names of conversations and lanes have their parts quoted
             "segment": lambda value: quote(str(value), safe=""),
             "clock": self._show_clock,
+            "hour": lambda at: f"{at.astimezone(self._zone):%H:%M}",
             "utc": lambda at: f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC",
         }
 

@@ -71,6 +71,10 @@ class Visit:
         """A parameter of the address; None if it is missing or empty."""
         return self.request.query_params.get(name) or None
 
+    def path_number(self, name: str) -> int:
+        """A number in the path, such as `{n:int}`."""
+        return int(self.request.path_params[name])
+
     def address(self, **changes: str | None) -> str:
         """The address of this page with other parameters; None removes one."""
         kept = {name: value for name, value in self.request.query_params.items() if value} | changes
@@ -91,14 +95,14 @@ class Visit:
         """Whether these fields are of a form that we have shown this visitor, for this path."""
         return hmac.compare_digest(fields.get("form_token", "").encode(), self.form_token(self._path).encode())
 
-    def page(self, template: str, status: int = 200, **values: object) -> Response:
+    def page(self, template: str, http_status: int = 200, **values: object) -> Response:
         """A page made by a template of `templates/`."""
         shown = self._frame.templates.render(template, {**self._common_values(), **values})
-        return HTMLResponse(shown, status, page_headers(self._nonce))
+        return HTMLResponse(shown, http_status, page_headers(self._nonce))
 
-    def part(self, template: str, status: int = 200, **values: object) -> Response:
+    def part(self, template: str, http_status: int = 200, **values: object) -> Response:
         """A part of a page, for a page that is open already."""
-        return self.page(template, status, **values)
+        return self.page(template, http_status, **values)
 
     def go(self, path: str) -> Response:
         """After a form: lead to a page, below `/ui`."""

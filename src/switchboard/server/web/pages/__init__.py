@@ -5,6 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from switchboard.server.web.page import WebForm, WebPage
-from switchboard.server.web.pages import audit, session
+from switchboard.server.web.pages import audit, conversations, doctor, messages, models, now, plans, session
 
-PAGES: Final[tuple[WebPage | WebForm, ...]] = (*audit.PAGES, *session.PAGES)
+PAGES: Final[tuple[WebPage | WebForm, ...]] = (
+    *now.PAGES,
+    *messages.PAGES,
+    *conversations.PAGES,
+    *plans.PAGES,
+    *models.PAGES,
+    *audit.PAGES,
+    *doctor.PAGES,
+    *session.PAGES,
+)

@@ -16,3 +16,6 @@ create table web_link (
     token_id uuid not null references token (token_id),
     expires_at timestamptz not null
 );
+
+-- Strangers who wait for an operator, of whom the page shows how many there are.
+create index contact_stranger on contact (first_seen_at) where state = 'stranger' and scope <> 'late';

@@ -1,0 +1,139 @@
+"""Messages: the list, and one of them with why it went where it went, its HTML, its original and its attachments.
+
+Next: `app/messages/views.py`, `app/messages/explain.py`, `app/messages/contents.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final, cast, get_args
+from urllib.parse import quote
+from uuid import UUID
+
+from starlette.responses import Response, StreamingResponse
+
+from switchboard.app.messages.blobs import RAW
+from switchboard.app.messages.contents import MessageContents, picture_type
+from switchboard.app.messages.explain import EXPLAIN, explain
+from switchboard.app.messages.intake import MAIL
+from switchboard.app.messages.views import MESSAGES
+from switchboard.domain.errors import InvalidInput, NotFound
+from switchboard.domain.shown import MessageState
+from switchboard.server.services import ServiceFactory
+from switchboard.server.web.headers import foreign_headers
+from switchboard.server.web.page import WebPage
+from switchboard.server.web.visit import Visit
+
+CONTENTS: Final = ServiceFactory(lambda s: MessageContents(s.views, s.blobs))
+_ROWS: Final = 50
+_STATES: Final[tuple[MessageState, ...]] = get_args(MessageState)
+
+
+def _asked_state(visit: Visit) -> MessageState | None:
+    state = visit.asked("state")
+    if state is not None and state not in _STATES:
+        raise InvalidInput(f"there is no state {state!r}; there are: {', '.join(_STATES)}", field="state")
+    return state
+
+
+async def show_messages(visit: Visit) -> Response:
+    """Newest first, with filters that are the address."""
+    asked = {name: visit.asked(name) for name in ("channel", "endpoint", "state")}
+    messages, following = await visit.services.views.messages(
+        visit.caller,
+        limit=_ROWS,
+        cursor=visit.asked("cursor"),
+        channel=asked["channel"],
+        endpoint=asked["endpoint"],
+        state=_asked_state(visit),
+    )
+    return visit.page(
+        "messages.html",
+        messages=messages,
+        following=following,
+        asked=asked,
+        states=_STATES,
+        channels=sorted(visit.services.runtime.channels),
+    )
+
+
+async def show_message(visit: Visit) -> Response:
+    """One message: for operators everything on record, for its sender what came of it."""
+    request_id = _message_id(visit)
+    if visit.caller.role not in EXPLAIN.roles:
+        return visit.page("own_message.html", message=await visit.services.views.message(visit.caller, request_id))
+    found = await explain(visit.services.runtime, request_id)
+    return visit.page("message.html", found=found, is_mail=await _is_mail(visit, request_id), whole=visit.asked("all"))
+
+
+async def show_mail(visit: Visit) -> Response:
+    """The HTML of a mail in a frame, and as text where its links and pictures lead."""
+    html = await visit.services.of(CONTENTS).html(visit.caller, _message_id(visit))
+    return visit.page("mail.html", request_id=_message_id(visit), html=html)
+
+
+async def show_html(visit: Visit) -> Response:
+    """The document in that frame: it loads nothing, runs nothing and leads nowhere."""
+    html = await visit.services.of(CONTENTS).html(visit.caller, _message_id(visit))
+    if html is None:
+        raise NotFound("this message has no HTML")
+    return Response(html.document, headers=foreign_headers(), media_type="text/html")
+
+
+async def download_raw(visit: Visit) -> Response:
+    """The original bytes."""
+    raw, media_type = await visit.services.views.raw(visit.caller, _message_id(visit))
+    ending = "eml" if media_type == MAIL else "json"
+    headers = foreign_headers() | _saved_as(f"message-{_message_id(visit)}.{ending}")
+    return Response(raw, headers=headers, media_type=media_type)
+
+
+async def download_attachment(visit: Visit) -> Response:
+    """An attachment, to be saved and never opened here."""
+    found = await visit.services.of(CONTENTS).attachment(visit.caller, _message_id(visit), visit.path_number("n"))
+    headers = foreign_headers() | _saved_as(found.filename) | {"content-length": str(found.file.size_bytes)}
+    return StreamingResponse(found.file.pieces, headers=headers, media_type="application/octet-stream")
+
+
+async def show_picture(visit: Visit) -> Response:
+    """An attachment whose bytes are those of a picture, which browsers only paint."""
+    found = await visit.services.of(CONTENTS).attachment(visit.caller, _message_id(visit), visit.path_number("n"))
+    pieces = aiter(found.file.pieces)
+    first = await anext(pieces, b"")
+    kind = picture_type(first)
+    if kind is None:
+        raise NotFound("this attachment is no picture that can be shown")
+    return StreamingResponse(_all_pieces(first, pieces), headers=foreign_headers(), media_type=kind)
+
+
+async def _all_pieces(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+async def _is_mail(visit: Visit, request_id: UUID) -> bool:
+    try:
+        return (await visit.services.views.own(visit.caller, request_id)).media_type == MAIL
+    except NotFound:  # what a program has saved is explained, and is no message
+        return False
+
+
+def _message_id(visit: Visit) -> UUID:
+    return cast(UUID, visit.request.path_params["request_id"])
+
+
+def _saved_as(filename: str) -> dict[str, str]:
+    return {"content-disposition": f"attachment; filename*=UTF-8''{quote(filename, safe='')}"}
+
+
+_ONE: Final = "/messages/{request_id:uuid}"
+PAGES: Final = (
+    WebPage("/messages", show_messages, MESSAGES, "Messages"),
+    WebPage(_ONE, show_message, MESSAGES),
+    WebPage(f"{_ONE}/mail", show_mail, RAW),
+    WebPage(f"{_ONE}/html", show_html, RAW),
+    WebPage(f"{_ONE}/raw", download_raw, RAW),
+    WebPage(f"{_ONE}/attachments/{{n:int}}", download_attachment, RAW),
+    WebPage(f"{_ONE}/pictures/{{n:int}}", show_picture, RAW),
+)

@@ -1,0 +1,59 @@
+"""Now: how it is, what needs a person, what is worked on, what waits, and what came in last.
+
+Next: `app/status.py`, `app/messages/views.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from switchboard.app.status import STATUS
+from switchboard.server.http.status import STATUS_SERVICE
+from switchboard.server.web.page import WebPage
+from switchboard.server.web.visit import Visit
+
+_LAST: Final = 50
+_WAITING: Final = 20
+_HIGH: Final = 40
+"""Of the tallest bar, in the units of the picture."""
+
+
+class HourBar(Struct, frozen=True):
+    """An hour of the chart: when it began, how many messages came, how high its bar is."""
+
+    began: datetime
+    number: int
+    height: int
+
+
+async def show_now(visit: Visit) -> Response:
+    """Everything at once; whoever may see only a part is led there."""
+    views, caller = visit.services.views, visit.caller
+    status = await visit.services.of(STATUS_SERVICE).status()
+    running, _ = await views.deliveries(caller, limit=_WAITING, cursor=None, system_id=None, state="running")
+    lanes, _ = await views.lanes(limit=_WAITING, cursor=None)
+    messages, _ = await views.messages(caller, limit=_LAST, cursor=None, channel=None, endpoint=None)
+    return visit.page(
+        "now.html",
+        status=status,
+        running=running,
+        waiting=[lane for lane in lanes if lane["state"] != "running"],
+        messages=messages,
+        bars=bars_of(status.hours, datetime.now(UTC)),
+        books=await views.books(now=False),
+    )
+
+
+def bars_of(hours: Sequence[int], now: datetime) -> list[HourBar]:
+    """The bars of a chart, the present hour last."""
+    most = max(hours, default=0) or 1
+    began = [now - timedelta(hours=ago) for ago in range(len(hours), 0, -1)]
+    return [HourBar(when, number, -(-number * _HIGH // most)) for when, number in zip(began, hours, strict=True)]
+
+
+PAGES: Final = (WebPage("/", show_now, STATUS, "Now"),)

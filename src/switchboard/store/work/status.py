@@ -1,0 +1,42 @@
+"""What waits for people, and how much came in by the hour. Called by `app/status.py`; reads only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+from uuid import UUID
+
+from switchboard.store.database import Database, query, rows_as
+
+MOST_COUNTED: Final = 1000
+"""More than that is told as `more than`."""
+_MOST_OF_A_DAY: Final = 200_000
+_HOURS: Final = 24
+
+NeedKind = Literal["approvals", "questions", "strangers", "dead_letters", "replies"]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingNeed:
+    """Something that waits for a person: how much of it, at most 1,001, and since when."""
+
+    kind: NeedKind
+    number: int
+    oldest: datetime | None
+
+
+async def list_needs(database: Database) -> list[WaitingNeed]:
+    """All kinds, also those of which nothing waits."""
+    return rows_as(WaitingNeed, await database.rows(query("status.needs"), MOST_COUNTED + 1))
+
+
+async def count_by_hour(database: Database) -> list[int]:
+    """Messages of each of the last 24 hours, the present one last; of a busy day, among the newest 200,000."""
+    begin = datetime.now(UTC) - timedelta(hours=_HOURS, minutes=5)
+    first = UUID(int=int(begin.timestamp() * 1000) << 80)
+    hours = [0] * _HOURS
+    for row in await database.rows(query("status.hours"), first, _MOST_OF_A_DAY):
+        if 0 <= row["ago"] < _HOURS:
+            hours[_HOURS - 1 - row["ago"]] += row["number"]
+    return hours
