@@ -568,7 +568,7 @@ async def test_a_slash_after_docs_redirects_there_and_opens_nothing_else(server:
         assert error_of(await server.http.get(path, headers=stranger)) == (401, "unauthenticated"), path
 
 
-@pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
 async def test_pages_are_public_made_once_and_may_run_nothing_of_others(server: Opened, path: str) -> None:
     first, second = [await server.http.get(path, headers={"authorization": ""}) for _ in range(2)]
     assert first.status_code == 200
@@ -641,12 +641,13 @@ async def test_any_name_may_be_allowed(database_url: str, tmp_path: Path, monkey
         assert (await server.http.get("/v1/messages", headers={"host": "any.example"})).status_code == 200
 
 
-async def test_the_start_page_says_what_this_is_and_where_to_go(server: Opened) -> None:
-    page = await server.http.get("/", headers={"authorization": ""})
-    assert "message switchboard" in page.text
-    for link in re.findall(r'href="([^"]+)"', page.text):
-        assert (await server.http.get(link, headers={"authorization": ""})).status_code == 200
-    assert {"/docs", "/health"} <= set(re.findall(r'href="([^"]+)"', page.text))
+async def test_whoever_opens_the_address_is_led_to_the_page_for_people(server: Opened) -> None:
+    for path in ("/", "/ui"):
+        led = await server.http.get(path, headers={"authorization": ""})
+        assert (led.status_code, led.headers["location"]) == (307, "/ui/")
+    page = await server.http.get("/ui/", headers={"authorization": ""})
+    assert page.status_code == 200
+    assert "switchboard open" in page.text
 
 
 async def test_every_time_that_is_told_ends_in_z(server: Opened) -> None:

@@ -39,7 +39,7 @@ from switchboard.ports.channel import Receipt
 from switchboard.store import lookup, traces
 from switchboard.store.database import SQL, Database, query
 from switchboard.store.ids import new_uuid7
-from switchboard.store.messages import dead_letters, inbox, outbox
+from switchboard.store.messages import conversations, dead_letters, inbox, outbox
 from switchboard.store.messages.dead_letters import DeadLetterFilter, DeadLetterHandling
 from switchboard.store.models import classification, classification_log
 from switchboard.store.models import usage as model_usage
@@ -49,7 +49,7 @@ from switchboard.store.models.usage import UsagePeriod
 from switchboard.store.rules import remote_agents
 from switchboard.store.rules import versions as rules
 from switchboard.store.rules.replay import cases_since, count_cases
-from switchboard.store.work import approvals, deltas, lanes, ledger, maintenance, routing
+from switchboard.store.work import approvals, deltas, lanes, ledger, maintenance, routing, status
 from switchboard.store.work.lanes import NewDeadLetter, Settlement
 from switchboard.store.work.routing import Routed
 from switchboard.store.work.steps import Step, StepWrite, forget_events, load_steps, write_steps
@@ -511,6 +511,10 @@ async def test_one_message_and_the_newest_are_always_read_by_index(watched: Watc
         lambda: inbox.list_messages(database, limit=20),
         lambda: inbox.list_messages(database, before=request_id, limit=20),
         lambda: inbox.list_messages(database, channel="telegram", endpoint="bot", limit=20),
+        lambda: conversations.list_conversations(database, before=None, walk=100, limit=20),
+        lambda: conversations.walked_until(database, before=None, walk=20),
+        lambda: status.list_needs(database),
+        lambda: status.count_by_hour(database),
         lambda: outbox.list_receipts(database, request_id),
         lambda: outbox.count_open(database),
         lambda: outbox.waiting_for_connectors(database, 20),
