@@ -184,6 +184,12 @@ class Tab:
         await self.press(selector)
         await self.loaded()
 
+    async def leave_by_key(self, name: str) -> None:
+        """Press a key that leads to another page; returns when that is loaded."""
+        self._loaded.clear()
+        await self.key(name)
+        await self.loaded()
+
     async def press(self, selector: str) -> None:
         """The same, where no page follows."""
         spot = await self.evaluate(

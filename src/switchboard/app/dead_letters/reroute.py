@@ -80,7 +80,7 @@ class Rerouter:
         """The rule made from the dead letter, if wanted; its id derives from the letter's, so there is only one."""
         if wanted.rule is None or wanted.to is None:
             return None
-        known = await self._facts_of_case(case)
+        known = await self.facts_of_case(case)
         fields = _rule_fields(wanted.rule, wanted.to, known)
         try:
             new = NewRule(case.team_id, parse_draft(fields), _rule_id(case))
@@ -143,7 +143,7 @@ class Rerouter:
         events = await rule_store.history(self._database, _rule_id(case))
         made = events[-1][1].after if events else None
         try:
-            wished = parse_draft(_rule_fields(wish, to, await self._facts_of_case(case)))
+            wished = parse_draft(_rule_fields(wish, to, await self.facts_of_case(case)))
         except InvalidInput:
             return False  # no such rule was ever made
         return made is not None and draft_of(made) == wished
@@ -167,7 +167,7 @@ class Rerouter:
             )
         if not case.kept:
             raise Conflict("the message itself is no longer kept; close the dead letter", code="message_gone")
-        known = await self._facts_of_case(case)
+        known = await self.facts_of_case(case)
         index = self._runtime.rule_book.rules.index
         if to is None or to.team_id is not None:
             return decide(index, known, start=case.team_id if to is None else to.team_id)
@@ -195,7 +195,7 @@ class Rerouter:
         if all(chosen.system_id in case.taken for chosen in decision.chosen):
             _nobody_new(decision)
 
-    async def _facts_of_case(self, case: DeadLetterCase) -> dict[str, str]:
+    async def facts_of_case(self, case: DeadLetterCase) -> dict[str, str]:
         """The facts known when the message arrived."""
         if case.facts is not None:
             return dict(case.facts)

@@ -8,7 +8,7 @@ those below without a System4), a System3 for its own and all below, an operator
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Final
 from uuid import UUID
@@ -90,6 +90,14 @@ class DeadLetterService:
             rerouted_to=await self._rerouter.rerouted_to(shown.request_id, shown.rerouted_n),
         )
 
+    async def facts(self, caller: Principal, dead_letter_id: UUID) -> Mapping[str, str]:
+        """What a rule can ask of its message; nothing if that cannot be read any more. Raises NotFound."""
+        case = await self._reach.case(caller, dead_letter_id)
+        try:
+            return await self._rerouter.facts_of_case(case) if case.kept else {}
+        except Conflict:
+            return {}
+
     async def reroute(self, caller: Principal, dead_letter_id: UUID, wanted: Reroute) -> Rerouted:
         """Reroute the message. If repeated, it reports what was done and does nothing.
 
@@ -104,16 +112,16 @@ class DeadLetterService:
             raise
         if not done.already:
             to = [delivery.system_id for delivery in done.deliveries]
-            await self._record_in_audit(
-                caller, "dead_letter:rerouted", {"dead_letter_id": str(dead_letter_id), "to": to}
-            )
+            told: JsonObject = {"dead_letter_id": str(dead_letter_id), "to": to, "reason": wanted.reason}
+            await self._record_in_audit(caller, "dead_letter:rerouted", told)
         return done
 
     async def handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
         """Close a dead letter that needs no further action. Raises NotFound, and Conflict if it was rerouted."""
         done = await self._handle_letter(caller, dead_letter_id, resolution)
         if not done.already:
-            await self._record_in_audit(caller, "dead_letter:handled", {"dead_letter_id": str(dead_letter_id)})
+            told: JsonObject = {"dead_letter_id": str(dead_letter_id), "reason": resolution}
+            await self._record_in_audit(caller, "dead_letter:handled", told)
         return done
 
     async def bulk(self, caller: Principal, wanted: Bulk) -> BulkOutcome:

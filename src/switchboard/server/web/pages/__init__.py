@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from switchboard.server.web.page import WebForm, WebPage
-from switchboard.server.web.pages import audit, conversations, doctor, messages, models, now, plans, session
+from switchboard.server.web.pages import audit, conversations, dead_letters, doctor, messages, models, now, plans, session
 
 PAGES: Final[tuple[WebPage | WebForm, ...]] = (
     *now.PAGES,
     *messages.PAGES,
     *conversations.PAGES,
+    *dead_letters.PAGES,
     *plans.PAGES,
     *models.PAGES,
     *audit.PAGES,

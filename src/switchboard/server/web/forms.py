@@ -1,0 +1,95 @@
+"""What is entered into forms, as use cases take it, and a form that is shown again with what was wrong.
+
+Pages and forms of `pages/` call it; `templates/forms.html` draws it. In: fields; out: values, or an InvalidInput that
+names the field. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.routing import SystemId, Target, TeamId
+from switchboard.journey.rulebook import Rules
+from switchboard.server.web.page import Fields
+
+_LONGEST: Final = 512
+_OFFERED: Final = 100
+"""Receivers that can be picked from a list; where there are more, a name is entered."""
+
+
+class Entered(Struct, frozen=True):
+    """What was entered into a form that was refused, and why; empty for a form that is shown for the first time."""
+
+    fields: Fields = {}
+    error: SwitchboardError | None = None
+
+    @property
+    def status(self) -> int:
+        """That of the answer."""
+        return 200 if self.error is None else self.error.status
+
+    @property
+    def sentence(self) -> str:
+        """Why it was refused."""
+        told = "" if self.error is None else self.error.message
+        return f"{told[:1].upper()}{told[1:]}"
+
+    def value(self, name: str, otherwise: str = "") -> str:
+        """What was entered there."""
+        return self.fields.get(name, otherwise)
+
+    def is_wrong(self, name: str) -> bool:
+        """Whether this field was refused."""
+        return self.error is not None and self.error.field == name
+
+
+NOTHING_ENTERED: Final = Entered()
+
+
+class Receivers(Struct, frozen=True):
+    """To whom a message can be sent. `many`: too many for a list."""
+
+    butlers: list[str]
+    teams: list[str]
+
+    @property
+    def many(self) -> bool:
+        """Whether a name has to be entered."""
+        return len(self.butlers) + len(self.teams) > _OFFERED
+
+
+def receivers_of(rules: Rules) -> Receivers:
+    """The butlers and teams that messages can reach now."""
+    butlers = sorted(one.system_id for one in rules.members.values() if rules.index.butler(one.system_id) is not None)
+    teams = sorted(team.team_id for team in rules.teams if rules.index.reaches(team.team_id))
+    return Receivers(list(butlers), list(teams))
+
+
+def line_from(fields: Fields, name: str, what: str) -> str:
+    """A line that must be there. Raises InvalidInput."""
+    text = " ".join(fields.get(name, "").split())
+    if not text:
+        raise InvalidInput(f"{what} is missing", field=name)
+    if len(text) > _LONGEST or not text.isprintable():
+        raise InvalidInput(f"{what} may have {_LONGEST} characters, all of which can be seen", field=name)
+    return text
+
+
+def target_from(fields: Fields, name: str = "to") -> Target | None:
+    """A butler (its name has a slash) or a team; None if the rules are to decide."""
+    text = fields.get(name, "").strip()
+    if not text:
+        return None
+    return Target(system_id=SystemId(text)) if "/" in text else Target(team_id=TeamId(text))
+
+
+def number_from(fields: Fields, name: str, what: str, otherwise: int) -> int:
+    """A whole number; `otherwise` where nothing was entered. Raises InvalidInput."""
+    text = fields.get(name, "").strip()
+    try:
+        return int(text) if text else otherwise
+    except ValueError:
+        raise InvalidInput(f"{what} is a whole number", field=name) from None

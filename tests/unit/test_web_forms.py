@@ -1,0 +1,43 @@
+"""Every form of the page has a command and a route for the same, and every route that forms need is there."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+import pytest
+
+from switchboard.server.web.page import WebForm
+from switchboard.server.web.pages import PAGES
+from tests.surface import DIRECTORY
+
+OF_THE_BROWSER: Final = {"/leave", "/theme"}
+"""What only a browser has: a cookie."""
+
+
+class Same(NamedTuple):
+    """What does the same as a form."""
+
+    operation: str
+    command: str
+
+
+SAME: Final = {
+    "/dead-letters/many": Same("POST /v1/dead-letters/bulk", "dlq reroute"),
+    "/dead-letters/{dead_letter_id:uuid}/reroute": Same(
+        "POST /v1/dead-letters/{dead_letter_id}/reroute", "dlq reroute"
+    ),
+    "/dead-letters/{dead_letter_id:uuid}/handle": Same("POST /v1/dead-letters/{dead_letter_id}/handle", "dlq handle"),
+}
+
+
+def test_every_form_has_its_command_and_its_route() -> None:
+    assert {page.path for page in PAGES if isinstance(page, WebForm)} - OF_THE_BROWSER == set(SAME)
+
+
+@pytest.mark.parametrize("same", sorted(set(SAME.values())), ids=lambda same: same.command)
+def test_the_command_and_the_route_of_a_form_exist(same: Same) -> None:
+    operations = (DIRECTORY / "openapi.txt").read_text(encoding="utf-8")
+    commands = (DIRECTORY / "help.txt").read_text(encoding="utf-8")
+    assert re.search(rf"^{re.escape(same.operation)} ", operations, re.MULTILINE)
+    assert re.search(rf"switchboard {same.command}\b", commands)
