@@ -282,7 +282,7 @@ def test_what_was_typed_is_read_again_from_the_files(tmp_path: Path, monkeypatch
     values = settings_of(manifest, given, ask=False)
     monkeypatch.setenv("DESK_PASSWORD", "of the environment")
     for kept in (KeptSecret('pa"ss ✓'), KeptSecret("of the environment", "DESK_PASSWORD")):
-        opened = Account("desk", values, {"password": kept.value})
+        opened = Account("desk", values, {"password": kept.value}, directory=tmp_path)
         account = Configured(manifest, opened, handling_of(manifest, Handling()), "desk@example.org")
         file, *secrets = write_account(tmp_path / "desk.toml", account, {"password": kept}, "listed")
         assert read_account(file, read_ours) == account
