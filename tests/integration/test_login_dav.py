@@ -18,13 +18,17 @@ import pytest
 from typer.testing import CliRunner
 
 from switchboard.app.login_desk import SettingsDesk
+from switchboard.app.ops.invitations import check_invitations
+from switchboard.app.ops.modules import module_settings
 from switchboard.app.settings import load_settings
 from switchboard.cli.login_terminal import LoginTerminal, read_answers
 from switchboard.core.people.known import KnownPeople
 from switchboard.modules.accounts.presets import PRESETS, other_place, place_at
 from switchboard.modules.accounts.wizard import log_in_caldav
+from switchboard.modules.calendar.manifest import MANIFEST as CALENDAR
 from switchboard.ports.login_desk import LOGIN_DESK
 from switchboard.ports.module import ModuleContext
+from switchboard.store.connectors.accounts import Holder, lease_account
 from switchboard.store.database import Database
 from switchboard.store.people import people
 from tests.commands import Cli
@@ -135,6 +139,22 @@ async def test_calendars_and_address_books_are_connected_at_once(home: Home) -> 
     assert home.file.read_bytes().startswith(before)
 
 
+async def test_invitations_are_mailed_where_the_server_sends_none_and_we_can(home: Home) -> None:
+    """From an address of theirs; doctor says so, and what is wrong once nothing sends from there any more."""
+    await lease_account(home.database, "email", USER.upper(), Holder("desk"))
+    code, out = await home.log_in("caldav", "whose=person:ann", "addresses=a@x.example", "also=no")
+    scheduling = home.proxy.server.name == "xandikos"
+    assert (code, home.account("calendar", "ann")["sends"]) == (0, "server" if scheduling else "mail"), out
+    table = module_settings(load_settings(), CALENDAR)
+    [found] = await check_invitations(home.database, table)
+    assert (found.status, "we mail them" in found.detail) == ("ok", not scheduling)
+    await home.database.run("delete from connector_account")
+    [found] = await check_invitations(home.database, table)
+    assert (found.status, f"nothing sends as a@x.example, {USER}" in found.detail) == (
+        ("ok", False) if scheduling else ("warning", True)
+    )
+
+
 async def test_a_typed_password_gets_a_file_that_only_we_may_read(home: Home) -> None:
     given = [f"--set={one}" for one in (f"url=http://127.0.0.1:{home.proxy.port}/", f"user={USER}", "whose=person:ann")]
     asked = ("modules", "login", "carddav", *given, "--password-file", "-", "--json")
@@ -155,7 +175,8 @@ WRONG: Final = {
     "what": ("caldav", None, ("whose=ann",), "write person:ID"),
     "group": ("caldav", None, ("busy_for=group:work",), "there is no group 'work'"),
     "zone": ("caldav", None, ("zone=Europe/Nowhere",), "there is no time zone"),
-    "mail": ("caldav", None, ("sends=mail",), "later release"),
+    "mail": ("caldav", None, ("sends=mail",), "sends: "),
+    "post": ("caldav", None, ("sends=post",), "it is server, mail or nobody"),
     "preset": ("caldav", None, ("preset=fastmial",), "did you mean fastmail?"),
     "question": ("caldav", None, ("zonee=Europe/Berlin",), "did you mean zone?"),
     "kind": ("caldev", None, (), "no module logs in 'caldev'"),

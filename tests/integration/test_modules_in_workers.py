@@ -100,7 +100,7 @@ async def test_a_worker_opens_modules_keeps_their_tables_and_does_their_chores(s
         await eventually(has_looked)
         assert (await tools["diary_read"].call({"day": "Monday"}, SCOPE)).text == "Ben: nothing on Monday"
         found: list[CheckResult] = []
-        for check in installation_checks(database, settings, None):
+        for check in installation_checks(database, settings):
             found += await check()
         told = {one.name: one.detail for one in found if one.name.startswith("module ")}
     assert sorted(told) == ["module broken", "module quitting"]

@@ -13,7 +13,9 @@ from time import monotonic
 
 from msgspec import Struct
 
+from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.login_desk import Questions, SettingsDesk
+from switchboard.app.mail_desk import WorkerMailDesk
 from switchboard.app.ops.modules import make_trial_modules, module_settings, secrets_of
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import open_runtime
@@ -23,6 +25,7 @@ from switchboard.modules.kernel.grants import modules_in_use
 from switchboard.modules.kernel.manifests import GROUP, Unusable, find_manifest, find_manifests
 from switchboard.modules.kernel.states import ModuleState
 from switchboard.ports.login_desk import LOGIN_DESK
+from switchboard.ports.mail_desk import MAIL_DESK
 from switchboard.ports.module import ModuleContext, ModuleManifest
 from switchboard.store.modules.opening import ModuleRooms
 from switchboard.store.people.people import load as load_people
@@ -77,7 +80,8 @@ async def log_in(settings: Settings, kind: str, questions: Questions) -> str:
             raise Unavailable(f"the tables of the module {manifest.name!r} cannot be made: {why}")
         desk = SettingsDesk(questions, settings, await load_people(runtime.database))
         known = (module_settings(settings, manifest), rooms.stores(manifest), secrets_of(manifest))
-        await _load_wizard(manifest, place)(ModuleContext(*known, {LOGIN_DESK: desk}))
+        needs = {LOGIN_DESK: desk, MAIL_DESK: WorkerMailDesk(runtime, WorkerFrontDoor(runtime))}
+        await _load_wizard(manifest, place)(ModuleContext(*known, needs))
     return manifest.name
 
 

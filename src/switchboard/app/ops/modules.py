@@ -25,6 +25,7 @@ from switchboard.app.calendar_mails import WorkerCalendarMails
 from switchboard.app.front_door import WorkerFrontDoor
 from switchboard.app.gates import WorkerGates
 from switchboard.app.mail_desk import WorkerMailDesk, check_senders
+from switchboard.app.ops.invitations import check_invitations
 from switchboard.app.people_seen import WorkerPeople, WorkerWriters
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
@@ -181,7 +182,10 @@ async def check_modules(database: Database, settings: Settings) -> list[CheckRes
             results.append(warning(f"module {failed.module}", f"on {failed.host}: {failed.why}", _MEND))
     results += await check_overdue(database, settings, manifests)
     results += await check_senders(database, settings, members)
-    return results or [ok("modules", count_of(len(names), "module"))]
+    results = results or [ok("modules", count_of(len(names), "module"))]
+    if "calendar" in manifests:
+        results += await check_invitations(database, _table_or_none(settings, manifests["calendar"]))
+    return results
 
 
 async def check_overdue(
@@ -196,6 +200,14 @@ async def check_overdue(
             what = f"{one.name} of {one.account}" if one.account else one.name
             found.append(warning(f"module {one.module}", f"{what} was not done {since}", _RUN_WORKERS))
     return found
+
+
+def _table_or_none(settings: Settings, manifest: ModuleManifest) -> Struct | None:
+    """None: it is wrong, as another check tells."""
+    try:
+        return module_settings(settings, manifest)
+    except ConfigurationError:
+        return None
 
 
 def _report_table(settings: Settings, manifest: ModuleManifest) -> CheckResult | None:

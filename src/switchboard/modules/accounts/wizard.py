@@ -8,12 +8,13 @@ the account in the settings. Nothing is written before the server has let us in.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.text.words import offer
 from switchboard.domain.errors import InvalidInput
@@ -30,6 +31,7 @@ from switchboard.modules.accounts.questions import (
 from switchboard.modules.accounts.surveys import NAMES, AccountSurvey, survey_account
 from switchboard.ports.checks import count_of
 from switchboard.ports.login_desk import LOGIN_DESK, LoginDesk, TypedPassword
+from switchboard.ports.mail_desk import MAIL_DESK, MailDesk
 from switchboard.ports.module import ModuleContext
 from switchboard.transport.dav.kinds import CALDAV, CARDDAV, DavError, DavKind, DavLogin
 from switchboard.transport.dav.places import start_of
@@ -51,6 +53,17 @@ class _Opened(Struct, frozen=True):
         return DavLogin(self.url, self.user, self.password.value)
 
 
+class _FoundAccount(Struct, frozen=True):
+    """An account that let us in, and whose it is. `senders`: the addresses from which mails can be sent here."""
+
+    kind: DavKind
+    name: str
+    opened: _Opened
+    owned: AccountOwner
+    survey: AccountSurvey
+    senders: frozenset[str]
+
+
 _QUESTIONS: Final = frozenset(
     ("preset", "url", "user", "whose", "name", "addresses", "zone", "busy_for", "sends", "region", "also")
 )
@@ -59,23 +72,27 @@ _QUESTIONS: Final = frozenset(
 
 async def log_in_caldav(context: ModuleContext) -> None:
     """Connect the calendars of an account. Raises InvalidInput, Conflict, ConfigurationError."""
-    await _log_in(context.needs[LOGIN_DESK], CALDAV)
+    mail_desk: MailDesk | None = context.needs.get(MAIL_DESK)
+    senders = frozenset(await mail_desk.senders()) if mail_desk is not None else frozenset[str]()
+    await _log_in(context.needs[LOGIN_DESK], CALDAV, senders)
 
 
 async def log_in_carddav(context: ModuleContext) -> None:
     """Connect the address books of an account. Raises InvalidInput, Conflict, ConfigurationError."""
-    await _log_in(context.needs[LOGIN_DESK], CARDDAV)
+    await _log_in(context.needs[LOGIN_DESK], CARDDAV, frozenset())
 
 
-async def _log_in(desk: LoginDesk, kind: DavKind) -> None:
+async def _log_in(desk: LoginDesk, kind: DavKind, senders: frozenset[str]) -> None:
+    """`senders`: the addresses from which this installation can send mails."""
     desk.require_known_answers(_QUESTIONS)
     opened = _ask_opened(desk, kind)
     survey = await survey_account(opened.login, kind)
     _say_survey(desk, kind, survey)
     owned = ask_owner(desk)
     name = ask_account_name(desk, _MODULES[kind.name], owned)
-    _keep_account(desk, kind, name, opened, owned, survey)
-    await _offer_other(desk, CARDDAV if kind is CALDAV else CALDAV, name, opened, owned)
+    found = _FoundAccount(kind, name, opened, owned, survey, senders)
+    _keep_account(desk, found)
+    await _offer_other(desk, CARDDAV if kind is CALDAV else CALDAV, found)
 
 
 def _ask_opened(desk: LoginDesk, kind: DavKind) -> _Opened:
@@ -97,13 +114,14 @@ def _say_survey(desk: LoginDesk, kind: DavKind, survey: AccountSurvey) -> None:
         desk.say(f"  {NAMES[kind.name][0]} {one.collection.name!r}: {count_of(one.objects, 'object')}{rights}{zone}")
 
 
-def _keep_account(
-    desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: AccountOwner, survey: AccountSurvey
-) -> None:
-    module = _MODULES[kind.name]
-    table: JsonObject = {"url": opened.url, "user": opened.user, **owned.table}
-    table |= ask_region(desk) if kind is CARDDAV else ask_of_calendar(desk, survey, opened.user)
-    desk.keep_account(module, name, table, opened.password)
+def _keep_account(desk: LoginDesk, found: _FoundAccount) -> None:
+    table: JsonObject = {"url": found.opened.url, "user": found.opened.user, **found.owned.table}
+    table |= (
+        ask_region(desk)
+        if found.kind is CARDDAV
+        else ask_of_calendar(desk, found.survey, found.opened.user, found.senders)
+    )
+    desk.keep_account(_MODULES[found.kind.name], found.name, table, found.opened.password)
 
 
 def ask_region(desk: LoginDesk) -> JsonObject:
@@ -113,8 +131,11 @@ def ask_region(desk: LoginDesk) -> JsonObject:
     return {"region": region} if region else {}
 
 
-def ask_of_calendar(desk: LoginDesk, survey: AccountSurvey, user: str) -> JsonObject:
-    """Of calendars: addresses, zone, who sees when they are busy, who sends invitations. Raises InvalidInput."""
+def ask_of_calendar(desk: LoginDesk, survey: AccountSurvey, user: str, senders: Collection[str] = ()) -> JsonObject:
+    """Of calendars: addresses, zone, who sees when they are busy, who sends invitations. Raises InvalidInput.
+
+    `senders`: the addresses from which mails can be sent here.
+    """
     addresses = _ask_addresses(desk, survey, user)
     usual = next((one.collection.zone for one in survey.found if _is_known_zone(one.collection.zone)), "")
     zone = desk.answer_to(
@@ -126,16 +147,12 @@ def ask_of_calendar(desk: LoginDesk, survey: AccountSurvey, user: str) -> JsonOb
         "",
         partial(_are_known_viewers, desk),
     )
-    sends = desk.answer_to("sends", _describe_sending(survey), "server" if survey.scheduling else "nobody", _is_sending)
-    if sends == "server" and not survey.scheduling:
-        raise InvalidInput(
-            "sends: the server does not say that it sends invitations (calendar-auto-schedule): nobody does"
-        )
+    mailing = [one for one in (user.lower(), *addresses) if one in senders]
     return {
         **({"addresses": addresses} if addresses else {}),
         **({"zone": zone} if zone else {}),
         **({"busy_for": [*filter(None, viewers.split(","))]} if viewers else {}),
-        "sends": sends,
+        "sends": _ask_sender(desk, survey, mailing),
     }
 
 
@@ -149,17 +166,37 @@ def _ask_addresses(desk: LoginDesk, survey: AccountSurvey, user: str) -> list[st
     return [one for one in typed.split(",") if one and one != user.lower()]
 
 
-def _describe_sending(survey: AccountSurvey) -> str:
-    says = "says that it sends invitations" if survey.scheduling else "sends no invitations"
-    return f"The server {says}. Who sends them: server or nobody"
+def _ask_sender(desk: LoginDesk, survey: AccountSurvey, mailing: Sequence[str]) -> str:
+    """Who sends invitations. `mailing`: their addresses from which we could. Raises InvalidInput for who cannot."""
+    usual = "server" if survey.scheduling else "mail" if mailing else "nobody"
+    sends = desk.answer_to("sends", _describe_sending(survey, mailing), usual, _is_sending)
+    if sends == "server" and not survey.scheduling:
+        raise InvalidInput("sends: the server does not say that it sends invitations (calendar-auto-schedule)")
+    if sends == "mail" and survey.scheduling:
+        raise InvalidInput("sends: the server says that it sends invitations itself; with ours there would be two")
+    if sends == "mail" and not mailing:
+        raise InvalidInput(
+            "sends: no e-mail account of this installation has an address of theirs: "
+            "add one with `switchboard channels add email`, or choose nobody"
+        )
+    return sends
 
 
-async def _offer_other(desk: LoginDesk, kind: DavKind, name: str, opened: _Opened, owned: AccountOwner) -> None:
+def _describe_sending(survey: AccountSurvey, mailing: Sequence[str]) -> str:
+    if survey.scheduling:
+        return "The server says that it sends invitations. Who sends them: server or nobody"
+    by_us = (
+        f"mail (we do, as {mailing[0]}) or nobody" if mailing else "nobody, as no e-mail account here has their address"
+    )
+    return f"The server sends no invitations. Who sends them: {by_us}"
+
+
+async def _offer_other(desk: LoginDesk, kind: DavKind, first: _FoundAccount) -> None:
     """The other kind on the same server, if it is there; that it is not, or cannot be, is no failure."""
     module, what = _MODULES[kind.name], NAMES[kind.name][0]
-    if not desk.has_module(module) or desk.has_account(module, name):
+    if not desk.has_module(module) or desk.has_account(module, first.name):
         return
-    there = _Opened(other_place(kind.name, opened.url), opened.user, opened.password)
+    there = replace(first.opened, url=other_place(kind.name, first.opened.url))
     try:
         survey = await survey_account(there.login, kind)
     except InvalidInput:
@@ -167,7 +204,7 @@ async def _offer_other(desk: LoginDesk, kind: DavKind, name: str, opened: _Opene
     names = ", ".join(repr(one.collection.name) for one in survey.found)
     question = f"There are also the {what}s {names}: connect them, too? (yes or no)"
     if desk.answer_to("also", question, "yes" if desk.asks else "no", _is_yes_or_no) == "yes":
-        _keep_account(desk, kind, name, there, owned, survey)
+        _keep_account(desk, replace(first, kind=kind, opened=there, survey=survey))
 
 
 # What answers are right -----------------------------------------------------------------------------------------------
@@ -211,10 +248,8 @@ def _is_zone(typed: str) -> str:
 
 
 def _is_sending(typed: str) -> str:
-    if typed == "mail":
-        raise ValueError("invitations by mail come with a later release: until then it is server or nobody")
-    if typed not in ("server", "nobody"):
-        raise ValueError("it is server or nobody")
+    if typed not in ("server", "mail", "nobody"):
+        raise ValueError("it is server, mail or nobody")
     return typed
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from switchboard.server.web.page import WebForm, WebPage
-from switchboard.server.web.pages import audit, conversations, dead_letters, doctor, messages, models, now, plans, session
+from switchboard.server.web.pages import (
+    audit,
+    conversations,
+    dead_letters,
+    doctor,
+    messages,
+    models,
+    now,
+    plans,
+    session,
+)
 
 PAGES: Final[tuple[WebPage | WebForm, ...]] = (
     *now.PAGES,
