@@ -24,8 +24,15 @@ from tests.mailboxes import SECRET, account_at
 from tests.processes import environment, running, switchboard, told
 
 NOOR: Final[dict[str, Any]] = {"id": 1007, "is_bot": False, "first_name": "Noor"}
+NO_CHANNELS: Final[Mapping[str, str]] = {}
 _TELEGRAM: Final = (
     'channel = "telegram"\nsecrets = {{token = {{env = "BOT_TOKEN"}}}}\n[settings]\napi_url = "{url}"\npoll_s = 1\n'
+)
+_SENDER: Final = (
+    'channel = "email"\nsecrets = {{password = {{env = "MAILBOX_PASSWORD"}}}}\n'
+    '[settings]\naddress = "{own}"\nuser = "{user}"\nreceive = false\n'
+    'imap = {{host = "127.0.0.1", port = {imap}, tls = "none"}}\n'
+    'smtp = {{host = "127.0.0.1", port = {smtp}, tls = "none"}}\n'
 )
 
 
@@ -62,6 +69,16 @@ class Household:
         return len(syncs) == 2 and all(one["last_at"] and not one["error"] for one in syncs)
 
 
+def bot_at(url: str) -> str:
+    """The file of a bot at a Bot API."""
+    return _TELEGRAM.format(url=url)
+
+
+def sender_at(imap: Imap, smtp: int) -> str:
+    """The file of an account that sends what butlers write in Ann's name, and receives nothing."""
+    return _SENDER.format(own=USER, user=imap.user, imap=imap.port, smtp=smtp)
+
+
 def accounts_of_ann(diary: DavServer, imap: Imap, sends: str) -> dict[str, Any]:
     """The tables of the modules; passwords are in the environment of a household."""
     account = {
@@ -80,14 +97,14 @@ def accounts_of_ann(diary: DavServer, imap: Imap, sends: str) -> dict[str, Any]:
 
 @contextmanager
 def opened_household(
-    place: Path, modules: Mapping[str, Any], models: list[Mapping[str, Any]], telegram: str = ""
+    place: Path, modules: Mapping[str, Any], models: list[Mapping[str, Any]], channels: Mapping[str, str] = NO_CHANNELS
 ) -> Iterator[Household]:
-    """`switchboard up` in a copy of the example, until the end of the block; `telegram`: the URL of a Bot API."""
+    """`switchboard up` in a copy of the example, until the end of the block; `channels`: files of accounts."""
     copy = place / "household"
     shutil.copytree(examples() / "household", copy)
-    if telegram:
-        (copy / "channels.d").mkdir()
-        (copy / "channels.d" / "telegram.toml").write_text(_TELEGRAM.format(url=telegram))
+    (copy / "channels.d").mkdir()
+    for name, text in channels.items():
+        (copy / "channels.d" / f"{name}.toml").write_text(text)
     ours = {"MODULES": json.dumps(modules), "MODELS": json.dumps(models)}
     secrets = {"BOT_TOKEN": TOKEN, "DIARY_PASSWORD": PASSWORD, SECRET: MAIL_PASSWORD}
     with running(environment(copy / "data", **ours) | secrets, "up", cwd=copy) as server:

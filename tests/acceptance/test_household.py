@@ -1,7 +1,7 @@
 """The household of docs/household.md, with real servers of calendars and mail: what Ann asks for on one evening.
 
-The files are those that a newcomer copies. `switchboard up` runs in the copy, with accounts on a server that sends
-invitations (Cyrus) and on Dovecot, and with Telegram; only the model is scripted.
+The files are those that a newcomer copies. `switchboard up` runs in the copy, with accounts on Radicale and on Dovecot,
+with Telegram, and with an SMTP server for the invitation; only the model is scripted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from email import message_from_bytes
+from email.message import Message
 from email.utils import parseaddr
 from pathlib import Path
 from typing import Any, Final
@@ -22,10 +24,9 @@ import pytest
 
 from switchboard.testing.bot_api import ANN, BotApi
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
-from tests.cyrus_server import cyrus
-from tests.dav_servers import SendingServer, card
-from tests.households import NOOR, Household, accounts_of_ann, opened_household
-from tests.mail_servers import Dovecot, running_dovecot
+from tests.dav_servers import card, radicale
+from tests.households import NOOR, Household, accounts_of_ann, bot_at, opened_household, sender_at
+from tests.mail_servers import Dovecot, Postbox, running_dovecot, running_smtp
 from tests.mailboxes import a_mail, deliver
 from tests.places import passable
 from tests.waiting import eventually
@@ -107,7 +108,7 @@ class Evening:
 
     household: Household
     api: BotApi
-    cyrus: SendingServer
+    postbox: Postbox
 
     async def say(self, text: str, user: Any = ANN, begins: str = "") -> str:
         """The first answer that begins so; the reminder may come in between."""
@@ -121,9 +122,15 @@ class Evening:
         return answers()[0]
 
     @property
-    def invited(self) -> list[str]:
-        """To whom the server of calendars has sent mails."""
-        return [parseaddr(mail["to"])[1] for mail in self.cyrus.mails]
+    def invited(self) -> list[tuple[str, object]]:
+        """To whom mails were sent, and what the calendar in each asks for."""
+        mails = [message_from_bytes(one) for one in self.postbox.mails]
+        return [(parseaddr(mail["to"])[1], part.get_param("method")) for mail in mails for part in calendars_in(mail)]
+
+
+def calendars_in(mail: Message) -> list[Message]:
+    """Its parts that programs of calendars read."""
+    return [one for one in mail.walk() if one.get_content_type() == "text/calendar"]
 
 
 def fill_mailbox(dovecot: Dovecot) -> None:
@@ -140,12 +147,13 @@ def fill_mailbox(dovecot: Dovecot) -> None:
 
 @contextmanager
 def begun_evening(place: Path, api: BotApi, llm: ScriptedLlm) -> Iterator[Evening]:
-    with cyrus() as server, running_dovecot() as dovecot:
-        server.put("ben.vcf", card("Ben Baker", f"EMAIL:{BEN}"))
+    with radicale() as diary, running_dovecot() as dovecot, running_smtp() as (postbox, smtp):
+        diary.put("ben.vcf", card("Ben Baker", f"EMAIL:{BEN}"))
         fill_mailbox(dovecot)
         model = {"name": "house", "kind": "openai", "model": "m", "base_url": f"{llm.url}/v1", "context": 200_000}
-        with opened_household(place, accounts_of_ann(server, dovecot, "server"), [model], api.url) as household:
-            yield Evening(household, api, server)
+        channels = {"telegram": bot_at(api.url), "ann": sender_at(dovecot, smtp)}
+        with opened_household(place, accounts_of_ann(diary, dovecot, "mail"), [model], channels) as household:
+            yield Evening(household, api, postbox)
 
 
 async def test_four_sentences_of_one_evening() -> None:
@@ -166,6 +174,9 @@ async def the_evening(evening: Evening, llm: ScriptedLlm) -> None:
     async def is_read() -> bool:
         return await asyncio.to_thread(evening.household.is_read)
 
+    async def is_invited() -> bool:
+        return len(evening.postbox.mails) > 0
+
     await eventually(is_read, within=60)
     request = await evening.say(FREE)
     assert BEN in request
@@ -173,7 +184,8 @@ async def the_evening(evening: Evening, llm: ScriptedLlm) -> None:
     assert evening.invited == []
     [approval] = re.findall(r"/approve ([0-9a-f]{8})", request)
     assert '"created":"Coffee"' in await evening.say(f"/approve {approval}", begins="Invited: ")
-    assert evening.invited == [BEN]
+    await eventually(is_invited, within=60)
+    assert evening.invited == [(BEN, "REQUEST")]
 
     answered = await evening.say(BOILER)
     assert answered == "Ben ben@x.example: The boiler leaks.\nyou: Come on Friday at 9."
