@@ -31,7 +31,17 @@ FailureClass = Literal["validation", "routing", "target_unavailable", "timeout",
 PartState = Literal["intent", "sent", "refused", "uncertain", "later"]
 OutboxState = Literal["pending", "sending", "sent", "uncertain", "failed", "dead"]
 TurnOutcome = Literal[
-    "answered", "declined", "refused", "failed", "lost", "unknown", "fenced", "expired", "routed", "parked"
+    "answered",
+    "declined",
+    "refused",
+    "failed",
+    "lost",
+    "unknown",
+    "fenced",
+    "expired",
+    "routed",
+    "parked",
+    "cancelled",
 ]
 
 

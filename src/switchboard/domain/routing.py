@@ -201,6 +201,7 @@ StepReason = Literal[
     "pin",
     "pin_unreachable",
     "reroute",
+    "by_hand",
     "correction",
     "handed_on",
     "rule",
@@ -216,9 +217,9 @@ StepReason = Literal[
 ]
 """`command`: the message is for Switchboard itself. `history`: it is kept, and goes to nobody.
 
-`reroute`: a dead letter was sent on, by a person or by the rules in the following steps; `correction`: a model had
-chosen another butler, and a person named the right one; `handed_on`: the butler that had it passed it to another
-butler, or to a team, below its own team.
+`reroute`: a dead letter was sent on, by a person or by the rules in the following steps; `by_hand`: a person has sent
+the message to others than those who had it; `correction`: a model had chosen another butler, and a person named the
+right one; `handed_on`: the butler that had it passed it to another butler, or to a team, below its own team.
 
 `classified`: a model chose; `classification_failed`: it could not, and the catch-all or the dead letter follows.
 `undecided`, only in simulations: a model would be asked. `copy`: a rule that copies; it decided nothing.

@@ -68,6 +68,7 @@ from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.memory.history import HistoryAddition
 from switchboard.store.messages.blobs import sendable
+from switchboard.store.messages.reroutes import was_withdrawn
 from switchboard.store.work import lanes as store
 from switchboard.store.work.lanes import NewDeadLetter, Settlement, Work
 
@@ -157,6 +158,8 @@ class TurnLeg:
             return await self._save(self._unreadable(item, error), claim)
         if not claim.alive():
             raise Fenced
+        if work.stopped and await was_withdrawn(self._database, item):
+            return await self._save(Settlement(item, "cancelled", None, None, error_class="rerouted"), claim)
         try:
             work = await self._listen_to(item, work, claim)
         except NotHeardYet as not_yet:

@@ -15,7 +15,7 @@ from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import RequestId, ask_about
 from switchboard.cli.messages.files import attachment_line, save
 from switchboard.cli.models.views import attempt_line
-from switchboard.cli.names import targets
+from switchboard.cli.names import butler, targets
 from switchboard.cli.output import (
     Cursor,
     Json,
@@ -29,6 +29,7 @@ from switchboard.cli.output import (
     wants_json,
     when,
 )
+from switchboard.cli.rules.options import reason_for
 from switchboard.cli.rules.views import pairs_of
 from switchboard.core.passages.folding import folded
 from switchboard.core.passages.showing import marked_text
@@ -143,10 +144,45 @@ def correct_message(
     show(answer, f"{request_id} {was} to {clean(answer['corrected_to'])}{sent}")
 
 
+@app.command("reroute")
+def reroute_message(
+    request_id: RequestId,
+    *,
+    to: Annotated[
+        str | None, typer.Option(help="A butler or a team; without it the current rules decide.", metavar="TARGET")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="The reason, required; it is recorded.", metavar="TEXT")] = None,
+    instead_of: Annotated[
+        str | None, typer.Option(help="Only in place of this butler; others who have the message keep it.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Even if there is an answer already.")] = False,
+) -> None:
+    """Send a message to others than those who have it, who do not answer it any more.
+
+    What they did is not undone.
+    """
+    body: Json = {"reason": reason_for(reason), "again": again}
+    body |= {} if to is None else {"to": targets([to])[0]}
+    body |= {} if instead_of is None else {"instead_of": butler(instead_of)}
+
+    def reroute(client: Client, found: UUID) -> Awaitable[Json]:
+        return client.post(f"/v1/messages/{found}/reroute", body)
+
+    answer = ask_about("message", request_id, reroute)
+    takers = ", ".join(clean(one["system_id"]) for one in answer["deliveries"])
+    before = f", no longer to {', '.join(clean(one) for one in answer['withdrawn'])}" if answer["withdrawn"] else ""
+    show(answer, f"{answer['request_id']} is rerouted to {takers}{before} (decision {answer['decision_n']})")
+
+
 @app.command("stop")
-def stop_message(request_id: RequestId) -> None:
+def stop_message(
+    request_id: RequestId,
+    *,
+    reason: Annotated[str | None, typer.Option(help="The reason; it is recorded.", metavar="TEXT")] = None,
+) -> None:
     """Stop the turns for a message; what was written so far is the reply. Messages waiting behind it are kept."""
-    answer = ask_about("message", request_id, lambda client, found: client.post(f"/v1/messages/{found}/stop", {}))
+    body = {} if reason is None else {"reason": reason}
+    answer = ask_about("message", request_id, lambda client, found: client.post(f"/v1/messages/{found}/stop", body))
     show(answer, "stop requested" if answer["stopped"] else "no turn is running")
 
 

@@ -12,7 +12,26 @@ from pydantic import Field
 
 from switchboard.app.messages.views import AgentView, MessageView, TeamView
 from switchboard.domain.shown import Found
-from switchboard.server.contracts.base import ErrorBody, ResponseBody
+from switchboard.server.contracts.base import Body, ErrorBody, Line, ResponseBody, Word
+from switchboard.server.contracts.rules import TargetBody
+
+
+class StopBody(Body):
+    """Why the turns are to end; it is recorded."""
+
+    reason: Line | None = None
+
+
+class RerouteMessageBody(Body):
+    """Where a message goes, and why. Without `to` the rules decide, as they are now.
+
+    `instead_of`: only in place of this butler; the others keep it. `again`: even if there is an answer already.
+    """
+
+    reason: Line
+    to: TargetBody | None = None
+    instead_of: Word | None = None
+    again: bool = False
 
 
 class FilesAnswer(ResponseBody):

@@ -5,7 +5,7 @@ Next: `app/messages/views.py`, `app/messages/explain.py`.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 from fastapi import Depends, Query, Request, Response
@@ -14,18 +14,23 @@ from pydantic import Field
 from switchboard.app.access import Principal
 from switchboard.app.messages.blobs import RAW
 from switchboard.app.messages.explain import EXPLAIN, Explanation, explain
+from switchboard.app.messages.reroutes import REROUTE, MessageRerouter, ReroutedMessage, RerouteOrder
 from switchboard.app.messages.views import MESSAGES, MessageDetail, MessageReplies, Stopping
+from switchboard.domain.routing import Target
 from switchboard.domain.shown import MessageState
 from switchboard.server.contracts.base import Cursor, Limit, Word
-from switchboard.server.contracts.messages import MessagePage
+from switchboard.server.contracts.messages import MessagePage, RerouteMessageBody, StopBody
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, needs, operation, page
+from switchboard.server.services import ServiceFactory
 
+REROUTER: Final = ServiceFactory(lambda s: MessageRerouter(s.runtime))
 router = router_of("messages", prefix="/v1/messages")
 
 Caller = Annotated[Principal, Depends(needs(MESSAGES))]
 RawReader = Annotated[Principal, Depends(needs(RAW))]
 Operator = Annotated[Principal, Depends(needs(EXPLAIN))]
+RerouteCaller = Annotated[Principal, Depends(needs(REROUTE))]
 Wait = Annotated[float, Query(ge=0, le=60, allow_inf_nan=False)]
 Seen = Annotated[int, Field(ge=0, le=2**31)]
 
@@ -95,6 +100,14 @@ async def get_replies(
 
 
 @router.post("/{request_id}/stop", **operation("stop_message", "Stop the turns of a message", Stopping, 404))
-async def stop_message(caller: Caller, parts: Parts, request_id: UUID) -> Response:
+async def stop_message(caller: Caller, parts: Parts, request_id: UUID, body: StopBody | None = None) -> Response:
     """They end within a second, with what they have written. Messages behind it are kept. Senders write `/stop`."""
-    return answer(await parts.views.stop(caller, request_id))
+    return answer(await parts.views.stop(caller, request_id, None if body is None else body.reason))
+
+
+@router.post("/{request_id}/reroute", **operation("reroute_message", "Reroute a message", ReroutedMessage, 404, 409))
+async def reroute_message(caller: RerouteCaller, parts: Parts, request_id: UUID, body: RerouteMessageBody) -> Response:
+    """To others than those who have it, who do not answer it any more; what they did is not taken back."""
+    to = None if body.to is None else Target(body.to.system_id, body.to.team_id)
+    order = RerouteOrder(body.reason, to, body.instead_of, body.again)
+    return answer(await parts.of(REROUTER).reroute(caller, request_id, order))

@@ -12,7 +12,7 @@ begin
         select d.lane, d.seq, d.request_id, c.name, d.system_id, d.team_id, d.segment, d.text, m.envelope::text, m.received_at,
                null::jsonb,
                exists (select from step s where s.request_id = d.request_id and s.lane = d.lane and s.seq = d.seq offset 0),
-               exists (select from stopped s where s.lane = d.lane and s.seq = d.seq offset 0)
+               d.state = 'cancelled' or exists (select from stopped s where s.lane = d.lane and s.seq = d.seq offset 0)
         from unnest(_lane, _seq) as i (lane, seq)
         join delivery d on d.lane = any (array[i.lane]) and d.seq = i.seq
         join message_inbox m on m.request_id = any (array[d.request_id])
