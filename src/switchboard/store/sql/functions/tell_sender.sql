@@ -23,6 +23,11 @@ begin
        ) then
         return false;
     end if;
+    -- Whoever answers a mail of a butler has not asked for anything.
+    if (select m.envelope #>> '{control,answers_mail}' from message_inbox m where m.request_id = _request_id) is not null then
+        update dead_letter x set sender_spared = true where x.request_id = _request_id;
+        return false;
+    end if;
     if (select count(*) from message_inbox m
         join outbox o on hashtextextended(o.recipient, 0) = hashtextextended(m.sender, 0) and o.system_id = 'switchboard'
         where m.request_id = _request_id

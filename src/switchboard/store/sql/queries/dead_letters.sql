@@ -97,7 +97,6 @@ join message_inbox m on m.request_id = x.request_id
 join message_raw w on w.request_id = x.request_id
 where x.dead_letter_id >= $1 and x.status = 'pending' and x.sender_told_at is null and not x.sender_spared
   and x.channel <> 'notice'
-  and m.envelope #>> '{control,answers_mail}' is null  -- whoever answers a mail of a butler has not asked for anything
   and not exists (
       select from dead_letter y
       where y.request_id = x.request_id
