@@ -83,8 +83,11 @@ async def test_the_final_address_is_pasted_where_there_is_no_browser(server: OAu
 
 
 async def test_microsoft_needs_no_secret_and_comes_back_to_localhost(server: OAuthServer) -> None:
+    """Nor the address of the mailbox, which may be an alias, or shared."""
     server.client_secret = ""
+    server.person = OAuthPerson("ann@tenant.example")
     kept = await signed_in(server, provider="microsoft", secret="")
+    assert kept.user == "ann@example.org"
     assert server.pages[0]["redirect_uri"].startswith("http://localhost:")
     assert kept.scopes == (
         "https://outlook.office.com/IMAP.AccessAsUser.All",

@@ -31,6 +31,9 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _FOR_NOW: Final = frozenset({"temporarily_unavailable", "server_error", "slow_down"})
 
 
+_ENDED: Final = frozenset({"invalid_grant", "interaction_required", "consent_required", "login_required"})
+
+
 class GrantEnded(SignInRefused):
     """The provider accepts this code or refresh token no more, and will not again."""
 
@@ -128,7 +131,7 @@ def _refusal_of(host: str, status: int, body: bytes) -> Exception:
         return ConnectionError(f"{host} answers {status} {refusal.error}".rstrip())
     said = visible_start(" ".join(refusal.error_description.split()), 200)
     told = f"{refusal.error}: {said}" if said else refusal.error
-    if refusal.error == "invalid_grant":
+    if refusal.error in _ENDED:
         return GrantEnded(told)
     return SignInRefused(f"{host} does not accept the OAuth client ({told}); see its settings at the provider")
 

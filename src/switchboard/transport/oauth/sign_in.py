@@ -121,7 +121,7 @@ def _checked_tokens(asked: AskedAccess, issued: IssuedTokens, now: datetime) -> 
             f"{title} has not granted all that was asked for; missing: {', '.join(missing)}. Sign in again, and leave "
             "every box ticked; to give less, ask for less"
         )
-    if asked.user and issued.user and issued.user != asked.user.lower():
+    if asked.provider.opens_own and asked.user and issued.user and issued.user != asked.user.lower():
         raise InvalidInput(f"{issued.user} has signed in, and the account is that of {asked.user}: sign in as them")
     if not issued.refresh_token:
         raise InvalidInput(
