@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -228,6 +229,24 @@ async def test_doctor_names_sign_ins_that_end_and_have_ended(tmp_path: Path, ser
     [(status, remedy)] = doctor(one)
     assert (status, remedy) == ("error", SIGN_IN)
     assert check_sign_ins(Settings(channels_dir=tmp_path / "nothing")) == []
+
+
+async def test_secrets_are_in_no_log(
+    tmp_path: Path, server: OAuthServer, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    file = await kept_in(tmp_path, server)
+    first = read_tokens(file)
+    server.clock.move(DAY)
+    second = await opened(file, server).access_token()
+    server.end_consents()
+    with pytest.raises(SignInRefused):
+        await opened(file, server).access_token(refused=second)
+    logged = caplog.text + "".join(capsys.readouterr())
+    assert "a sign-in has ended" in logged
+    assert f"POST {server.url}/token" in logged
+    for secret in (first.access_token, first.refresh_token, second, CLIENT_SECRET):
+        assert secret not in logged
 
 
 # Several processes, and their ends ------------------------------------------------------------------------------------
