@@ -190,6 +190,19 @@ async def test_a_token_that_is_made_while_its_account_is_removed_is_revoked(
     assert await connectors_of(server) == []
 
 
+async def test_the_tokens_of_a_sign_in_go_with_their_account(
+    server: Opened, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_TOKEN", server.token)
+    monkeypatch.setattr("switchboard.cli.channels.commands.load_settings", lambda: settings)
+    settings.channels_dir.mkdir(exist_ok=True)
+    files = [settings.channels_dir / name for name in ("gmail.toml", "gmail.token", "gmail.token.lock", "other.token")]
+    for file in files:
+        file.write_text('channel = "email"\nsettings = {token_file = "gmail.token"}\n')
+    await asyncio.to_thread(remove, "gmail", yes=True)
+    assert [file.name for file in files if file.exists()] == ["other.token"]
+
+
 async def connectors_of(server: Opened) -> list[str]:
     """The tokens of connectors that are valid."""
     listed = (await server.http.get("/v1/tokens")).json()["tokens"]
