@@ -32,7 +32,7 @@ from tests.width import wide
 pytestmark = pytest.mark.timeout(900)
 
 OBJECTS: Final = wide(2_000, 60)
-ROUNDS: Final = wide(60, 8)
+ROUNDS: Final = wide(12, 8)
 UGLY: Final[tuple[tuple[str, JsonObject], ...]] = (
     ("a rule that never ends its day", {"recurrence": ["RRULE:FREQ=SECONDLY"]}),
     ("a date that there is not", {"recurrence": ["RRULE:FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"]}),

@@ -102,13 +102,13 @@ class GoogleCalendar:
             "creator": {"email": self.own, "self": True},
             "organizer": {"email": self.own, "self": True},
         }
-        return self._store(None, event, tells=tells)
+        return self._store_event(None, event, tells=tells)
 
     def receive(self, event: JsonMapping) -> JsonObject:
         """An invitation of somebody else arrives."""
         stamp = written_time(self.now(), "UTC")
         whole = {"kind": "calendar#event", "created": stamp, "sequence": 0, "status": "confirmed", **deepcopy(event)}
-        return self._store(None, whole, tells=False)
+        return self._store_event(None, whole, tells=False)
 
     def patch(self, event_id: str, body: JsonMapping, etag: str, *, tells: bool) -> JsonObject:
         """Arrays are replaced, objects are merged, and null removes a field."""
@@ -118,8 +118,8 @@ class GoogleCalendar:
             raise GoogleRefusal(403, "forbidden", "Forbidden")
         if old["status"] == "cancelled" and "start" not in old:
             old = {**_date_of(self.events[old["recurringEventId"]], instant_of(old["originalStartTime"])), "etag": ""}
-        new = _merged(old, _checked_body(body, old))
-        return self._write(old, new, tells=tells)
+        new = _merge_patch(old, _checked_body(body, old))
+        return self._write_event(old, new, tells=tells)
 
     def update(self, event_id: str, body: JsonMapping, etag: str, *, tells: bool) -> JsonObject:
         """What is not sent is removed."""
@@ -127,15 +127,15 @@ class GoogleCalendar:
         old = self._require_state(event_id, etag)
         kept = {name: value for name, value in old.items() if name in _SERVER_SAYS | _OF_IDENTITY}
         new = {"status": "confirmed", **_checked_body(body), **kept}
-        return self._write(old, new, tells=tells)
+        return self._write_event(old, new, tells=tells)
 
-    def _write(self, old: JsonMapping, new: JsonObject, *, tells: bool) -> JsonObject:
+    def _write_event(self, old: JsonMapping, new: JsonObject, *, tells: bool) -> JsonObject:
         if "recurringEventId" in new and "recurrence" in new:
             raise GoogleRefusal(400, "invalid", "A date of a series does not recur.")
         _require_times(new)
         if any(old.get(name) != new.get(name) for name in TOLD) and new["organizer"].get("self"):
             new["sequence"] = int(new["sequence"]) + 1
-        stored = self._store(old, new, tells=tells)
+        stored = self._store_event(old, new, tells=tells)
         if "recurrence" in stored and not self.keeps_lost_dates:
             self._forget_lost_dates(stored)
         return stored
@@ -152,9 +152,9 @@ class GoogleCalendar:
         if "recurringEventId" in old:
             names = ("id", "kind", "status", "recurringEventId", "originalStartTime")
             gone = {name: gone[name] for name in names}
-        self._keep(gone)
+        self._keep_event(gone)
         for one in self.dates_of(event_id):
-            self._keep({**one, "status": "cancelled"})
+            self._keep_event({**one, "status": "cancelled"})
 
     def _require_writer(self) -> None:
         if self.role not in ("owner", "writer"):
@@ -166,7 +166,7 @@ class GoogleCalendar:
             raise GoogleRefusal(412, "conditionNotMet", "Precondition Failed")
         return found
 
-    def _store(self, old: JsonMapping | None, event: JsonObject, *, tells: bool) -> JsonObject:
+    def _store_event(self, old: JsonMapping | None, event: JsonObject, *, tells: bool) -> JsonObject:
         _require_times(event)
         event["attendees"] = [self._attendee_from(one) for one in event.get("attendees", ())]
         if not event["attendees"]:
@@ -176,12 +176,12 @@ class GoogleCalendar:
         if "recurrence" in event:
             next(starts_of(event, datetime.max.replace(tzinfo=UTC)), None)  # a rule that is none is refused
         event["updated"] = written_time(self.now(), "UTC")
-        self._keep(event)
+        self._keep_event(event)
         if tells:
             self.mails += mails_of(old, event, self.now())
         return deepcopy(event)
 
-    def _keep(self, event: JsonObject) -> None:
+    def _keep_event(self, event: JsonObject) -> None:
         self.state += 1
         event["etag"] = f'"{3_000_000_000_000_000 + self.state}"'
         self.events[event["id"]] = event
@@ -244,14 +244,14 @@ def _stored_time(given: JsonMapping, calendar_zone: str) -> JsonObject:
     return {"dateTime": written_time(instant_of({**given, "timeZone": zone}), zone), "timeZone": zone}
 
 
-def _merged(old: JsonMapping, patch: JsonMapping) -> JsonObject:
+def _merge_patch(old: JsonMapping, patch: JsonMapping) -> JsonObject:
     merged: JsonObject = dict(deepcopy(old))
     for name, value in patch.items():
         before: Any = merged.get(name)
         if value is None:
             merged.pop(name, None)
         elif isinstance(value, dict):
-            merged[name] = _merged(before if isinstance(before, dict) else {}, value)
+            merged[name] = _merge_patch(before if isinstance(before, dict) else {}, value)
         else:
             merged[name] = deepcopy(value)
     return merged

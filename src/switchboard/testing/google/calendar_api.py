@@ -41,7 +41,7 @@ class ApiCall(Struct, frozen=True):
     body: JsonObject | None = None
     etag: str = ""
 
-    def sent(self) -> JsonObject:
+    def require_body(self) -> JsonObject:
         """The body. Raises GoogleRefusal without one."""
         if self.body is None:
             raise GoogleRefusal(400, "required", "Required")
@@ -97,7 +97,7 @@ class CalendarApi:
         if call.parameters.get("orderBy") == "startTime" and not call.is_set("singleEvents"):
             raise GoogleRefusal(400, "invalid", "The requested ordering is not available for the particular query.")
         page = self.lists[calendar.name].page_of(
-            call.parameters, calendar.state, lambda since: _selected(calendar, call, since)
+            call.parameters, calendar.state, lambda since: _select_events(calendar, call, since)
         )
         return _page_json(calendar, page)
 
@@ -121,11 +121,11 @@ def _act_on_event(calendar: GoogleCalendar, call: ApiCall, event_id: str, *, tel
         case "events.get":
             return calendar.get(event_id)
         case "events.insert":
-            return calendar.insert(call.sent(), tells=tells)
+            return calendar.insert(call.require_body(), tells=tells)
         case "events.patch":
-            return calendar.patch(event_id, call.sent(), call.etag, tells=tells)
+            return calendar.patch(event_id, call.require_body(), call.etag, tells=tells)
         case "events.update":
-            return calendar.update(event_id, call.sent(), call.etag, tells=tells)
+            return calendar.update(event_id, call.require_body(), call.etag, tells=tells)
         case _:
             calendar.delete(event_id, call.etag, tells=tells)
             return None
@@ -154,7 +154,7 @@ def _page_json(calendar: GoogleCalendar, page: ListedPage) -> JsonObject:
     return answer
 
 
-def _selected(calendar: GoogleCalendar, call: ApiCall, since: int | None) -> Sequence[JsonObject]:
+def _select_events(calendar: GoogleCalendar, call: ApiCall, since: int | None) -> Sequence[JsonObject]:
     if since is not None:
         return [one for name, one in calendar.events.items() if calendar.changed[name] > since]
     if call.is_set("singleEvents"):
@@ -165,7 +165,7 @@ def _selected(calendar: GoogleCalendar, call: ApiCall, since: int | None) -> Seq
     every = calendar.events.values()
     shown = [one for one in every if _is_shown(call, one)]
     if (uid := call.parameters.get("iCalUID")) is not None:
-        shown = [one for one in shown if _whole(calendar, one).get("iCalUID") == uid]
+        shown = [one for one in shown if _series_or_self(calendar, one).get("iCalUID") == uid]
     if (noted := call.parameters.get("privateExtendedProperty")) is not None:
         name, _, value = noted.partition("=")
         private = (one.get("extendedProperties", {}).get("private", {}) for one in shown)
@@ -173,7 +173,7 @@ def _selected(calendar: GoogleCalendar, call: ApiCall, since: int | None) -> Seq
     return shown
 
 
-def _whole(calendar: GoogleCalendar, one: JsonObject) -> JsonObject:
+def _series_or_self(calendar: GoogleCalendar, one: JsonObject) -> JsonObject:
     """What is known of a cancelled date stands in its series."""
     return calendar.events.get(str(one.get("recurringEventId")), one)
 

@@ -61,10 +61,10 @@ class PeopleApi:
                 _require_fields(call.parameters.get("personFields", ""))
                 return self.get(call.path["resourceName"])
             case "people.createContact":
-                return self.create(call.sent())
+                return self.create(call.require_body())
             case "people.updateContact":
                 fields = call.parameters.get("updatePersonFields", "").split(",")
-                return self.update(call.path["resourceName"], call.sent(), fields)
+                return self.update(call.path["resourceName"], call.require_body(), fields)
             case "people.deleteContact":
                 self.delete(call.path["resourceName"])
                 return {}
@@ -80,7 +80,7 @@ class PeopleApi:
 
     def create(self, body: JsonMapping) -> JsonObject:
         """Its name is the server's."""
-        return self._store({**deepcopy(dict(body)), "resourceName": f"people/c{7_000_000 + self._state}"})
+        return self._store_person({**deepcopy(dict(body)), "resourceName": f"people/c{7_000_000 + self._state}"})
 
     def update(self, name: str, body: JsonMapping, fields: Sequence[str]) -> JsonObject:
         """The ETag in the body is compared; only what is named is changed."""
@@ -89,14 +89,14 @@ class PeopleApi:
         if body.get("etag") != old["etag"]:
             message = "Request person.etag is different than the current person.etag. Clear local cache and get it."
             raise GoogleRefusal(400, "failedPrecondition", message)
-        return self._store({**old, **{field: deepcopy(body.get(field, [])) for field in fields}})
+        return self._store_person({**old, **{field: deepcopy(body.get(field, [])) for field in fields}})
 
     def delete(self, name: str) -> None:
         """It knows no condition."""
         self.get(name)
-        self._store({"resourceName": name}, deleted=True)
+        self._store_person({"resourceName": name}, deleted=True)
 
-    def _store(self, person: JsonObject, *, deleted: bool = False) -> JsonObject:
+    def _store_person(self, person: JsonObject, *, deleted: bool = False) -> JsonObject:
         self._state += 1
         name = str(person["resourceName"])
         person["etag"] = f"%EgUBAj0DNy4aBAECBQciDG{self._state:08d}"
@@ -115,7 +115,7 @@ class PeopleApi:
         if "syncToken" not in call.parameters and "pageToken" not in call.parameters:
             self._count_full_list()
         state = max(map(_state_in, self.shown.values()), default=0)
-        page = self.list.page_of(call.parameters, state, self._selected)
+        page = self.list.page_of(call.parameters, state, self._select_people)
         answer: JsonObject = {"connections": [*page.items], "totalPeople": len(self.shown)}
         if page.next_page:
             answer["nextPageToken"] = page.next_page
@@ -131,7 +131,7 @@ class PeopleApi:
                 raise GoogleRefusal(429, "RATE_LIMIT_EXCEEDED", message, retry_after="60")
             self.full_lists -= 1
 
-    def _selected(self, since: int | None) -> Sequence[JsonObject]:
+    def _select_people(self, since: int | None) -> Sequence[JsonObject]:
         if since is None:
             return [one for one in self.shown.values() if not one["metadata"].get("deleted")]
         return [one for one in self.shown.values() if _state_in(one) > since]

@@ -146,7 +146,7 @@ class GoogleCalendars:
     async def objects_between(self, collection: str, since: datetime, until: datetime) -> tuple[ServerObject, ...]:
         """As in the port. Google says which dates there are; a series is then read as a whole."""
         calendar = self._path_of(collection)
-        within = {"timeMin": _moment(since), "timeMax": _moment(until)}
+        within = {"timeMin": _moment_of(since), "timeMax": _moment_of(until)}
         found, _ = await list_events(self._client, calendar, {"singleEvents": True, "maxResults": 2500, **within})
         single = [one for one in found if not one.get("recurringEventId")]
         groups, _ = group_events(single)
@@ -196,7 +196,7 @@ class GoogleCalendars:
         return collection.removeprefix(prefix)
 
 
-def _moment(at: datetime) -> str:
+def _moment_of(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 

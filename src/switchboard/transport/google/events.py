@@ -29,7 +29,7 @@ _NEVER: Final = "1970-01-01T00:00:00Z"
 _MOST_ALARMS: Final = 5
 
 
-class EventTime(Struct, frozen=True, rename="camel"):
+class GoogleTime(Struct, frozen=True, rename="camel"):
     """A day, or a time with its offset; `time_zone` may be missing."""
 
     date: str = ""
@@ -110,11 +110,11 @@ class GoogleEvent(Struct, frozen=True, rename="camel"):
     location: str = ""
     created: str = _NEVER
     updated: str = _NEVER
-    start: EventTime | None = None
-    end: EventTime | None = None
+    start: GoogleTime | None = None
+    end: GoogleTime | None = None
     recurrence: tuple[str, ...] = ()
     recurring_event_id: str = ""
-    original_start_time: EventTime | None = None
+    original_start_time: GoogleTime | None = None
     sequence: int = 0
     transparency: str = "opaque"
     visibility: str = "default"
@@ -200,7 +200,7 @@ def _people_lines(one: GoogleEvent, user: str) -> Iterator[str]:
     address = user if one.organizer.myself else one.organizer.email
     if address and (one.attendees or not one.organizer.myself):
         name = "" if one.organizer.myself else one.organizer.display_name
-        yield f"ORGANIZER{_parameter('CN', name)}:mailto:{_one_line(address)}"
+        yield f"ORGANIZER{_parameter_of('CN', name)}:mailto:{_one_line(address)}"
     for attendee in one.attendees:
         if email := str(attendee.get("email", "")):
             yield f"ATTENDEE{_attendee_parameters(attendee)}:mailto:{_one_line(email)}"
@@ -208,14 +208,14 @@ def _people_lines(one: GoogleEvent, user: str) -> Iterator[str]:
 
 def _attendee_parameters(attendee: JsonMapping) -> str:
     answer = ANSWERS.get(str(attendee.get("responseStatus")), "NEEDS-ACTION")
-    name = _parameter("CN", str(attendee.get("displayName", "")))
+    name = _parameter_of("CN", str(attendee.get("displayName", "")))
     kind = ";CUTYPE=RESOURCE" if attendee.get("resource") is True else ""
     role = "OPT-PARTICIPANT" if attendee.get("optional") is True else "REQ-PARTICIPANT"
     asked = ";RSVP=TRUE" if answer == "NEEDS-ACTION" else ""
     return f"{name}{kind};ROLE={role};PARTSTAT={answer}{asked}"
 
 
-def _parameter(name: str, value: str) -> str:
+def _parameter_of(name: str, value: str) -> str:
     plain = _one_line(value).replace('"', "")
     if not plain:
         return ""

@@ -30,7 +30,7 @@ _ANSWER_OF: Final = {said: answer for answer, said in ANSWERS.items()}
 _TEXTS: Final = {"SUMMARY": "summary", "LOCATION": "location", "DESCRIPTION": "description"}
 
 
-class WrittenTime(Struct, frozen=True):
+class FieldTime(Struct, frozen=True):
     """What a line says: a date, or a wall time in a zone, which is UTC or an IANA name."""
 
     wall: datetime
@@ -39,7 +39,7 @@ class WrittenTime(Struct, frozen=True):
 
     @property
     def instant(self) -> datetime:
-        """A day begins at midnight in UTC, as in `events.EventTime`."""
+        """A day begins at midnight in UTC, as in `events.GoogleTime`."""
         return self.wall.replace(tzinfo=UTC if self.zone in ("", "UTC") else ZoneInfo(self.zone)).astimezone(UTC)
 
     @property
@@ -49,9 +49,9 @@ class WrittenTime(Struct, frozen=True):
             return {"date": f"{self.wall:%Y-%m-%d}"}
         return {"dateTime": f"{self.wall:%Y-%m-%dT%H:%M:%S}{'Z' if self.zone == 'UTC' else ''}", "timeZone": self.zone}
 
-    def later_by(self, length: timedelta) -> WrittenTime:
+    def later_by(self, length: timedelta) -> FieldTime:
         """On the clock."""
-        return WrittenTime(self.wall + length, self.zone, self.all_day)
+        return FieldTime(self.wall + length, self.zone, self.all_day)
 
 
 class PartFields(Struct, frozen=True):
@@ -60,7 +60,7 @@ class PartFields(Struct, frozen=True):
     `left_out`: dates of a series that do not take place, by their instants, each with its line.
     """
 
-    start: WrittenTime
+    start: FieldTime
     length: timedelta
     plain: Mapping[str, Any]
     attendees: Mapping[str, tuple[str, str]]
@@ -74,7 +74,7 @@ class PartFields(Struct, frozen=True):
     def on(self, at: datetime) -> PartFields:
         """Of a series: the date that begins at an instant, as the series has it."""
         zone = UTC if self.start.zone in ("", "UTC") else ZoneInfo(self.start.zone)
-        start = WrittenTime(at.astimezone(zone).replace(tzinfo=None), self.start.zone, self.start.all_day)
+        start = FieldTime(at.astimezone(zone).replace(tzinfo=None), self.start.zone, self.start.all_day)
         times = {"start": start.json, "end": start.later_by(self.length).json, "recurrence": []}
         return PartFields(start, self.length, {**self.plain, **times}, self.attendees, {})
 
@@ -105,11 +105,11 @@ def object_fields(data: bytes) -> ObjectFields:
     roots = [one for one in components_of(lines) if one.name == "VCALENDAR"]
     parts = [one for root in roots for one in root.inner if one.name == "VEVENT"]
     if not parts:
-        raise _refusal("there is no event in it")
+        raise _refusal_of("there is no event in it")
     own = [_own_lines(lines, one) for one in parts]
     masters = [one for one in own if "RECURRENCE-ID" not in one]
     if len(masters) > 1:
-        raise _refusal("there are several events in it")
+        raise _refusal_of("there are several events in it")
     uid = next((text_of(one["UID"][0]) for one in own if "UID" in one), "")
     dates = {time_of(one["RECURRENCE-ID"][0]).instant: _fields_of(one) for one in own if "RECURRENCE-ID" in one}
     return ObjectFields(uid, _fields_of(masters[0]) if masters else None, dates)
@@ -122,7 +122,7 @@ def _own_lines(lines: Sequence[ContentLine], part: Component) -> Mapping[str, li
     return found
 
 
-def _refusal(why: str) -> ServerError:
+def _refusal_of(why: str) -> ServerError:
     return ServerError("refused", f"Google cannot keep this event: {why}")
 
 
@@ -160,48 +160,48 @@ def _left_out(lines: Iterable[ContentLine]) -> Iterator[tuple[datetime, str]]:
             yield _read_time(line, value).instant, f"{line.head}:{value.strip()}"
 
 
-def _start_of(own: Mapping[str, list[ContentLine]]) -> WrittenTime:
+def _start_of(own: Mapping[str, list[ContentLine]]) -> FieldTime:
     if "DTSTART" not in own:
-        raise _refusal("it has no start")
+        raise _refusal_of("it has no start")
     return time_of(own["DTSTART"][0])
 
 
-def _end_of(own: Mapping[str, list[ContentLine]], start: WrittenTime) -> WrittenTime:
+def _end_of(own: Mapping[str, list[ContentLine]], start: FieldTime) -> FieldTime:
     if "DTEND" in own:
         return time_of(own["DTEND"][0])
     if "DURATION" in own:
         match = _DURATION.fullmatch(own["DURATION"][0].value.strip().upper())
         if match is None:
-            raise _refusal("its length is none")
+            raise _refusal_of("its length is none")
         weeks, days, hours, minutes, seconds = (int(one or 0) for one in match.groups())
         return start.later_by(timedelta(days=7 * weeks + days, hours=hours, minutes=minutes, seconds=seconds))
     return start.later_by(_DAY) if start.all_day else start
 
 
-def time_of(line: ContentLine) -> WrittenTime:
+def time_of(line: ContentLine) -> FieldTime:
     """The value of a line with one time. Raises ServerError (`refused`)."""
     return _read_time(line, line.value)
 
 
-def _read_time(line: ContentLine, value: str) -> WrittenTime:
+def _read_time(line: ContentLine, value: str) -> FieldTime:
     match = _TIME.fullmatch(value.strip())
     if match is None:
-        raise _refusal(f"{line.name} is no time")
+        raise _refusal_of(f"{line.name} is no time")
     try:
         year, month, day, hour, minute, second = (int(one or 0) for one in match.groups()[:6])
         wall = datetime.combine(date(year, month, day), time(hour, minute, min(second, 59)))
     except ValueError:
-        raise _refusal(f"{line.name} is no time") from None
+        raise _refusal_of(f"{line.name} is no time") from None
     if match[4] is None:
-        return WrittenTime(wall, all_day=True)
+        return FieldTime(wall, all_day=True)
     zone = "UTC" if match[7] else line.parameter("TZID")
     try:
         ZoneInfo(zone)
     except (OSError, ValueError, LookupError):
-        raise _refusal(
+        raise _refusal_of(
             f"{line.name} is in no time zone that has a name" if zone else f"{line.name} has no zone"
         ) from None
-    return WrittenTime(wall, zone)
+    return FieldTime(wall, zone)
 
 
 # What differs ---------------------------------------------------------------------------------------------------------
@@ -255,11 +255,11 @@ def _is_between(old: PartFields, now: PartFields, new: PartFields) -> bool:
 
 def is_part_of(wanted: PartFields, there: PartFields) -> bool:
     """Whether all that is wanted is there; who is invited may have answered meanwhile."""
-    plain = all(_normal(there.plain[name]) == _normal(value) for name, value in wanted.plain.items())
+    plain = all(_normal_value(there.plain[name]) == _normal_value(value) for name, value in wanted.plain.items())
     return plain and set(wanted.attendees) <= set(there.attendees)
 
 
-def _normal(value: object) -> object:
+def _normal_value(value: object) -> object:
     """Without what a server may write in another way: the order of a rule's parts, ends of lines and of texts."""
     if isinstance(value, str):
         return "\n".join(line.rstrip() for line in value.strip().splitlines())

@@ -39,7 +39,7 @@ class CalendarEvents(Struct, frozen=True):
     sends: bool
 
     @property
-    def _telling(self) -> Mapping[str, str]:
+    def _update_parameters(self) -> Mapping[str, str]:
         return {"sendUpdates": "all" if self.sends else "none"}
 
     def _path_of(self, event_id: str) -> str:
@@ -51,12 +51,14 @@ class CalendarEvents(Struct, frozen=True):
 
     async def insert(self, body: JsonMapping) -> None:
         """A new event."""
-        await self.client.send(GoogleRequest("POST", f"{self.path}/events", self._telling, body))
+        await self.client.send(GoogleRequest("POST", f"{self.path}/events", self._update_parameters, body))
 
     async def patch(self, event: GoogleEvent, body: JsonMapping) -> GoogleEvent:
         """Change what is named, and nothing else."""
         return event_of(
-            await self.client.send(GoogleRequest("PATCH", self._path_of(event.id), self._telling, body, event.etag))
+            await self.client.send(
+                GoogleRequest("PATCH", self._path_of(event.id), self._update_parameters, body, event.etag)
+            )
         )
 
     async def change(self, event: GoogleEvent, old: PartFields, new: PartFields) -> None:
@@ -75,7 +77,7 @@ class CalendarEvents(Struct, frozen=True):
         """That it is gone already is success."""
         path = self._path_of(event.id)
         try:
-            await self.client.send(GoogleRequest("DELETE", path, self._telling, etag=event.etag))
+            await self.client.send(GoogleRequest("DELETE", path, self._update_parameters, etag=event.etag))
         except GoogleError as error:
             if error.state == "unknown":
                 await self._require_gone(path, event, error)

@@ -119,24 +119,24 @@ def person_of(found: JsonMapping) -> GooglePerson:
 
 def card_of_person(person: GooglePerson, groups: Mapping[str, str]) -> bytes:
     """The card. `groups`: what those that people have made are called, by their resource names."""
-    lines = ("BEGIN:VCARD", "VERSION:3.0", f"UID:{_plain(person.resource_name)}", *_card_lines(person, groups))
+    lines = ("BEGIN:VCARD", "VERSION:3.0", f"UID:{_plain_text(person.resource_name)}", *_card_lines(person, groups))
     return b"".join(map(fold_line, (*lines, "END:VCARD")))
 
 
 def _card_lines(person: GooglePerson, groups: Mapping[str, str]) -> Iterator[str]:
     yield from _name_lines(person)
     yield from _list_line("NICKNAME", [one.value for one in person.nicknames if one.value])
-    yield from (f"EMAIL{_parameters(one)}:{escape_text(one.value)}" for one in person.email_addresses if one.value)
-    yield from (f"TEL{_parameters(one)}:{escape_text(one.value)}" for one in person.phone_numbers if one.value)
-    yield from (f"ADR{_parameters(one)}:{_address_of(one)}" for one in person.addresses)
+    yield from (f"EMAIL{_parameters_of(one)}:{escape_text(one.value)}" for one in person.email_addresses if one.value)
+    yield from (f"TEL{_parameters_of(one)}:{escape_text(one.value)}" for one in person.phone_numbers if one.value)
+    yield from (f"ADR{_parameters_of(one)}:{_address_of(one)}" for one in person.addresses)
     for one in person.im_clients:
-        yield f"IMPP{_parameters(one)}:{_plain(one.protocol) or 'im'}:{escape_text(one.username)}"
-    yield from (f"URL{_parameters(one)}:{_plain(one.value)}" for one in person.urls)
+        yield f"IMPP{_parameters_of(one)}:{_plain_text(one.protocol) or 'im'}:{escape_text(one.username)}"
+    yield from (f"URL{_parameters_of(one)}:{_plain_text(one.value)}" for one in person.urls)
     yield from _single_lines(person)
     yield from _list_line("CATEGORIES", [groups[each] for one in person.memberships if (each := one.group) in groups])
-    yield f"X-GOOGLE-SOURCE:{_plain(' '.join(f'{one.type}/{one.id}' for one in person.metadata.sources))}"
+    yield f"X-GOOGLE-SOURCE:{_plain_text(' '.join(f'{one.type}/{one.id}' for one in person.metadata.sources))}"
     if person.updated:
-        yield f"REV:{_plain(person.updated)}"
+        yield f"REV:{_plain_text(person.updated)}"
 
 
 def _single_lines(person: GooglePerson) -> Iterator[str]:
@@ -166,14 +166,14 @@ def _name_lines(person: GooglePerson) -> Iterator[str]:
     yield f"N{_source_of(one)}:{';'.join(map(escape_text, parts))}"
 
 
-def _parameters(one: PersonField) -> str:
-    types = [kind for kind in (_plain(one.type).upper(), "PREF" if one.metadata.primary else "") if kind]
+def _parameters_of(one: PersonField) -> str:
+    types = [kind for kind in (_plain_text(one.type).upper(), "PREF" if one.metadata.primary else "") if kind]
     told = [kind for kind in types if not set(kind) & set(':;,"= ')]
     return f"{';TYPE=' + ','.join(told) if told else ''}{_source_of(one)}"
 
 
 def _source_of(one: PersonField) -> str:
-    kind = _plain(one.metadata.source.type)
+    kind = _plain_text(one.metadata.source.type)
     return "" if kind in ("", _OWN_SOURCE) else f";X-SOURCE={kind}"
 
 
@@ -191,7 +191,7 @@ def _birthday_of(one: PersonField) -> str:
     return f"{year}{one.date.month:02}-{one.date.day:02}"
 
 
-def _plain(text: str) -> str:
+def _plain_text(text: str) -> str:
     return "".join(character for character in text if character >= " " and character != "\x7f")
 
 
