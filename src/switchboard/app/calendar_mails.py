@@ -37,9 +37,9 @@ class WorkerCalendarMails:
     async def arrived(self, since: datetime, most: int) -> Sequence[CalendarMail]:
         """As in the port."""
         found = await list_calendar_mails(self._runtime.database, NAME, since, most)
-        return [await self._described(one) for one in found]
+        return [await self._describe_mail(one) for one in found]
 
-    async def _described(self, mail: StoredCalendarMail) -> CalendarMail:
+    async def _describe_mail(self, mail: StoredCalendarMail) -> CalendarMail:
         facts = await facts_of(self._runtime.database, mail.request_id)
         authentic = self._runtime.channels[NAME].authentic(facts)
         sender = address(mail.sender) or mail.sender.lower()

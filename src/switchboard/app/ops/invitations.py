@@ -28,7 +28,7 @@ async def check_invitations(database: Database, table: object) -> list[CheckResu
     senders = {one.lower() for one in await accounts_of(database, EMAIL)}
     lacking = {name: one for name, one in accounts.items() if one.sends == "mail" and not own_addresses(one) & senders}
     found = [
-        warning(f"invitations of {name}", f"are to be mailed, and nothing sends as {_listed(one)} here", _ADD)
+        warning(f"invitations of {name}", f"are to be mailed, and nothing sends as {_list_addresses(one)} here", _ADD)
         for name, one in lacking.items()
     ]
     return found or [ok("invitations", _told_senders(accounts))]
@@ -39,7 +39,7 @@ def own_addresses(account: DavAccount) -> frozenset[str]:
     return frozenset(one.strip().lower() for one in (account.user, *account.addresses) if "@" in one)
 
 
-def _listed(account: DavAccount) -> str:
+def _list_addresses(account: DavAccount) -> str:
     return ", ".join(sorted(own_addresses(account))) or f"the user {account.user!r}, which is no address"
 
 

@@ -77,7 +77,9 @@ async def apply_arrivals(accounts: MailingAccounts, store: ModuleStore) -> None:
     failed: list[str] = []
     while True:
         found = await accounts.mails.arrived(since - _OVERLAP, _AT_ONCE)
-        failed += [why for one in await _unread(found, store) if (why := await _read_mail(accounts, store, one, began))]
+        failed += [
+            why for one in await _find_unread(found, store) if (why := await _read_mail(accounts, store, one, began))
+        ]
         if len(found) < _AT_ONCE or found[-1].received_at - _OVERLAP <= since:
             break
         since = found[-1].received_at
@@ -87,7 +89,7 @@ async def apply_arrivals(accounts: MailingAccounts, store: ModuleStore) -> None:
     await store.run("arrivals.forget")
 
 
-async def _unread(found: Sequence[CalendarMail], store: ModuleStore) -> Sequence[CalendarMail]:
+async def _find_unread(found: Sequence[CalendarMail], store: ModuleStore) -> Sequence[CalendarMail]:
     rows = await store.rows("arrivals.known", [one.request_id for one in found]) if found else ()
     known = {row["request_id"] for row in rows}
     return [one for one in found if one.request_id not in known]
@@ -142,14 +144,16 @@ async def _outcome_in(accounts: MailingAccounts, name: str, mail: CalendarMail, 
     there, object_name = places[0]
     async with lease_account(store, uuid5(mail.request_id, name)), accounts.opens(name, account) as server:
         copy = _KeptEvent(store, server, account, there.collection, there.url, object_name, there.zone)
-        applied = [await _told(copy.answer(one), f"its sender has {_SAID[one.answer]}") for one in message.answers]
+        applied = [
+            await _tell_outcome(copy.answer(one), f"its sender has {_SAID[one.answer]}") for one in message.answers
+        ]
         applied += [
-            await _told(copy.cancel(one), "its sender has cancelled the event") for one in message.cancellations
+            await _tell_outcome(copy.cancel(one), "its sender has cancelled the event") for one in message.cancellations
         ]
     return "; ".join(dict.fromkeys(applied))
 
 
-async def _told(work: Awaitable[AppliedAnswer], what: str) -> str:
+async def _tell_outcome(work: Awaitable[AppliedAnswer], what: str) -> str:
     try:
         applied = await work
     except InvalidInput as error:
@@ -170,16 +174,16 @@ class _KeptEvent(Struct, frozen=True):
 
     async def answer(self, said: AttendeeAnswer) -> AppliedAnswer:
         """Raises InvalidInput if it is not applied, ServerError if that cannot be done now."""
-        applied = await self._change(partial(self._answered, said), partial(self._require_latest, said))
+        applied = await self._change_object(partial(self._apply_answer_to, said), partial(self._require_latest, said))
         identity = (said.uid, applied.recurrence, said.attendee)
         await self.store.run("arrivals.answered", *identity, said.answer, said.sequence, said.made)
         return applied
 
     async def cancel(self, said: Cancellation) -> AppliedAnswer:
         """Likewise."""
-        return await self._change(partial(self._cancelled, said), _require_nothing)
+        return await self._change_object(partial(self._apply_cancellation_to, said), _require_nothing)
 
-    async def _change(
+    async def _change_object(
         self, change: Callable[[bytes], AppliedAnswer], check: Callable[[AppliedAnswer], Awaitable[None]]
     ) -> AppliedAnswer:
         for _ in range(_TRIES):
@@ -200,13 +204,13 @@ class _KeptEvent(Struct, frozen=True):
             return changed
         raise ServerError("changed", "somebody else keeps changing the event")
 
-    def _answered(self, said: AttendeeAnswer, data: bytes) -> AppliedAnswer:
+    def _apply_answer_to(self, said: AttendeeAnswer, data: bytes) -> AppliedAnswer:
         organizers = {part.organizer for part in read_source(data).parts if part.organizer}
         if not organizers or not organizers <= addresses_of(self.account):
             raise InvalidInput("the event is organised by somebody else", field="ORGANIZER")
         return apply_answer(data, said, self._zones_in(data))
 
-    def _cancelled(self, said: Cancellation, data: bytes) -> AppliedAnswer:
+    def _apply_cancellation_to(self, said: Cancellation, data: bytes) -> AppliedAnswer:
         return apply_cancellation(data, said, addresses_of(self.account), self._zones_in(data))
 
     async def _require_latest(self, said: AttendeeAnswer, applied: AppliedAnswer) -> None:

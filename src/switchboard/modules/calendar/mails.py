@@ -6,16 +6,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 from uuid import UUID, uuid5
 
 from msgspec import Struct, convert
 
 from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.modules.calendar.looking import CalendarRefusal
-from switchboard.modules.calendar.mailing.composing import MailMethod
 from switchboard.modules.calendar.mailing.recipients import PlannedMail
+from switchboard.modules.calendar.mailing.words import MailWords
 from switchboard.ports.mail_desk import CalendarPart, MailDesk, OutgoingMail
 from switchboard.ports.module_store import ModuleStore
 from switchboard.ports.tools import ToolScope
@@ -23,19 +23,10 @@ from switchboard.ports.tools import ToolScope
 _KEYS: Final = UUID("5c1c3c4e-3f0b-5f0e-9a5e-6d9b1f6a2f11")
 
 
-class NotedMail(Struct, frozen=True):
+class NotedMail(PlannedMail, frozen=True):
     """A message as it was noted; `turn`: how often this version was answered before."""
 
-    uid: str
-    recurrence: str
-    sequence: int
-    method: MailMethod
-    recipient: str
     turn: int
-    sender: str
-    subject: str
-    words: str
-    ics: bytes
     queued: bool
 
     @property
@@ -54,8 +45,8 @@ class NotedMail(Struct, frozen=True):
             key=self.key_in(account),
             sender=self.sender,
             to=(self.recipient,),
-            subject=self.subject,
-            text=self.words,
+            subject=self.words.subject,
+            text=self.words.text,
             calendar=CalendarPart(self.method, self.ics.decode("utf-8", "replace")),
             automatic=True,
         )
@@ -96,7 +87,11 @@ async def note_mails(store: ModuleStore, step: UUID, mails: Sequence[PlannedMail
 
 async def mails_of_step(store: ModuleStore, step: UUID) -> tuple[NotedMail, ...]:
     """What a step has noted, in order."""
-    return tuple(convert(dict(row), NotedMail) for row in await store.rows("mails.of_step", step))
+    return tuple(map(_mail_from, await store.rows("mails.of_step", step)))
+
+
+def _mail_from(row: Mapping[str, Any]) -> NotedMail:
+    return convert({**row, "words": MailWords(row["subject"], row["words"])}, NotedMail)
 
 
 async def latest_version(store: ModuleStore, uid: str) -> int:

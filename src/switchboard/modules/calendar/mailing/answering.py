@@ -107,7 +107,7 @@ def apply_answer(data: bytes, said: AttendeeAnswer, zone_of: ZoneOf) -> AppliedA
         for change in _answer_lines(part, said)
         if part.recurrence is None or _is_open(source.lines[change.first])
     ]
-    return AppliedAnswer(_changed(source, changes), "")
+    return AppliedAnswer(_change_source(source, changes), "")
 
 
 def _apply_to_date(source: CalendarSource, said: AttendeeAnswer, zone_of: ZoneOf) -> AppliedAnswer:
@@ -117,10 +117,10 @@ def _apply_to_date(source: CalendarSource, said: AttendeeAnswer, zone_of: ZoneOf
         known = [line.parameter("PARTSTAT").upper() for line in _lines_of(source.master, said)]
         if known == [said.answer]:  # it is as the series, and no part of its own
             return AppliedAnswer(source.data, recurrence_of(part))
-    return AppliedAnswer(_changed(own, _answer_lines(part, said)), recurrence_of(part))
+    return AppliedAnswer(_change_source(own, _answer_lines(part, said)), recurrence_of(part))
 
 
-def _changed(source: CalendarSource, changes: list[LineChange]) -> bytes:
+def _change_source(source: CalendarSource, changes: list[LineChange]) -> bytes:
     if not changes:
         raise InvalidInput("the sender is not invited to it", field="ATTENDEE")
     return source.change([one for one in changes if one.lines != (_text_of(source.lines[one.first]),)])

@@ -134,7 +134,7 @@ def _raise_version(
 def _wanted_version(part: EventPart, before: CalendarSource | None, after: CalendarSource, change: ObjectChange) -> int:
     if before is None:
         return change.sent + 1
-    old = _counterpart(part, before)
+    old = _part_before(part, before)
     if old is None:
         return sequence_of(part)
     if part.recurrence is None and _is_reset(before, after, change):
@@ -156,7 +156,7 @@ def _left_series(before: CalendarSource, after: CalendarSource, change: ObjectCh
     return attendees_of(before.master, change.own).keys() - attendees_of(after.master, change.own).keys()
 
 
-def _counterpart(part: EventPart, before: CalendarSource) -> EventPart | None:
+def _part_before(part: EventPart, before: CalendarSource) -> EventPart | None:
     """The same part before; of a date that was none of its own, the series."""
     rid = recurrence_of(part)
     return next((one for one in before.parts if recurrence_of(one) == rid), before.master)
@@ -236,13 +236,13 @@ def _mails_to(
         return
     if "" in new and _is_told_anew(address, before, after, change):
         without = [one.recurrence for one in after.overrides if one.recurrence and recurrence_of(one) not in new]
-        yield _request(address, after, [*new.values()], change, is_new="" not in old, without=without)
+        yield _make_request(address, after, [*new.values()], change, is_new="" not in old, without=without)
         return
     for rid, part in new.items():
-        previous = None if before is None else _counterpart(part, before)
+        previous = None if before is None else _part_before(part, before)
         invited = bool(old) and previous is not None and address in attendees_of(previous, change.own)
         if rid and (previous is None or not invited or _is_news(previous, part)):
-            yield _request(address, after, [part], change, is_new=not invited)
+            yield _make_request(address, after, [part], change, is_new=not invited)
     if before is not None and old:
         yield from _cancel_dates(address, before, after, change)
 
@@ -267,7 +267,7 @@ def _is_news(previous: EventPart, part: EventPart) -> bool:
     return _is_changed(previous, part)
 
 
-def _request(
+def _make_request(
     address: str,
     source: CalendarSource,
     parts: Sequence[EventPart],
@@ -292,7 +292,7 @@ def _cancel_all(
 ) -> Iterator[PlannedMail]:
     """The event goes, or they are no longer invited to any of it."""
     for part in [parts[""]] if "" in parts else parts.values():
-        yield _cancel(address, before, part, _version_of_end(part, before, after), change, all_leave=after is None)
+        yield _make_cancel(address, before, part, _version_of_end(part, before, after), change, all_leave=after is None)
 
 
 def _version_of_end(part: EventPart, before: CalendarSource, after: CalendarSource | None) -> int:
@@ -303,7 +303,7 @@ def _version_of_end(part: EventPart, before: CalendarSource, after: CalendarSour
     return max(latest + 1, 0 if now is None else sequence_of(now))
 
 
-def _cancel(
+def _make_cancel(
     address: str, source: CalendarSource, part: EventPart, sequence: int, change: ObjectChange, *, all_leave: bool
 ) -> PlannedMail:
     ics = compose_cancel(source, part, sequence, change.now, "" if all_leave else address)
@@ -321,12 +321,12 @@ def _cancel_dates(
         for source, part, version in _dates_gone(series, after, kept, change):
             if address in attendees_of(part, change.own):
                 left_out = source.master is not None and recurrence_of(part) not in map(recurrence_of, after.overrides)
-                gone[recurrence_of(part)] = _cancel(address, source, part, version, change, all_leave=left_out)
+                gone[recurrence_of(part)] = _make_cancel(address, source, part, version, change, all_leave=left_out)
     if "" not in kept:
         for rid, part in _parts_with(address, before, change).items():
             if rid not in kept and rid not in gone:
                 version = _version_of_end(part, before, after)
-                gone[rid] = _cancel(address, before, part, version, change, all_leave=False)
+                gone[rid] = _make_cancel(address, before, part, version, change, all_leave=False)
     yield from gone.values()
 
 

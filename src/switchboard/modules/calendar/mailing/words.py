@@ -36,15 +36,15 @@ def words_of(part: EventPart, method: MailMethod, *, is_new: bool = True) -> Mai
     """Of an invitation, or of a cancellation."""
     organizer = organizer_of(part)
     if method == "CANCEL":
-        return _words("Cancelled", f"{organizer} has cancelled this:", part, ("You need not do anything.",))
+        return _make_words("Cancelled", f"{organizer} has cancelled this:", part, ("You need not do anything.",))
     head = f"{organizer} invites you:" if is_new else f"{organizer} has changed this; it is now:"
-    return _words("Invitation" if is_new else "Changed", head, part, _notes_of(part))
+    return _make_words("Invitation" if is_new else "Changed", head, part, _notes_of(part))
 
 
 def words_of_answer(part: EventPart, answer: PartStat, who: str, comment: str) -> MailWords:
     """Of an answer to an invitation."""
     mark, sentence = _ANSWERED[answer]
-    return _words(mark, f"{who} {sentence}", part, (f"| {line}" for line in comment.splitlines()))
+    return _make_words(mark, f"{who} {sentence}", part, (f"| {line}" for line in comment.splitlines()))
 
 
 def organizer_of(part: EventPart) -> str:
@@ -54,7 +54,7 @@ def organizer_of(part: EventPart) -> str:
     return f"{name} <{part.organizer}>" if name and name.lower() != part.organizer else part.organizer
 
 
-def _words(mark: str, head: str, part: EventPart, below: Iterable[str]) -> MailWords:
+def _make_words(mark: str, head: str, part: EventPart, below: Iterable[str]) -> MailWords:
     title = clip_text(part.text("SUMMARY"), _TITLE) or "(no title)"
     when = describe_when(part)
     repeats = " and further dates" if part.first("RRULE") or part.first("RDATE") else ""
