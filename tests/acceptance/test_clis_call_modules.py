@@ -57,15 +57,15 @@ wire_api = "responses"
 # The programs ---------------------------------------------------------------------------------------------------------
 
 
-def configuration(language: str, household: Household) -> str:
+def configuration(key: str, household: Household) -> str:
     """What docs/calls.md has the program read, with the address of this household."""
-    [shown] = [one.text for one in blocks(CALLS) if one.language == language and "switchboard" in one.text]
+    [shown] = [one.text for one in blocks(CALLS) if key in one.text]
     return shown.replace("http://127.0.0.1:8470", household.settings["SWITCHBOARD_URL"])
 
 
 def claude(household: Household, home: Path, llm: ScriptedLlm) -> tuple[list[str], Mapping[str, str]]:
     """Its words and variables."""
-    (home / "switchboard.json").write_text(configuration("json", household))
+    (home / "switchboard.json").write_text(configuration("mcpServers", household))
     words = [
         "--mcp-config",
         "switchboard.json",
@@ -81,7 +81,7 @@ def claude(household: Household, home: Path, llm: ScriptedLlm) -> tuple[list[str
 
 def codex(household: Household, home: Path, llm: ScriptedLlm) -> tuple[list[str], Mapping[str, str]]:
     """The same; nobody is there to be asked."""
-    told = configuration("toml", household) + 'default_tools_approval_mode = "approve"\n'
+    told = configuration("mcp_servers", household) + 'default_tools_approval_mode = "approve"\n'
     (home / ".codex").mkdir()
     (home / ".codex" / "config.toml").write_text(MODEL.format(url=llm.url) + told)
     return ["exec", "--skip-git-repo-check", "--ephemeral"], {"OPENAI_KEY": "none"}
