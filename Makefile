@@ -115,8 +115,9 @@ bare: $(STAMP) ## what a newcomer's first minutes take, on a Debian that has not
 container: $(STAMP) ## the image, built and tried as a root file system; root, buildah, mmdebstrap; three minutes
 	@$(BIN)/python -m tests.container
 
-pictures: $(STAMP) ## the picture in the README, from what the demo prints
+pictures: $(STAMP) ## the picture in the README, from what the demo prints; and all pages, as Chromium shows them
 	@$(BIN)/python -m tests.pictures
+	@WEB_PICTURES=$(CURDIR)/docs/pictures/web HYPOTHESIS_PROFILE=asked $(BIN)/python -m pytest -q tests/integration/web/test_pages.py
 
 pythons: $(STAMP) ## the quick suite on every Python that can be had here; VERSIONS="3.12 3.13"
 	@$(BIN)/python -m tests.pythons $(VERSIONS)

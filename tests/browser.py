@@ -246,12 +246,15 @@ class Tab:
         return bool(await self.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
     async def picture(self, file: Path, *, whole: bool = False) -> None:
-        """Save what is seen as PNG; `whole`: also what one would scroll to."""
+        """Save what is seen, as PNG or WebP; `whole`: also what one would scroll to."""
         more: dict[str, object] = {"captureBeyondViewport": True} if whole else {}
         if whole:
             box = (await self.send("Page.getLayoutMetrics"))["cssContentSize"]
             more["clip"] = {"x": 0, "y": 0, "width": box["width"], "height": min(box["height"], 4000), "scale": 1}
-        shot = await self.send("Page.captureScreenshot", format="png", **more)
+        kind = file.suffix.removeprefix(".")
+        if kind == "webp":
+            more["quality"] = 80
+        shot = await self.send("Page.captureScreenshot", format=kind, **more)
         await asyncio.to_thread(file.write_bytes, b64decode(shot["data"]))
 
 

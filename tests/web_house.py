@@ -6,7 +6,7 @@ Tests of the page begin with it, and `make pictures` draws it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.message import EmailMessage
@@ -17,17 +17,36 @@ from uuid import UUID
 
 from switchboard.app.access import Principal
 from switchboard.app.web_sessions import WebSessions
+from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.engine import Answer, EngineFailure, Journal, Turn, TurnResult
+from switchboard.ports.tools import ToolOutcome, ToolScope
+from switchboard.store.work.approvals import StoredApprovals
+from switchboard.testing.scripted_llm import Reply, ScriptedLlm
+from tests.asking import spec
 from tests.browser import DESK, Tab, open_tab
 from tests.hands import at_work
 from tests.lab import envelope_json
 from tests.routing import butler, rule, team_of
 from tests.servers import Opened, open_server
+from tests.trios import Given, plan, tool, trio_engine, writes
+from tests.turning import Asked, Noting
+from tests.waiting import eventually
 
 OPERATOR: Final = Principal("operator", "operator-1")
 TREE: Final = (
-    (team_of(butler("house", "scripted"), butler("post", "scripted"), "System4/root", purpose="The household"),),
     (
+        team_of(
+            *(
+                butler("house", "scripted"),
+                butler("post", "scripted"),
+                butler("travel", "trio", owners=["cli:ann"]),
+                "System4/root",
+            ),
+            purpose="The household",
+        ),
+    ),
+    (
+        rule("System1/travel", channel="cli", number=4),
         rule("System1/house", channel="telegram", number=1),
         rule("System1/house", channel="api", number=2),
         rule("System1/post", channel="email", number=3),
@@ -38,6 +57,22 @@ ANSWERS: Final[Mapping[str, str]] = {
     "Remind me to water the plants": "I will, every other day at 18:00.",
     "What is for dinner?": "There are leeks and potatoes. Shall I look for a recipe with both?",
 }
+PLAN: Final = plan(
+    tool("trains", "look", text="trains to Hamburg on Friday"),
+    tool("weather", "look", text="weather in Hamburg"),
+    tool("book", "send", "trains", text="two seats on the 09:38"),
+    writes("answer", "trains", "weather"),
+)
+MODELS: Final = (
+    {"name": "local", "kind": "openai", "model": "qwen3-30b", "base_url": "http://127.0.0.1:11434/v1"},
+    {"name": "cloud", "kind": "anthropic", "model": "claude-sonnet-5"},
+)
+_SPENT: Final = """
+insert into model_usage
+select (now() at time zone 'UTC')::date - n, 'turn', b, m, 12 + n, n % 2, 48000 + 3100 * n, 5200 + 410 * n, 0, 0,
+       c * (n + 3)
+from generate_series(0, 6) n,
+     (values ('System1/house', 'local', 0), ('System1/travel', 'cloud', 41000)) as x (b, m, c)"""
 _PIXEL: Final = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
     "1f15c4890000000d49444154789c63f8cfc0f01f0005000156a28b470d"
@@ -102,7 +137,22 @@ async def fill_house(server: Opened) -> dict[str, UUID]:
     ids["mail"] = await submit_mail(server, mail_of("Offer for three windows", "Three windows for 1,240 €.", html))
     for one in ids.values():
         await server.http.get(f"/v1/messages/{one}/replies", params={"wait_s": 10})
+    trip = await server.submit(
+        envelope_json("How do we get to Hamburg on Friday?", channel="cli", endpoint="terminal", sender="ann")
+    )
+    ids["trip"] = UUID(trip.json()["request_id"])
+    await eventually(lambda: _waits(server))
+    await server.lab.database.run(_SPENT)
     return ids
+
+
+async def _waits(server: Opened) -> bool:
+    """Whether somebody is asked about the plan."""
+    return bool((await server.http.get("/v1/approvals")).json()["approvals"])
+
+
+async def _look(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+    return ToolOutcome(f"found {arguments['text']}")
 
 
 @dataclass(frozen=True)
@@ -117,9 +167,16 @@ class House:
 async def open_house(database_url: str, data_dir: Path, **more: Any) -> AsyncIterator[House]:
     """A server with a worker, and what was written in the house."""
     async with (
-        open_server(database_url, data_dir, tree=TREE, more=more) as server,
-        at_work(server.lab.worker({"scripted": Scripted()})),
+        ScriptedLlm(lambda _: Reply(text="Take the 09:38; it will be dry.")) as llm,
+        open_server(database_url, data_dir, tree=TREE, more={"models": MODELS, **more}) as server,
+        AsyncExitStack() as stack,
     ):
+        models = Asked([spec("openai", llm.url, "m", timeout=20.0)])
+        stack.push_async_callback(models.aclose)
+        tools = [Noting("look", act=_look), Noting("send", "effectful")]
+        approvals = StoredApprovals(server.lab.database)
+        trio = trio_engine(models, Given(PLAN, []), tools, workspaces=data_dir / "w", approvals=approvals)
+        await stack.enter_async_context(at_work(server.lab.worker({"scripted": Scripted(), "trio": trio})))
         yield House(server, await fill_house(server))
 
 

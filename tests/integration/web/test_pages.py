@@ -38,7 +38,7 @@ def addresses_of(house: House) -> dict[str, str]:
         "message-failed": f"/messages/{ids['broken']}",
         "mail": f"/messages/{ids['mail']}",
         "mail-html": f"/messages/{ids['mail']}/mail",
-        "plan": f"/plans/{ids['bin']}",
+        "plan": f"/plans/{ids['trip']}",
         "conversation": "/conversations/one?name=telegram%2Fbot%253Ahouse%2Fann",
         "no-such-page": "/nothing",
     }
@@ -47,8 +47,8 @@ def addresses_of(house: House) -> dict[str, str]:
 async def _look_at(tab: Tab, name: str, size: str) -> list[str]:
     """What is wrong with the page that is open."""
     pictures = os.environ.get("WEB_PICTURES")
-    if pictures:
-        await tab.picture(Path(pictures) / f"{name}-{size}.png", whole=True)
+    if pictures and not size.endswith("dark"):
+        await tab.picture(Path(pictures) / f"{name}-{size}.webp")
     wrong = [f"{name} ({size}): {one}" for one in await tab.find_barriers()]
     if await tab.is_wider_than_window():
         wrong.append(f"{name} ({size}): one has to scroll sideways")

@@ -3,9 +3,12 @@
 with walked as materialized (
     select m.request_id, m.conversation from message_inbox m
     where $1::uuid is null or m.request_id < $1 order by m.request_id desc limit $2
+), newest as (
+    select distinct on (conversation) request_id, conversation from walked order by conversation, request_id desc
 ), last as (
-    select w.request_id from walked w
-    where not exists (select from message_inbox n where n.conversation = w.conversation and n.request_id > w.request_id)
+    select w.request_id from newest w
+    where $1::uuid is null
+       or not exists (select from message_inbox n where n.conversation = w.conversation and n.request_id > w.request_id)
     order by w.request_id desc limit $3
 )
 select m.request_id, c.name as conversation, m.channel, m.endpoint, m.sender, m.received_at,
