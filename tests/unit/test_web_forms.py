@@ -23,6 +23,13 @@ class Same(NamedTuple):
 
 
 SAME: Final = {
+    "/messages/{request_id:uuid}/reroute": Same("POST /v1/messages/{request_id}/reroute", "messages reroute"),
+    "/messages/{request_id:uuid}/correct": Same("POST /v1/messages/{request_id}/correction", "messages correct"),
+    "/messages/{request_id:uuid}/try": Same("POST /v1/messages/{request_id}/try", "messages try"),
+    "/messages/{request_id:uuid}/stop": Same("POST /v1/messages/{request_id}/stop", "messages stop"),
+    "/messages/{request_id:uuid}/replies/{outbox_id:uuid}/resend": Same(
+        "POST /v1/outbox/{outbox_id}/resend", "outbox resend"
+    ),
     "/dead-letters/many": Same("POST /v1/dead-letters/bulk", "dlq reroute"),
     "/dead-letters/{dead_letter_id:uuid}/reroute": Same(
         "POST /v1/dead-letters/{dead_letter_id}/reroute", "dlq reroute"

@@ -91,7 +91,12 @@ async def _save(client: Client, outbox_id: str, to: Path) -> list[Path]:
 
 
 @app.command("resend")
-def resend(outbox_id: OutboxId) -> None:
+def resend(
+    outbox_id: OutboxId,
+    *,
+    reason: Annotated[str | None, typer.Option(help="The reason; it is recorded.", metavar="TEXT")] = None,
+) -> None:
     """Send a reply again that is uncertain, failed or dead: it goes to the end of its conversation's lane."""
-    answer = ask_about("reply", outbox_id, lambda client, found: client.post(f"/v1/outbox/{found}/resend", {}))
+    body = {} if reason is None else {"reason": reason}
+    answer = ask_about("reply", outbox_id, lambda client, found: client.post(f"/v1/outbox/{found}/resend", body))
     show(answer, f"{outbox_id}: {answer['state']}")

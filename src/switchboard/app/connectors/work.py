@@ -25,6 +25,7 @@ from switchboard.store.connectors.heartbeats import INTERVAL_S, Heartbeat
 from switchboard.store.database import Database
 from switchboard.store.messages import outbox
 from switchboard.store.messages.outbox import LEASE_S
+from switchboard.store.people import audit
 
 HEARTBEAT: Final = Action("heartbeat", CONNECTOR)
 CONNECTORS: Final = Action("connectors", OPERATOR)
@@ -119,9 +120,10 @@ class ConnectorService:
         reply = await own_reply(self._database, self._access, caller, outbox_id)
         return await self._replies.part(reply, lease, part, account_lease)
 
-    async def resend(self, outbox_id: UUID) -> None:
+    async def resend(self, caller: Principal, outbox_id: UUID, reason: str | None = None) -> None:
         """Send a reply again that was not sent, or may not have been. Raises NotFound, Conflict."""
         await self._replies.resend(outbox_id)
+        await audit.append(self._database, caller.name, "reply:resent", {"outbox_id": str(outbox_id), "reason": reason})
 
     async def heartbeat(self, caller: Principal, beat: Heartbeat) -> None:
         """Keep the newest heartbeat of the caller's endpoint. Raises Forbidden, TooManyInstances."""

@@ -186,6 +186,18 @@ def stop_message(
     show(answer, "stop requested" if answer["stopped"] else "no turn is running")
 
 
+@app.command("try")
+def try_message(
+    request_id: RequestId,
+    *,
+    reason: Annotated[str | None, typer.Option(help="The reason; it is recorded.", metavar="TEXT")] = None,
+) -> None:
+    """Try now what waits for its next attempt, or is paused: turns, notices and replies of a message."""
+    body = {} if reason is None else {"reason": reason}
+    answer = ask_about("message", request_id, lambda client, found: client.post(f"/v1/messages/{found}/try", body))
+    show(answer, "it goes on now" if answer["lanes"] else "nothing of it waits for another attempt")
+
+
 @app.command("raw")
 def raw_message(request_id: RequestId) -> None:
     """Write the message's bytes to stdout, exactly as they came. With --json: their text and media type.

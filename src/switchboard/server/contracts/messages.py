@@ -16,8 +16,8 @@ from switchboard.server.contracts.base import Body, ErrorBody, Line, ResponseBod
 from switchboard.server.contracts.rules import TargetBody
 
 
-class StopBody(Body):
-    """Why the turns are to end; it is recorded."""
+class ReasonBody(Body):
+    """Why; it is recorded."""
 
     reason: Line | None = None
 

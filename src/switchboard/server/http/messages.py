@@ -16,10 +16,11 @@ from switchboard.app.messages.blobs import RAW
 from switchboard.app.messages.explain import EXPLAIN, Explanation, explain
 from switchboard.app.messages.reroutes import REROUTE, MessageRerouter, ReroutedMessage, RerouteOrder
 from switchboard.app.messages.views import MESSAGES, MessageDetail, MessageReplies, Stopping
+from switchboard.app.messages.waiting import TRY_NOW, TriedNow, try_now
 from switchboard.domain.routing import Target
 from switchboard.domain.shown import MessageState
 from switchboard.server.contracts.base import Cursor, Limit, Word
-from switchboard.server.contracts.messages import MessagePage, RerouteMessageBody, StopBody
+from switchboard.server.contracts.messages import MessagePage, ReasonBody, RerouteMessageBody
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, needs, operation, page
 from switchboard.server.services import ServiceFactory
@@ -30,6 +31,7 @@ router = router_of("messages", prefix="/v1/messages")
 Caller = Annotated[Principal, Depends(needs(MESSAGES))]
 RawReader = Annotated[Principal, Depends(needs(RAW))]
 Operator = Annotated[Principal, Depends(needs(EXPLAIN))]
+TryCaller = Annotated[Principal, Depends(needs(TRY_NOW))]
 RerouteCaller = Annotated[Principal, Depends(needs(REROUTE))]
 Wait = Annotated[float, Query(ge=0, le=60, allow_inf_nan=False)]
 Seen = Annotated[int, Field(ge=0, le=2**31)]
@@ -100,7 +102,7 @@ async def get_replies(
 
 
 @router.post("/{request_id}/stop", **operation("stop_message", "Stop the turns of a message", Stopping, 404))
-async def stop_message(caller: Caller, parts: Parts, request_id: UUID, body: StopBody | None = None) -> Response:
+async def stop_message(caller: Caller, parts: Parts, request_id: UUID, body: ReasonBody | None = None) -> Response:
     """They end within a second, with what they have written. Messages behind it are kept. Senders write `/stop`."""
     return answer(await parts.views.stop(caller, request_id, None if body is None else body.reason))
 
@@ -111,3 +113,9 @@ async def reroute_message(caller: RerouteCaller, parts: Parts, request_id: UUID,
     to = None if body.to is None else Target(body.to.system_id, body.to.team_id)
     order = RerouteOrder(body.reason, to, body.instead_of, body.again)
     return answer(await parts.of(REROUTER).reroute(caller, request_id, order))
+
+
+@router.post("/{request_id}/try", **operation("try_message", "Try a message now", TriedNow, 404))
+async def try_message(caller: TryCaller, parts: Parts, request_id: UUID, body: ReasonBody | None = None) -> Response:
+    """What waits for its next attempt, or is paused, goes on at once: turns, notices and replies of the message."""
+    return answer(await try_now(parts.runtime, caller, request_id, None if body is None else body.reason))

@@ -30,7 +30,7 @@ def _make_spending(services: Services) -> SpendingService:
 
 
 SPENDING_SERVICE: Final = ServiceFactory(_make_spending)
-_CORRECTIONS: Final = ServiceFactory(lambda services: CorrectionService(services.runtime, services.access))
+CORRECTION_SERVICE: Final = ServiceFactory(lambda services: CorrectionService(services.runtime, services.access))
 _LOG: Final = ServiceFactory(lambda services: ClassificationLog(services.runtime, services.access))
 
 Reader = Annotated[Principal, Depends(needs(CLASSIFICATIONS))]
@@ -96,4 +96,4 @@ async def list_cases(
 async def correct(caller: Corrector, parts: Parts, request_id: UUID, body: CorrectionBody) -> Response:
     """A model chose wrongly: this butler or team gets it too, unless it has it already, or with `only_note`."""
     wish = Wish(body.to, body.reason, body.only_note)
-    return answer(await parts.of(_CORRECTIONS).correct(caller, request_id, wish))
+    return answer(await parts.of(CORRECTION_SERVICE).correct(caller, request_id, wish))

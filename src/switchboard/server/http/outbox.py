@@ -36,6 +36,7 @@ from switchboard.server.contracts.connectors import (
     ReceiptBody,
     ReplyState,
 )
+from switchboard.server.contracts.messages import ReasonBody
 from switchboard.server.contracts.pushed import LateFailureBody, LateFailureKept
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
@@ -47,6 +48,7 @@ CONNECTOR_SERVICE: Final = ServiceFactory(
 router = router_of("connectors", prefix="/v1")
 
 Connector = Annotated[Principal, Depends(needs(OUTBOX))]
+Resender = Annotated[Principal, Depends(needs(REPLIES))]
 Beating = Annotated[Principal, Depends(needs(HEARTBEAT))]
 
 
@@ -102,12 +104,10 @@ async def get_reply(parts: Parts, outbox_id: UUID) -> Response:
     return answer(await parts.views.reply(outbox_id))
 
 
-@router.post(
-    "/outbox/{outbox_id}/resend", **operation("resend_reply", "Resend a reply", ReplyState, 404, 409, needing=REPLIES)
-)
-async def resend(parts: Parts, outbox_id: UUID) -> Response:
+@router.post("/outbox/{outbox_id}/resend", **operation("resend_reply", "Resend a reply", ReplyState, 404, 409))
+async def resend(caller: Resender, parts: Parts, outbox_id: UUID, body: ReasonBody | None = None) -> Response:
     """An uncertain, failed or dead reply is queued again, behind the others of its conversation."""
-    await parts.of(CONNECTOR_SERVICE).resend(outbox_id)
+    await parts.of(CONNECTOR_SERVICE).resend(caller, outbox_id, None if body is None else body.reason)
     return answer({"state": "pending"})
 
 

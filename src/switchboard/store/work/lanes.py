@@ -346,6 +346,11 @@ async def resume_lane(database: Database, lane: str) -> bool:
     return bool(await database.value(query("lanes.resume"), lane))
 
 
+async def try_message_now(database: Database, request_id: UUID) -> int:
+    """Let what of a message waits for its next attempt, or is paused, go on at once; returns how many lanes."""
+    return int(await database.value(query("lanes.try_message"), request_id))
+
+
 async def late_before(database: Database, request_id: UUID) -> int | None:
     """In how many other conversations of its account late messages are in progress; None: it need not wait for them."""
     found = await database.value(query("lanes.late"), request_id)

@@ -10,6 +10,7 @@ from switchboard.server.web.pages import (
     conversations,
     dead_letters,
     doctor,
+    message_actions,
     messages,
     models,
     now,
@@ -20,6 +21,7 @@ from switchboard.server.web.pages import (
 PAGES: Final[tuple[WebPage | WebForm, ...]] = (
     *now.PAGES,
     *messages.PAGES,
+    *message_actions.PAGES,
     *conversations.PAGES,
     *dead_letters.PAGES,
     *plans.PAGES,

@@ -105,6 +105,9 @@ select lane_name(key) from lane where state = 'paused' order by ready_at, key li
 -- name: resume
 select resume_lane($1);
 
+-- name: try_message
+select try_message_now($1);
+
 -- name: late
 -- Of a message that came late and waits for its turn: how many other conversations of its endpoint are worked on.
 select late_running(l.pool, l.flow) from lane l

@@ -1,0 +1,41 @@
+"""Messages that wait for their next attempt: a person lets them be tried now.
+
+HTTP and the page call it with the caller's `Principal`, who is authorised before. In: the id of a message; out: how
+many lanes go on. Next: `store/sql/functions/try_now.sql`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from switchboard.app.access import OPERATOR, Action, Principal
+from switchboard.app.runtime import Runtime
+from switchboard.domain.errors import NotFound
+from switchboard.lanes.notifier import WORK
+from switchboard.store.messages import inbox
+from switchboard.store.people import audit
+from switchboard.store.work import lanes
+
+TRY_NOW: Final = Action("try_now", OPERATOR)
+
+
+@dataclass(frozen=True, slots=True)
+class TriedNow:
+    """How many lanes, each with a turn, a notice or a reply of the message, do not wait any longer; 0: none waited."""
+
+    request_id: UUID
+    lanes: int
+
+
+async def try_now(runtime: Runtime, caller: Principal, request_id: UUID, reason: str | None = None) -> TriedNow:
+    """Do not wait for the next attempt, nor until somebody resumes the lane. Raises NotFound."""
+    if await inbox.get_message(runtime.database, request_id) is None:
+        raise NotFound(f"there is no message {request_id}")
+    tried = await lanes.try_message_now(runtime.database, request_id)
+    if tried:
+        runtime.notifier.notify(WORK)
+        detail = {"request_id": str(request_id), "reason": reason}
+        await audit.append(runtime.database, caller.name, "message:tried", detail)
+    return TriedNow(request_id, tried)

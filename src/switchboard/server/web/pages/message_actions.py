@@ -1,0 +1,167 @@
+"""What can be done about a message: reroute it, correct a model, try it now, stop it, send its replies again.
+
+`messages.py` shows the message and links here. Next: `app/messages/reroutes.py`, `app/messages/waiting.py`,
+`app/classification/corrections.py`, `app/connectors/work.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, cast
+from uuid import UUID
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from switchboard.app.classification.corrections import CORRECT, Wish
+from switchboard.app.messages.explain import EXPLAIN, Explanation, explain
+from switchboard.app.messages.reroutes import REROUTE, RerouteOrder
+from switchboard.app.messages.views import MESSAGES, REPLIES
+from switchboard.app.messages.waiting import TRY_NOW, try_now
+from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.ledger import OutboxRow
+from switchboard.server.http.messages import REROUTER
+from switchboard.server.http.models import CORRECTION_SERVICE
+from switchboard.server.http.outbox import CONNECTOR_SERVICE
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from, receivers_of, target_from
+from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.visit import Visit
+
+_OUTCOMES: Final = {
+    "rerouted": "It was sent on.",
+    "corrected": "The correction is recorded.",
+    "tried": "It goes on now.",
+    "stopped": "It ends within a second, with what was written so far.",
+    "resent": "The reply is sent again.",
+    "nothing": "There was nothing left to do.",
+}
+_OPEN: Final = frozenset({"pending", "running", "retrying", "waiting"})
+_UNSENT: Final = frozenset({"uncertain", "failed", "dead"})
+
+
+class PossibleActions(Struct, frozen=True):
+    """What a message offers to be done about it."""
+
+    butlers: list[str]
+    """Those who have it, or have had it and finished with it."""
+    is_answered: bool
+    is_open: bool
+    was_classified: bool
+    unsent: list[OutboxRow]
+
+
+def possible_with(found: Explanation) -> PossibleActions:
+    """What can be done about this message now."""
+    deliveries = [one.delivery for one in found.deliveries if one.delivery.state != "cancelled"]
+    replies = [one.reply for one in found.replies]
+    waiting = found.waiting is not None and found.waiting.waiting.state == "pending"
+    return PossibleActions(
+        butlers=sorted({str(one.system_id) for one in deliveries}),
+        is_answered=any(one.state == "answered" for one in deliveries),
+        is_open=waiting or any(one.state in _OPEN for one in deliveries) or any(r.state == "pending" for r in replies),
+        was_classified=bool(found.classifications),
+        unsent=[reply for reply in replies if reply.state in _UNSENT],
+    )
+
+
+async def show_actions(visit: Visit) -> Response:
+    """What is possible now."""
+    return await _show_actions(visit, NOTHING_ENTERED)
+
+
+async def _show_actions(visit: Visit, entered: Entered) -> Response:
+    found = await explain(visit.services.runtime, _message_id(visit))
+    return visit.page(
+        "message_actions.html",
+        entered.status,
+        message=found.message,
+        possible=possible_with(found),
+        receivers=receivers_of(visit.services.runtime.rule_book.rules),
+        entered=entered,
+        outcome=_OUTCOMES.get(visit.asked("done") or ""),
+    )
+
+
+async def _answer(visit: Visit, fields: Fields, act: Callable[[], Awaitable[str]]) -> Response:
+    """Act, and show what came of it; what is refused is shown above the forms, with what was entered."""
+    try:
+        done = await act()
+    except SwitchboardError as error:
+        return await _show_actions(visit, Entered(fields, error))
+    return visit.go(f"/messages/{_message_id(visit)}/actions?done={done}")
+
+
+async def reroute(visit: Visit, fields: Fields) -> Response:
+    """Send it to others than those who have it."""
+
+    async def act() -> str:
+        reason = line_from(fields, "reason", "the reason")
+        order = RerouteOrder(reason, target_from(fields), fields.get("instead_of") or None, again="again" in fields)
+        await visit.services.of(REROUTER).reroute(visit.caller, _message_id(visit), order)
+        return "rerouted"
+
+    return await _answer(visit, fields, act)
+
+
+async def correct(visit: Visit, fields: Fields) -> Response:
+    """Say whom a model should have chosen."""
+
+    async def act() -> str:
+        reason = line_from(fields, "reason", "the reason")
+        to = fields.get("to", "").strip()
+        if not to:
+            raise InvalidInput("choose who should have got it", field="to")
+        wish = Wish(to, reason, only_note="only_note" in fields)
+        done = await visit.services.of(CORRECTION_SERVICE).correct(visit.caller, _message_id(visit), wish)
+        return "nothing" if done.already else "corrected"
+
+    return await _answer(visit, fields, act)
+
+
+async def try_again(visit: Visit, fields: Fields) -> Response:
+    """Do not wait for the next attempt."""
+
+    async def act() -> str:
+        reason = line_from(fields, "reason", "the reason")
+        done = await try_now(visit.services.runtime, visit.caller, _message_id(visit), reason)
+        return "tried" if done.lanes else "nothing"
+
+    return await _answer(visit, fields, act)
+
+
+async def stop(visit: Visit, fields: Fields) -> Response:
+    """End its turns, with what they have written."""
+
+    async def act() -> str:
+        reason = line_from(fields, "reason", "the reason")
+        done = await visit.services.views.stop(visit.caller, _message_id(visit), reason)
+        return "stopped" if done.stopped else "nothing"
+
+    return await _answer(visit, fields, act)
+
+
+async def resend(visit: Visit, fields: Fields) -> Response:
+    """Send a reply again that was not sent, or may not have been."""
+
+    async def act() -> str:
+        reason = line_from(fields, "reason", "the reason")
+        outbox_id = cast(UUID, visit.request.path_params["outbox_id"])
+        await visit.services.of(CONNECTOR_SERVICE).resend(visit.caller, outbox_id, reason)
+        return "resent"
+
+    return await _answer(visit, fields, act)
+
+
+def _message_id(visit: Visit) -> UUID:
+    return cast(UUID, visit.request.path_params["request_id"])
+
+
+_ONE: Final = "/messages/{request_id:uuid}"
+PAGES: Final = (
+    WebPage(f"{_ONE}/actions", show_actions, EXPLAIN),
+    WebForm(f"{_ONE}/reroute", reroute, REROUTE),
+    WebForm(f"{_ONE}/correct", correct, CORRECT),
+    WebForm(f"{_ONE}/try", try_again, TRY_NOW),
+    WebForm(f"{_ONE}/stop", stop, MESSAGES),
+    WebForm(f"{_ONE}/replies/{{outbox_id:uuid}}/resend", resend, REPLIES),
+)
