@@ -23,6 +23,9 @@ class Same(NamedTuple):
 
 
 SAME: Final = {
+    "/approvals/{approval_id:uuid}/approve": Same("POST /v1/approvals/{approval_id}/approve", "approvals approve"),
+    "/approvals/{approval_id:uuid}/refuse": Same("POST /v1/approvals/{approval_id}/refuse", "approvals refuse"),
+    "/approvals/{approval_id:uuid}/answer": Same("POST /v1/approvals/{approval_id}/answer", "approvals answer"),
     "/messages/{request_id:uuid}/reroute": Same("POST /v1/messages/{request_id}/reroute", "messages reroute"),
     "/messages/{request_id:uuid}/correct": Same("POST /v1/messages/{request_id}/correction", "messages correct"),
     "/messages/{request_id:uuid}/try": Same("POST /v1/messages/{request_id}/try", "messages try"),

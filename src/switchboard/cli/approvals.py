@@ -24,6 +24,10 @@ app = typer.Typer(
 ApprovalId = Annotated[
     str, typer.Argument(help="Its id, or its first or last characters, as `approvals list` shows it.", metavar="ID")
 ]
+Digest = Annotated[
+    str | None,
+    typer.Option(help="The digest that `show` showed: nothing is decided if it is another now.", metavar="DIGEST"),
+]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 State = Literal["pending", "approved", "refused", "answered", "expired", "ended"]
 
@@ -67,9 +71,9 @@ def show_approval(approval_id: ApprovalId) -> None:
 
 
 @app.command("approve")
-def approve(approval_id: ApprovalId) -> None:
+def approve(approval_id: ApprovalId, *, digest: Digest = None) -> None:
     """Let the call be made, once, with exactly the arguments that `show` shows."""
-    _decide(approval_id, "approve", {})
+    _decide(approval_id, "approve", _as_shown(digest))
 
 
 @app.command("refuse")
@@ -77,18 +81,21 @@ def refuse(
     approval_id: ApprovalId,
     *,
     reason: Annotated[str, typer.Option(help="The reason; the model is told.")] = "",
+    digest: Digest = None,
 ) -> None:
     """Refuse the call, or leave the question without an answer; the model continues without it."""
-    _decide(approval_id, "refuse", {"reason": reason})
+    _decide(approval_id, "refuse", {"reason": reason, **_as_shown(digest)})
 
 
 @app.command("answer")
 def answer(
     approval_id: ApprovalId,
     text: Annotated[str, typer.Argument(help="The answer, or the number of an option.")],
+    *,
+    digest: Digest = None,
 ) -> None:
     """Answer a question on behalf of the person who was asked."""
-    _decide(approval_id, "answer", {"text": text})
+    _decide(approval_id, "answer", {"text": text, **_as_shown(digest)})
 
 
 def _rows(a: Json) -> list[tuple[str, object]]:
@@ -105,7 +112,12 @@ def _rows(a: Json) -> list[tuple[str, object]]:
         ("answer", a["answer"] and one_line(a["answer"], 4000)),
         ("tool", a["tool"]),
         ("why", a["why"]),
+        ("digest", a["digest"]),
     ]
+
+
+def _as_shown(digest: str | None) -> Mapping[str, str]:
+    return {} if digest is None else {"digest": digest}
 
 
 def _decide(approval_id: str, how: str, body: Mapping[str, str]) -> None:

@@ -68,6 +68,8 @@ async def decide(database: Database, notifier: Notifier, asked: ShownApproval, w
     """
     value = {"decision": wanted.state, "by": wanted.by, "text": wanted.text, "digest": asked.digest}
     detail = {"approval_id": str(asked.approval_id), "tool": asked.tool, "request_id": str(asked.request_id)}
+    if wanted.state == "refused" and wanted.text:
+        detail["reason"] = wanted.text
     async with database.transaction() as one:
         event = await steps.decide(one, asked.approval_id, value)
         if event is not None and event.fresh and event.result is not None:

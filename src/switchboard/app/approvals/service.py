@@ -88,27 +88,38 @@ class ApprovalService:
         what = "an answer needs a text" if verb == "answer" else "an approval has no text"
         raise InvalidInput(what, code="invalid_value", field="text")
 
-    async def approve(self, caller: Principal, approval_id: UUID) -> ShownApproval:
-        """Let a call be made, once and with exactly these arguments. Raises NotFound, Conflict."""
-        asked = await self.get(approval_id)
+    async def approve(self, caller: Principal, approval_id: UUID, digest: str | None = None) -> ShownApproval:
+        """Let a call be made, once and with exactly these arguments. Raises NotFound, Conflict.
+
+        `digest`, here and below: that of what the caller was shown; another one is a Conflict.
+        """
+        asked = await self._get_as_shown(approval_id, digest)
         if asked.kind == "question":
             raise Conflict("that is a question: answer it, or refuse to")
         return await self._decide_approval(asked, ApprovalDecision("approved", caller.name))
 
-    async def refuse(self, caller: Principal, approval_id: UUID, why: str = "") -> ShownApproval:
+    async def refuse(
+        self, caller: Principal, approval_id: UUID, why: str = "", digest: str | None = None
+    ) -> ShownApproval:
         """Refuse a call, or to answer; the model is told `why`. Raises NotFound, Conflict."""
         return await self._decide_approval(
-            await self.get(approval_id), ApprovalDecision("refused", caller.name, why.strip())
+            await self._get_as_shown(approval_id, digest), ApprovalDecision("refused", caller.name, why.strip())
         )
 
-    async def answer(self, caller: Principal, approval_id: UUID, text: str) -> ShownApproval:
+    async def answer(self, caller: Principal, approval_id: UUID, text: str, digest: str | None = None) -> ShownApproval:
         """Answer a question, in words or with the number of an option. Raises NotFound, Conflict."""
-        asked = await self.get(approval_id)
+        asked = await self._get_as_shown(approval_id, digest)
         if asked.kind == "call":
             raise Conflict("this is not a question: approve or refuse it")
         return await self._decide_approval(
             asked, ApprovalDecision("answered", caller.name, resolve_answer(asked, text.strip()))
         )
+
+    async def _get_as_shown(self, approval_id: UUID, digest: str | None) -> ShownApproval:
+        asked = await self.get(approval_id)
+        if digest is not None and digest != asked.digest:
+            raise Conflict("this is not what you were shown; look at it again", code="not_as_shown", field="digest")
+        return asked
 
     async def _decide_approval(self, asked: ShownApproval, wanted: ApprovalDecision) -> ShownApproval:
         await decide(self._database, self._runtime.notifier, asked, wanted)

@@ -8,18 +8,24 @@ from pydantic import StringConstraints
 
 from switchboard.core.turns.asking import Verb
 from switchboard.domain.shown import ApprovalState, ShownApproval
-from switchboard.server.contracts.base import Body, Cursor, Id, Limit, ResponseBody, Words
+from switchboard.server.contracts.base import Body, Cursor, Id, Limit, ResponseBody, Word, Words
 
 Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4000, pattern=r"^[^\x00]*$")]
 
 
-class RefusalBody(Body):
+class ApprovalBody(Body):
+    """The `digest` of what was shown: another call or question is not decided by mistake."""
+
+    digest: Word | None = None
+
+
+class RefusalBody(ApprovalBody):
     """Why, for the model and the records."""
 
     reason: Words = ""
 
 
-class AnswerBody(Body):
+class AnswerBody(ApprovalBody):
     """The answer to a question; a number selects the option with that number."""
 
     text: Said

@@ -10,7 +10,7 @@ from fastapi import Depends, Response
 from switchboard.app.access import Principal
 from switchboard.app.approvals.service import APPROVALS, ApprovalService
 from switchboard.domain.shown import ApprovalState, ShownApproval
-from switchboard.server.contracts.approvals import AnswerBody, ApprovalPage, RefusalBody
+from switchboard.server.contracts.approvals import AnswerBody, ApprovalBody, ApprovalPage, RefusalBody
 from switchboard.server.contracts.base import Cursor, Limit
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
@@ -37,9 +37,10 @@ async def get(parts: Parts, approval_id: UUID) -> Response:
 
 
 @router.post("/{approval_id}/approve", **operation("approve_call", "Approve a call", ShownApproval, 404, 409))
-async def approve(caller: Approver, parts: Parts, approval_id: UUID) -> Response:
+async def approve(caller: Approver, parts: Parts, approval_id: UUID, body: ApprovalBody | None = None) -> Response:
     """It is made once, with exactly these arguments. Approving again changes nothing."""
-    return answer(await parts.of(APPROVAL_SERVICE).approve(caller, approval_id))
+    shown = body or ApprovalBody()
+    return answer(await parts.of(APPROVAL_SERVICE).approve(caller, approval_id, shown.digest))
 
 
 @router.post(
@@ -47,10 +48,11 @@ async def approve(caller: Approver, parts: Parts, approval_id: UUID) -> Response
 )
 async def refuse(caller: Approver, parts: Parts, approval_id: UUID, body: RefusalBody | None = None) -> Response:
     """The model is told so. Refusing again changes nothing."""
-    return answer(await parts.of(APPROVAL_SERVICE).refuse(caller, approval_id, "" if body is None else body.reason))
+    said = body or RefusalBody()
+    return answer(await parts.of(APPROVAL_SERVICE).refuse(caller, approval_id, said.reason, said.digest))
 
 
 @router.post("/{approval_id}/answer", **operation("answer_question", "Answer a question", ShownApproval, 404, 409))
 async def answer_question(caller: Approver, parts: Parts, approval_id: UUID, body: AnswerBody) -> Response:
     """On behalf of the person who was asked. The same answer again changes nothing."""
-    return answer(await parts.of(APPROVAL_SERVICE).answer(caller, approval_id, body.text))
+    return answer(await parts.of(APPROVAL_SERVICE).answer(caller, approval_id, body.text, body.digest))

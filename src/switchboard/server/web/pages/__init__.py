@@ -6,6 +6,7 @@ from typing import Final
 
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.pages import (
+    approvals,
     audit,
     conversations,
     dead_letters,
@@ -23,6 +24,7 @@ PAGES: Final[tuple[WebPage | WebForm, ...]] = (
     *messages.PAGES,
     *message_actions.PAGES,
     *conversations.PAGES,
+    *approvals.PAGES,
     *dead_letters.PAGES,
     *plans.PAGES,
     *models.PAGES,

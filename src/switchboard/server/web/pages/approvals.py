@@ -1,0 +1,101 @@
+"""Approvals: what butlers ask people, in full, and the decisions. Next: `app/approvals/service.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, cast, get_args
+from uuid import UUID
+
+from starlette.responses import Response
+
+from switchboard.app.approvals.service import APPROVALS, ApprovalService
+from switchboard.core.turns.asking import render_arguments
+from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.shown import ApprovalState, ShownApproval
+from switchboard.server.http.approvals import APPROVAL_SERVICE
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered
+from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.visit import Visit
+
+_ROWS: Final = 50
+_STATES: Final[tuple[ApprovalState, ...]] = get_args(ApprovalState)
+
+
+async def show_approvals(visit: Visit) -> Response:
+    """What waits for a decision, newest first; or those of another state."""
+    state = visit.asked("state") or "pending"
+    if state not in {*_STATES, "all"}:
+        raise InvalidInput(f"there is no state {state!r}; there are: {', '.join(_STATES)}", field="state")
+    wanted = None if state == "all" else cast(ApprovalState, state)
+    found, following = await visit.services.of(APPROVAL_SERVICE).list(wanted, limit=_ROWS, cursor=visit.asked("cursor"))
+    shown = [(one, render_arguments(one.arguments)) for one in found]
+    return visit.page("approvals.html", approvals=shown, following=following, state=state, states=_STATES)
+
+
+async def show_approval(visit: Visit) -> Response:
+    """One, with all of its arguments and the forms to decide about it."""
+    return await _show_approval(visit, NOTHING_ENTERED)
+
+
+async def _show_approval(visit: Visit, entered: Entered) -> Response:
+    asked = await visit.services.of(APPROVAL_SERVICE).get(_approval_id(visit))
+    options = asked.arguments.get("options") if asked.kind == "question" else None
+    return visit.page(
+        "approval.html",
+        entered.status,
+        asked=asked,
+        arguments=render_arguments(asked.arguments),
+        question=str(asked.arguments.get("question", "")),
+        options=[str(one) for one in options] if isinstance(options, (list, tuple)) else [],
+        entered=entered,
+        outcome="It is decided, and the butler goes on." if visit.asked("done") else None,
+    )
+
+
+Decide = Callable[[ApprovalService, UUID, str], Coroutine[Any, Any, ShownApproval]]
+
+
+async def _decide(visit: Visit, fields: Fields, decide: Decide) -> Response:
+    """Decide what was shown: its digest comes with the form."""
+    try:
+        await decide(visit.services.of(APPROVAL_SERVICE), _approval_id(visit), fields.get("digest", ""))
+    except SwitchboardError as error:
+        return await _show_approval(visit, Entered(fields, error))
+    return visit.go(f"/approvals/{_approval_id(visit)}?done=1")
+
+
+async def approve(visit: Visit, fields: Fields) -> Response:
+    """Let the call be made, once and with these arguments."""
+    return await _decide(visit, fields, lambda service, one, digest: service.approve(visit.caller, one, digest))
+
+
+async def refuse(visit: Visit, fields: Fields) -> Response:
+    """Refuse the call, or leave the question without an answer."""
+    why = " ".join(fields.get("reason", "").split())
+    return await _decide(visit, fields, lambda service, one, digest: service.refuse(visit.caller, one, why, digest))
+
+
+async def answer(visit: Visit, fields: Fields) -> Response:
+    """Answer a question: by one of its options, or in words."""
+
+    async def decide(service: ApprovalService, one: UUID, digest: str) -> ShownApproval:
+        text = fields.get("text", "").strip()
+        if not text:
+            raise InvalidInput("the answer is missing", field="text")
+        return await service.answer(visit.caller, one, text, digest)
+
+    return await _decide(visit, fields, decide)
+
+
+def _approval_id(visit: Visit) -> UUID:
+    return cast(UUID, visit.request.path_params["approval_id"])
+
+
+_ONE: Final = "/approvals/{approval_id:uuid}"
+PAGES: Final = (
+    WebPage("/approvals", show_approvals, APPROVALS, "Approvals"),
+    WebPage(_ONE, show_approval, APPROVALS),
+    WebForm(f"{_ONE}/approve", approve, APPROVALS),
+    WebForm(f"{_ONE}/refuse", refuse, APPROVALS),
+    WebForm(f"{_ONE}/answer", answer, APPROVALS),
+)
