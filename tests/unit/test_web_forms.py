@@ -23,6 +23,9 @@ class Same(NamedTuple):
 
 
 SAME: Final = {
+    "/strangers/{contact_id:uuid}/approve": Same("POST /v1/pairing/{contact_id}/approve", "pairing approve"),
+    "/strangers/{contact_id:uuid}/deny": Same("POST /v1/pairing/{contact_id}/deny", "pairing deny"),
+    "/strangers/{contact_id:uuid}/revoke": Same("POST /v1/pairing/{contact_id}/revoke", "pairing revoke"),
     "/approvals/{approval_id:uuid}/approve": Same("POST /v1/approvals/{approval_id}/approve", "approvals approve"),
     "/approvals/{approval_id:uuid}/refuse": Same("POST /v1/approvals/{approval_id}/refuse", "approvals refuse"),
     "/approvals/{approval_id:uuid}/answer": Same("POST /v1/approvals/{approval_id}/answer", "approvals answer"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
-from uuid import UUID
 
 import typer
 
@@ -12,7 +11,7 @@ from switchboard.cli.channels.served import served_accounts
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.names import butler
-from switchboard.cli.output import Cursor, Json, clean, details, one_of, show, show_page, state, table, when
+from switchboard.cli.output import Cursor, Json, clean, details, one_line, show, show_page, state, table, when
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.strangers import owner_by_code_mistake
 from switchboard.core.text.words import offer
@@ -23,6 +22,7 @@ ContactId = Annotated[str, typer.Argument(help="The contact's id, or its first o
 Account = Annotated[
     str, typer.Argument(help="Channel and endpoint, such as telegram/bot:123456, or the name of an account.")
 ]
+Reason = Annotated[str | None, typer.Option(help="The reason; it is recorded.", metavar="TEXT")]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 State = Annotated[
     Literal["stranger", "approved", "denied"] | None, typer.Option("--state", help="Only those in this state.")
@@ -55,32 +55,45 @@ def list_contacts(*, in_state: State = None, limit: Limit = 100, cursor: Cursor 
 @app.command("show")
 def show_contact(contact_id: ContactId) -> None:
     """Show one contact."""
-    found = ask_about("contact", contact_id, _contact)
+    found = ask_about("contact", contact_id, lambda client, one: client.get(f"/v1/pairing/{one}"))
     shown = {**found, "owner_of": ", ".join(found["owner_of"])}
     rows = ((name.replace("_", " "), when(v) if name.endswith("_at") else v) for name, v in shown.items())
     show(found, details(rows))
 
 
+@app.command("messages")
+def list_held(contact_id: ContactId, *, limit: Limit = 50, cursor: Cursor = None) -> None:
+    """List the held messages of a stranger, the newest first."""
+    asked = {"limit": limit, "cursor": cursor}
+    found = ask_about("contact", contact_id, lambda c, one: c.get(f"/v1/pairing/{one}/messages", asked))
+    rows = (
+        (m["request_id"], when(m["received_at"], short=True), one_line(m["sender"], 60), one_line(m["text"]))
+        for m in found["messages"]
+    )
+    names = ("id", "at", "from", "text")
+    show_page(found, table(*names, rows=rows, keep=names[:2]), f"pairing messages {contact_id}", limit=limit)
+
+
 @app.command("approve")
-def approve(contact_id: ContactId) -> None:
+def approve(contact_id: ContactId, *, reason: Reason = None) -> None:
     """Approve a sender, and release their held messages in order."""
-    answer = _decide(contact_id, "approve")
+    answer = _decide(contact_id, "approve", reason)
     files = ". Files sent with held messages are not kept: ask for them again" if answer["messages"] else ""
     told = f"approved; messages released: {answer['messages']}{files}"
     show(answer, f"{told}\nbutlers use their tools for owners only, see `switchboard pairing code --help`")
 
 
 @app.command("deny")
-def deny(contact_id: ContactId) -> None:
+def deny(contact_id: ContactId, *, reason: Reason = None) -> None:
     """Forget a sender's held messages, and refuse later ones."""
-    answer = _decide(contact_id, "deny")
+    answer = _decide(contact_id, "deny", reason)
     show(answer, f"denied; messages forgotten: {answer['messages']}")
 
 
 @app.command("revoke")
-def revoke(contact_id: ContactId) -> None:
+def revoke(contact_id: ContactId, *, reason: Reason = None) -> None:
     """Make an approved or denied sender a stranger again."""
-    answer = _decide(contact_id, "revoke")
+    answer = _decide(contact_id, "revoke", reason)
     show(answer, "a stranger again; the next message is held")
 
 
@@ -127,13 +140,9 @@ def code(
     show(found, told)
 
 
-def _decide(contact_id: str, how: str) -> Json:
-    return ask_about("contact", contact_id, lambda client, found: client.post(f"/v1/pairing/{found}/{how}", {}))
-
-
-async def _contact(client: Client, contact_id: UUID) -> Json:
-    contacts = (await client.whole("/v1/pairing", "contacts"))["contacts"]
-    return one_of(contacts, "contact_id", str(contact_id), "contact")
+def _decide(contact_id: str, how: str, reason: str | None) -> Json:
+    body = {} if reason is None else {"reason": reason}
+    return ask_about("contact", contact_id, lambda client, found: client.post(f"/v1/pairing/{found}/{how}", body))
 
 
 async def _is_served(client: Client, place: Mapping[str, str]) -> bool:

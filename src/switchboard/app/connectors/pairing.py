@@ -13,7 +13,7 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.app.access import OPERATOR, Action, Principal
-from switchboard.app.cursors import cursor_after, key_of
+from switchboard.app.cursors import cursor_after, key_of, uuid_cursor
 from switchboard.app.runtime import Runtime
 from switchboard.core.people.strangers import (
     CODE_ALPHABET,
@@ -25,8 +25,9 @@ from switchboard.core.people.strangers import (
 )
 from switchboard.core.text.words import offer
 from switchboard.domain.errors import InvalidInput, NotFound
+from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import SystemId
-from switchboard.domain.shown import ContactState, ShownContact
+from switchboard.domain.shown import ContactState, HeldMessage, ShownContact
 from switchboard.lanes.notifier import RULES, WORK
 from switchboard.store.people import audit
 from switchboard.store.people import strangers as store
@@ -66,13 +67,27 @@ class PairingService:
         page = await store.list_contacts(self._database, state, below, limit)
         return page, cursor_after(page[-1].first_seen_at, page[-1].contact_id) if len(page) == limit else None
 
-    async def decide(self, caller: Principal, contact_id: UUID, state: ContactState) -> int:
+    async def contact(self, contact_id: UUID) -> ShownContact:
+        """One of them. Raises NotFound."""
+        found = await store.get_contact(self._database, contact_id)
+        if found is None:
+            raise _no_contact(contact_id)
+        return found
+
+    async def held(self, contact_id: UUID, *, limit: int, cursor: str | None) -> tuple[list[HeldMessage], str | None]:
+        """A page of the messages that wait for a decision about a contact, newest first. Raises NotFound."""
+        await self.contact(contact_id)
+        page = await store.held_messages(self._database, contact_id, uuid_cursor(cursor), limit)
+        return page, str(page[-1].request_id) if len(page) == limit else None
+
+    async def decide(self, caller: Principal, contact_id: UUID, state: ContactState, reason: str | None = None) -> int:
         """Approve, deny or revoke; returns how many messages were released or forgotten. Raises NotFound."""
         async with self._database.transaction() as one:
             decided = await store.decide(one, contact_id, state, caller.name)
             if decided is None:
-                raise NotFound(f"there is no contact {contact_id}; see `switchboard pairing list`")
-            detail = {"contact_id": str(contact_id), "state": state, "messages": decided.messages}
+                raise _no_contact(contact_id)
+            detail: JsonObject = {"contact_id": str(contact_id), "state": state, "messages": decided.messages}
+            detail |= {"reason": reason} if reason else {}
             await audit.append(one, caller.name, "contact_decided", detail)
         if state == "approved" and decided.messages:
             self._runtime.notifier.notify(WORK)
@@ -111,3 +126,7 @@ class PairingService:
         if name in butlers:
             return SystemId(name)
         raise InvalidInput(f"there is no butler {name!r}{offer(name, butlers)}", field="owner_of")
+
+
+def _no_contact(contact_id: UUID) -> NotFound:
+    return NotFound(f"there is no contact {contact_id}; see `switchboard pairing list`")

@@ -6,7 +6,7 @@ from typing import Literal
 from uuid import UUID
 
 from switchboard.app.connectors.pairing import PairingCode
-from switchboard.domain.shown import ShownContact
+from switchboard.domain.shown import HeldMessage, ShownContact
 from switchboard.server.contracts.base import Body, ResponseBody, Word
 
 __all__ = ["PairingCode"]
@@ -33,6 +33,13 @@ class ContactPage(ResponseBody):
     """Newest first. `next_cursor` is null on the last page."""
 
     contacts: list[ShownContact]
+    next_cursor: str | None
+
+
+class HeldPage(ResponseBody):
+    """Newest first. `next_cursor` is null on the last page."""
+
+    messages: list[HeldMessage]
     next_cursor: str | None
 
 

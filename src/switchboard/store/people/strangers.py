@@ -18,7 +18,7 @@ from switchboard.core.people.strangers import Contact, Scope
 from switchboard.core.text.storable import storable_or_none, storable_text
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
-from switchboard.domain.shown import ContactState, ShownContact
+from switchboard.domain.shown import ContactState, HeldMessage, ShownContact
 from switchboard.store.database import Database, part_as, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
 from switchboard.store.keys import Keys
@@ -130,6 +130,16 @@ async def list_contacts(
     """Newest first; `below` is when the last one of the previous page was first seen, and its id."""
     values = (state, *(below or (None, None)), limit)
     return rows_as(ShownContact, await database.rows(query("strangers.contacts"), *values))
+
+
+async def get_contact(database: Database, contact_id: UUID) -> ShownContact | None:
+    """One of them."""
+    return row_as(ShownContact, await database.row(query("strangers.contact"), contact_id))
+
+
+async def held_messages(database: Database, contact_id: UUID, before: UUID | None, limit: int) -> list[HeldMessage]:
+    """What of a contact waits for a decision, newest first; `before` is the last one of the page before."""
+    return rows_as(HeldMessage, await database.rows(query("strangers.held_messages"), contact_id, before, limit))
 
 
 class ContactOutcome(Struct, frozen=True):

@@ -17,6 +17,7 @@ from switchboard.server.web.pages import (
     now,
     plans,
     session,
+    strangers,
 )
 
 PAGES: Final[tuple[WebPage | WebForm, ...]] = (
@@ -25,6 +26,7 @@ PAGES: Final[tuple[WebPage | WebForm, ...]] = (
     *message_actions.PAGES,
     *conversations.PAGES,
     *approvals.PAGES,
+    *strangers.PAGES,
     *dead_letters.PAGES,
     *plans.PAGES,
     *models.PAGES,

@@ -16,11 +16,24 @@ select forget_strangers($1);
 select c.contact_id, c.channel, c.endpoint, c.scope, c.identity, h.state
 from held h join contact c using (contact_id) where h.request_id = $1;
 
--- name: contacts
-select contact_id, channel, endpoint, scope, identity, display_name, state, held, refused, first_seen_at, last_seen_at,
+-- part: shown
+contact_id, channel, endpoint, scope, identity, display_name, state, held, refused, first_seen_at, last_seen_at,
        decided_at, decided_by,
        array(select o.system_id from contact_owner o where o.contact_id = contact.contact_id order by 1) as owner_of
 from contact
+
+-- name: contact
+select {{shown}}
+where contact_id = $1;
+
+-- name: held_messages
+select h.request_id, m.sender, m.received_at, left(coalesce(m.envelope #>> '{payload,normalized_text}', ''), 2000) as text
+from held h join message_inbox m on m.request_id = h.request_id
+where h.contact_id = $1 and h.state = 'held' and ($2::uuid is null or h.request_id < $2)
+order by h.request_id desc limit $3;
+
+-- name: contacts
+select {{shown}}
 where ($1::text is null or state = $1)
   and ($2::timestamptz is null or (first_seen_at, contact_id) < ($2, $3::uuid))
 order by first_seen_at desc, contact_id desc limit $4;

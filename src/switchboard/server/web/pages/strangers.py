@@ -1,0 +1,88 @@
+"""Strangers: who wrote to an endpoint without being let in, what they wrote, and the decisions.
+
+Next: `app/connectors/pairing.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, cast, get_args
+from uuid import UUID
+
+from starlette.responses import Response
+
+from switchboard.app.connectors.pairing import PAIRING
+from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.shown import ContactState
+from switchboard.server.http.pairing import PAIRING_SERVICE
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from
+from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.visit import Visit
+
+_ROWS: Final = 50
+_STATES: Final[tuple[ContactState, ...]] = get_args(ContactState)
+_OUTCOMES: Final = {
+    "approved": "Approved: what was held goes on now. Files of held messages are not kept.",
+    "denied": "Denied: what was held is forgotten, and later messages are refused.",
+    "stranger": "A stranger again: the next message is held.",
+}
+
+
+async def show_strangers(visit: Visit) -> Response:
+    """Newest first; by default those about whom nobody has decided."""
+    state = visit.asked("state") or "stranger"
+    if state not in {*_STATES, "all"}:
+        raise InvalidInput(f"there is no state {state!r}; there are: {', '.join(_STATES)}", field="state")
+    wanted = None if state == "all" else cast(ContactState, state)
+    found, following = await visit.services.of(PAIRING_SERVICE).contacts(
+        wanted, limit=_ROWS, cursor=visit.asked("cursor")
+    )
+    return visit.page("strangers.html", contacts=found, following=following, state=state, states=_STATES)
+
+
+async def show_stranger(visit: Visit) -> Response:
+    """One, with the messages that are held."""
+    return await _show_stranger(visit, NOTHING_ENTERED)
+
+
+async def _show_stranger(visit: Visit, entered: Entered) -> Response:
+    service, contact_id = visit.services.of(PAIRING_SERVICE), _contact_id(visit)
+    contact = await service.contact(contact_id)
+    held, following = await service.held(contact_id, limit=_ROWS, cursor=visit.asked("cursor"))
+    return visit.page(
+        "stranger.html",
+        entered.status,
+        contact=contact,
+        held=held,
+        following=following,
+        entered=entered,
+        outcome=_OUTCOMES.get(visit.asked("done") or ""),
+    )
+
+
+def _decide(state: ContactState) -> Callable[[Visit, Fields], Awaitable[Response]]:
+    """The form by which a stranger gets into this state."""
+
+    async def decide(visit: Visit, fields: Fields) -> Response:
+        try:
+            reason = line_from(fields, "reason", "the reason")
+            await visit.services.of(PAIRING_SERVICE).decide(visit.caller, _contact_id(visit), state, reason)
+        except SwitchboardError as error:
+            return await _show_stranger(visit, Entered(fields, error))
+        return visit.go(f"/strangers/{_contact_id(visit)}?done={state}")
+
+    return decide
+
+
+def _contact_id(visit: Visit) -> UUID:
+    return cast(UUID, visit.request.path_params["contact_id"])
+
+
+_ONE: Final = "/strangers/{contact_id:uuid}"
+PAGES: Final = (
+    WebPage("/strangers", show_strangers, PAIRING, "Strangers"),
+    WebPage(_ONE, show_stranger, PAIRING),
+    WebForm(f"{_ONE}/approve", _decide("approved"), PAIRING),
+    WebForm(f"{_ONE}/deny", _decide("denied"), PAIRING),
+    WebForm(f"{_ONE}/revoke", _decide("stranger"), PAIRING),
+)
