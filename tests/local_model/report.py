@@ -2,6 +2,7 @@
 
 Each message of `messages.json` is sent once; its result is a line of a JSON-lines file, so a report that was
 interrupted goes on where it was. Other work on the machine makes it slower, and the model's answers no different.
+`--sentences --times 10` sends the four of the household ten times, each in a conversation of its own.
 `--checkout` measures another checkout of Switchboard (with its own `.venv`), such as an older release.
 """
 
