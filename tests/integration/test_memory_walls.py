@@ -491,7 +491,7 @@ async def test_forgetting_again_and_a_compaction_do_not_lock_each_other_out(
         assert await forgetting == 3, 'with "ann in the group\'s thread"'
 
 
-async def test_what_is_learned_while_it_is_forgotten_goes_behind_the_lock_of_its_lane(database_url: str) -> None:
+async def test_what_is_learned_while_it_is_forgotten_goes_with_its_lane_locked(database_url: str) -> None:
     """A compaction of that lane might otherwise write a summary that says it."""
     async with lab(database_url) as parts, parts.database.connection() as compacting:
         database = parts.database
