@@ -26,6 +26,9 @@ MAILS_A_DAY: Final = 100
 MAX_MAIL_FILES: Final = 18_000_000
 """Bytes of all files of a mail, which base64 makes a third larger."""
 
+MAX_CALENDAR_PART: Final = 256_000
+"""Characters of an iCalendar object."""
+
 MailState = Literal["waiting", "sent", "failed", "uncertain"]
 """`waiting`: it will be sent; `failed`: it was not, or was returned; `uncertain`: a person must look whether it was."""
 
@@ -37,7 +40,7 @@ class CalendarPart(Struct, frozen=True):
     """
 
     method: Literal["REQUEST", "CANCEL", "REPLY"]
-    ics: Annotated[str, Meta(min_length=1, max_length=256_000)]
+    ics: Annotated[str, Meta(min_length=1, max_length=MAX_CALENDAR_PART)]
 
 
 class OutgoingMail(Struct, frozen=True, kw_only=True):

@@ -75,14 +75,12 @@ async def apply_arrivals(accounts: MailingAccounts, store: ModuleStore) -> None:
     rows = await store.rows("arrivals.since")
     since: datetime = rows[0]["since"] if rows else began - _FIRST
     failed: list[str] = []
-    while True:
-        found = await accounts.mails.arrived(since - _OVERLAP, _AT_ONCE)
-        failed += [
-            why for one in await _find_unread(found, store) if (why := await _read_mail(accounts, store, one, began))
-        ]
-        if len(found) < _AT_ONCE or found[-1].received_at - _OVERLAP <= since:
-            break
-        since = found[-1].received_at
+    most = _AT_ONCE
+    while len(found := await accounts.mails.arrived(since - _OVERLAP, most)) == most:
+        most *= 2
+    for one in await _find_unread(found, store):
+        if why := await _read_mail(accounts, store, one, began):
+            failed.append(why)
     if failed:
         raise Unavailable(f"{len(failed)} answers of attendees could not be written: {failed[0]}")
     await store.run("arrivals.looked", began)

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from switchboard.core.mail.written import checked_address
 from switchboard.core.text.content_lines import content_lines
 from switchboard.modules.calendar.editing.fields import Guest
 from switchboard.modules.calendar.editing.series import CalendarSource, EventPart, read_source
@@ -32,7 +33,7 @@ from switchboard.modules.calendar.occurrences import zone_of_calendar
 from switchboard.modules.calendar.write_plans import ProposedWrite, WritingIn
 from switchboard.modules.calendar.writes import NewWrite
 from switchboard.modules.calendar.zones import find_event_zone, zones_of
-from switchboard.ports.mail_desk import MAILS_AN_HOUR
+from switchboard.ports.mail_desk import MAILS_AN_HOUR, MAX_CALENDAR_PART
 
 _WHAT: Final[Mapping[MailMethod, str]] = {"REQUEST": "invitation", "CANCEL": "cancellation", "REPLY": "answer"}
 
@@ -125,6 +126,10 @@ def _with_mails(
         return replace(proposal, plan=plan)
     for sender in {one.sender for one in mails} - where.senders:
         raise CalendarRefusal(f"nothing was written: no e-mail account of this installation sends mails as {sender}")
+    for one in mails:
+        checked_address(one.recipient, "invite")
+        if len(one.ics) > MAX_CALENDAR_PART:
+            raise CalendarRefusal("nothing was written: the event is too large to be mailed")
     people = {one.recipient for one in mails}
     if len(people) > MAILS_AN_HOUR:
         raise CalendarRefusal(f"nothing was written: at most {MAILS_AN_HOUR} people can be mailed, not {len(people)}")

@@ -56,13 +56,13 @@ def organizer_of(part: EventPart) -> str:
 
 def _make_words(mark: str, head: str, part: EventPart, below: Iterable[str]) -> MailWords:
     title = clip_text(part.text("SUMMARY"), _TITLE) or "(no title)"
-    when = describe_when(part)
+    when = clip_text(describe_when(part))
     repeats = " and further dates" if part.first("RRULE") or part.first("RDATE") else ""
     place = clip_text(part.text("LOCATION"), 500)
     lines = [head, "", title, f"When: {when}{repeats}", *([f"Place: {place}"] if place else [])]
     lines.append(f"Organizer: {organizer_of(part)}")
     rest = [*below]
-    return MailWords(f"{mark}: {title} ({when})", "\n".join([*lines, *(["", *rest] if rest else [])]))
+    return MailWords(clip_text(f"{mark}: {title} ({when})"), "\n".join([*lines, *(["", *rest] if rest else [])]))
 
 
 def _notes_of(part: EventPart) -> tuple[str, ...]:
