@@ -23,6 +23,8 @@ class Same(NamedTuple):
 
 
 SAME: Final = {
+    "/sessions/{session_id:uuid}/end": Same("DELETE /v1/web/sessions/{session_id}", "web-sessions end"),
+    "/sessions/end-all": Same("DELETE /v1/web/sessions", "web-sessions end-all"),
     "/strangers/{contact_id:uuid}/approve": Same("POST /v1/pairing/{contact_id}/approve", "pairing approve"),
     "/strangers/{contact_id:uuid}/deny": Same("POST /v1/pairing/{contact_id}/deny", "pairing deny"),
     "/strangers/{contact_id:uuid}/revoke": Same("POST /v1/pairing/{contact_id}/revoke", "pairing revoke"),

@@ -131,11 +131,18 @@ class WebSessions:
         """A page of all that hold, newest first."""
         return await store.list_sessions(self._database, before=before, limit=limit)
 
-    async def end(self, actor: Principal, session_id: UUID) -> None:
+    async def end(self, actor: Principal, session_id: UUID, reason: str | None = None) -> None:
         """End a session at once, in every process. Raises NotFound."""
         if not await store.end(self._database, session_id):
             raise NotFound(f"there is no session {session_id}; see `switchboard web-sessions list`")
-        await audit.append(self._database, actor.name, "web:ended", {"session_id": str(session_id)})
+        detail = {"session_id": str(session_id)} | ({"reason": reason} if reason else {})
+        await audit.append(self._database, actor.name, "web:ended", detail)
+
+    async def end_all(self, actor: Principal, reason: str, but: UUID | None = None) -> int:
+        """End all sessions at once, but for one, if one is given; returns how many."""
+        ended = await store.end_all(self._database, but)
+        await audit.append(self._database, actor.name, "web:ended_all", {"sessions": ended, "reason": reason})
+        return ended
 
 
 def opens_pages(token: Token | Principal) -> bool:

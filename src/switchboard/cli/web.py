@@ -6,12 +6,14 @@ Called by `main.py`. Next: `app/web_sessions.py`.
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import urlencode
 
 import typer
 
 from switchboard.app.whereabouts import find_whereabouts
 from switchboard.cli.client import Client, ask, server_url
 from switchboard.cli.output import Json, errors, show, table, wants_json, when
+from switchboard.cli.rules.options import reason_for
 from switchboard.domain.errors import InvalidInput, NotFound
 
 app = typer.Typer(help="Who is signed in on the page: list browsers, sign one out.", no_args_is_help=True)
@@ -59,14 +61,32 @@ def list_sessions() -> None:
 @app.command("end")
 def end_session(
     session_id: Annotated[str, typer.Argument(help="The session's id, or its first or last characters.", metavar="ID")],
+    *,
+    reason: Annotated[str | None, typer.Option(help="The reason; it is recorded.", metavar="TEXT")] = None,
 ) -> None:
     """Sign a browser out, at once."""
 
     async def work(client: Client) -> Json:
         found = (await client.whole("/v1/web/sessions", "sessions"))["sessions"]
-        return await client.delete(f"/v1/web/sessions/{_find_id(session_id, [one['session_id'] for one in found])}")
+        meant = _find_id(session_id, [one["session_id"] for one in found])
+        return await client.delete(f"/v1/web/sessions/{meant}{_with_reason(reason)}")
 
     show(ask(work), "signed out")
+
+
+@app.command("end-all")
+def end_all_sessions(
+    *,
+    reason: Annotated[str | None, typer.Option(help="The reason, required; it is recorded.", metavar="TEXT")] = None,
+) -> None:
+    """Sign all browsers out, at once."""
+    asked = _with_reason(reason_for(reason))
+    ended = ask(lambda client: client.delete(f"/v1/web/sessions{asked}"))
+    show(ended, f"signed out: {ended['sessions']}")
+
+
+def _with_reason(reason: str | None) -> str:
+    return f"?{urlencode({'reason': reason})}" if reason else ""
 
 
 def _find_id(given: str, known: list[str]) -> str:

@@ -44,3 +44,9 @@ class EndedWebSession(ResponseBody):
 
     session_id: UUID
     status: Literal["ended"]
+
+
+class EndedWebSessions(ResponseBody):
+    """How many were signed out."""
+
+    sessions: int

@@ -11,8 +11,14 @@ from fastapi import Depends, Response
 from switchboard.app.access import Principal
 from switchboard.app.cursors import uuid_cursor
 from switchboard.app.web_sessions import WEB_SESSIONS, WebSessions
-from switchboard.server.contracts.base import Cursor, Limit
-from switchboard.server.contracts.web_sessions import EndedWebSession, MadeWebLink, NewWebLink, WebSessionPage
+from switchboard.server.contracts.base import Cursor, Limit, Line
+from switchboard.server.contracts.web_sessions import (
+    EndedWebSession,
+    EndedWebSessions,
+    MadeWebLink,
+    NewWebLink,
+    WebSessionPage,
+)
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
 from switchboard.server.services import ServiceFactory
@@ -41,7 +47,13 @@ async def list_sessions(caller: Operator, parts: Parts, limit: Limit = 100, curs
 
 
 @router.delete("/sessions/{session_id}", **operation("end_web_session", "Sign a browser out", EndedWebSession, 404))
-async def end_session(caller: Operator, parts: Parts, session_id: UUID) -> Response:
+async def end_session(caller: Operator, parts: Parts, session_id: UUID, reason: Line | None = None) -> Response:
     """It is signed out at once, in every process."""
-    await parts.of(WEB_SESSION_SERVICE).end(caller, session_id)
+    await parts.of(WEB_SESSION_SERVICE).end(caller, session_id, reason)
     return answer({"session_id": session_id, "status": "ended"})
+
+
+@router.delete("/sessions", **operation("end_all_web_sessions", "Sign all browsers out", EndedWebSessions))
+async def end_all_sessions(caller: Operator, parts: Parts, reason: Line) -> Response:
+    """They are signed out at once, in every process. Links that were not used yet stay good."""
+    return answer({"sessions": await parts.of(WEB_SESSION_SERVICE).end_all(caller, reason)})

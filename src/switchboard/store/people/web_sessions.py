@@ -90,3 +90,8 @@ async def list_sessions(database: Database, *, before: UUID | None, limit: int) 
 async def end(database: Database, session_id: UUID) -> bool:
     """End it. False: it had ended."""
     return await database.change_rows(query("web_sessions.end"), session_id) == 1
+
+
+async def end_all(database: Database, but: UUID | None) -> int:
+    """End all of them but one, if one is given; returns how many."""
+    return await database.change_rows(query("web_sessions.end_all"), but)

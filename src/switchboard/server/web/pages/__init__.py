@@ -17,6 +17,7 @@ from switchboard.server.web.pages import (
     now,
     plans,
     session,
+    sessions,
     strangers,
 )
 
@@ -32,5 +33,6 @@ PAGES: Final[tuple[WebPage | WebForm, ...]] = (
     *models.PAGES,
     *audit.PAGES,
     *doctor.PAGES,
+    *sessions.PAGES,
     *session.PAGES,
 )

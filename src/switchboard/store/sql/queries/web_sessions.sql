@@ -52,3 +52,6 @@ update web_session set used_at = clock_timestamp() where session_id = $1;
 
 -- name: end
 delete from web_session where session_id = $1;
+
+-- name: end_all
+delete from web_session where session_id is distinct from $1;
