@@ -23,6 +23,10 @@ class Same(NamedTuple):
 
 
 SAME: Final = {
+    "/rules/new": Same("POST /v1/rules", "rules create"),
+    "/rules/{rule_id:uuid}/change": Same("PATCH /v1/rules/{rule_id}", "rules update"),
+    "/rules/{rule_id:uuid}/delete": Same("DELETE /v1/rules/{rule_id}", "rules delete"),
+    "/rules/versions/{version:int}/restore": Same("POST /v1/rules/restore", "rules restore"),
     "/sessions/{session_id:uuid}/end": Same("DELETE /v1/web/sessions/{session_id}", "web-sessions end"),
     "/sessions/end-all": Same("DELETE /v1/web/sessions", "web-sessions end-all"),
     "/strangers/{contact_id:uuid}/approve": Same("POST /v1/pairing/{contact_id}/approve", "pairing approve"),

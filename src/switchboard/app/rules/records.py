@@ -20,6 +20,7 @@ from switchboard.app.cursors import CursorText, Number, cursor_after, key_of
 from switchboard.app.reach import Reach
 from switchboard.app.rules.proposals import existing, no_rule, refuse_absent_team
 from switchboard.app.runtime import Runtime
+from switchboard.core.routing.explain import in_order
 from switchboard.core.routing.lint import Finding, lint, lint_change, lint_moves, lint_people
 from switchboard.core.routing.rulefile import RuleJson, changed_fields, render_rule_file, rule_file, rule_json
 from switchboard.core.text.words import offer
@@ -30,12 +31,16 @@ from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, SystemI
 from switchboard.domain.shown import SopRules
 from switchboard.store.connectors import accounts
 from switchboard.store.rules import versions as store
-from switchboard.store.work import processes
+from switchboard.store.work import ledger, processes
 
 SHOWN_CHANGES: Final = 200
 """Changes that an answer shows; all are counted."""
 _LINTED: Final = 5000
 """Rules of a team up to which an edit looks for mistakes; for more there is a separate call."""
+
+
+COUNTED_DECISIONS: Final = 2000
+"""Those in which hits of rules are counted: older ones are not looked at."""
 
 
 class RulePage(Struct, frozen=True):
@@ -127,6 +132,17 @@ class RuleRecords:
             await self._refuse_absent_source(reach, source)
         following = rules[-1].rule_id if len(rules) == limit else None
         return RulePage(version, tuple(rule_json(rule) for rule in rules if rule.team_id in reach), following)
+
+    async def in_true_order(self, reach: Reach, team_id: TeamId) -> tuple[list[Rule], list[Rule]]:
+        """The rules of a team as they are evaluated, and those that are off. Raises NotFound."""
+        self._refuse_absent_team(reach, team_id)
+        _, rules = await store.list_rules(self._database, team_id)
+        ordered = await asyncio.to_thread(in_order, rules, self._runtime.channels.implies)
+        return ordered, [rule for rule in rules if not rule.active]
+
+    async def hits(self) -> Mapping[UUID, int]:
+        """How often each rule decided, or copied, among the newest `COUNTED_DECISIONS`."""
+        return await ledger.rule_hits(self._database, COUNTED_DECISIONS)
 
     def _refuse_absent_team(self, reach: Reach, team_id: TeamId) -> None:
         if team_id not in reach:

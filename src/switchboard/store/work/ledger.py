@@ -106,6 +106,12 @@ async def decisions_of(database: Database, request_id: UUID) -> list[ShownDecisi
     return rows_as(ShownDecision, await database.rows(query("ledger.decisions"), request_id))
 
 
+async def rule_hits(database: Database, decisions: int) -> dict[UUID, int]:
+    """How often each rule decided, or copied, among so many of the newest decisions."""
+    rows = await database.rows(query("ledger.rule_hits"), decisions)
+    return {row["rule_id"]: row["hits"] for row in rows}
+
+
 async def was_delivered(database: Database, request_id: UUID, system_id: str) -> bool:
     """Whether this butler received the whole message, not only a part of it."""
     return bool(await database.value(query("ledger.was_delivered"), request_id, system_id))

@@ -99,3 +99,11 @@ from lane where state <> 'idle' group by state;
 
 -- name: was_delivered
 select exists (select from delivery where request_id = $1 and system_id = $2 and text is null);
+
+-- name: rule_hits
+-- How often each rule decided, or copied, among the newest decisions.
+select (step ->> 'rule_id')::uuid as rule_id, count(*) as hits
+from (select d.trail from decision d order by d.request_id desc, d.n desc limit $1) d
+cross join json_array_elements(d.trail) as step
+where step ->> 'rule_id' is not null
+group by 1;

@@ -1,0 +1,97 @@
+"""Rules on the page: in true order, with hits, changed after their effect was shown, and undone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser import DESK, PHONE
+from tests.lab import envelope_json
+from tests.servers import Opened, open_server
+from tests.web_forms import enter, follow
+from tests.web_house import signed_in
+
+SIZES = pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+
+
+@pytest.fixture
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    """A server with three messages that a rule has decided."""
+    async with open_server(database_url, tmp_path / "data") as opened:
+        for n in range(3):
+            answer = await opened.submit(envelope_json(f"hello {n}", channel="telegram", sender="noor", thread="noor"))
+            assert answer.is_success, answer.text
+        yield opened
+
+
+@SIZES
+async def test_a_rule_is_made_after_its_effect_and_undone(chromium: str, server: Opened, size: tuple[int, int]) -> None:
+    async with signed_in(chromium, server, size, script=False) as tab:
+        await tab.open(f"{server.url}/ui/rules")
+        text = await tab.text()
+        assert "3 hits" in text
+        assert "no hit" in text
+        await follow(tab, "a.button[href*='/rules/new']")
+        await enter(tab, "#name", "Noor to side")
+        await enter(tab, "#filters", "sender: noor")
+        await enter(tab, "#targets", "side")
+        await follow(tab, "form[action='/ui/rules/new'] button")
+        assert "A condition is written as KEY = VALUE" in await tab.text()
+        await enter(tab, "#filters", "sender = noor")
+        await follow(tab, "form[action='/ui/rules/new'] button")
+        text = await tab.text()
+        assert "3 of 3 messages of the last day would go elsewhere" in text
+        assert "System1/echo" in text
+        assert [one["name"] for one in await _list_rules(server) if one["name"] == "Noor to side"] == []
+        await enter(tab, "#reason", "she asked for it")
+        await follow(tab, "form:has([value='save']) button")
+        assert "It is in force." in await tab.text()
+        [made] = [one for one in await _list_rules(server) if one["name"] == "Noor to side"]
+        assert (made["filters"], made["targets"]) == ({"sender": "noor"}, [{"team_id": "side"}])
+
+        await follow(tab, "a[href*='/rules/versions/']")
+        await follow(tab, "form:has([name='to']) button")
+        assert "1 rule would change." in await tab.text()
+        await enter(tab, "#reason", "she did not")
+        await follow(tab, "form:has([value='save']) button")
+        assert "The rules are what they were" in await tab.text()
+    assert "Noor to side" not in [one["name"] for one in await _list_rules(server)]
+    versions = (await server.http.get("/v1/rules/versions")).json()["versions"]
+    assert [(one["author"], one["reason"]) for one in versions[:2]] == [
+        ("operator-1 (web: Chrome on Linux)", "she did not"),
+        ("operator-1 (web: Chrome on Linux)", "she asked for it"),
+    ]
+
+
+async def test_a_rule_that_was_changed_meanwhile_is_not_overwritten(chromium: str, server: Opened) -> None:
+    first = (await _list_rules(server))[0]
+    async with signed_in(chromium, server, DESK, script=False) as tab:
+        await tab.open(f"{server.url}/ui/rules/{first['rule_id']}")
+        changed = await server.http.patch(
+            f"/v1/rules/{first['rule_id']}", json={"version": first["version"], "reason": "x", "name": "other"}
+        )
+        assert changed.is_success, changed.text
+        await enter(tab, "#name", "mine")
+        await follow(tab, f"form[action='/ui/rules/{first['rule_id']}/change'] button")
+        assert "changed" in await tab.text()
+        assert await tab.evaluate("document.querySelector('#name').value") == "mine"
+    assert "other" in [one["name"] for one in await _list_rules(server)]
+
+
+async def test_a_rule_is_removed_after_its_effect(chromium: str, server: Opened) -> None:
+    [rule] = [one for one in await _list_rules(server) if one["channel"] == "telegram"]
+    async with signed_in(chromium, server, PHONE, script=False) as tab:
+        await tab.open(f"{server.url}/ui/rules/{rule['rule_id']}")
+        await follow(tab, f"form[action='/ui/rules/{rule['rule_id']}/delete'] button")
+        assert "3 of 3 messages" in await tab.text()
+        await enter(tab, "#reason", "no longer")
+        await follow(tab, "form:has([value='save']) button")
+        assert "The rule is gone." in await tab.text()
+    assert rule["rule_id"] not in [one["rule_id"] for one in await _list_rules(server)]
+
+
+async def _list_rules(server: Opened) -> list[dict[str, object]]:
+    answer = await server.http.get("/v1/rules", params={"team_id": "root"})
+    return list(answer.json()["rules"])
