@@ -126,11 +126,11 @@ async def test_nothing_is_written_where_nobody_can_mail(mailing: MailingHouse) -
     )
     mailing.box.own = (USER,)
     assert "is no address of e-mail" in await mailing.house.refused("create", **lunch(invite=["bén@work.example"]))
-    notes = {"notes": "x" * 4000}
+    notes = "x" * 4000
     mailing.house.put(
         "o", "Odd", ELEVEN, f"ORGANIZER:mailto:{USER}", f"ATTENDEE:mailto:{BEN}", *["X-ODD:" + "y" * 70] * 4000
     )
-    assert "too large to be mailed" in await mailing.house.refused("update", event="o", place="Garden", **notes)
+    assert "too large to be mailed" in await mailing.house.refused("update", event="o", place="Garden", notes=notes)
     mailing.house.server.empty()
     mailing.box.own = ()
     mailing.house.put("m", "Board", ELEVEN, f"ORGANIZER:mailto:{EVE}", f"ATTENDEE:mailto:{USER}")
