@@ -34,12 +34,12 @@ async def list_needs(database: Database) -> list[WaitingNeed]:
 async def count_by_hour(database: Database) -> list[int]:
     """Messages of each of the last 24 hours, the present one last; of a busy day, among the newest 200,000."""
     now = datetime.now(UTC)
-    begin = [UUID(int=_milliseconds(now - timedelta(hours=ago)) << 80) for ago in range(_HOURS, 0, -1)]
+    begin = [UUID(int=_milliseconds_of(now - timedelta(hours=ago)) << 80) for ago in range(_HOURS, 0, -1)]
     hours = [0] * _HOURS
     for row in await database.rows(query("status.hours"), begin, _MOST_OF_A_DAY):
         hours[row["hour"] - 1] += row["number"]
     return hours
 
 
-def _milliseconds(moment: datetime) -> int:
+def _milliseconds_of(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
