@@ -17,6 +17,7 @@ from uuid import UUID
 
 from switchboard.app.access import Principal
 from switchboard.app.web_sessions import WebSessions
+from switchboard.core.people.strangers import Policy
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.engine import Answer, EngineFailure, Journal, Turn, TurnResult
 from switchboard.ports.tools import ToolOutcome, ToolScope
@@ -52,6 +53,8 @@ TREE: Final = (
         rule("System1/post", channel="email", number=3),
     ),
 )
+DOOR: Final[Mapping[str, Policy]] = {"telegram/bot:door": "pair"}
+"""An endpoint where strangers are held."""
 ANSWERS: Final[Mapping[str, str]] = {
     "When is the bin emptied?": "On Tuesday, the paper one. The next other one is on Friday.",
     "Remind me to water the plants": "I will, every other day at 18:00.",
@@ -141,6 +144,10 @@ async def fill_house(server: Opened) -> dict[str, UUID]:
         envelope_json("How do we get to Hamburg on Friday?", channel="cli", endpoint="terminal", sender="ann")
     )
     ids["trip"] = UUID(trip.json()["request_id"])
+    stranger = await server.submit(
+        envelope_json("Hello, it is Noor from next door", endpoint="bot:door", sender="noor", thread="noor")
+    )
+    ids["stranger"] = UUID(stranger.json()["request_id"])
     await eventually(lambda: _waits(server))
     await server.lab.database.run(_SPENT)
     return ids
@@ -168,7 +175,7 @@ async def open_house(database_url: str, data_dir: Path, **more: Any) -> AsyncIte
     """A server with a worker, and what was written in the house."""
     async with (
         ScriptedLlm(lambda _: Reply(text="Take the 09:38; it will be dry.")) as llm,
-        open_server(database_url, data_dir, tree=TREE, more={"models": MODELS, **more}) as server,
+        open_server(database_url, data_dir, tree=TREE, policies=DOOR, more={"models": MODELS, **more}) as server,
         AsyncExitStack() as stack,
     ):
         models = Asked([spec("openai", llm.url, "m", timeout=20.0)])
@@ -197,3 +204,20 @@ async def signed_in(
         tab.requests.clear()
         tab.troubles.clear()
         yield tab
+
+
+async def ids_in_paths(house: House) -> dict[str, str]:
+    """What stands for the parts of the paths of pages."""
+    newest = {}
+    for path in ("dead-letters", "approvals", "pairing", "rules"):
+        answer = (await house.server.http.get(f"/v1/{path}")).json()
+        newest |= next(value for value in answer.values() if isinstance(value, list))[0]
+    return {
+        "request_id:uuid": str(house.ids["mail"]),
+        "dead_letter_id:uuid": newest["dead_letter_id"],
+        "approval_id:uuid": newest["approval_id"],
+        "contact_id:uuid": newest["contact_id"],
+        "rule_id:uuid": newest["rule_id"],
+        "version:int": "1",
+        "n:int": "1",
+    }

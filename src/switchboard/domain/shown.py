@@ -426,16 +426,6 @@ class ShownContact:
     owner_of: Sequence[str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HeldMessage:
-    """A message that waits until somebody decides about its sender, and the beginning of its text."""
-
-    request_id: UUID
-    sender: str
-    received_at: datetime
-    text: str
-
-
 ApprovalState = Literal["pending", "approved", "refused", "answered", "expired", "ended"]
 """`expired`: nobody decided in time; `ended`: the turn went on without a decision, as after `/stop`."""
 

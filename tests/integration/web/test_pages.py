@@ -15,7 +15,7 @@ import pytest
 from switchboard.server.web.page import WebPage
 from switchboard.server.web.pages import PAGES
 from tests.browser import DESK, PHONE, Tab, open_tab
-from tests.web_house import House, open_house, signed_in
+from tests.web_house import House, ids_in_paths, open_house, signed_in
 from tests.width import pairs
 
 SIZES: Final = {"desk": DESK, "phone": PHONE}
@@ -28,11 +28,20 @@ async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
         yield opened
 
 
-def addresses_of(house: House) -> dict[str, str]:
+async def addresses_of(house: House) -> dict[str, str]:
     """Every page of the menu, and one of each kind below them, by the name of its picture."""
     menu = {page.menu.lower().replace(" ", "-"): page.path for page in PAGES if isinstance(page, WebPage) and page.menu}
-    ids = house.ids
+    ids, one = house.ids, await ids_in_paths(house)
     return menu | {
+        "message-actions": f"/messages/{ids['bin']}/actions",
+        "approval": f"/approvals/{one['approval_id:uuid']}",
+        "stranger": f"/strangers/{one['contact_id:uuid']}",
+        "dead-letter": f"/dead-letters/{one['dead_letter_id:uuid']}",
+        "dead-letters-many": "/dead-letters/many?category=no_route&action=reroute&to=System1/post",
+        "rule": f"/rules/{one['rule_id:uuid']}",
+        "rule-new": "/rules/new?team=root",
+        "rule-versions": "/rules/versions",
+        "rule-version": "/rules/versions/1",
         "message": f"/messages/{ids['bin']}",
         "message-dead": f"/messages/{ids['lost']}",
         "message-failed": f"/messages/{ids['broken']}",
@@ -64,7 +73,7 @@ async def test_every_page_is_for_everybody(chromium: str, house: House, size: st
     wrong: list[str] = []
     suffix = f"{size}-dark" if dark else size
     async with signed_in(chromium, house.server, SIZES[size], dark=dark) as tab:
-        for name, path in addresses_of(house).items():
+        for name, path in (await addresses_of(house)).items():
             await tab.open(f"{house.server.url}/ui{path}")
             wrong += await _look_at(tab, name, suffix)
     async with open_tab(chromium, SIZES[size], dark=dark) as tab:

@@ -16,7 +16,7 @@ from switchboard.server.web.pages import PAGES
 from tests.browser import PHONE
 from tests.lab import envelope_json
 from tests.servers import NO_TLS
-from tests.web_house import House, link_of, open_house, signed_in
+from tests.web_house import House, ids_in_paths, link_of, open_house, signed_in
 
 MEMBER: Final = Principal("connector", "ann", "dashboard", "ann")
 APPROVER: Final = Principal("approver", "ben")
@@ -87,25 +87,12 @@ async def test_older_rows_are_added_below(chromium: str, house: House) -> None:
         assert await tab.evaluate("document.querySelectorAll('#rows > li').length") == 10 + len(house.ids)
 
 
-async def _ids_in_paths(house: House) -> dict[str, str]:
-    """What stands for the parts of the paths of pages."""
-    [dead_letter, *_] = (await house.server.http.get("/v1/dead-letters")).json()["dead_letters"]
-    [approval, *_] = (await house.server.http.get("/v1/approvals")).json()["approvals"]
-    return {
-        "request_id:uuid": str(house.ids["mail"]),
-        "dead_letter_id:uuid": dead_letter["dead_letter_id"],
-        "approval_id:uuid": approval["approval_id"],
-        "contact_id:uuid": str(house.ids["mail"]),  # nobody is a stranger in this house
-        "n:int": "1",
-    }
-
-
 def _path_of(page: WebPage, ids: Mapping[str, str]) -> str:
     return re.sub(r"{([^}]+)}", lambda part: ids[part[1]], page.path)
 
 
 async def test_each_role_sees_what_is_its_own(house: House) -> None:
-    server, ids = house.server, await _ids_in_paths(house)
+    server, ids = house.server, await ids_in_paths(house)
     own = await server.submit(envelope_json("mine", channel="dashboard", provider="internal", endpoint="ann"))
     for whose in (MEMBER, APPROVER):
         await server.token_of(whose)
@@ -134,7 +121,7 @@ async def test_each_role_sees_what_is_its_own(house: House) -> None:
 
 async def test_a_page_writes_nothing(house: House) -> None:
     """Looking changes nothing: every page is made by a database that can only be read."""
-    server, ids = house.server, await _ids_in_paths(house)
+    server, ids = house.server, await ids_in_paths(house)
     async with httpx2.AsyncClient(base_url=server.url, verify=NO_TLS, timeout=30) as http:
         await http.post((await link_of(server)).removeprefix(server.url), headers={"origin": server.url})
         name = await server.lab.database.value("select current_database()")

@@ -27,10 +27,13 @@ from switchboard.core.text.words import offer
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import SystemId
-from switchboard.domain.shown import ContactState, HeldMessage, ShownContact
+from switchboard.domain.shown import ContactState, ShownContact
 from switchboard.lanes.notifier import RULES, WORK
 from switchboard.store.people import audit
 from switchboard.store.people import strangers as store
+from switchboard.store.people.strangers import HeldMessage
+
+__all__ = ["HeldMessage", "PairingCode", "PairingService"]
 
 PAIRING: Final = Action("pairing", OPERATOR)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 from uuid import UUID
 
-from switchboard.app.connectors.pairing import PairingCode
-from switchboard.domain.shown import HeldMessage, ShownContact
+from switchboard.app.connectors.pairing import HeldMessage, PairingCode
+from switchboard.domain.shown import ShownContact
 from switchboard.server.contracts.base import Body, ResponseBody, Word
 
 __all__ = ["PairingCode"]

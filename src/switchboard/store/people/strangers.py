@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 from uuid import UUID
@@ -18,7 +19,7 @@ from switchboard.core.people.strangers import Contact, Scope
 from switchboard.core.text.storable import storable_or_none, storable_text
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
-from switchboard.domain.shown import ContactState, HeldMessage, ShownContact
+from switchboard.domain.shown import ContactState, ShownContact
 from switchboard.store.database import Database, part_as, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
 from switchboard.store.keys import Keys
@@ -135,6 +136,16 @@ async def list_contacts(
 async def get_contact(database: Database, contact_id: UUID) -> ShownContact | None:
     """One of them."""
     return row_as(ShownContact, await database.row(query("strangers.contact"), contact_id))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMessage:
+    """A message that waits until somebody decides about its sender, and the beginning of its text."""
+
+    request_id: UUID
+    sender: str
+    received_at: datetime
+    text: str
 
 
 async def held_messages(database: Database, contact_id: UUID, before: UUID | None, limit: int) -> list[HeldMessage]:
