@@ -8,7 +8,7 @@ are told but hinder nothing. Next: `busy.py`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -30,6 +30,8 @@ MOST_LOOKED_AT: Final = 20 * MAX_STEPS
 _LINE: Final = 3
 """Steps that a line costs, whatever is in it."""
 _DAY: Final = timedelta(days=1)
+_MOST_WINDOWS: Final = 4
+_FAR: Final = datetime(9000, 1, 1, tzinfo=UTC)
 _FROM, _UNTIL = 8, 20
 """Hours of the day in which times are suggested, unless the wanted one is outside of them."""
 
@@ -52,17 +54,34 @@ class TimeConflict(Struct, frozen=True, order=True):
 
 
 def new_times(before: bytes | None, after: bytes, since: datetime, within: LookingCalendar) -> tuple[WantedTime, ...]:
-    """The times at which something is to take place and did not before, from a time on; whole days are none."""
-    window = ExpansionWindow(since, since + AHEAD)
-    old = set() if before is None else set(_times_in(before, window, within))
-    found = {one for one in _times_in(after, window, within) if one not in old}
+    """The times at which something is to take place and did not before, from a time on; whole days are none.
+
+    Of a series those of the first `AHEAD`, and those of dates that have been moved further.
+    """
+    windows = _windows_of(after, since, within)
+    old = set() if before is None else set(_times_in(before, windows, within))
+    found = {one for one in _times_in(after, windows, within) if one not in old}
     return tuple(sorted(found)[:MOST_TIMES])
 
 
-def _times_in(data: bytes, window: ExpansionWindow, within: LookingCalendar) -> Iterator[WantedTime]:
-    for one in _dates_in(data, window, within, Budget()):
-        if not one.start.all_day:
-            yield _time_of(one, within)
+def _windows_of(data: bytes, since: datetime, within: LookingCalendar) -> tuple[ExpansionWindow, ...]:
+    """Periods, one after the other, in which the events begin that an object tells of."""
+    found = read_object(data, within.zone, Budget()).series
+    events = [one for series in found for one in (series.master, *series.overrides) if one is not None]
+    starts = [one.start.wall.replace(tzinfo=UTC) for one in events]
+    windows: list[ExpansionWindow] = []
+    for start in sorted(max(since, one - _DAY) if since < one < _FAR else since for one in starts):
+        if len(windows) < _MOST_WINDOWS and (not windows or start + 3 * _DAY > windows[-1].until):
+            windows.append(ExpansionWindow(start, start + AHEAD))
+    return tuple(windows)
+
+
+def _times_in(data: bytes, windows: Iterable[ExpansionWindow], within: LookingCalendar) -> Iterator[WantedTime]:
+    budget = Budget()
+    for window in windows:
+        for one in _dates_in(data, window, within, budget):
+            if not one.start.all_day:
+                yield _time_of(one, within)
 
 
 def _dates_in(data: bytes, window: ExpansionWindow, within: LookingCalendar, budget: Budget) -> tuple[Occurrence, ...]:

@@ -17,7 +17,7 @@ from switchboard.server.web.page import Fields
 
 _LONGEST: Final = 512
 _OFFERED: Final = 100
-"""Receivers that can be picked from a list; where there are more, a name is entered."""
+"""Destinations that can be picked from a list; where there are more, a name is entered."""
 
 
 class Entered(Struct, frozen=True):
@@ -49,7 +49,7 @@ class Entered(Struct, frozen=True):
 NOTHING_ENTERED: Final = Entered()
 
 
-class Receivers(Struct, frozen=True):
+class Destinations(Struct, frozen=True):
     """To whom a message can be sent. `many`: too many for a list."""
 
     butlers: list[str]
@@ -61,11 +61,11 @@ class Receivers(Struct, frozen=True):
         return len(self.butlers) + len(self.teams) > _OFFERED
 
 
-def receivers_of(rules: Rules) -> Receivers:
+def receivers_of(rules: Rules) -> Destinations:
     """The butlers and teams that messages can reach now."""
     butlers = sorted(one.system_id for one in rules.members.values() if rules.index.butler(one.system_id) is not None)
     teams = sorted(team.team_id for team in rules.teams if rules.index.reaches(team.team_id))
-    return Receivers(list(butlers), list(teams))
+    return Destinations(list(butlers), list(teams))
 
 
 def line_from(fields: Fields, name: str, what: str) -> str:
