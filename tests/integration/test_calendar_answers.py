@@ -140,6 +140,26 @@ async def test_nobody_answers_for_somebody_else(answered: AnsweredHouse) -> None
     assert answered.states() == {BEN: "NEEDS-ACTION", ZOE: "NEEDS-ACTION"}
 
 
+async def test_no_message_keeps_the_answers_of_others_waiting(
+    answered: AnsweredHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody with a domain of their own is certain, and may write what they like; and we have mistakes, too."""
+    raw = reply_mail("Google", at(9, uid="m1"), to=DESK, auth=AUTH)
+    for place, (old, new) in enumerate(
+        [(b"UID:m1", b"UID:m\0\0"), (b"SEQUENCE:0", b"SEQUENCE:" + b"9" * 5000), (b"METHOD:", b"METHOD:X\0" * 999)]
+    ):
+        await answered.receive(raw.replace(b"Message-ID: <", b"Message-ID: <%d" % place).replace(old, new))
+    assert (await answered.answer(at(9))).startswith("calendar: applied: ")
+
+    async def fail(*_: object) -> str:
+        raise OverflowError("nobody has thought of this")
+
+    monkeypatch.setattr("switchboard.modules.calendar.arrivals._outcome_of_object", fail)
+    await answered.receive(reply_mail("Cyrus", at(10, uid="unknown"), to=DESK, auth=AUTH))
+    with pytest.raises(Unavailable, match="nobody has thought of this"):
+        await answered.read()
+
+
 async def test_earlier_answers_and_those_to_earlier_versions_do_not_count(answered: AnsweredHouse) -> None:
     await answered.answer(at(9, answer="DECLINED"))
     assert "they have answered later" in await answered.answer(at(8, answer="ACCEPTED"))

@@ -97,6 +97,48 @@ def test_who_is_not_invited_does_not_answer(date: str) -> None:
         answered(event, reply_object("Google", Answering(recurrence=date)))
 
 
+@pytest.mark.parametrize("method", ["REPLY", "CANCEL"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"uid": "m\0m"},
+        {"uid": "m" * 2000},
+        {"recurrence": "RECURRENCE-ID:99991231T235959Z"},
+        {"recurrence": "RECURRENCE-ID;TZID=Pacific/Auckland:00010101T000000"},
+        {"recurrence": "RECURRENCE-ID:99999999T999999Z"},
+    ],
+)
+def test_what_no_event_has_is_refused_in_words(method: str, said: dict[str, Any]) -> None:
+    message = reply_object("Google", Answering(method=method, organizer=BEN, **said))
+    with pytest.raises(InvalidInput):
+        applied_to(created(BEN, weekly=True), message)
+
+
+def applied_to(event: bytes, message: bytes) -> AppliedAnswer:
+    """A message of Ben, to whose event we are invited if he cancels it."""
+    read = read_message(message, BEN)
+    if read.answers:
+        return apply_answer(event, read.answers[0], CONTEXT.zone_of)
+    return apply_cancellation(event.replace(ANN.encode(), BEN.encode()), read.cancellations[0], OWN, CONTEXT.zone_of)
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, str(2**31), "9" * 12, "-1", "x"])
+def test_a_version_that_is_no_number_is_the_first(version: str) -> None:
+    message = reply_object("Google", Answering()).replace(b"SEQUENCE:0", b"SEQUENCE:" + version.encode())
+    [said] = read_message(message, BEN).answers
+    assert said.sequence == 0
+
+
+def test_a_message_about_more_dates_than_anybody_answers_is_not_read() -> None:
+    dates = b"".join(
+        f"BEGIN:VEVENT\r\nUID:m1\r\nRECURRENCE-ID:20260101T{at // 60:02}{at % 60:02}00Z\r\nEND:VEVENT\r\n".encode()
+        for at in range(60)
+    )
+    message = reply_object("Google", Answering()).replace(b"END:VCALENDAR", dates + b"END:VCALENDAR")
+    with pytest.raises(InvalidInput, match="more than 50 dates"):
+        read_message(message, BEN)
+
+
 def test_the_organizer_alone_cancels() -> None:
     organized = b"ORGANIZER:mailto:"
     mine = created(ANN, BEN, weekly=True).replace(organized + ANN.encode(), organized + BEN.encode())

@@ -15,8 +15,10 @@ from functools import partial
 from typing import Final
 from uuid import uuid5
 
+import structlog
 from msgspec import Struct
 
+from switchboard.core.text.visible import visible_start
 from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.modules.accounts.servers import OpenServer
 from switchboard.modules.accounts.settings import DavAccount
@@ -42,6 +44,8 @@ from switchboard.ports.calendar_mails import CalendarMail, CalendarMails
 from switchboard.ports.collection_server import CollectionServer, ServerError, find_object
 from switchboard.ports.module_store import ModuleStore
 
+log = structlog.get_logger(__name__)
+
 ANSWERS_EVERY_S: Final = 60.0
 _AT_ONCE: Final = 100
 _OVERLAP: Final = timedelta(minutes=10)
@@ -49,6 +53,8 @@ _OVERLAP: Final = timedelta(minutes=10)
 _FIRST: Final = timedelta(days=1)
 _GIVE_UP: Final = timedelta(days=3)
 _TRIES: Final = 3
+_LONGEST: Final = 300
+_LONGEST_METHOD: Final = 40
 _SAID: Final[Mapping[PartStat, str]] = {
     "ACCEPTED": "accepted",
     "DECLINED": "declined",
@@ -97,10 +103,14 @@ async def _read_mail(accounts: MailingAccounts, store: ModuleStore, mail: Calend
     """Why it has to be tried again; empty: it is done with."""
     try:
         outcome = await _outcome_of(accounts, mail)
-    except (ServerError, CalendarRefusal) as error:
+    except Unavailable:
+        raise
+    except Exception as error:  # what somebody has written keeps nobody else's answer waiting
+        if not isinstance(error, ServerError | CalendarRefusal):
+            log.exception("a message for a calendar could not be read", request_id=str(mail.request_id))
         if now - mail.received_at < _GIVE_UP:
             return str(error)
-        outcome = f"not applied, as it could not be written for days: {error}"
+        outcome = visible_start(f"not applied, as it could not be written for days: {error}", _LONGEST)
     await accounts.mails.note(mail.request_id, outcome)
     await store.run("arrivals.note", mail.request_id)
     return ""
@@ -120,7 +130,8 @@ async def _outcome_of_object(accounts: MailingAccounts, mail: CalendarMail, data
     except InvalidInput as error:
         return f"not applied: {error.message}"
     if message.method not in ("REPLY", "CANCEL"):
-        return f"kept for a person to read, as it is a {message.method or 'message without a method'}"
+        method = visible_start(message.method, _LONGEST_METHOD)
+        return f"kept for a person to read, as it is a {method or 'message without a method'}"
     if not (message.answers or message.cancellations):
         return "not applied, as its sender does not speak for themselves"
     for name in accounts.named:

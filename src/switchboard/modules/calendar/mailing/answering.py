@@ -22,7 +22,10 @@ from switchboard.modules.calendar.editing.times import WrittenTime, ZoneOf
 from switchboard.modules.calendar.mailing.composing import recurrence_of, sequence_of, set_property
 from switchboard.modules.calendar.mailing.recipients import mail_address
 
+MOST_SAID: Final = 50
+"""Dates of which one message may say something: each is a write."""
 _ANSWERS: Final[dict[str, PartStat]] = {one: one for one in get_args(PartStat)}
+_LONGEST_UID: Final = 1000
 
 
 class AttendeeAnswer(Struct, frozen=True):
@@ -56,6 +59,10 @@ class ReadMessage(Struct, frozen=True):
 def read_message(data: bytes, sender: str) -> ReadMessage:
     """Of answers those of the sender are read, of cancellations those of its own events. Raises InvalidInput."""
     source = read_source(data)
+    if len(source.uid) > _LONGEST_UID or "\0" in source.uid:
+        raise InvalidInput("no event has such a UID", field="UID")
+    if len(source.parts) > MOST_SAID:
+        raise InvalidInput(f"it is about more than {MOST_SAID} dates", field="RECURRENCE-ID")
     method = next((source.lines[at].value for at in source.root.own() if source.lines[at].name == "METHOD"), "")
     read = ReadMessage(method.strip().upper(), source.uid)
     if read.method == "REPLY":
@@ -176,7 +183,10 @@ def _with_date(
     if series is None:
         named = next((part for part in source.overrides if part.recurrence == at), None)
     else:
-        date = find_date(series, series.as_date(at).value)
+        try:
+            date = find_date(series, series.as_date(at).value)
+        except OverflowError:
+            raise InvalidInput("no calendar has such a date", field="RECURRENCE-ID") from None
         source = read_source(with_override(series, date))
         named = replace(series, source=source).overridden().get(date.wall)
     if named is None:

@@ -21,6 +21,8 @@ from switchboard.modules.calendar.editing.times import WrittenTime, time_line, w
 
 MailMethod = Literal["REQUEST", "CANCEL", "REPLY"]
 
+LATEST_VERSION: Final = 2**31 - 1
+"""The largest number that RFC 5545 knows, and a table keeps; strangers write others."""
 MOST_COMMENT: Final = 200
 """Characters of what somebody adds to an answer."""
 
@@ -35,9 +37,11 @@ _PEOPLE: Final = frozenset(("ATTENDEE", "ORGANIZER"))
 
 
 def sequence_of(part: EventPart) -> int:
-    """Which version of the part it is."""
+    """Which version of the part it is; 0 if that is no number."""
     found = part.first("SEQUENCE")
-    return int(found[1].value) if found is not None and found[1].value.strip().isdecimal() else 0
+    said = "" if found is None else found[1].value.strip()
+    version = int(said) if said.isdecimal() and len(said) <= len(str(LATEST_VERSION)) else 0
+    return version if version <= LATEST_VERSION else 0
 
 
 def set_property(part: EventPart, name: str, value: str) -> Iterator[LineChange]:
