@@ -208,7 +208,7 @@ async def signed_in(
 
 async def ids_in_paths(house: House) -> dict[str, str]:
     """What stands for the parts of the paths of pages."""
-    newest: dict[str, Any] = {}
+    newest: dict[str, str] = {}
     for path in ("dead-letters", "approvals", "pairing", "rules"):
         answer = (await house.server.http.get(f"/v1/{path}")).json()
         newest |= next(value for value in answer.values() if isinstance(value, list))[0]

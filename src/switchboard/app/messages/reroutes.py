@@ -75,7 +75,7 @@ class MessageRerouter:
         stored = await inbox.get_message(self._database, request_id)
         if stored is None:
             raise NotFound(f"there is no message {request_id}")
-        decision = self._decide(await self._first_decision(request_id), wanted)
+        decision = self._decide_again(await self._first_decision(request_id), wanted)
         order = store.MessageReroute(
             request_id,
             wanted.instead_of,
@@ -88,7 +88,7 @@ class MessageRerouter:
         if outcome is None:
             raise NotFound(f"there is no message {request_id}")
         if outcome.n is None:
-            raise _refusal(outcome, order)
+            raise _refusal_of(outcome, order)
         self._runtime.notifier.notify(WORK)
         await announce(self._database, self._runtime.notifier, outcome.items)
         made = await dead_letters.rerouted(self._database, request_id, outcome.n)
@@ -103,7 +103,7 @@ class MessageRerouter:
             raise Conflict("this is a command to Switchboard itself, and for no butler", code="not_for_butlers")
         return made[0]
 
-    def _decide(self, first: ShownDecision, wanted: RerouteOrder) -> Decision:
+    def _decide_again(self, first: ShownDecision, wanted: RerouteOrder) -> Decision:
         rules = self._runtime.rule_book.rules
         index, facts, to = rules.index, first.facts or {}, wanted.to
         if to is not None:
@@ -145,7 +145,7 @@ def _not_decided(request_id: UUID) -> Conflict:
     )
 
 
-def _refusal(outcome: store.RerouteOutcome, order: store.MessageReroute) -> Conflict:
+def _refusal_of(outcome: store.RerouteOutcome, order: store.MessageReroute) -> Conflict:
     match outcome.state:
         case "answered":
             who = order.instead_of or "a butler"

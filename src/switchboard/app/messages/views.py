@@ -53,7 +53,6 @@ from switchboard.store.connectors import heartbeats as connectors
 from switchboard.store.messages import dead_letters, inbox, outbox
 from switchboard.store.messages.inbox import StoredMessage
 from switchboard.store.models import classification
-from switchboard.store.people import audit
 from switchboard.store.rules import remote_agents
 from switchboard.store.rules.teams import Overview, TeamFilter, overview
 from switchboard.store.work import lanes, ledger
@@ -268,14 +267,11 @@ class Views:
                     return now
                 await wait_at_most(min(left, _LOOK_EVERY_S), ring)
 
-    async def stop(self, caller: Principal, request_id: UUID, reason: str | None = None) -> Stopping:
+    async def stop(self, caller: Principal, request_id: UUID) -> Stopping:
         """End the turns of a message, keeping what they have written. Raises NotFound."""
         await self.own(caller, request_id)
         stopped = await stop_message(self._database, request_id)
         await announce(self._database, self._runtime.notifier, stopped)
-        if stopped:
-            detail = {"request_id": str(request_id), "reason": reason}
-            await audit.append(self._database, caller.name, "message:stopped", detail)
         return Stopping(request_id, len(stopped))
 
     async def _replies(self, request_id: UUID) -> MessageReplies:

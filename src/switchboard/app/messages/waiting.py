@@ -1,4 +1,4 @@
-"""Messages that wait for their next attempt: a person lets them be tried now.
+"""Messages that wait for their next attempt, which a person lets be tried now, and those that a person stops.
 
 HTTP and the page call it with the caller's `Principal`, who is authorised before. In: the id of a message; out: how
 many lanes go on. Next: `store/sql/functions/try_now.sql`.
@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.app.access import OPERATOR, Action, Principal
+from switchboard.app.messages.views import Stopping, Views
 from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import NotFound
 from switchboard.lanes.notifier import WORK
@@ -39,3 +40,14 @@ async def try_now(runtime: Runtime, caller: Principal, request_id: UUID, reason:
         detail = {"request_id": str(request_id), "reason": reason}
         await audit.append(runtime.database, caller.name, "message:tried", detail)
     return TriedNow(request_id, tried)
+
+
+async def stop_turns(
+    views: Views, runtime: Runtime, caller: Principal, request_id: UUID, reason: str | None = None
+) -> Stopping:
+    """End the turns of a message, as `Views.stop`, and write down who did and why. Raises NotFound."""
+    stopping = await views.stop(caller, request_id)
+    if stopping.stopped:
+        detail = {"request_id": str(request_id), "reason": reason}
+        await audit.append(runtime.database, caller.name, "message:stopped", detail)
+    return stopping

@@ -16,7 +16,7 @@ from switchboard.app.messages.blobs import RAW
 from switchboard.app.messages.explain import EXPLAIN, Explanation, explain
 from switchboard.app.messages.reroutes import REROUTE, MessageRerouter, ReroutedMessage, RerouteOrder
 from switchboard.app.messages.views import MESSAGES, MessageDetail, MessageReplies, Stopping
-from switchboard.app.messages.waiting import TRY_NOW, TriedNow, try_now
+from switchboard.app.messages.waiting import TRY_NOW, TriedNow, stop_turns, try_now
 from switchboard.domain.routing import Target
 from switchboard.domain.shown import MessageState
 from switchboard.server.contracts.base import Cursor, Limit, Word
@@ -104,7 +104,8 @@ async def get_replies(
 @router.post("/{request_id}/stop", **operation("stop_message", "Stop the turns of a message", Stopping, 404))
 async def stop_message(caller: Caller, parts: Parts, request_id: UUID, body: ReasonBody | None = None) -> Response:
     """They end within a second, with what they have written. Messages behind it are kept. Senders write `/stop`."""
-    return answer(await parts.views.stop(caller, request_id, None if body is None else body.reason))
+    reason = None if body is None else body.reason
+    return answer(await stop_turns(parts.views, parts.runtime, caller, request_id, reason))
 
 
 @router.post("/{request_id}/reroute", **operation("reroute_message", "Reroute a message", ReroutedMessage, 404, 409))

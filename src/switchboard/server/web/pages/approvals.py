@@ -55,7 +55,7 @@ async def _show_approval(visit: Visit, entered: Entered) -> Response:
 Decide = Callable[[ApprovalService, UUID, str], Coroutine[Any, Any, ShownApproval]]
 
 
-async def _decide(visit: Visit, fields: Fields, decide: Decide) -> Response:
+async def _decide_request(visit: Visit, fields: Fields, decide: Decide) -> Response:
     """Decide what was shown: its digest comes with the form."""
     try:
         await decide(visit.services.of(APPROVAL_SERVICE), _approval_id(visit), fields.get("digest", ""))
@@ -64,18 +64,20 @@ async def _decide(visit: Visit, fields: Fields, decide: Decide) -> Response:
     return visit.go(f"/approvals/{_approval_id(visit)}?done=1")
 
 
-async def approve(visit: Visit, fields: Fields) -> Response:
+async def approve_call(visit: Visit, fields: Fields) -> Response:
     """Let the call be made, once and with these arguments."""
-    return await _decide(visit, fields, lambda service, one, digest: service.approve(visit.caller, one, digest))
+    return await _decide_request(visit, fields, lambda service, one, digest: service.approve(visit.caller, one, digest))
 
 
-async def refuse(visit: Visit, fields: Fields) -> Response:
+async def refuse_request(visit: Visit, fields: Fields) -> Response:
     """Refuse the call, or leave the question without an answer."""
     why = " ".join(fields.get("reason", "").split())
-    return await _decide(visit, fields, lambda service, one, digest: service.refuse(visit.caller, one, why, digest))
+    return await _decide_request(
+        visit, fields, lambda service, one, digest: service.refuse(visit.caller, one, why, digest)
+    )
 
 
-async def answer(visit: Visit, fields: Fields) -> Response:
+async def answer_question(visit: Visit, fields: Fields) -> Response:
     """Answer a question: by one of its options, or in words."""
 
     async def decide(service: ApprovalService, one: UUID, digest: str) -> ShownApproval:
@@ -84,7 +86,7 @@ async def answer(visit: Visit, fields: Fields) -> Response:
             raise InvalidInput("the answer is missing", field="text")
         return await service.answer(visit.caller, one, text, digest)
 
-    return await _decide(visit, fields, decide)
+    return await _decide_request(visit, fields, decide)
 
 
 def _approval_id(visit: Visit) -> UUID:
@@ -95,7 +97,7 @@ _ONE: Final = "/approvals/{approval_id:uuid}"
 PAGES: Final = (
     WebPage("/approvals", show_approvals, APPROVALS, "Approvals"),
     WebPage(_ONE, show_approval, APPROVALS),
-    WebForm(f"{_ONE}/approve", approve, APPROVALS),
-    WebForm(f"{_ONE}/refuse", refuse, APPROVALS),
-    WebForm(f"{_ONE}/answer", answer, APPROVALS),
+    WebForm(f"{_ONE}/approve", approve_call, APPROVALS),
+    WebForm(f"{_ONE}/refuse", refuse_request, APPROVALS),
+    WebForm(f"{_ONE}/answer", answer_question, APPROVALS),
 )

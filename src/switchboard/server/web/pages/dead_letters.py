@@ -97,7 +97,7 @@ async def _show_letter(visit: Visit, entered: Entered) -> Response:
     )
 
 
-async def reroute(visit: Visit, fields: Fields) -> Response:
+async def reroute_letter(visit: Visit, fields: Fields) -> Response:
     """Send one on, and with a name for it also make the rule."""
     try:
         wanted = Reroute(line_from(fields, "reason", "the reason"), target_from(fields), _rule_in(fields))
@@ -115,7 +115,7 @@ def _rule_in(fields: Fields) -> RuleWish | None:
     return RuleWish(line_from(fields, "rule", "the rule's name"), keys, number_from(fields, "priority", "priority", 0))
 
 
-async def handle(visit: Visit, fields: Fields) -> Response:
+async def handle_letter(visit: Visit, fields: Fields) -> Response:
     """Close one: nothing more is to be done with it."""
     try:
         resolution = line_from(fields, "resolution", "how it was settled")
@@ -147,7 +147,12 @@ async def _show_many(
     would: BulkOutcome | None = None
     if action:
         order = Bulk(
-            _filter_of(selected, "pending"), _doing(action), "", _receiver_in(chosen), limit=_AT_ONCE, dry_run=True
+            _filter_of(selected, "pending"),
+            _read_action(action),
+            "",
+            _receiver_in(chosen),
+            limit=_AT_ONCE,
+            dry_run=True,
         )
         would = await visit.services.of(DEAD_LETTER_SERVICE).bulk(visit.caller, order)
     return visit.page(
@@ -187,7 +192,7 @@ async def act_on_many(visit: Visit, fields: Fields) -> Response:
     selected = {name: fields[name] for name in _KEPT if fields.get(name)}
     try:
         reason = line_from(fields, "reason", "the reason")
-        doing = _doing(fields.get("action", ""))
+        doing = _read_action(fields.get("action", ""))
         number = number_from(fields, "number", "the number", 0)
         order = Bulk(_filter_of(selected, "pending"), doing, reason, _receiver_in(fields), limit=min(number, _AT_ONCE))
         made = await visit.services.of(DEAD_LETTER_SERVICE).bulk(visit.caller, order)
@@ -198,7 +203,7 @@ async def act_on_many(visit: Visit, fields: Fields) -> Response:
     return visit.go(f"/dead-letters/many?{urlencode(again)}")
 
 
-def _doing(action: str) -> _Doing:
+def _read_action(action: str) -> _Doing:
     if action not in get_args(_Doing):
         raise InvalidInput("choose what to do with them", field="action")
     return cast(_Doing, action)
@@ -269,6 +274,6 @@ PAGES: Final = (
     WebPage("/dead-letters/many", show_many, DEAD_LETTERS),
     WebForm("/dead-letters/many", act_on_many, DEAD_LETTERS),
     WebPage(_ONE, show_dead_letter, DEAD_LETTERS),
-    WebForm(f"{_ONE}/reroute", reroute, DEAD_LETTERS),
-    WebForm(f"{_ONE}/handle", handle, DEAD_LETTERS),
+    WebForm(f"{_ONE}/reroute", reroute_letter, DEAD_LETTERS),
+    WebForm(f"{_ONE}/handle", handle_letter, DEAD_LETTERS),
 )

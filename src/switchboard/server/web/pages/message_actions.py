@@ -17,7 +17,7 @@ from switchboard.app.classification.corrections import CORRECT, Wish
 from switchboard.app.messages.explain import EXPLAIN, Explanation, explain
 from switchboard.app.messages.reroutes import REROUTE, RerouteOrder
 from switchboard.app.messages.views import MESSAGES, REPLIES
-from switchboard.app.messages.waiting import TRY_NOW, try_now
+from switchboard.app.messages.waiting import TRY_NOW, stop_turns, try_now
 from switchboard.domain.errors import InvalidInput, SwitchboardError
 from switchboard.domain.ledger import OutboxRow
 from switchboard.server.http.messages import REROUTER
@@ -46,6 +46,9 @@ class PossibleActions(Struct, frozen=True):
     """Those who have it, or have had it and finished with it."""
     is_answered: bool
     is_open: bool
+    """Whether turns of it may still be stopped."""
+    waits: bool
+    """Whether something of it may wait: a turn, or a reply that is to be sent."""
     was_classified: bool
     unsent: list[OutboxRow]
 
@@ -55,10 +58,12 @@ def possible_with(found: Explanation) -> PossibleActions:
     deliveries = [one.delivery for one in found.deliveries if one.delivery.state != "cancelled"]
     replies = [one.reply for one in found.replies]
     waiting = found.waiting is not None and found.waiting.waiting.state == "pending"
+    is_open = waiting or any(one.state in _OPEN for one in deliveries)
     return PossibleActions(
         butlers=sorted({str(one.system_id) for one in deliveries}),
         is_answered=any(one.state == "answered" for one in deliveries),
-        is_open=waiting or any(one.state in _OPEN for one in deliveries) or any(r.state == "pending" for r in replies),
+        is_open=is_open,
+        waits=is_open or any(one.state == "pending" for one in replies),
         was_classified=bool(found.classifications),
         unsent=[reply for reply in replies if reply.state in _UNSENT],
     )
@@ -82,7 +87,7 @@ async def _show_actions(visit: Visit, entered: Entered) -> Response:
     )
 
 
-async def _answer(visit: Visit, fields: Fields, act: Callable[[], Awaitable[str]]) -> Response:
+async def _answer_form(visit: Visit, fields: Fields, act: Callable[[], Awaitable[str]]) -> Response:
     """Act, and show what came of it; what is refused is shown above the forms, with what was entered."""
     try:
         done = await act()
@@ -91,7 +96,7 @@ async def _answer(visit: Visit, fields: Fields, act: Callable[[], Awaitable[str]
     return visit.go(f"/messages/{_message_id(visit)}/actions?done={done}")
 
 
-async def reroute(visit: Visit, fields: Fields) -> Response:
+async def reroute_message(visit: Visit, fields: Fields) -> Response:
     """Send it to others than those who have it."""
 
     async def act() -> str:
@@ -100,10 +105,10 @@ async def reroute(visit: Visit, fields: Fields) -> Response:
         await visit.services.of(REROUTER).reroute(visit.caller, _message_id(visit), order)
         return "rerouted"
 
-    return await _answer(visit, fields, act)
+    return await _answer_form(visit, fields, act)
 
 
-async def correct(visit: Visit, fields: Fields) -> Response:
+async def correct_message(visit: Visit, fields: Fields) -> Response:
     """Say whom a model should have chosen."""
 
     async def act() -> str:
@@ -115,7 +120,7 @@ async def correct(visit: Visit, fields: Fields) -> Response:
         done = await visit.services.of(CORRECTION_SERVICE).correct(visit.caller, _message_id(visit), wish)
         return "nothing" if done.already else "corrected"
 
-    return await _answer(visit, fields, act)
+    return await _answer_form(visit, fields, act)
 
 
 async def try_again(visit: Visit, fields: Fields) -> Response:
@@ -126,21 +131,21 @@ async def try_again(visit: Visit, fields: Fields) -> Response:
         done = await try_now(visit.services.runtime, visit.caller, _message_id(visit), reason)
         return "tried" if done.lanes else "nothing"
 
-    return await _answer(visit, fields, act)
+    return await _answer_form(visit, fields, act)
 
 
-async def stop(visit: Visit, fields: Fields) -> Response:
+async def stop_message(visit: Visit, fields: Fields) -> Response:
     """End its turns, with what they have written."""
 
     async def act() -> str:
         reason = line_from(fields, "reason", "the reason")
-        done = await visit.services.views.stop(visit.caller, _message_id(visit), reason)
+        done = await stop_turns(visit.services.views, visit.services.runtime, visit.caller, _message_id(visit), reason)
         return "stopped" if done.stopped else "nothing"
 
-    return await _answer(visit, fields, act)
+    return await _answer_form(visit, fields, act)
 
 
-async def resend(visit: Visit, fields: Fields) -> Response:
+async def resend_reply(visit: Visit, fields: Fields) -> Response:
     """Send a reply again that was not sent, or may not have been."""
 
     async def act() -> str:
@@ -149,7 +154,7 @@ async def resend(visit: Visit, fields: Fields) -> Response:
         await visit.services.of(CONNECTOR_SERVICE).resend(visit.caller, outbox_id, reason)
         return "resent"
 
-    return await _answer(visit, fields, act)
+    return await _answer_form(visit, fields, act)
 
 
 def _message_id(visit: Visit) -> UUID:
@@ -159,9 +164,9 @@ def _message_id(visit: Visit) -> UUID:
 _ONE: Final = "/messages/{request_id:uuid}"
 PAGES: Final = (
     WebPage(f"{_ONE}/actions", show_actions, EXPLAIN),
-    WebForm(f"{_ONE}/reroute", reroute, REROUTE),
-    WebForm(f"{_ONE}/correct", correct, CORRECT),
+    WebForm(f"{_ONE}/reroute", reroute_message, REROUTE),
+    WebForm(f"{_ONE}/correct", correct_message, CORRECT),
     WebForm(f"{_ONE}/try", try_again, TRY_NOW),
-    WebForm(f"{_ONE}/stop", stop, MESSAGES),
-    WebForm(f"{_ONE}/replies/{{outbox_id:uuid}}/resend", resend, REPLIES),
+    WebForm(f"{_ONE}/stop", stop_message, MESSAGES),
+    WebForm(f"{_ONE}/replies/{{outbox_id:uuid}}/resend", resend_reply, REPLIES),
 )

@@ -60,7 +60,7 @@ async def _show_stranger(visit: Visit, entered: Entered) -> Response:
     )
 
 
-def _decide(state: ContactState) -> Callable[[Visit, Fields], Awaitable[Response]]:
+def _decision_form(state: ContactState) -> Callable[[Visit, Fields], Awaitable[Response]]:
     """The form by which a stranger gets into this state."""
 
     async def decide(visit: Visit, fields: Fields) -> Response:
@@ -82,7 +82,7 @@ _ONE: Final = "/strangers/{contact_id:uuid}"
 PAGES: Final = (
     WebPage("/strangers", show_strangers, PAIRING, "Strangers"),
     WebPage(_ONE, show_stranger, PAIRING),
-    WebForm(f"{_ONE}/approve", _decide("approved"), PAIRING),
-    WebForm(f"{_ONE}/deny", _decide("denied"), PAIRING),
-    WebForm(f"{_ONE}/revoke", _decide("stranger"), PAIRING),
+    WebForm(f"{_ONE}/approve", _decision_form("approved"), PAIRING),
+    WebForm(f"{_ONE}/deny", _decision_form("denied"), PAIRING),
+    WebForm(f"{_ONE}/revoke", _decision_form("stranger"), PAIRING),
 )
