@@ -189,7 +189,7 @@ begin
     insert into entry (lane, position, request_id, role, person, private, text, created_at, learn)
         select l.key, last_position(l.key) + 1, _id, _role, _person, _private, _text, clock_timestamp(),
                is_learned_from(l.conversation, _id)
-        from lane l where l.key = _lane;
+        from lane l where l.key = any (array[_lane]);
     perform due_to_be_compacted(array[_lane]);
 end $$;
 
