@@ -22,6 +22,8 @@ MOST_HTML: Final = 1_000_000
 """Characters of HTML that are shown; more is not mail that anybody reads."""
 MOST_PICTURES: Final = 5_000_000
 """Bytes of pictures within the mail, all together."""
+MOST_SHOWN_PICTURES: Final = 8_000_000
+"""Characters of them in the document: a picture stands there in full wherever the mail repeats it."""
 _MOST_LISTED: Final = 200
 _PICTURES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _TAGS: Final = frozenset(
@@ -86,15 +88,18 @@ def sanitize_html(source: str, pictures: Mapping[str, str]) -> ShownHtml:
     """The same for HTML; `pictures` are those of the mail itself, as `data:` addresses by their Content-ID."""
     links: dict[str, None] = {}
     elsewhere: dict[str, None] = {}
+    room = MOST_SHOWN_PICTURES
 
     def replace(_tag: str, name: str, value: str) -> str | None:
+        nonlocal room
         if name == "href":
             links[value.strip()] = None
             return None
         if name == "src":
             kind, _, rest = value.strip().partition(":")
             if kind.lower() == "cid":
-                return pictures.get(rest)
+                room -= len(pictures.get(rest, ""))
+                return pictures.get(rest) if room >= 0 else None
             if kind.lower() in {"http", "https"}:
                 elsewhere[value.strip()] = None
             return None
