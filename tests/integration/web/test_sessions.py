@@ -350,3 +350,42 @@ async def test_a_session_lasts_thirty_days(browser: Browser) -> None:
     await browser.enter()
     lasts = await browser.server.lab.database.value("select max(expires_at - created_at) from web_session")
     assert timedelta(days=29, hours=23) < lasts <= timedelta(days=30)
+
+
+# What no browser sends ------------------------------------------------------------------------------------------------
+
+_MULTIPART: Final = "multipart/form-data; boundary=x"
+_PART: Final = '--x\r\ncontent-disposition: form-data; name="form_token"'
+_NO_FORMS: Final[Mapping[str, tuple[str, str]]] = {
+    "too many fields": ("application/x-www-form-urlencoded", "&".join(f"f{n}=1" for n in range(300))),
+    "a file": (_MULTIPART, f'{_PART}; filename="b"\r\n\r\nz\r\n--x--\r\n'),
+    "half a character": (f"{_MULTIPART}; charset=utf-7", f"{_PART}\r\n\r\n+2AA-\r\n--x--\r\n"),
+    "no parts": (_MULTIPART, "zzz"),
+    "JSON": ("application/json", "{}"),
+}
+
+
+@pytest.mark.parametrize("kind", _NO_FORMS)
+async def test_what_is_no_form_is_refused_and_no_error_of_ours(browser: Browser, kind: str) -> None:
+    await browser.enter()
+    media_type, body = _NO_FORMS[kind]
+    for path in ("/ui/enter", "/ui/theme"):
+        headers = {**browser.own, "content-type": media_type}
+        answer = await browser.http.post(path, content=body, headers=headers)
+        assert answer.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/ui/messages?channel=%00", 422),
+        ("/ui/audit?action=a%00b", 422),
+        ("/ui/dead-letters/many?which=all&team=%00", 422),
+        ("/ui/conversations/one?name=%00", 422),
+        (f"/ui/messages/00000000-0000-0000-0000-000000000000/pictures/{'9' * 5000}", 404),
+        (f"/ui/{'a' * 5000}", 404),
+    ],
+)
+async def test_an_address_that_nobody_made_is_no_error_of_ours(browser: Browser, path: str, status: int) -> None:
+    await browser.enter()
+    assert (await browser.get(path)).status_code == status

@@ -82,8 +82,8 @@ class SigningIn:
     async def use_token(self, visit: Visit) -> Response:
         """Sign in with a token that was entered."""
         self._slow_down()
-        async with visit.request.form(max_files=0, max_fields=4) as form:
-            token, back = str(form.get("token", "")).strip(), local_path(str(form.get("back", "")))
+        fields = await visit.read_fields()
+        token, back = fields.get("token", "").strip(), local_path(fields.get("back", ""))
         try:
             secret = await self._sessions.enter_by_token(token, browser_of(visit))
         except Unauthenticated as error:

@@ -15,15 +15,15 @@ import structlog
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from switchboard.app.web_sessions import WebVisitor
-from switchboard.domain.errors import Forbidden, NotFound, SwitchboardError
+from switchboard.domain.errors import Forbidden, InvalidInput, NotFound, SwitchboardError
 from switchboard.server.connections import Connections
 from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
 from switchboard.server.services import Services
 from switchboard.server.web.arrivals import WebArrival, read_arrival
-from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.pages import PAGES
 from switchboard.server.web.signing_in import SigningIn
 from switchboard.server.web.static import StaticFiles
@@ -34,7 +34,8 @@ log = structlog.get_logger(__name__)
 
 _AT_ONCE: Final = 4
 """Pages that are made at a time, so that people who look never take all connections to the database."""
-_MOST_FIELDS: Final = 200
+_LONGEST_PATH: Final = 1000
+"""Characters: a longer path is none of ours, and may hold a number that Python refuses to read."""
 
 
 class Site:
@@ -67,7 +68,8 @@ class Site:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._router(scope, receive, send)
+        answer: ASGIApp = self._router if len(scope["path"]) <= _LONGEST_PATH else Response(status_code=404)
+        await answer(scope, receive, send)
 
     def _route_of(self, page: WebPage | WebForm) -> Route:
         if isinstance(page, WebForm):
@@ -85,7 +87,7 @@ class Site:
     def _handle_form(self, form: WebForm) -> Callable[[Visit], Awaitable[Response]]:
         async def act(visit: Visit) -> Response:
             await self._services.access.check(visit.caller, form.needs)
-            fields = await read_fields(visit.request)
+            fields = await visit.read_fields()
             if not visit.sent_by_form(fields):
                 raise Forbidden("this form is of another session; open the page again and send it from there")
             return await form.act(visit, fields)
@@ -130,18 +132,14 @@ class Site:
 
     @staticmethod
     def _refuse(visit: Visit) -> Response | None:
-        """Before any session is looked at: pages over plain HTTP, and forms that are not ours."""
+        """Before any session is looked at: pages over plain HTTP, forms that are not ours, and what no text holds."""
         if not visit.arrival.private:
             return visit.page("insecure.html", 403, host=visit.arrival.host)
         if visit.request.method == "POST" and not visit.arrival.same_origin:
             return _tell_error(visit, Forbidden("a form is taken only from a page of this server itself, opened here"))
+        if any("\x00" in value for _, value in visit.request.query_params.multi_items()):
+            return _tell_error(visit, InvalidInput("the address has a character that is in no text"))
         return None
-
-
-async def read_fields(request: Request) -> Fields:
-    """The fields of a form, each once. The gate limits its bytes."""
-    async with request.form(max_files=0, max_fields=_MOST_FIELDS) as form:
-        return {name: value for name, value in form.items() if isinstance(value, str)}
 
 
 async def _answer_visit(visit: Visit, answer: Callable[[Visit], Awaitable[Response]]) -> Response:

@@ -8,19 +8,25 @@ from __future__ import annotations
 import hmac
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from typing import Final
 from urllib.parse import urlencode
 
 from msgspec import Struct
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from switchboard.app.access import Action, Principal
 from switchboard.app.web_sessions import WebSession, WebVisitor
+from switchboard.domain.errors import InvalidInput
 from switchboard.server.paths import WEB
 from switchboard.server.services import Services
 from switchboard.server.web.arrivals import WebArrival
 from switchboard.server.web.headers import new_nonce, page_headers
 from switchboard.server.web.templates import PageTemplates
+
+_FORM: Final = "application/x-www-form-urlencoded"
+_MOST_FIELDS: Final = 200
 
 
 class MenuEntry(Struct, frozen=True):
@@ -85,6 +91,16 @@ class Visit:
     @property
     def _path(self) -> str:
         return str(self.request.scope["path"]).removeprefix(WEB)
+
+    async def read_fields(self) -> Mapping[str, str]:
+        """What was entered into a form, each field once; the gate limits its bytes. Raises InvalidInput."""
+        if self.request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+            raise InvalidInput(f"a form comes as {_FORM}")
+        try:
+            form = await self.request.form(max_files=0, max_fields=_MOST_FIELDS)
+        except HTTPException as error:
+            raise InvalidInput(f"this is no form: {error.detail}") from None
+        return {name: value for name, value in form.items() if isinstance(value, str)}
 
     def form_token(self, path: str) -> str:
         """What a form of this visitor that is posted to `path` must carry."""
