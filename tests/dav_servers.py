@@ -31,6 +31,8 @@ from tests.mail_servers import Postbox, once_up, running_smtp
 from tests.ports import free_port
 
 USER: Final = "ann@home.example"
+GUEST: Final = "ben@work.example"
+"""Another one, whom Radicale lets in."""
 PASSWORD: Final = "pw-very-secret"
 BOOK: Final = """<?xml version="1.0"?><d:mkcol xmlns:d="DAV:" xmlns:k="urn:ietf:params:xml:ns:carddav"><d:set><d:prop>
 <d:resourcetype><d:collection/><k:addressbook/></d:resourcetype><d:displayname>Friends</d:displayname>
@@ -146,7 +148,7 @@ def radicale() -> Iterator[DavServer]:
     """It asks for a password, and has a home for every user."""
     with TemporaryDirectory() as home:
         users = Path(home, "users")
-        users.write_text(f"{USER}:{PASSWORD}\n", encoding="ascii")
+        users.write_text(f"{USER}:{PASSWORD}\n{GUEST}:{PASSWORD}\n", encoding="ascii")
         port = free_port()
         options = {
             "server-hosts": f"127.0.0.1:{port}",

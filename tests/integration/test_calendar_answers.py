@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
+from dataclasses import replace as other_server
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +19,7 @@ from switchboard.modules.accounts.servers import open_calendars
 from switchboard.modules.calendar.arrivals import MailingAccounts, apply_arrivals
 from tests.calendar_house import DAY, CalendarHouse, LetterBox, account_at, open_house, scope_of
 from tests.calendar_replies import FORMS, Answering, reply_mail
-from tests.dav_servers import PASSWORD, USER, Answered, Asked, DavProxy, dav_proxy, radicale
+from tests.dav_servers import CALENDAR, GUEST, PASSWORD, USER, Answered, Asked, DavProxy, dav_proxy, radicale
 from tests.servers import Opened, open_server
 
 BEN, ZOE = "ben@work.example", "zoe@work.example"
@@ -158,6 +159,24 @@ async def test_no_message_keeps_the_answers_of_others_waiting(
     await answered.receive(reply_mail("Cyrus", at(10, uid="unknown"), to=DESK, auth=AUTH))
     with pytest.raises(Unavailable, match="nobody has thought of this"):
         await answered.read()
+
+
+async def test_an_answer_reaches_the_organizer_among_all_who_have_the_event_here(
+    answered: AnsweredHouse, started: DavProxy
+) -> None:
+    """Ben is of the household, too, and his calendar is asked first."""
+    guests = other_server(started.server.of_events(), user=GUEST, book=f"/{GUEST}/work/")
+    guests.ask("MKCALENDAR", content=CALENDAR.format(name="Work", component="VEVENT").encode()).raise_for_status()
+    [data] = answered.house.server.objects().values()
+    guests.put("copy.ics", data)
+    home = answered.house.opened.held.accounts["home"]
+    accounts = {"guest": replace(home, user=GUEST, person="ben"), "home": home}
+    answered.house = await open_house(
+        answered.server.switchboard.runtime.database, started.server, accounts, desk=LetterBox(USER)
+    )
+    await answered.house.sync()
+    assert (await answered.answer(at(9))).startswith("calendar: applied: ")
+    assert answered.states()[BEN] == "ACCEPTED"
 
 
 async def test_earlier_answers_and_those_to_earlier_versions_do_not_count(answered: AnsweredHouse) -> None:

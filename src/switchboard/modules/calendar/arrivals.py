@@ -55,6 +55,7 @@ _GIVE_UP: Final = timedelta(days=3)
 _TRIES: Final = 3
 _LONGEST: Final = 300
 _LONGEST_METHOD: Final = 40
+_APPLIED: Final = "applied"
 _SAID: Final[Mapping[PartStat, str]] = {
     "ACCEPTED": "accepted",
     "DECLINED": "declined",
@@ -134,32 +135,49 @@ async def _outcome_of_object(accounts: MailingAccounts, mail: CalendarMail, data
         return f"kept for a person to read, as it is a {method or 'message without a method'}"
     if not (message.answers or message.cancellations):
         return "not applied, as its sender does not speak for themselves"
+    return await _outcome_everywhere(accounts, mail, message)
+
+
+async def _outcome_everywhere(accounts: MailingAccounts, mail: CalendarMail, message: ReadMessage) -> str:
+    """The organizer and those who are invited may all have a calendar here. Raises what one of them raises."""
+    copies: list[Sequence[str]] = []
+    failed: list[Exception] = []
     for name in accounts.named:
-        if (told := await _outcome_in(accounts, name, mail, message)) is not None:
-            return told
-    return "not applied, as no calendar here has the event"
+        try:
+            copies += await _outcomes_in(accounts, name, mail, message)
+        except (ServerError, CalendarRefusal) as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
+    applied = [one for one in copies if any(told.startswith(_APPLIED) for told in one)]
+    told = [one for copy in applied or copies[:1] for one in copy]
+    return "; ".join(dict.fromkeys(told)) or "not applied, as no calendar here has the event"
 
 
-async def _outcome_in(accounts: MailingAccounts, name: str, mail: CalendarMail, message: ReadMessage) -> str | None:
-    """None: the account has not this event."""
+async def _outcomes_in(
+    accounts: MailingAccounts, name: str, mail: CalendarMail, message: ReadMessage
+) -> Sequence[Sequence[str]]:
+    """Of each copy of the event that the account has."""
     account, store = accounts.named[name], accounts.held.store_of(name)
     if not await own_mirrors_of({name: account}, accounts.held.store_of):
-        return None
+        return ()
     kept = {one.collection: one for one in await collections_in(store) if one.writable is not False}
     rows = await store.rows("objects.of_uid", message.uid)
     places = [(kept[row["collection"]], row["name"]) for row in rows if row["collection"] in kept]
     if not places:
-        return None
-    there, object_name = places[0]
+        return ()
     async with lease_account(store, uuid5(mail.request_id, name)), accounts.opens(name, account) as server:
-        copy = _KeptEvent(store, server, account, there.collection, there.url, object_name, there.zone)
-        applied = [
-            await _tell_outcome(copy.answer(one), f"its sender has {_SAID[one.answer]}") for one in message.answers
+        copies = [
+            _KeptEvent(store, server, account, there.collection, there.url, object_name, there.zone)
+            for there, object_name in places
         ]
-        applied += [
-            await _tell_outcome(copy.cancel(one), "its sender has cancelled the event") for one in message.cancellations
-        ]
-    return "; ".join(dict.fromkeys(applied))
+        return [await _outcomes_of_copy(one, message) for one in copies]
+
+
+async def _outcomes_of_copy(copy: _KeptEvent, message: ReadMessage) -> Sequence[str]:
+    answers = [await _tell_outcome(copy.answer(one), f"its sender has {_SAID[one.answer]}") for one in message.answers]
+    gone = "its sender has cancelled the event"
+    return [*answers, *[await _tell_outcome(copy.cancel(one), gone) for one in message.cancellations]]
 
 
 async def _tell_outcome(work: Awaitable[AppliedAnswer], what: str) -> str:
@@ -167,7 +185,7 @@ async def _tell_outcome(work: Awaitable[AppliedAnswer], what: str) -> str:
         applied = await work
     except InvalidInput as error:
         return f"not applied: {error.message}"
-    return f"applied: {what}{' for ' * bool(applied.recurrence)}{applied.recurrence}"
+    return f"{_APPLIED}: {what}{' for ' * bool(applied.recurrence)}{applied.recurrence}"
 
 
 class _KeptEvent(Struct, frozen=True):
