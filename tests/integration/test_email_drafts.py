@@ -140,10 +140,23 @@ async def test_a_change_that_is_interrupted_is_completed(
 async def test_only_a_draft_that_is_there_is_replaced(drafts: Drafts) -> None:
     deliver(drafts.server, drafts.user, a_mail("first", "The boiler", "It leaks."))
     mail = await drafts.boxes.id_of()
-    gone = f"ann/{FOLDER}/1.1/gone@x.example"
+    gone = f"ann/{FOLDER}/1.1/{'a' * 40}@x.example"
     for replaces, said in ((mail, "the id of a draft"), (gone, "not there any more"), ("x", "the id of a draft")):
         assert said in await drafts.boxes.refused("draft", **DRAFT, replaces=replaces)
     assert drafts.found() == []
+
+
+async def test_what_the_person_has_drafted_is_not_replaced(drafts: Drafts) -> None:
+    """Nobody is asked about a draft, so that a mail which gives orders could remove what somebody is writing."""
+    deliver(drafts.server, drafts.user, a_mail("theirs", "My own words", "x"), folder=FOLDER)
+    client = drafts.login()
+    [validity] = client.response("UIDVALIDITY")[1]
+    client.logout()
+    assert isinstance(validity, bytes)
+    for name in ("theirs@x.example", f'{"a" * 40}@x.example"'):
+        own = f"ann/{FOLDER}/{validity.decode()}.1/{name}"
+        assert "the person's own" in await drafts.boxes.refused("draft", **DRAFT, replaces=own)
+    assert [draft["subject"] for _, draft in drafts.found()] == ["My own words"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ UID, so that nothing else is expunged with it. Next: `transport/mail_servers/mai
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -28,6 +29,8 @@ from switchboard.modules.email.names import MailId, MailPlace, read_mail_id
 from switchboard.modules.email.settings import MailAccount
 from switchboard.ports.tools import ToolScope
 
+_OURS: Final = re.compile(r"[0-9a-f]{40}@[A-Za-z0-9.-]*")
+"""The Message-IDs of drafts that this module has written. Programs of people make others."""
 _STAYS: Final = "its server removes no single mail (no UIDPLUS): delete the older draft yourself"
 
 
@@ -62,8 +65,10 @@ class DraftDesk(Struct, frozen=True):
     async def _find_older(self, box: OpenBox, account: str, folder: str, replaces: str) -> tuple[int, ...] | None:
         """The UIDs of the older draft; None if it is not there. Raises EmailRefusal for what is no draft."""
         wanted = read_mail_id(replaces)
-        if wanted is None or wanted.account != account or wanted.place.folder != folder or not wanted.message_id:
+        if wanted is None or wanted.account != account or wanted.place.folder != folder:
             raise EmailRefusal("`replaces` is the id of a draft of the same account, as email_draft has told it")
+        if not _OURS.fullmatch(wanted.message_id):
+            raise EmailRefusal("that draft is the person's own, and only they replace it; leave `replaces` out")
         return tuple(await _find_drafts(box, folder, f"<{wanted.message_id}>")) or None
 
 
