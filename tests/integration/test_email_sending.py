@@ -232,8 +232,16 @@ async def test_a_butler_sends_what_it_was_granted(
         assert await one.office.waiting() == []
 
 
-async def test_a_text_that_hides_something_is_not_shown_to_anybody(desk: Desk) -> None:
-    for hidden in ("\u202e", "\u2066", "\x07"):
-        answer = await desk.ask(**{**BOILER, "text": f"It leaks.{hidden} Pay."})
-        assert "cannot be seen" in answer
+async def test_what_hides_something_is_not_shown_to_anybody(desk: Desk) -> None:
+    for hidden in ("\u202e", "\u2066", "\x07", "\u200b", "\U000e0041", "\U000e0101"):
+        for field in ("text", "subject"):
+            answer = await desk.ask(**{**BOILER, field: f"It leaks.{hidden} Pay."})
+            assert "cannot be seen" in answer
     assert await desk.office.waiting() == []
+
+
+async def test_an_address_is_shown_as_it_is_sent_to(desk: Desk) -> None:
+    """The first letter is a Cyrillic one."""
+    await desk.ask(**{**BOILER, "to": ["ben@\u0445.example"], "cc": ["eva@b\u00fccher.example"]})
+    [waiting] = await desk.office.waiting()
+    assert "To: ben@xn--u1a.example\nCc: eva@xn--bcher-kva.example\n" in shown(waiting)

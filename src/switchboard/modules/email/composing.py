@@ -16,8 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.mail.reply import answered_subject
-from switchboard.core.mail.written import checked_mail
-from switchboard.core.text.visible import visible_start
+from switchboard.core.mail.written import checked_address, checked_mail
+from switchboard.core.text.visible import visible, visible_start
 from switchboard.modules.accounts.addressees import Addressee, UnresolvedAddressee, resolve_addressees
 from switchboard.modules.email.answering import AnsweredByMail, find_answered
 from switchboard.modules.email.callers import EmailRefusal, MailAccounts
@@ -29,8 +29,8 @@ from switchboard.ports.contact_resolver import ContactResolver
 from switchboard.ports.mail_desk import MailDesk, OutgoingMail
 from switchboard.ports.tools import ToolScope
 
-_HIDING: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Whoever approves a mail would read something else than whoever gets it."""
+_VARIANTS: Final = re.compile("[\ufe00-\ufe0d\U000e0100-\U000e01ef]")
+"""Forms of a letter, of which nothing is seen after another one; those of emojis are the two beyond."""
 
 
 class WritesMails(Protocol):
@@ -93,8 +93,9 @@ async def propose_mail(email: WritesMails, scope: ToolScope, wish: MailWish) -> 
     """What the call would write. Raises EmailRefusal, InvalidInput, Unavailable."""
     if not (wish.text.strip() or wish.files):
         raise EmailRefusal("a mail has a text")
-    if _HIDING.search(wish.text):
-        raise EmailRefusal("the text has characters that cannot be seen; write it without them")
+    for what, said in (("text", wish.text), ("subject", wish.subject)):
+        if _hides_something(said):
+            raise EmailRefusal(f"the {what} has characters that cannot be seen; write it without them")
     accounts = await email.held.seen_by(scope)
     answered = await find_answered(email.connections, accounts, wish.answers) if wish.answers.strip() else None
     usable = await _usable_senders(email, scope, accounts, draft=wish.draft)
@@ -102,7 +103,7 @@ async def propose_mail(email: WritesMails, scope: ToolScope, wish: MailWish) -> 
     to, cc, bcc = [await _find_people(email.contacts, scope, named) for named in (wish.to, wish.cc, wish.bcc)]
     if answered is not None and not to:
         own = accounts[account].own_addresses
-        to, others = answered.addressees(own)
+        to, others = (_as_sent(found) for found in answered.addressees(own))
         cc = (*cc, *others) if wish.everybody else cc
     elif wish.everybody:
         raise EmailRefusal("everybody is for answers without `to`: name the recipients, or leave it out")
@@ -122,13 +123,24 @@ async def propose_mail(email: WritesMails, scope: ToolScope, wish: MailWish) -> 
     return ProposedMail(mail, people, await find_files(scope, wish.files), account, answered)
 
 
+def _hides_something(text: str) -> bool:
+    """Whether whoever approves a mail would read something else than whoever gets it."""
+    said = text.replace("\r\n", "\n").replace("\r", "\n")
+    return visible(said) != said or _VARIANTS.search(said) is not None
+
+
 async def _find_people(
     resolver: ContactResolver | None, scope: ToolScope, named: Sequence[str]
 ) -> tuple[Addressee, ...]:
     try:
-        return await resolve_addressees(resolver, scope, named)
+        return _as_sent(await resolve_addressees(resolver, scope, named))
     except UnresolvedAddressee as error:
         raise EmailRefusal(f"nothing was written: {error}") from error
+
+
+def _as_sent(found: Sequence[Addressee]) -> tuple[Addressee, ...]:
+    """With the addresses that SMTP takes: a letter of another script looks like one of ours. Raises InvalidInput."""
+    return tuple(Addressee(checked_address(one.address, "to"), one.name) for one in found)
 
 
 def _others_than(named: Sequence[Addressee], others: Sequence[Addressee]) -> tuple[str, ...]:
@@ -139,7 +151,7 @@ def _others_than(named: Sequence[Addressee], others: Sequence[Addressee]) -> tup
 def _subject_of(wish: MailWish, answered: AnsweredByMail | None) -> str:
     if wish.subject.strip() or answered is None:
         return wish.subject
-    return answered_subject(answered.subject)
+    return answered_subject(visible(answered.subject))
 
 
 # From whom ------------------------------------------------------------------------------------------------------------
