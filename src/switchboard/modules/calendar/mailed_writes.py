@@ -138,11 +138,10 @@ def _with_mails(
 
 
 def _told_people(known: Sequence[Guest], mails: Sequence[PlannedMail]) -> str:
+    """By the addresses that SMTP takes: a letter of another script looks like one of ours."""
     names = {one.address.lower(): one.name for one in known}
     told = []
     for one in mails:
-        name = names.get(one.recipient, "")
-        told.append(
-            f"{name} <{one.recipient}> ({_WHAT[one.method]})" if name else f"{one.recipient} ({_WHAT[one.method]})"
-        )
+        name, address = names.get(one.recipient, ""), checked_address(one.recipient, "invite")
+        told.append(f"{name} <{address}> ({_WHAT[one.method]})" if name else f"{address} ({_WHAT[one.method]})")
     return ", ".join(dict.fromkeys(told))
