@@ -20,7 +20,8 @@ from switchboard.app.ops.maintenance import DeadLetterMaintenance
 from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.core.envelope.due import due_text
-from switchboard.core.mail.telling import ANSWERED_MAIL
+from switchboard.core.mail.telling import ANSWERED_MAIL, answer_told
+from switchboard.core.mail.written import WrittenMail
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.ports.mail_desk import CalendarPart, OutgoingMail
@@ -158,6 +159,15 @@ async def test_who_was_denied_is_not_let_in_by_an_answer(database_url: str, tmp_
         with pytest.raises(Exception, match="denied"):
             await one.arrives(headers={"message-id": "<b2@x.example>"})
         assert await one.told() == []
+
+
+def test_an_id_with_what_cannot_be_seen_is_not_told() -> None:
+    written = WrittenMail(message_id="<a@home.example>", sender=HOUSE, to=(BEN,), subject="Boiler")
+    told = {}
+    for named in ("<b1@x.example>", "<b1\U000e0041@x.example>", "<\u202eb1@x.example>"):
+        one = submission("On Friday.", channel="email", endpoint=HOUSE, sender=BEN, event=named)
+        told[named] = "email_send with answers=" in answer_told(one.envelope, written, None)
+    assert [*told.values()] == [True, False, False]
 
 
 async def test_after_thirty_days_a_mail_is_not_answered_any_more(database_url: str, tmp_path: Path) -> None:

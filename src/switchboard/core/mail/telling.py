@@ -11,6 +11,7 @@ from uuid import UUID
 
 from switchboard.core.files.reply_files import reply_name, size_text
 from switchboard.core.mail.headers import address
+from switchboard.core.mail.writing import message_ids_in
 from switchboard.core.mail.written import WrittenMail
 from switchboard.core.passages.folding import answers_something, folded
 from switchboard.core.passages.own import passages_of
@@ -28,14 +29,14 @@ _SHOWN: Final = 200
 def answer_told(answer: Envelope, written: WrittenMail, automatic: str | None) -> str:
     """An answer, and what to do to answer it in turn. All of it but the names of fields was written by others."""
     files = ", ".join(f"{reply_name(one.filename)} ({size_text(one.size_bytes)})" for one in answer.payload.attachments)
-    name = answer.sender.display_name or ""
+    name, named = answer.sender.display_name or "", answer.event.external_event_id
     sender = address(answer.sender.identity) or answer.sender.identity
     fields = {
         "From": visible_start(f"{name} <{sender}>" if name else sender, _SHOWN),
         "Answers": f"your mail {_mail_named(written)}",
         "Automatic": "a program has sent it" if automatic else "",
         "Files": visible_start(files, _SHOWN),
-        "To answer it": f"email_send with answers={answer.event.external_event_id}",
+        "To answer it": f"email_send with answers={named}" if message_ids_in(named) == [named] else "",
     }
     shown = folded(passages_of(answer), answers_something(passages_of(answer)))
     text = visible(marked_text([one for one in shown if not one.folded]))
