@@ -93,6 +93,17 @@ async def test_a_link_shows_whom_it_signs_in_and_its_button_does_once(browser: B
     assert not await browser.is_in()
 
 
+@pytest.mark.parametrize(
+    ("whose", "first"), [(MEMBER, "messages"), (APPROVER, "approvals")], ids=["member", "approver"]
+)
+async def test_a_link_leads_to_the_first_page_of_ones_own(browser: Browser, whose: Principal, first: str) -> None:
+    await browser.server.token_of(whose)
+    entered = await browser.enter(whose.name)
+    led = await browser.get(entered.headers["location"])
+    assert (led.status_code, led.headers["location"]) == (HTTPStatus.SEE_OTHER, f"/ui/{first}")
+    assert (await browser.get(led.headers["location"])).status_code == HTTPStatus.OK
+
+
 async def test_a_token_that_is_entered_leads_back(browser: Browser) -> None:
     asked = await browser.get("/ui/audit?action=web%3Alink")
     assert asked.status_code == HTTPStatus.OK

@@ -105,7 +105,7 @@ async def test_each_role_sees_what_is_its_own(house: House) -> None:
                 path = _path_of(page, ids)
                 answer = await http.get(f"/ui{path}")
                 if role not in page.needs.roles:
-                    assert answer.status_code == 403, (role, path)
+                    assert answer.status_code == (303 if path == "/" else 403), (role, path)
                 elif role == "connector" and "{" in page.path:
                     assert answer.status_code == 404, (role, path)
                 else:
@@ -133,8 +133,7 @@ async def test_a_page_writes_nothing(house: House) -> None:
                     continue
                 path = _path_of(page, ids)
                 answer = await http.get(f"/ui{path}", params={"name": "telegram/bot%3Ahouse/ann"})
-                known = "pictures" not in path and "contact_id" not in page.path
-                assert answer.status_code == (200 if known else 404), (path, answer.text)
+                assert answer.status_code == (404 if "pictures" in path else 200), (path, answer.text)
         finally:
             async with server.lab.database.connection() as connection:
                 await connection.execute("set default_transaction_read_only = off")

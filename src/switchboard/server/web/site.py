@@ -78,6 +78,8 @@ class Site:
 
     def _handle_page(self, page: WebPage) -> Callable[[Visit], Awaitable[Response]]:
         async def show(visit: Visit) -> Response:
+            if page.path == "/" and (first := visit.first_page) != "/":
+                return visit.go(first)
             await self._services.access.check(visit.caller, page.needs)
             async with self._making:
                 return await page.show(visit)

@@ -73,6 +73,16 @@ class Visit:
             raise RuntimeError("only sign-in pages are shown to strangers")
         return self._visitor
 
+    @property
+    def first_page(self) -> str:
+        """The first page that the visitor may see: where they are led after signing in."""
+        return self._entries[0].path if self._entries else "/"
+
+    @property
+    def _entries(self) -> list[MenuEntry]:
+        role = None if self._visitor is None else self._visitor.session.role
+        return [entry for entry in self._frame.menu if role in entry.needs.roles]
+
     def asked(self, name: str) -> str | None:
         """A parameter of the address; None if it is missing or empty."""
         return self.request.query_params.get(name) or None
@@ -125,10 +135,9 @@ class Visit:
         return RedirectResponse(f"{WEB}{path}", 303, page_headers(self._nonce))
 
     def _common_values(self) -> dict[str, object]:
-        role = None if self._visitor is None else self._visitor.session.role
         return {
             "nonce": self._nonce,
-            "menu": [entry for entry in self._frame.menu if role in entry.needs.roles],
+            "menu": self._entries,
             "here": self._path,
             "visitor": None if self._visitor is None else self._visitor.session,
             "theme": self._chosen_theme(),

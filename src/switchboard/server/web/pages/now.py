@@ -32,7 +32,7 @@ class HourBar(Struct, frozen=True):
 
 
 async def show_now(visit: Visit) -> Response:
-    """Everything at once; whoever may see only a part is led there."""
+    """Everything at once; `site.py` leads whoever may see only a part to the first page of theirs."""
     views, caller = visit.services.views, visit.caller
     status = await visit.services.of(STATUS_SERVICE).status()
     running, _ = await views.deliveries(caller, limit=_WAITING, cursor=None, system_id=None, state="running")
