@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from switchboard.store.work.ledger import rule_hits
 from tests.browser import DESK, PHONE
 from tests.lab import envelope_json
+from tests.routing import rule, team_of
 from tests.servers import Opened, open_server
 from tests.web_forms import enter, follow
 from tests.web_house import signed_in
@@ -95,3 +97,12 @@ async def test_a_rule_is_removed_after_its_effect(chromium: str, server: Opened)
 async def _list_rules(server: Opened) -> list[dict[str, object]]:
     answer = await server.http.get("/v1/rules", params={"team_id": "root"})
     return list(answer.json()["rules"])
+
+
+async def test_a_rule_that_leads_to_dead_letters_counts_once(database_url: str, tmp_path: Path) -> None:
+    """Such a rule is in two steps of a trail: it matches, and then it says where the dead letter goes."""
+    tree = (team_of("System4/root"),), (rule("System4/root", channel="telegram", number=1),)
+    async with open_server(database_url, tmp_path / "data", tree=tree) as opened:
+        answer = await opened.submit(envelope_json("an offer", channel="telegram", sender="noor", thread="noor"))
+        assert answer.is_success, answer.text
+        assert list((await rule_hits(opened.lab.database, 100)).values()) == [1]

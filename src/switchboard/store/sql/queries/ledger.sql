@@ -101,9 +101,9 @@ from lane where state <> 'idle' group by state;
 select exists (select from delivery where request_id = $1 and system_id = $2 and text is null);
 
 -- name: rule_hits
--- How often each rule decided, or copied, among the newest decisions.
-select (step ->> 'rule_id')::uuid as rule_id, count(*) as hits
-from (select d.trail from decision d order by d.request_id desc, d.n desc limit $1) d
+-- How many of the newest decisions each rule made, or copied; one that leads to dead letters is in two steps of a trail.
+select (step ->> 'rule_id')::uuid as rule_id, count(distinct (d.request_id, d.n)) as hits
+from (select d.request_id, d.n, d.trail from decision d order by d.request_id desc, d.n desc limit $1) d
 cross join json_array_elements(d.trail) as step
 where step ->> 'rule_id' is not null
 group by 1;
