@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Final, Generic, TypeVar
 from uuid import UUID
 
@@ -39,9 +40,13 @@ def key_of(cursor: str | None, kind: type[_Key]) -> _Key | None:
     if cursor is None:
         return None
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=kind)
-    except (ValueError, binascii.Error, msgspec.DecodeError):
+        key = msgspec.json.decode(base64.urlsafe_b64decode(cursor), type=kind)
+        for part in key if isinstance(key, tuple) else ():
+            if isinstance(part, datetime):
+                part.astimezone(UTC)  # as PostgreSQL takes it: at both ends of time, there is no such moment
+    except (ValueError, OverflowError, binascii.Error, msgspec.DecodeError):
         raise bad_cursor() from None
+    return key
 
 
 def uuid_cursor(cursor: str | None) -> UUID | None:

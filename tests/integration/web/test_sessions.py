@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from switchboard.app.access import Principal
+from switchboard.app.cursors import cursor_after
 from switchboard.app.web_sessions import WebSessions
 from switchboard.store.people import tokens
 from tests.servers import AGENT, CONNECTOR, NO_TLS, Opened, open_server
@@ -115,7 +116,11 @@ async def test_a_token_that_is_entered_leads_back(browser: Browser) -> None:
 
 
 @pytest.mark.parametrize(
-    "back", ["https://evil.example/", "//evil.example", "/ui//evil.example", "/ui/\\evil", "/v1", ""]
+    "back",
+    [
+        *("https://evil.example/", "//evil.example", "/ui//evil.example", "/ui/\\evil", "/v1", ""),
+        *("/ui/../docs", "/ui/%2E%2e/docs", "/ui/.%2e//evil.example"),
+    ],
 )
 async def test_the_way_back_is_one_of_our_pages(browser: Browser, back: str) -> None:
     entered = await browser.post("/ui/enter", {"token": browser.server.token, "back": back})
@@ -138,6 +143,14 @@ async def test_who_guesses_is_slowed_down(browser: Browser) -> None:
     path = (await link_of(browser.server)).removeprefix(browser.server.url)
     assert (await browser.post(path)).status_code == HTTPStatus.TOO_MANY_REQUESTS
     assert (await browser.post("/ui/enter", {"token": "sb_o_x"})).status_code == HTTPStatus.TOO_MANY_REQUESTS
+
+
+async def test_a_page_elsewhere_lets_nobody_wait(browser: Browser) -> None:
+    """It can make a browser ask for pictures here, as many as it likes."""
+    for n in range(12):
+        told = {"sec-fetch-site": "cross-site", "sec-fetch-dest": "image"}
+        assert (await browser.get(f"/ui/enter/wrong-{n}", **told)).status_code == HTTPStatus.FORBIDDEN
+    assert (await browser.enter()).status_code == HTTPStatus.SEE_OTHER
 
 
 async def test_a_name_without_a_token_is_a_new_member(browser: Browser) -> None:
@@ -386,6 +399,9 @@ async def test_what_is_no_form_is_refused_and_no_error_of_ours(browser: Browser,
         assert answer.status_code == HTTPStatus.UNPROCESSABLE_ENTITY
 
 
+_BEFORE_TIME: Final = cursor_after("0001-01-01T00:00:00+23:59", "00000000-0000-0000-0000-000000000000")
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -393,6 +409,8 @@ async def test_what_is_no_form_is_refused_and_no_error_of_ours(browser: Browser,
         ("/ui/audit?action=a%00b", 422),
         ("/ui/dead-letters/many?which=all&team=%00", 422),
         ("/ui/conversations/one?name=%00", 422),
+        (f"/ui/approvals?cursor={_BEFORE_TIME}", 422),
+        (f"/ui/strangers?cursor={_BEFORE_TIME}", 422),
         (f"/ui/messages/00000000-0000-0000-0000-000000000000/pictures/{'9' * 5000}", 404),
         (f"/ui/{'a' * 5000}", 404),
     ],

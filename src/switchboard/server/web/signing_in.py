@@ -14,7 +14,7 @@ from typing import Final
 from starlette.responses import Response
 
 from switchboard.app.web_sessions import SESSION_LASTS, WebSessions
-from switchboard.domain.errors import Overloaded, Unauthenticated
+from switchboard.domain.errors import Forbidden, Overloaded, Unauthenticated
 from switchboard.server.paths import WEB
 from switchboard.server.web.visit import Visit
 
@@ -62,7 +62,12 @@ class SigningIn:
         )
 
     async def show_link(self, visit: Visit) -> Response:
-        """Whom a link signs in. It is not used up: programs that preview links open them, too."""
+        """Whom a link signs in. It is not used up: programs that preview links open them, too.
+
+        A page elsewhere that asks for ten wrong ones as pictures would let nobody sign in for a minute.
+        """
+        if visit.request.headers.get("sec-fetch-dest", "document") != "document":
+            raise Forbidden("a link to sign in with is opened by itself, as no part of another page")
         self._slow_down()
         token = await self._sessions.link_owner(_secret_in(visit))
         if token is None:
@@ -125,6 +130,8 @@ def _let_in(visit: Visit, secret: str, back: str) -> Response:
 
 def local_path(back: str) -> str:
     """The way back, if it is one of our own pages; else the first."""
+    if ".." in back.partition("?")[0].lower().replace("%2e", "."):
+        return f"{WEB}/"
     return back if re.fullmatch(rf"{WEB}/(?!/)[A-Za-z0-9/_.~%?&=:+,@-]*", back) else f"{WEB}/"
 
 
