@@ -62,11 +62,12 @@ class Correspondence:
 
     async def arrives(self, text: str = "On Friday.", *, sender: str = BEN, **more: Any) -> UUID:
         """A mail arrives that answers ours; its sender is certain unless something else is said."""
-        given = {"from": sender, "to": HOUSE, "message-id": "<b1@x.example>", "in-reply-to": self.message_id}
+        event = more.pop("event_id", "<b1@x.example>")
+        given = {"from": sender, "to": HOUSE, "message-id": event, "in-reply-to": self.message_id}
         passed = {"authentication-results": f"mx.example; dmarc=pass header.from={sender.partition('@')[2]}"}
         headers = given | passed | more.pop("headers", {})
         raw = {"headers": {name: value for name, value in headers.items() if value}}
-        one = submission(text, channel="email", endpoint=HOUSE, sender=sender, raw=raw, event="<b1@x.example>", **more)
+        one = submission(text, channel="email", endpoint=HOUSE, sender=sender, raw=raw, event=event, **more)
         accepted = await self.parts.accept.accept(replace(one, by_operator=False))
         await eventually(lambda: settled(self.parts))
         return accepted.request_id
@@ -149,6 +150,27 @@ async def test_a_program_of_calendars_is_no_answer(database_url: str, tmp_path: 
         reply = {"normalized_text": "Accepted", "attachments": [{"media_type": "text/calendar", "size_bytes": 9}]}
         request_id = await one.arrives(headers={"in-reply-to": queued.message_id}, payload=reply)
         assert await one.parts.count("select count(*) from held where request_id = $1", request_id) == 1
+        assert await one.told() == []
+
+
+@pytest.mark.parametrize(
+    ("other", "held"),
+    [({}, 0), ({"sender": "eve@x.example"}, 1), ({"headers": {"authentication-results": ""}}, 1)],
+    ids=["who was invited", "somebody else", "nobody vouches for the sender"],
+)
+async def test_what_the_calendar_of_a_guest_answers_is_kept(
+    database_url: str, tmp_path: Path, other: dict[str, Any], held: int
+) -> None:
+    """Guests need not be let in; their programs name no mail that they answer."""
+    async with a_correspondence(database_url, tmp_path) as one:
+        invitation = CalendarPart("REQUEST", "BEGIN:VCALENDAR\r\nEND:VCALENDAR\r\n")
+        kind: dict[str, Any] = {"of_event": {"kind": "calendar"}}
+        unasked = await one.arrives(**kind, headers={"in-reply-to": ""}, event_id="<b0@x.example>")
+        assert await one.parts.count("select count(*) from held where request_id = $1", unasked) == 1
+        await one.desk.queue(replace(MAIL, key="calendar:1", calendar=invitation), one.scope)
+        headers = {"in-reply-to": "", **other.get("headers", {})}
+        request_id = await one.arrives("Accepted", **kind, **{**other, "headers": headers})
+        assert await one.parts.count("select count(*) from held where request_id = $1", request_id) == held
         assert await one.told() == []
 
 

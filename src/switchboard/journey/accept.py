@@ -366,10 +366,11 @@ class AcceptLeg:
             return left
         try:
             known = await strangers.let_in(set(contacts.values()))
+            invited = await _find_invited(asks, contacts, strangers)
         except Unavailable as error:
             return [*_with_refusals(dict.fromkeys(contacts, error), asks)]
-        for n, contact in contacts.items():
-            ask = asks[n]
+        for n in sorted(contacts.keys() - invited):
+            ask, contact = asks[n], contacts[n]
             if isinstance(ask, _Ask) and (contact not in known or strangers.may_be_code(ask.message, contact)):
                 left[n] = await self._hold(ask, contact, strangers)
         return left
@@ -565,6 +566,14 @@ def _with_refusals(
 ) -> list[_Ask | SwitchboardError]:
     """The same, with refusals in these places."""
     return [refused.get(n, ask) for n, ask in enumerate(asks)]
+
+
+async def _find_invited(
+    asks: Sequence[_Ask | SwitchboardError], among: Collection[int], strangers: Strangers
+) -> set[int]:
+    """Which of them are of programs of calendars whose people we have invited. Raises Unavailable."""
+    given = [(n, ask) for n, ask in enumerate(asks) if n in among and isinstance(ask, _Ask)]
+    return {n for n, ask in given if await strangers.answers.is_of_invited(ask.message, ask.named)}
 
 
 def _may_answer_mail(ask: _Ask) -> bool:

@@ -18,7 +18,7 @@ from switchboard.core.people.strangers import contact_of
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.message import Message, Named
 from switchboard.store.database import Database
-from switchboard.store.messages.mails import AnsweredMail, PossibleAnswer, find_answered
+from switchboard.store.messages.mails import AnsweredMail, PossibleAnswer, find_answered, was_invited
 from switchboard.store.people.strangers import is_denied
 
 ANSWERED_WITHIN: Final = timedelta(days=30)
@@ -42,6 +42,18 @@ class MailAnswers:
             mail if mail is not None and await self._may_answer(message, mail) else None
             for mail, (message, _) in zip(found, given, strict=True)
         ]
+
+    async def is_of_invited(self, message: Message, named: Named | None) -> bool:
+        """Whether it is for calendars, from somebody whom we have mailed for theirs: it is kept, not held.
+
+        Nobody else gets in by it, as it starts no turn. Raises Unavailable.
+        """
+        if named is None or message.envelope.event.kind != "calendar":
+            return False
+        contact = contact_of(message.envelope, self._channels[message.envelope.source.channel])
+        if contact.scope != "person" or await is_denied(self._database, contact):
+            return False
+        return await was_invited(self._database, (named.channel, named.endpoint), named.author, ANSWERED_WITHIN)
 
     async def _may_answer(self, message: Message, mail: AnsweredMail) -> bool:
         """Whether it is certainly somebody whom nobody has denied, and whose own butlers these are not.

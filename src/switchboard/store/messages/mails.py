@@ -133,6 +133,12 @@ async def find_answered(
     return [found.get(n) for n in range(len(given))]
 
 
+async def was_invited(database: Database, account: tuple[str, str], author: str, within: timedelta) -> bool:
+    """Whether an account, a channel and an endpoint, has mailed somebody for their calendar within this time."""
+    keys = await database.keys()
+    return bool(await database.value(query("mails.invited"), *account, keys.of("person", _as_author(author)), within))
+
+
 async def mail_of_message(database: Database, request_id: UUID) -> MailOnRecord | None:
     """The mail that is this message."""
     return row_as(MailOnRecord, await database.row(query("mails.of_message"), request_id))

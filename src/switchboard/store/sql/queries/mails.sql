@@ -30,6 +30,14 @@ where m.channel || '/' || m.endpoint = i.account and i.author = any (m.recipient
   and m.created_at > clock_timestamp() - $5::interval
 order by i.ord, m.created_at desc;
 
+-- name: invited
+-- Whether an account has mailed somebody ($3) something for their calendar, within $4 of now.
+select exists (
+    select from mail m join message_inbox q on q.request_id = m.request_id
+    where m.channel = $1 and m.endpoint = $2 and $3::uuid = any (m.recipients)
+      and m.created_at > clock_timestamp() - $4::interval
+      and q.envelope #>> '{event,reply_address,mail,calendar}' is not null);
+
 -- part: record
 select m.system_id, m.message_id, m.origin::text as origin, m.created_at, o.settled_at, o.error,
        (select i.envelope #> '{event,reply_address,mail}' from message_inbox i where i.request_id = m.request_id) as written
