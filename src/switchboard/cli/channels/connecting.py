@@ -100,7 +100,8 @@ def _find_manifest(wanted: ConnectOptions) -> Manifest:
     """Raises BadParameter for an unknown channel, ConfigurationError for one that cannot be loaded."""
     installed = connectable()
     if wanted.channel not in installed:
-        unknown = f"there is no channel {wanted.channel!r} to connect{offer(wanted.channel, installed)}"
+        known = [*installed, *(preset for one in installed for preset in manifest_of(one).presets)]
+        unknown = f"there is no channel {wanted.channel!r} to connect{offer(wanted.channel, known)}"
         raise typer.BadParameter(unknown, param_hint="CHANNEL")
     return manifest_of(wanted.channel)
 
