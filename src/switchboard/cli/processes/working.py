@@ -142,7 +142,10 @@ async def _offer_link(switchboard: Switchboard, opened: OpenedProcess, answering
         return
     where = runtime.settings.public_url or url_of(runtime.settings.host, runtime.settings.port)
     again = f"{program()} open"
-    out().print(f"Open it: {where.rstrip('/')}{link.path}  (works once, within 10 minutes; for another: {again})", soft_wrap=True)
+    out().print(
+        f"Open it: {where.rstrip('/')}{link.path}  (works once, within 10 minutes; for another: {again})",
+        soft_wrap=True,
+    )
 
 
 def _announce_server(settings: Settings, url: str) -> None:
