@@ -44,7 +44,11 @@ async def test_it_is_told_how_it_is_and_who_talks(
     cli = Cli(capsys, monkeypatch, house.server.environment)
     told = await asyncio.to_thread(cli.json, "status")
     assert (told["health"], told["workers"], sum(told["hours"])) == ("good", 1, len(house.ids))
-    assert {one["kind"]: one["number"] for one in told["needs"] if one["number"]} == {"approvals": 1, "dead_letters": 2}
+    assert {one["kind"]: one["number"] for one in told["needs"] if one["number"]} == {
+        "approvals": 1,
+        "dead_letters": 2,
+        "strangers": 1,
+    }
     said = await asyncio.to_thread(cli.says, "status")
     assert "All is well" in said
     assert "switchboard dlq list" in said
