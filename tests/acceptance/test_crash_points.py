@@ -44,11 +44,13 @@ RARE_POINTS: Final = tuple(
 )
 ERASURE_POINTS: Final = ("erasure_begun", "files_ordered", "erased_batch", "erased_kind", "erased_on_disk")
 """Passed by `test_erasing_killed.py`."""
+MAIL_POINTS: Final = tuple(one for one in get_args(Point) if one.startswith("mail_"))
+"""Passed by `test_mails_killed.py`."""
 VOICE_POINTS: Final = ("before_transcript", "after_transcript")
 """Passed by `integration/test_voice.py`."""
 ELSEWHERE: Final = (
     *(*ROUTE_POINTS, *WAIT_POINTS, *COMPACTION_POINTS, *CONSOLIDATION_POINTS, *CONNECTOR_POINTS),
-    *(*RARE_POINTS, *ERASURE_POINTS, *VOICE_POINTS),
+    *(*RARE_POINTS, *ERASURE_POINTS, *MAIL_POINTS, *VOICE_POINTS),
 )
 
 
