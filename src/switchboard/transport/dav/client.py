@@ -8,13 +8,10 @@ questions alone. Next: `discovery.py`.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from functools import cache
 from typing import Final
 
 import httpx2
@@ -24,6 +21,7 @@ from switchboard.ports.collection_server import ServerState
 from switchboard.transport.dav.kinds import DavError, DavKind, DavLogin
 from switchboard.transport.dav.multistatus import Multistatus, multistatus_of, propfind_body
 from switchboard.transport.dav.places import next_of, start_of
+from switchboard.transport.servers_http import open_http
 from switchboard.transport.signed_post import SendTrace, body_of, retry_after
 
 MOST_OF_ANSWER: Final = 32_000_000
@@ -191,16 +189,5 @@ async def open_dav(
     """
     start_of(login.url)
     timeout = httpx2.Timeout(min(_SILENT_S, whole), connect=min(_CONNECT_S, whole))
-    async with make() if make else _open_http(timeout) as http:
+    async with make() if make else open_http(timeout) as http:
         yield DavClient(http, login, kind, whole)
-
-
-def _open_http(timeout: httpx2.Timeout) -> httpx2.AsyncClient:
-    context = _tls_context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-    return httpx2.AsyncClient(verify=context, timeout=timeout, follow_redirects=False)
-
-
-@cache
-def _tls_context(*_: str | None) -> ssl.SSLContext:
-    """For whom the environment trusts: reading certificates takes the event loop longer than most requests."""
-    return httpx2.create_ssl_context()

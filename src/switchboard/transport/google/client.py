@@ -8,11 +8,9 @@ are never followed. Next: `series.py`, `calendars.py`.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import cache
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -24,6 +22,7 @@ from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.collection_server import ServerError, ServerState
 from switchboard.ports.connector import SignInRefused
 from switchboard.transport.oauth.tokens import AccessTokens
+from switchboard.transport.servers_http import open_http
 from switchboard.transport.signed_post import SendTrace, body_of, retry_after
 
 CALENDAR_API: Final = "https://www.googleapis.com/calendar/v3"
@@ -266,16 +265,5 @@ async def open_google(
 ) -> AsyncIterator[GoogleClient]:
     """A client of an account at the API with this address. `whole`: the limit of an exchange in seconds."""
     timeout = httpx2.Timeout(whole, connect=min(_CONNECT_S, whole))
-    async with make() if make else _open_http(timeout) as http:
+    async with make() if make else open_http(timeout) as http:
         yield GoogleClient(http, tokens, api, whole)
-
-
-def _open_http(timeout: httpx2.Timeout) -> httpx2.AsyncClient:
-    context = _tls_context(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
-    return httpx2.AsyncClient(verify=context, timeout=timeout, follow_redirects=False)
-
-
-@cache
-def _tls_context(*_: str | None) -> Any:
-    """For whom the environment trusts."""
-    return httpx2.create_ssl_context()
