@@ -1,4 +1,4 @@
-"""HTTP connections to servers of calendars and contacts. Next: `dav/client.py` and `google/client.py`, which open them."""
+"""HTTP connections to servers of calendars and contacts. Next: `dav/client.py`, `google/client.py`, which open them."""
 
 from __future__ import annotations
 
