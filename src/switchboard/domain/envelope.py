@@ -76,7 +76,7 @@ class Event(_Wire, frozen=True, kw_only=True):
     """The platform's own id of this event; `observed_at` is when the connector saw it, `sent_at` the platform's time.
 
     `kind`: everything but a `message` is kept as history and needs no text; `refers_to` is the platform's id of the
-    message that it is about. A `message` with `refers_to` is the new text of that one, to be answered anew.
+    message that it is about. A `message` with `refers_to` is the new text of that one, to be answered again.
     `reply_address` is returned to the connector with every reply, and goes nowhere else. `also`: ids of further events
     that this one stands for, such as the other photos of an album; they count as submitted.
     """
@@ -200,7 +200,7 @@ class Envelope(_Wire, frozen=True, kw_only=True):
 
     @property
     def edits(self) -> bool:
-        """Whether it is the new text of the earlier message `event.refers_to`: kept as history, or answered anew."""
+        """Whether it is the new text of the earlier message `event.refers_to`: kept as history, or answered again."""
         return self.event.kind in ("edit", "message") and self.event.refers_to is not None
 
     @property

@@ -86,7 +86,7 @@ class _Ask(Struct, frozen=True):
 
     `named`: its conversation must still be found. `refused`: there is no room for it, but it may be a duplicate.
     `command`: it is for Switchboard itself; `stops`: it is the command that ends its sender's running turns; `renews`:
-    it is the one with which its conversation begins anew; `learns`: it switches there whether anything is learned.
+    it is the one with which its conversation starts over; `learns`: it switches there whether anything is learned.
     `late`: it came too late to be answered. `mail`: it answers this mail of a butler. `blobs`: those that it names.
     `forgets`: an older message with its id is forgotten.
     """

@@ -141,7 +141,7 @@ class Contexts:
         return min(found, learned.tokens)
 
     def learn(self, spec: ModelSpec, tokens: int, seconds: float) -> None:
-        """For these seconds the model is known to read no more than so many tokens. Its server is asked anew."""
+        """For these seconds the model is known to read no more than so many tokens. Its server is asked again."""
         now, origin = self._clock(), spec.origin
         since = now - (REMEMBERED_S - seconds)
         before = self._learned.get(origin)

@@ -43,7 +43,7 @@ _SHELL: Final = f"PS1= PS2= exec setsid --ctty /bin/bash --norc --noprofile --no
 # word; with these, functions with the names of others are removed; with `enable`, builtins could be turned off. What is
 # typed has no reserved words at all: after an unfinished quote the shell does not know them. What is read goes into
 # variables whose names nobody could guess, and those with fixed names must have no attributes, such as "readonly".
-# Nothing of it is traced: `set -x` begins anew with the next command. The mark of a report is read after its command
+# Nothing of it is traced: `set -x` starts over with the next command. The mark of a report is read after its command
 # has ended.
 _FIRST: Final = (
     " __due= __begun= __kept= __status=0; unset HISTFILE; set +H; enable -n enable\n"

@@ -30,7 +30,7 @@ MANY: Final = 6
 SWITCHED_OFF: Final = "not kept: nothing is learned here until somebody writes /memory on; tell the person"
 FORGOTTEN: Final = (
     "not kept: this was forgotten on request, and the same words are not kept again. Tell the person so; in other "
-    "words they can state it anew."
+    "words they can state it again."
 )
 _QUOTE: Final = {
     "type": "string",

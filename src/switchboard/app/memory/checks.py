@@ -95,7 +95,7 @@ async def _ask_once(spec: EmbedderSpec, database: Database, settings: Settings) 
     finally:
         await embedder.aclose()
     if changed:
-        remedy = f"set another revision of {spec.name} in [[embedders]], and restart: all vectors are made anew"
+        remedy = f"set another revision of {spec.name} in [[embedders]], and restart: all vectors are made again"
         return error(_NAME, f"{changed} stored vectors are not what {spec.model} at {spec.host} makes today", remedy)
     what = "all facts and questions" if spec.local else "facts and questions, but none of health, money or secrets,"
     return ok(_NAME, f"it is searched by words and by meaning; {what} are sent to {spec.host}")

@@ -36,7 +36,7 @@ _HELP: Final = """\
 Each line is a message; the answer comes below it. Arrow keys bring back earlier lines.
 /help  this text
 /stop  ends an answer that is being written, as Ctrl-C does; Ctrl-C once more leaves
-/new   begins the conversation anew: what was said before is not read any more
+/new   starts the conversation over: what was said before is not read any more
 /approve ID, /refuse ID, /answer ID and your answer: decide what a butler asks
 Enter  checks for answers that were waiting for a decision
 /quit  leaves, as Ctrl-D does; this continues here:

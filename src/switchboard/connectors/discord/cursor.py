@@ -45,7 +45,7 @@ class DiscordCursor(Struct, frozen=True, kw_only=True):
             return cls()
 
     def __str__(self) -> str:
-        """Without a session if more servers are awaited than there is room for: then it begins anew."""
+        """Without a session if more servers are awaited than there is room for: then it starts over."""
         whole = msgspec.to_builtins(self if len(self.o) <= MOST_OWED else _without_session(self))
         return json.dumps({name: value for name, value in whole.items() if value}, separators=(",", ":"))
 

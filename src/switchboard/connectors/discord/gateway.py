@@ -140,7 +140,7 @@ class Gateway:
             try:
                 await self._receive_over_a_socket()
             except _Over as over:
-                log.info("the gateway is connected anew", why=str(over))
+                log.info("the gateway is connected again", why=str(over))
                 self._note_end(lost=over.lost)
             if asyncio.get_running_loop().time() - began > _SHORT_S:
                 self._short = 0

@@ -36,7 +36,7 @@ class Handling(BaseModel, extra="forbid", frozen=True):
     bots: Literal["ignore", "answer"] = "ignore"
     on_edit: Literal["ignore", "note", "again"] = "note"
     """What becomes of an edit. A message that no turn has read yet is read as edited, unless edits are ignored. Of one
-    that was, later turns are told; or it is submitted as a message that is answered anew."""
+    that was, later turns are told; or it is submitted as a message that is answered again."""
     heard: int = Field(default=0, ge=0, le=MAX_HEARD)
     """How many messages of a group its butlers hear that were said since their last turn, and not to them."""
     stale_direct_s: float = Field(default=6 * 3600.0, gt=0)

@@ -230,7 +230,7 @@ def _press(about: Raw, kind: EventKind) -> JsonObject:
 def _control(about: Raw, kind: EventKind, *, addressed: bool) -> Control:
     """A press is known by its own id: what else an update says of it is about the message that has the button."""
     if kind != "button":
-        # In the channel it is answered anew; here its edit would be answered a second time.
+        # In the channel it is answered again; here its edit would be answered a second time.
         copied = kind == "edit" and posted_in(about) is not None
         return Control(addressed=addressed, ingestion_tier="history" if copied else "full")
     press = word(about.get("id"))

@@ -31,7 +31,7 @@ _CONVERSATION: Final = "conversation"
 _FACTS: Final = "facts"
 _CONTACT: Final = "contact"
 _OF_ITS_TIME: Final = frozenset({"media", "has_attachment", "command", "schedule", "person", "groups"})
-"""Facts about the text of a message, and those that are found out anew."""
+"""Facts about the text of a message, and those that are found out again."""
 
 
 def kept_facts(facts: Mapping[str, str]) -> dict[str, str]:

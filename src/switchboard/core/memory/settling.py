@@ -1,9 +1,9 @@
 """Which of the facts that people have stated still hold, which confirm and which contradict each other. Pure.
 
 What comes out depends on what was said and when, never on the order in which it arrived: an old mail that is imported
-today changes nothing that was said since. Whoever stores a fact settles all of its topic anew; to undo one is to settle
-without it. Models propose predicates and values, and have no say here. In: statements; out: their standing. Next:
-`predicates.py`.
+today changes nothing that was said since. Whoever stores a fact settles all of its topic again; to undo one is to
+settle without it. Models propose predicates and values, and have no say here. In: statements; out: their standing.
+Next: `predicates.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether two objects have the same lines, whoever has written them anew. Pure.
+"""Whether two objects have the same lines, whoever has written them again. Pure.
 
 `transport/dav/writing.py` and the modules that write ask it, to know what they have written before. Next:
 `content_lines.py`.
@@ -13,7 +13,7 @@ from switchboard.core.text.content_lines import ContentLine, content_lines, unes
 
 
 def has_all_lines(found: bytes, written: bytes, replaced: bytes = b"") -> bool:
-    """Whether the server has what was written. Servers order and fold the lines of events anew, and add their own.
+    """Whether the server has what was written. Servers order and fold the lines of events again, and add their own.
 
     They also note beside each guest what became of the invitation (RFC 6638, 7.3). What was written in place of
     `replaced` is not there while a line is that it left out: a write that only removes lines is else never missed.

@@ -1,6 +1,6 @@
 """The lines of iCalendar objects and vCards (RFC 5545, 6350; vCard 2.1), read and changed without touching any other.
 
-Objects come from others' programs and have things that no library keeps when it writes them anew: photos, unknown
+Objects come from others' programs and have things that no library keeps when it writes them again: photos, unknown
 properties, folds. So an object is never written from what was parsed: a change replaces the lines of one property.
 Called by the modules that keep calendars and contacts. In: the bytes of an object; out: its lines, or changed bytes.
 """

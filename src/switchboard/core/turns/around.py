@@ -49,7 +49,7 @@ _AGAIN: Final = "The message that you answer is the new text of an earlier one, 
 
 
 READ_ALREADY: Final = "the edited message was not yet read, so its turn has read this new text"
-"""Why an edit that was to be answered anew is not."""
+"""Why an edit that was to be answered again is not."""
 
 
 class ConversationEvent(Struct, frozen=True):
@@ -106,7 +106,7 @@ def edit_of(
 ) -> ConversationEvent | None:
     """The newest edit of a message, or of the parts with these ids, by its own sender; `changes` are oldest first.
 
-    An edit that another butler is to answer anew is a message of its own.
+    An edit that another butler is to answer again is a message of its own.
     """
     found, sender = None, message.envelope.sender
     for change in changes:
@@ -138,7 +138,7 @@ def edited_text(edit: ConversationEvent) -> EditedText:
 def corrections(read: Iterable[ConversationEvent], changes: Sequence[ConversationEvent]) -> tuple[SpokenText, ...]:
     """The new texts of messages that turns of this butler have `read`; both are oldest first.
 
-    An edit that is answered anew is in the history itself.
+    An edit that is answered again is in the history itself.
     """
     kept = [one for one in changes if not one.taken]
     found = [(one, edit_of(one, kept, ids_of(one.envelope) | part_ids_of(one.envelope))) for one in read]

@@ -62,7 +62,7 @@ class CalendarKeeper:
     async def keep(
         self, store: ModuleStore, place: tuple[str, str], data: bytes, window: ExpansionWindow, calendar_zone: str
     ) -> str:
-        """Write the rows of an object anew. Returns why some of it cannot be read."""
+        """Write the rows of an object again. Returns why some of it cannot be read."""
         zone = zone_of_calendar(self._account, calendar_zone)
         kept = await asyncio.to_thread(rows_of_object, data, zone, window, addresses_of(self._account))
         await store.run("occurrences.forget", *place)

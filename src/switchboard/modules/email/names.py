@@ -1,7 +1,7 @@
 """The ids of mails, as the tools tell and take them: `ann/INBOX/1764460800.42/abc@x.example`. Pure.
 
 A mail is known by its Message-ID. Where it was found, folder, UIDVALIDITY and UID, is a hint: servers number mails
-anew, and people move them. `looking.py` makes ids; `locating.py` finds the mails that they name.
+again, and people move them. `looking.py` makes ids; `locating.py` finds the mails that they name.
 """
 
 from __future__ import annotations

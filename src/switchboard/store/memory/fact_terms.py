@@ -46,7 +46,7 @@ async def languages_of(database: Database) -> tuple[str, ...]:
 
 
 async def change_languages(database: Database, languages: Collection[str]) -> bool:
-    """Have all facts read anew by these languages, unless they are read by them already. Whether they are."""
+    """Have all facts read again by these languages, unless they are read by them already. Whether they are."""
     return bool(await database.value(query("facts.change_reading"), reading_by(languages)))
 
 

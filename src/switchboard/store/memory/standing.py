@@ -2,7 +2,7 @@
 
 `StoredFacts` and whoever searches facts call `settle`. In: for whom is read, and ids of facts they may see; out: the
 standing of each, from all statements with which these have to do and that the same reader may see. Who is one person
-is looked up anew each time, so that a link that ends leaves nothing behind. Next: `core/memory/settling.py`.
+is looked up again each time, so that a link that ends leaves nothing behind. Next: `core/memory/settling.py`.
 """
 
 from __future__ import annotations

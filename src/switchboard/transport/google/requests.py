@@ -114,7 +114,7 @@ class CalendarEvents(Struct, frozen=True):
 
 
 def _changed_dates(body: JsonMapping, old: PartFields, new: PartFields, there: PartFields) -> JsonObject:
-    """The recurrence of a series that is moved or ruled anew, or that has again what it left out by itself."""
+    """The recurrence of a series that is moved or ruled again, or that has again what it left out by itself."""
     if ("start" in body and there.recurrence) or "recurrence" in body:
         return {"recurrence": new.recurrence or None}
     back = set(old.left_out) - set(new.left_out)
