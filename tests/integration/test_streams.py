@@ -29,7 +29,7 @@ from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
 from switchboard.journey.deltas import Deltas
 from switchboard.ports.engine import Answer, Delta, Engine, EngineFailure, Journal, NoReply, Outage, Turn, TurnResult
-from switchboard.server.http import streams
+from switchboard.server import event_streams
 from switchboard.server.polls import Polls
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
@@ -447,7 +447,7 @@ async def test_a_turn_with_a_model_tells_its_text_and_its_tools(
 async def test_a_reader_that_does_not_take_what_it_is_sent_is_cut_off(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "SLOW_S", 0.2)
+    monkeypatch.setattr(event_streams, "SLOW_S", 0.2)
     go_on = asyncio.Event()
 
     async def play(turn: Turn, tell: Callable[[Delta], None]) -> TurnResult:  # noqa: ARG001

@@ -6,9 +6,9 @@ looks closer. In: the runtime; out: a `Status`. Next: `store/work/status.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from switchboard.app.access import OPERATOR, Action
 from switchboard.app.runtime import Runtime
@@ -18,13 +18,16 @@ from switchboard.store.books import KeptBooks
 from switchboard.store.connectors import heartbeats
 from switchboard.store.work import processes
 from switchboard.store.work import status as store
-from switchboard.store.work.status import WaitingNeed
+from switchboard.store.work.status import NeedKind, WaitingNeed
 
-__all__ = ["STATUS", "Status", "StatusService", "WaitingNeed"]
+__all__ = ["NEEDS", "STATUS", "NeedKind", "Status", "StatusService", "WaitingNeed"]
 
 STATUS: Final = Action("status", OPERATOR)
 _ACCOUNTS: Final = 200
 _NAMED: Final = 3
+NEEDS: Final[frozenset[NeedKind]] = frozenset(get_args(NeedKind))
+MOST_WAITING: Final = 99
+"""More than that is told as `more than`."""
 
 Health = Literal["good", "warning", "bad"]
 
@@ -56,6 +59,13 @@ class StatusService:
         health, sentence = judge_health(workers, kept, await self._find_disconnected())
         needs = await store.list_needs(self._database)
         return Status(health, sentence, needs, workers, await store.count_by_hour(self._database))
+
+    async def count_waiting(self, kinds: Collection[NeedKind]) -> int:
+        """How much of these kinds waits for people; 100 means more than 99."""
+        if not kinds:
+            return 0
+        needs = await store.list_needs(self._database, MOST_WAITING)
+        return min(sum(one.number for one in needs if one.kind in kinds), MOST_WAITING + 1)
 
     async def _find_disconnected(self) -> list[str]:
         """The accounts that nobody serves, or whose connector has failed."""

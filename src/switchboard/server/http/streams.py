@@ -1,83 +1,57 @@
 """Server-Sent Events: the replies to a message while they are written.
 
-`app.py` includes the router. A slow reader holds back only itself, and is cut off after a while. Next:
-`app/messages/stream.py`.
+`app.py` includes the router. Next: `app/messages/stream.py`, `server/event_streams.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
 from typing import Annotated, Final
 from uuid import UUID
 
 import msgspec
-import structlog
 from fastapi import Depends, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.stream import Stream, StreamEvent, StreamService
 from switchboard.app.messages.views import MESSAGES
-from switchboard.domain.errors import InvalidInput, Unavailable
+from switchboard.domain.errors import InvalidInput
+from switchboard.server.event_streams import EVENTS, EventStream
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, needs, operation
 from switchboard.server.services import ServiceFactory, Services
 
 STREAM_SERVICE: Final = ServiceFactory(lambda s: StreamService(s.runtime, s.views))
-log = structlog.get_logger(__name__)
-
-
 router = router_of("messages", prefix="/v1/messages")
 
-SLOW_S: Final = 20.0
-"""Seconds within which a reader must take what was sent before."""
-_TYPE: Final = "text/event-stream"
 _EVENTS: Final[Responses] = {
     200: {
         "description": "Events: `delta`, `reset`, `tool`, `tool_end`, `status`, `waiting`, `reply`, in the end `done`.",
-        "content": {_TYPE: {"schema": {"type": "string"}}},
+        "content": {EVENTS: {"schema": {"type": "string"}}},
     }
 }
-_HEAD: Final = [(b"content-type", _TYPE.encode()), (b"cache-control", b"no-store"), (b"x-accel-buffering", b"no")]
 
 
-class EventStream(Response):
-    """A stream as a response."""
+class MessageStream(EventStream):
+    """One message as a response, in one of the places of its caller's token."""
 
     def __init__(self, parts: Services, caller: Principal, stream: Stream, wait_s: float, authorization: str | None):
-        super().__init__()
-        self._parts = parts
-        self._caller = caller
-        self._stream = stream
-        self._wait_s = wait_s
-        self._authorization = authorization
+        allowed = partial(parts.admits, authorization)
+        super().__init__(parts.polls, lambda gone: _frames_of(stream.follow(gone, wait_s, allowed)))
+        self._place = partial(parts.of(STREAM_SERVICE).place, caller)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._parts.of(STREAM_SERVICE).place(self._caller):
-            await self._send_events(scope, receive, send)
+        with self._place():
+            await super().__call__(scope, receive, send)
 
-    async def _send_events(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": _HEAD})
-        if scope["state"].get("head"):
-            await send({"type": "http.response.body", "body": b""})
-            return
-        allowed = partial(self._parts.admits, self._authorization)
-        try:
-            async with (
-                self._parts.polls.watch(receive) as gone,
-                aclosing(self._stream.follow(gone, self._wait_s, allowed)) as events,
-            ):
-                async for event in events:
-                    async with asyncio.timeout(SLOW_S):
-                        await send({"type": "http.response.body", "body": frame_event(event), "more_body": True})
-        except TimeoutError:
-            log.info("a reader was too slow for its stream")
-            scope["state"]["connection"].abort()
-        except Unavailable:
-            log.info("a stream ended with the database")  # the client will reconnect
-        await send({"type": "http.response.body", "body": b""})
+
+async def _frames_of(events: AsyncGenerator[StreamEvent]) -> AsyncGenerator[bytes]:
+    async with aclosing(events):
+        async for event in events:
+            yield frame_event(event)
 
 
 @router.get(
@@ -99,7 +73,7 @@ async def stream_message(
     """
     _refuse_body(request)
     stream = await parts.of(STREAM_SERVICE).open(caller, request_id, last_event_id or None)
-    return EventStream(parts, caller, stream, wait_s, request.headers.get("authorization"))
+    return MessageStream(parts, caller, stream, wait_s, request.headers.get("authorization"))
 
 
 def _refuse_body(request: Request) -> None:

@@ -17,12 +17,17 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from switchboard.app.approvals.service import APPROVALS
+from switchboard.app.pulse import Pulse
+from switchboard.app.status import NEEDS, STATUS, NeedKind
 from switchboard.app.web_sessions import WebVisitor
 from switchboard.domain.errors import Forbidden, InvalidInput, NotFound, SwitchboardError
 from switchboard.server.connections import Connections
+from switchboard.server.http.status import STATUS_SERVICE
 from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
 from switchboard.server.services import Services
 from switchboard.server.web.arrivals import WebArrival, read_arrival
+from switchboard.server.web.live import LiveStreams
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.pages import PAGES
 from switchboard.server.web.signing_in import SigningIn
@@ -34,6 +39,7 @@ log = structlog.get_logger(__name__)
 
 _AT_ONCE: Final = 4
 """Pages that are made at a time, so that people who look never take all connections to the database."""
+_ASKED: Final[frozenset[NeedKind]] = frozenset({"approvals", "questions"})
 _LONGEST_PATH: Final = 1000
 """Characters: a longer path is none of ours, and may hold a number that Python refuses to read."""
 
@@ -50,8 +56,8 @@ class Site:
         self._frame = Frame(PageTemplates(static, services.runtime.settings.web.time_zone), menu)
         self._sessions = services.of(WEB_SESSION_SERVICE)
         self._making = asyncio.Semaphore(_AT_ONCE)
-        signing_in = SigningIn(self._sessions)
-        self._signing_in = signing_in
+        self._signing_in = signing_in = SigningIn(self._sessions)
+        live = LiveStreams(Pulse(services.runtime.database), self._sessions, services.polls)
 
         async def answer_static(request: Request) -> Response:
             return static.answer(request.path_params["name"])
@@ -62,6 +68,7 @@ class Site:
                 Route("/enter/{secret}", self._for_strangers(signing_in.show_link), methods=["GET"]),
                 Route("/enter/{secret}", self._for_strangers(signing_in.use_link), methods=["POST"]),
                 Route("/enter", self._for_strangers(signing_in.use_token), methods=["POST"]),
+                Route("/events", self._for_visitors(live.open, live.refuse), methods=["GET"]),
                 *(self._route_of(page) for page in PAGES),
                 Route("/{path:path}", self._for_visitors(_find_no_page), methods=["GET", "POST"]),
             ]
@@ -107,8 +114,11 @@ class Site:
 
         return admit
 
-    def _for_visitors(self, answer: Callable[[Visit], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint for those who are signed in; all others get the page to sign in with."""
+    def _for_visitors(
+        self, answer: Callable[[Visit], Awaitable[Response]], otherwise: Callable[[Visit], Response] | None = None
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint for those who are signed in; all others get the page to sign in with, or what is given."""
+        ask = otherwise or self._signing_in.ask
 
         async def admit(request: Request) -> Response:
             stranger = self._make_visit(request, None)
@@ -116,12 +126,14 @@ class Site:
                 return refused
             try:
                 visitor = await self._find_visitor(stranger.arrival)
+                if visitor is None:
+                    return ask(stranger)
+                _admit_connection(request, visitor)
+                visit = self._make_visit(request, visitor)
+                visit.number_waiting = await self._services.of(STATUS_SERVICE).count_waiting(_kinds_for(visitor))
             except SwitchboardError as error:
                 return _tell_error(stranger, error)
-            if visitor is None:
-                return self._signing_in.ask(stranger)
-            _admit_connection(request, visitor)
-            return await _answer_visit(self._make_visit(request, visitor), answer)
+            return await _answer_visit(visit, answer)
 
         return admit
 
@@ -156,6 +168,13 @@ async def _answer_visit(visit: Visit, answer: Callable[[Visit], Awaitable[Respon
 
 def _tell_error(visit: Visit, error: SwitchboardError) -> Response:
     return visit.page("error.html", error.status, code=error.code, message=error.message)
+
+
+def _kinds_for(visitor: WebVisitor) -> frozenset[NeedKind]:
+    """What waits for somebody who may see it."""
+    if visitor.session.role in STATUS.roles:
+        return NEEDS
+    return _ASKED if visitor.session.role in APPROVALS.roles else frozenset()
 
 
 async def _find_no_page(_: Visit) -> Response:

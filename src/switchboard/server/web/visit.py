@@ -56,6 +56,8 @@ class Visit:
         self._frame = frame
         self._visitor = visitor
         self._nonce = new_nonce()
+        self.number_waiting = 0
+        """How much waits for the visitor, as all pages say."""
 
     @property
     def session(self) -> WebSession:
@@ -144,6 +146,7 @@ class Visit:
             "insecure": not self.arrival.https and self.services.runtime.settings.web.insecure,
             "form_token": self.form_token,
             "address": self.address,
+            "number_waiting": self.number_waiting,
         }
 
     def _chosen_theme(self) -> str:

@@ -26,9 +26,9 @@ class WaitingNeed:
     oldest: datetime | None
 
 
-async def list_needs(database: Database) -> list[WaitingNeed]:
-    """All kinds, also those of which nothing waits."""
-    return rows_as(WaitingNeed, await database.rows(query("status.needs"), MOST_COUNTED + 1))
+async def list_needs(database: Database, most: int = MOST_COUNTED) -> list[WaitingNeed]:
+    """All kinds, also those of which nothing waits; `most` + 1 of a kind means more than that."""
+    return rows_as(WaitingNeed, await database.rows(query("status.needs"), most + 1))
 
 
 async def count_by_hour(database: Database) -> list[int]:

@@ -20,6 +20,7 @@ from switchboard.server.web.pages import (
     session,
     sessions,
     strangers,
+    waiting,
 )
 
 PAGES: Final[tuple[WebPage | WebForm, ...]] = (
@@ -37,4 +38,5 @@ PAGES: Final[tuple[WebPage | WebForm, ...]] = (
     *doctor.PAGES,
     *sessions.PAGES,
     *session.PAGES,
+    *waiting.PAGES,
 )

@@ -1,0 +1,122 @@
+"""`/ui/events`: bells for a page that is open, on which it fetches again what has changed.
+
+`site.py` calls it; `static/app.js` is the other end. One stream for each tab that is seen, so a browser keeps
+connections for all else. It ends with the session, the server and the database; the page tries again by itself. Next:
+`app/pulse.py`, `server/event_streams.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+from uuid import UUID
+
+from starlette.responses import Response
+
+from switchboard.app.approvals.service import APPROVALS
+from switchboard.app.pulse import BELLS, Bell, Pulse, Viewer
+from switchboard.app.web_sessions import WebSessions
+from switchboard.domain.errors import Unavailable
+from switchboard.server.event_streams import EventStream
+from switchboard.server.polls import Polls
+from switchboard.server.web.visit import Visit
+from switchboard.tasks import wait_at_most
+
+MOST_STREAMS: Final = 4
+"""Of a session, in each server process: a browser has six connections to a host."""
+PING_EVERY_S: Final = 10.0
+_CHECK_EVERY_S: Final = 2.0
+_CHECK_WITHIN_S: Final = 4.0
+"""Seconds until a database that does not answer counts as away."""
+
+
+class LiveStreams:
+    """Opens the streams of pages."""
+
+    def __init__(self, pulse: Pulse, sessions: WebSessions, polls: Polls) -> None:
+        self._pulse = pulse
+        self._sessions = sessions
+        self._polls = polls
+        self._open = Counter[UUID]()
+
+    async def open(self, visit: Visit) -> Response:
+        """The stream of a page that somebody has open."""
+        return EventStream(self._polls, partial(self._follow, visit))
+
+    def refuse(self, _: Visit) -> Response:
+        """For those who are not signed in, or no longer."""
+        return EventStream(self._polls, _say_signed_out)
+
+    async def _follow(self, visit: Visit, gone: asyncio.Event) -> AsyncGenerator[bytes]:
+        with self._place(visit.session.session_id) as there_is_one:
+            if not there_is_one:
+                yield _frame("full", [str(MOST_STREAMS)])
+                return
+            async with self._pulse.watch(_bells_of(visit)) as viewer:
+                yield _frame("live")
+                async for frame in self._tell(viewer, visit, gone):
+                    yield frame
+
+    @contextmanager
+    def _place(self, session_id: UUID) -> Iterator[bool]:
+        """Whether there is a place left; until the end, it is taken."""
+        there_is_one = self._open[session_id] < MOST_STREAMS
+        self._open[session_id] += there_is_one
+        try:
+            yield there_is_one
+        finally:
+            self._open[session_id] -= there_is_one
+            if not self._open[session_id]:
+                del self._open[session_id]
+
+    async def _tell(self, viewer: Viewer, visit: Visit, gone: asyncio.Event) -> AsyncGenerator[bytes]:
+        now = asyncio.get_running_loop().time
+        ring_at, check_at, ping_at = now(), now() + _CHECK_EVERY_S, now() + PING_EVERY_S
+        while not (gone.is_set() or viewer.over):
+            if now() >= check_at:
+                check_at = now() + _CHECK_EVERY_S
+                if not await self._is_signed_in(visit):
+                    yield _frame("signed-out")
+                    return
+            if viewer.heard.is_set() and now() >= ring_at:
+                yield _frame("bells", viewer.take())
+                ring_at = now() + self._pulse.pause_s
+            if now() >= ping_at:
+                yield _frame("ping")
+                ping_at = now() + PING_EVERY_S
+            if viewer.heard.is_set():  # told before the time has come
+                await wait_at_most(min(ring_at, check_at, ping_at) - now(), gone)
+            else:
+                await wait_at_most(min(check_at, ping_at) - now(), gone, viewer.heard)
+
+    async def _is_signed_in(self, visit: Visit) -> bool:
+        """Raises Unavailable, also where the database only keeps silent."""
+        try:
+            async with asyncio.timeout(_CHECK_WITHIN_S):
+                return await self._sessions.find_visitor(visit.arrival.cookie or "") is not None
+        except TimeoutError:
+            raise Unavailable("the database does not answer") from None
+
+
+def _bells_of(visit: Visit) -> frozenset[Bell]:
+    """Of what the visitor may see at all."""
+    match visit.session.role:
+        case "operator":
+            return BELLS
+        case role if role in APPROVALS.roles:
+            return frozenset({"approvals"})
+        case _:
+            return frozenset({"messages"})
+
+
+async def _say_signed_out(_: asyncio.Event) -> AsyncGenerator[bytes]:
+    yield _frame("signed-out")
+
+
+def _frame(event: str, words: Iterable[str] = ()) -> bytes:
+    """An event with words as its data; without data, browsers would not tell the page of it."""
+    return f"event: {event}\ndata: {' '.join(words)}\n\n".encode()

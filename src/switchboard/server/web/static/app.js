@@ -1,0 +1,107 @@
+"use strict";
+/* Keeps parts of a page up to date: /ui/events (server/web/live.py) rings bells, on which parts with data-live are fetched
+   again, by htmx. No row moves under a reader, and nothing that somebody enters is touched. */
+(() => {
+  const bar = document.getElementById("live");
+  if (!bar || !document.querySelector("[data-live]")) return;
+  const SILENT = 25000, BROKEN = 5000, HANGS = 10000;
+  const due = new Set(), touched = new Set();
+  let source, heard = Date.now(), broken = 0, again = 0, older = false;
+  htmx.config.morphIgnore.push("open"); // details that a reader has opened stay open
+
+  const tell = (text) => { bar.textContent = text; bar.hidden = !text; };
+  const stop = () => { source?.close(); source = null; };
+  const fetchAgain = (part) => { due.delete(part); if (part.isConnected) part.dispatchEvent(new Event("live")); };
+
+  function ring(bells) {
+    for (const part of document.querySelectorAll("[data-live]"))
+      if (!bells || part.dataset.live.split(" ").some((one) => bells.includes(one))) fetchAgain(part);
+  }
+
+  function lose(wait, text) {
+    stop();
+    broken ||= Date.now();
+    again = Date.now() + wait;
+    if (text) tell(text);
+  }
+
+  function connect() {
+    stop();
+    const made = source = new EventSource("/ui/events");
+    again = Date.now() + HANGS;
+    const on = (name, act) => made.addEventListener(name, (event) => {
+      heard = Date.now();
+      act(event.data.split(" "));
+    });
+    on("live", () => { broken = again = 0; tell(""); ring(); });
+    on("bells", ring);
+    on("ping", () => {});
+    on("full", ([most]) => lose(HANGS, `Not live: ${most} other windows are. Close one, and this one will be.`));
+    on("signed-out", () => lose(HANGS, "Not live: you are signed out. Sign in again in another tab; what you entered here stays."));
+    made.onerror = () => lose(1000 + 500 * Math.random());
+  }
+
+  function look() {
+    if (document.hidden) return;
+    const now = Date.now();
+    if (again && now >= again) connect();
+    if (bar.hidden && (now - heard >= SILENT || (broken && now - broken >= BROKEN)))
+      tell(`Not live since ${new Date(heard).toTimeString().slice(0, 5)}: the server or its database does not answer. This page keeps trying.`);
+    if (!broken) due.forEach(fetchAgain);
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    stop();
+    heard = Date.now();
+    again = 1;
+    look();
+  });
+  addEventListener("pagehide", stop);
+  document.addEventListener("input", (event) => touched.add(event.target));
+
+  const rows = (part) => [...part.querySelectorAll(".rows > li[id]")];
+  const isEntered = (part) => [...touched, document.activeElement].some((one) => part.contains(one) && one.matches("input, textarea, select"));
+
+  function noted(text) {
+    const link = document.createElement("a");
+    link.className = "newer";
+    link.href = location.pathname + location.search;
+    link.textContent = text;
+    return link;
+  }
+
+  /* What was fetched, before it is shown. */
+  document.addEventListener("htmx:before:swap", (event) => {
+    const { ctx, tasks } = event.detail, part = ctx.sourceElement;
+    if (!part.dataset?.live) { older ||= Boolean(part.closest?.(".pages")); return; }
+    const next = tasks.find((one) => one.type === "main")?.fragment.firstElementChild;
+    if (ctx.response.status !== 200 || !next) {
+      if (ctx.response.status === 503) due.add(part);
+      event.preventDefault();
+      return;
+    }
+    const known = rows(part), ids = new Set(known.map((row) => row.id));
+    const fresh = new Map(rows(next).map((row) => [row.id, row]));
+    const newer = [...fresh.keys()].filter((id) => !ids.has(id)).length;
+    const list = next.querySelector(".rows");
+    if (isEntered(part)) {
+      event.preventDefault();
+      part.querySelector(".newer")?.remove();
+      if (newer || part.textContent.trim() !== next.textContent.trim()) part.prepend(noted(newer ? `${newer} newer` : "Something here has changed"));
+    } else if (known.length && list && (scrollY > 8 || older)) {
+      list.replaceChildren(...known.map((row) => fresh.get(row.id) || row.cloneNode(true)));
+      const pages = part.querySelector(".pages");
+      if (pages) next.querySelector(".pages")?.replaceWith(pages.cloneNode(true));
+      if (newer) list.before(noted(`${newer} newer`));
+    }
+  });
+  document.addEventListener("htmx:error", ({ detail: { ctx } }) => { if (ctx?.sourceElement?.dataset?.live) due.add(ctx.sourceElement); });
+  document.addEventListener("htmx:after:swap", ({ detail: { ctx } }) => {
+    if (ctx.sourceElement.id !== "waits") return;
+    const number = document.querySelector("#waits a")?.firstChild.data;
+    document.title = (number ? `(${number}) ` : "") + document.title.replace(/^\(\d+\+?\) /, "");
+  });
+
+  setInterval(look, 1000);
+  if (!document.hidden) connect();
+})();
