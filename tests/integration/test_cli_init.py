@@ -404,6 +404,7 @@ def test_strange_names_stay_what_they_are() -> None:
     assert tomllib.loads(texts["switchboard.toml"])["models"][0]["model"] == offer.model
     team = json.loads(texts["root.json"])
     assert team["systems"][0]["config"]["workspace"] == '/srv/"q"'
+    assert team["systems"][0]["config"]["owners"] == ["cli:o'neil", "dashboard:operator-1"]
     assert parse_team_file(team, "root").team.team_id == "root"
 
 

@@ -19,7 +19,8 @@ from switchboard.llm.spec import ModelTraits
 SETTINGS: Final = PurePosixPath("switchboard.toml")
 TEAM: Final = PurePosixPath("teams/root.json")
 _PROMPT: Final = TEAM.with_name("prompt.md")
-
+ON_THE_PAGE: Final = "dashboard:operator-1"
+"""Who writes on the page with the first token of an operator, which the server makes at its first start."""
 
 NO_TRAITS: Final = ModelTraits()
 
@@ -94,7 +95,7 @@ def _team_file(choice: Choice) -> JsonObject:
                 "models": [choice.offer.name],
                 "prompt_file": _PROMPT.name,
                 "workspace": choice.workspace,
-                "owners": [choice.owner],
+                "owners": [choice.owner, ON_THE_PAGE],
                 "zone": choice.zone,
             },
         }
