@@ -51,6 +51,7 @@ TREE: Final = (
         rule("System1/house", channel="telegram", number=1),
         rule("System1/house", channel="api", number=2),
         rule("System1/post", channel="email", number=3),
+        rule("System1/house", channel="dashboard", number=5),
     ),
 )
 DOOR: Final[Mapping[str, Policy]] = {"telegram/bot:door": "pair"}
@@ -209,7 +210,7 @@ async def signed_in(
 async def ids_in_paths(house: House) -> dict[str, str]:
     """What stands for the parts of the paths of pages."""
     newest: dict[str, str] = {}
-    for path in ("dead-letters", "approvals", "pairing", "rules"):
+    for path in ("dead-letters", "approvals", "pairing", "rules", "outbox"):
         answer = (await house.server.http.get(f"/v1/{path}")).json()
         newest |= next(value for value in answer.values() if isinstance(value, list))[0]
     return {
@@ -218,6 +219,7 @@ async def ids_in_paths(house: House) -> dict[str, str]:
         "approval_id:uuid": newest["approval_id"],
         "contact_id:uuid": newest["contact_id"],
         "rule_id:uuid": newest["rule_id"],
+        "outbox_id:uuid": newest["outbox_id"],
         "version:int": "1",
         "n:int": "1",
     }

@@ -23,6 +23,11 @@ class Same(NamedTuple):
 
 
 SAME: Final = {
+    "/chat/send": Same("POST /v1/ingest", "send"),
+    "/chat/{request_id:uuid}/stop": Same("POST /v1/messages/{request_id}/stop", "messages stop"),
+    "/chat/approvals/{approval_id:uuid}/approve": Same("POST /v1/approvals/{approval_id}/approve", "approvals approve"),
+    "/chat/approvals/{approval_id:uuid}/refuse": Same("POST /v1/approvals/{approval_id}/refuse", "approvals refuse"),
+    "/chat/approvals/{approval_id:uuid}/answer": Same("POST /v1/approvals/{approval_id}/answer", "approvals answer"),
     "/rules/new": Same("POST /v1/rules", "rules create"),
     "/rules/{rule_id:uuid}/change": Same("PATCH /v1/rules/{rule_id}", "rules update"),
     "/rules/{rule_id:uuid}/delete": Same("DELETE /v1/rules/{rule_id}", "rules delete"),

@@ -16,6 +16,8 @@ WEB: Final = "/ui"
 """Below it are pages for people, which have a gate of their own: sessions instead of tokens."""
 BLOBS: Final = "/v1/blobs"
 """Where files are posted."""
+WEB_FILES: Final = f"{WEB}/chat/send"
+"""Where a form of a page posts files."""
 
 
 def is_public(path: str) -> bool:

@@ -16,8 +16,10 @@ import msgspec
 from switchboard.app.access import APPROVER, Action, Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
+from switchboard.core.people.owners import owns
 from switchboard.core.turns.asking import Verb, resolve_answer
-from switchboard.domain.errors import Conflict, InvalidInput, NotFound
+from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
+from switchboard.domain.routing import Owner, SystemId
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.store.work import approvals as store
@@ -72,7 +74,9 @@ class ApprovalService:
             raise NotFound(f"there is no approval {approval_id}; see `switchboard approvals list`")
         return found
 
-    async def decide(self, caller: Principal, approval_id: UUID, verb: Verb, text: str) -> ShownApproval:
+    async def decide(
+        self, caller: Principal, approval_id: UUID, verb: Verb, text: str, digest: str | None = None
+    ) -> ShownApproval:
         """Decide in one of the three ways below.
 
         Also raises InvalidInput for an answer without text or an approval with one.
@@ -80,11 +84,11 @@ class ApprovalService:
         text = text.strip()
         match verb:
             case "approve" if not text:
-                return await self.approve(caller, approval_id)
+                return await self.approve(caller, approval_id, digest)
             case "refuse":
-                return await self.refuse(caller, approval_id, text)
+                return await self.refuse(caller, approval_id, text, digest)
             case "answer" if text:
-                return await self.answer(caller, approval_id, text)
+                return await self.answer(caller, approval_id, text, digest)
         what = "an answer needs a text" if verb == "answer" else "an approval has no text"
         raise InvalidInput(what, code="invalid_value", field="text")
 
@@ -114,6 +118,30 @@ class ApprovalService:
         return await self._decide_approval(
             asked, ApprovalDecision("answered", caller.name, resolve_answer(asked, text.strip()))
         )
+
+    async def decide_as_asked(
+        self, person: Owner, approval_id: UUID, verb: Verb, text: str, digest: str
+    ) -> ShownApproval:
+        """Decide as the person who wrote the message, as in a private chat: an owner about calls, who was asked about
+        questions.
+
+        Raises NotFound, also for what others were asked; Forbidden, Conflict, InvalidInput.
+        """
+        asked = await self._get_as_shown(approval_id, digest)
+        if Owner(asked.channel, asked.endpoint, asked.sender) != person:
+            raise NotFound(f"there is no approval {approval_id}")
+        if asked.kind == "call" and not owns(
+            person, self._runtime.rule_book.rules.members.get(SystemId(asked.system_id))
+        ):
+            raise Forbidden(f"only owners of {asked.system_id} decide that here; ask who runs this Switchboard")
+        by = f"{person.channel}:{person.identity}"
+        if verb == "answer" and asked.kind == "question":
+            return await self._decide_approval(asked, ApprovalDecision("answered", by, resolve_answer(asked, text)))
+        if verb == "refuse":
+            return await self._decide_approval(asked, ApprovalDecision("refused", by, text))
+        if verb == "approve" and asked.kind == "call":
+            return await self._decide_approval(asked, ApprovalDecision("approved", by))
+        raise Conflict("a question is answered, and a call is approved")
 
     async def _get_as_shown(self, approval_id: UUID, digest: str | None) -> ShownApproval:
         asked = await self.get(approval_id)

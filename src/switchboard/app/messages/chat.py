@@ -23,7 +23,7 @@ from switchboard.app.messages.intake import Accepted, Intake
 from switchboard.app.messages.views import MessageReplies, Views
 from switchboard.app.runtime import Runtime
 from switchboard.core.envelope.identity import conversation
-from switchboard.domain.envelope import SCHEMA_VERSION, Control, Envelope, Event, Payload, Sender, Source
+from switchboard.domain.envelope import SCHEMA_VERSION, Attachment, Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.errors import Forbidden, InvalidInput, NotFound
 from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.message import Conversation
@@ -60,12 +60,17 @@ class Speaker:
 
 
 class ChatInput(Struct, frozen=True):
-    """A message in a session. `model`: the model that the butler asks, one of its own."""
+    """A message in a session. `model`: the model that the butler asks, one of its own.
+
+    `files` are stored already; `to`: the butler that gets it, whatever the rules say.
+    """
 
     session: str
     text: str
     key: str
     model: str | None = None
+    files: Sequence[Attachment] = ()
+    to: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +152,7 @@ class ChatService:
 
     async def send(self, caller: Principal, speaker: Speaker, message: ChatInput) -> Accepted:
         """Store a message; a repeated key means the same message. Raises the errors of `Intake.message`."""
-        envelope = _envelope(speaker, message, datetime.now(UTC))
+        envelope = chat_envelope(speaker, message, datetime.now(UTC))
         return await self._intake.message(caller, msgspec.json.encode(envelope))
 
     async def outcome(self, request_id: UUID, replies: MessageReplies) -> Outcome | NoAnswer:
@@ -193,18 +198,20 @@ class ChatService:
         return len(stopped)
 
     def _conversation(self, speaker: Speaker, session: str) -> Conversation:
-        envelope = _envelope(speaker, ChatInput(session, "", "-"), datetime.now(UTC))
+        envelope = chat_envelope(speaker, ChatInput(session, "", "-"), datetime.now(UTC))
         return conversation(envelope, self._runtime.channels[speaker.channel])
 
 
-def _envelope(speaker: Speaker, message: ChatInput, now: datetime) -> Envelope:
+def chat_envelope(speaker: Speaker, message: ChatInput, now: datetime) -> Envelope:
     return Envelope(
         schema_version=SCHEMA_VERSION,
         source=Source(channel=speaker.channel, provider="internal", endpoint_identity=speaker.endpoint),
         event=Event(external_event_id=message.key, external_thread_id=message.session, observed_at=now),
         sender=Sender(identity=speaker.sender),
-        payload=Payload(normalized_text=message.text),
-        control=Control(idempotency_key=message.key, policy_tier="interactive", model=message.model),
+        payload=Payload(normalized_text=message.text, attachments=tuple(message.files)),
+        control=Control(
+            idempotency_key=message.key, policy_tier="interactive", model=message.model, pinned_target=message.to
+        ),
     )
 
 

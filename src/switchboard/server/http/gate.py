@@ -27,11 +27,13 @@ from switchboard.domain.errors import TooLarge, Unauthenticated
 from switchboard.server.connections import Connections
 from switchboard.server.http.errors import response_to
 from switchboard.server.http.hosts import Hosts, UnknownHost
-from switchboard.server.paths import BLOBS, HOOKS, LINKS, is_public
+from switchboard.server.paths import BLOBS, HOOKS, LINKS, WEB_FILES, is_public
 
 _HEALTH: Final = "/health"
 """What looks here may call us anything: a load balancer does."""
 _PUBLIC_BYTES: Final = 65_536
+_FIELDS_BYTES: Final = 2_097_152
+"""What a form with files has besides them: a text of any length that a message may have."""
 _SESSION_BYTES: Final = 65_536
 """A session calls one tool, with a name and some text."""
 _DRAIN_BYTES, _DRAIN_S = 33_554_432, 3.0
@@ -77,7 +79,7 @@ class GateLimits(Struct, frozen=True):
         if path.startswith(LINKS):
             return self.links
         if role is None:
-            return MAX_RAW if path.startswith(HOOKS) else _PUBLIC_BYTES
+            return self.streamed.get(path, MAX_RAW if path.startswith(HOOKS) else _PUBLIC_BYTES)
         if role == "session":
             return _SESSION_BYTES
         if path in self.streamed:
@@ -89,7 +91,7 @@ def limits_of(settings: Settings) -> GateLimits:
     """The limits as the settings have them."""
     return GateLimits(
         *(_LARGE, settings.accept.batch_bytes, settings.accept.message_bytes, _BY_PATH),
-        streamed={BLOBS: settings.blobs.file_bytes},
+        streamed={BLOBS: settings.blobs.file_bytes, WEB_FILES: settings.blobs.file_bytes + _FIELDS_BYTES},
         links=settings.turn.reply_file_bytes,
     )
 

@@ -35,3 +35,5 @@ class WebForm(Struct, frozen=True):
     path: str
     act: Callable[[Visit, Fields], Awaitable[Response]]
     needs: Action
+    with_files: bool = False
+    """Files may come with it (`Visit.files`); they are stored nowhere until `act` does so."""

@@ -96,10 +96,13 @@ class Site:
     def _handle_form(self, form: WebForm) -> Callable[[Visit], Awaitable[Response]]:
         async def act(visit: Visit) -> Response:
             await self._services.access.check(visit.caller, form.needs)
-            fields = await visit.read_fields()
-            if not visit.sent_by_form(fields):
-                raise Forbidden("this form is of another session; open the page again and send it from there")
-            return await form.act(visit, fields)
+            try:
+                fields = await visit.read_fields(with_files=form.with_files)
+                if not visit.sent_by_form(fields):
+                    raise Forbidden("this form is of another session; open the page again and send it from there")
+                return await form.act(visit, fields)
+            finally:
+                await visit.request.close()
 
         return act
 

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from switchboard.core.text.visible import escaped
+from switchboard.core.turns.asking import render_arguments
 from switchboard.server.web.static import StaticFiles
 
 _HERE: Final = Path(__file__).with_name("templates")
@@ -40,6 +41,7 @@ class PageTemplates:
         self._environment.globals |= {"static": static.address, "shown": SHOWN}
         self._environment.filters |= {
             "visible": escaped,
+            "arguments": render_arguments,
             "link": safe_address,
             "readable": unquote,  # names of conversations and lanes have their parts quoted
             "segment": lambda value: quote(str(value), safe=""),

@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from msgspec import Struct
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -26,7 +27,10 @@ from switchboard.server.web.headers import new_nonce, page_headers
 from switchboard.server.web.templates import PageTemplates
 
 _FORM: Final = "application/x-www-form-urlencoded"
+_FORM_WITH_FILES: Final = "multipart/form-data"
 _MOST_FIELDS: Final = 200
+MOST_FILES: Final = 10
+_LONGEST_FIELD: Final = 2_097_152
 
 
 class MenuEntry(Struct, frozen=True):
@@ -58,6 +62,7 @@ class Visit:
         self._nonce = new_nonce()
         self.number_waiting = 0
         """How much waits for the visitor, as all pages say."""
+        self.files: Sequence[UploadFile] = ()
 
     @property
     def session(self) -> WebSession:
@@ -104,14 +109,24 @@ class Visit:
     def _path(self) -> str:
         return str(self.request.scope["path"]).removeprefix(WEB)
 
-    async def read_fields(self) -> Mapping[str, str]:
-        """What was entered into a form, each field once; the gate limits its bytes. Raises InvalidInput."""
-        if self.request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
-            raise InvalidInput(f"a form comes as {_FORM}")
+    async def read_fields(self, *, with_files: bool = False) -> Mapping[str, str]:
+        """What was entered into a form, each field once; the gate limits its bytes. Raises InvalidInput.
+
+        The files of a form that may have some are in `files` then, on the disk as long as the request lasts.
+        """
+        wanted = _FORM_WITH_FILES if with_files else _FORM
+        if self.request.headers.get("content-type", "").partition(";")[0].strip().lower() != wanted:
+            raise InvalidInput(f"a form comes as {wanted}")
+        announced = self.request.headers.get("content-length", "").isdigit()
+        if with_files and (not announced or "transfer-encoding" in self.request.headers):
+            raise InvalidInput("a form with files says how long it is")
         try:
-            form = await self.request.form(max_files=0, max_fields=_MOST_FIELDS)
+            form = await self.request.form(
+                max_files=MOST_FILES if with_files else 0, max_fields=_MOST_FIELDS, max_part_size=_LONGEST_FIELD
+            )
         except HTTPException as error:
             raise InvalidInput(f"this is no form: {error.detail}") from None
+        self.files = [value for _, value in form.multi_items() if isinstance(value, UploadFile) and value.filename]
         return {name: value for name, value in form.items() if isinstance(value, str)}
 
     def form_token(self, path: str) -> str:

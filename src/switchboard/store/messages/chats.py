@@ -1,6 +1,6 @@
-"""Conversations as the gateway shows them: what was written, what came back, and how the turns ended.
+"""Conversations as the gateway and the page show them: what was written, what came back, and how the turns ended.
 
-Called by `app/messages/chat.py`; reads only. Next: `store/work/stopping.py`.
+Called by `app/messages/chat.py` and `page_chats.py`; reads only. Next: `store/work/stopping.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.message import Conversation
 from switchboard.domain.shown import ReplyView
@@ -63,3 +64,57 @@ async def ends(database: Database, request_id: UUID) -> list[EndedTurn]:
     """The ends of the turns of a message."""
     rows = await database.rows(query("chats.ends"), request_id)
     return rows_as(EndedTurn, [{**row, "usage": each_as(ModelUsage, row["usage"])} for row in rows])
+
+
+@dataclass(frozen=True, slots=True)
+class ChatThread:
+    """A conversation of a person, with the beginning of the last message that was written in it."""
+
+    request_id: UUID
+    thread: str
+    received_at: datetime
+    text: str
+
+
+class UsedTool(Struct, frozen=True):
+    """A tool that a butler has called, and the state of the call."""
+
+    system_id: str
+    name: str
+    state: str
+
+
+async def threads(
+    database: Database, channel: str, endpoint: str, *, before: UUID | None, walk: int, limit: int
+) -> list[ChatThread]:
+    """Those whose last message is among `walk` messages of the endpoint before an id, newest first."""
+    found = await database.rows(query("chats.threads"), channel, endpoint, before, walk, limit)
+    return rows_as(ChatThread, found)
+
+
+async def threads_until(
+    database: Database, channel: str, endpoint: str, *, before: UUID | None, walk: int
+) -> UUID | None:
+    """The last of these messages; None: there are fewer, so everything was looked at."""
+    found: UUID | None = await database.value(query("chats.threads_until"), channel, endpoint, before, walk)
+    return found
+
+
+async def attachments(database: Database, request_ids: Sequence[UUID]) -> dict[UUID, Sequence[JsonMapping]]:
+    """The files that came with these messages, as their envelopes list them."""
+    rows = await database.rows(query("chats.attachments"), list(request_ids))
+    return {row["request_id"]: row["files"] for row in rows}
+
+
+async def tools(database: Database, request_ids: Sequence[UUID]) -> dict[UUID, list[UsedTool]]:
+    """The tools that were called for each of these messages, in the order of the calls."""
+    found: dict[UUID, list[UsedTool]] = {}
+    for row in await database.rows(query("chats.tools"), list(request_ids)):
+        found.setdefault(row["request_id"], []).append(part_as(UsedTool, row))
+    return found
+
+
+async def ahead(database: Database, request_id: UUID) -> int:
+    """How many messages of its conversation come before the message."""
+    found: int = await database.value(query("chats.ahead"), request_id)
+    return found

@@ -8,6 +8,7 @@ from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.pages import (
     approvals,
     audit,
+    chat,
     conversations,
     dead_letters,
     doctor,
@@ -25,6 +26,7 @@ from switchboard.server.web.pages import (
 
 PAGES: Final[tuple[WebPage | WebForm, ...]] = (
     *now.PAGES,
+    *chat.PAGES,
     *messages.PAGES,
     *message_actions.PAGES,
     *conversations.PAGES,

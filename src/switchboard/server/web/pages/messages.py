@@ -5,21 +5,20 @@ Next: `app/messages/views.py`, `app/messages/explain.py`, `app/messages/contents
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Final, cast, get_args
-from urllib.parse import quote
 from uuid import UUID
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from switchboard.app.messages.blobs import RAW
-from switchboard.app.messages.contents import MessageContents, picture_type
+from switchboard.app.messages.contents import MessageContents
 from switchboard.app.messages.explain import EXPLAIN, explain
 from switchboard.app.messages.intake import MAIL
 from switchboard.app.messages.views import MESSAGES
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.shown import MessageState
 from switchboard.server.services import ServiceFactory
+from switchboard.server.web.downloads import answer_file, answer_picture, saved_as
 from switchboard.server.web.headers import foreign_headers
 from switchboard.server.web.page import WebPage
 from switchboard.server.web.visit import Visit
@@ -84,32 +83,20 @@ async def download_raw(visit: Visit) -> Response:
     """The original bytes."""
     raw, media_type = await visit.services.views.raw(visit.caller, _message_id(visit))
     ending = "eml" if media_type == MAIL else "json"
-    headers = foreign_headers() | _saved_as(f"message-{_message_id(visit)}.{ending}")
+    headers = foreign_headers() | saved_as(f"message-{_message_id(visit)}.{ending}")
     return Response(raw, headers=headers, media_type=media_type)
 
 
 async def download_attachment(visit: Visit) -> Response:
     """An attachment, to be saved and never opened here."""
     found = await visit.services.of(CONTENTS).attachment(visit.caller, _message_id(visit), visit.path_number("n"))
-    headers = foreign_headers() | _saved_as(found.filename) | {"content-length": str(found.file.size_bytes)}
-    return StreamingResponse(found.file.pieces, headers=headers, media_type="application/octet-stream")
+    return answer_file(found.filename, found.file)
 
 
 async def show_picture(visit: Visit) -> Response:
     """An attachment whose bytes are those of a picture, which browsers only paint."""
     found = await visit.services.of(CONTENTS).attachment(visit.caller, _message_id(visit), visit.path_number("n"))
-    pieces = aiter(found.file.pieces)
-    first = await anext(pieces, b"")
-    kind = picture_type(first)
-    if kind is None:
-        raise NotFound("this attachment is no picture that can be shown")
-    return StreamingResponse(_all_pieces(first, pieces), headers=foreign_headers(), media_type=kind)
-
-
-async def _all_pieces(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for piece in rest:
-        yield piece
+    return await answer_picture(found.file)
 
 
 async def _is_mail(visit: Visit, request_id: UUID) -> bool:
@@ -121,10 +108,6 @@ async def _is_mail(visit: Visit, request_id: UUID) -> bool:
 
 def _message_id(visit: Visit) -> UUID:
     return cast(UUID, visit.request.path_params["request_id"])
-
-
-def _saved_as(filename: str) -> dict[str, str]:
-    return {"content-disposition": f"attachment; filename*=UTF-8''{quote(filename, safe='')}"}
 
 
 _ONE: Final = "/messages/{request_id:uuid}"

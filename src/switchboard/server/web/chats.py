@@ -1,0 +1,124 @@
+"""The box to write into, and what is shown above it: for the page Chat, and for any other that lets people write.
+
+Called by functions of `pages/`: `open_chat` reads what the macros of `templates/chatting.html` draw. Next:
+`app/messages/page_chats.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from secrets import token_urlsafe
+from typing import Final
+from uuid import UUID
+
+from msgspec import Struct
+from starlette.datastructures import UploadFile
+
+from switchboard.app.messages.chat import Speaker
+from switchboard.app.messages.page_chats import ChatDestination, PageChats, ShownExchange, speaker_on_page
+from switchboard.app.rules.replays import Replays
+from switchboard.domain.envelope import Attachment
+from switchboard.domain.errors import InvalidInput
+from switchboard.server.services import ServiceFactory
+from switchboard.server.web.forms import receivers_of
+from switchboard.server.web.visit import MOST_FILES, Visit
+from switchboard.server.ws.connection import CHAT_SERVICE
+
+PAGE_CHATS: Final = ServiceFactory(lambda s: PageChats(s.runtime, s.views, s.of(CHAT_SERVICE), Replays(s.runtime)))
+_ROWS: Final = 20
+_LONGEST_NAME: Final = 200
+_PIECE: Final = 65_536
+
+
+class ChatBox(Struct, frozen=True):
+    """What a form to write with needs. `key`: the message that it sends, however often it is sent."""
+
+    speaker: Speaker
+    thread: str
+    key: str
+    to: str
+    butlers: Sequence[str]
+    """Those to whom the writer may address a message, whatever the rules say."""
+    destination: ChatDestination | None
+    """None: nobody knows yet, as what was asked for does not exist."""
+    file_bytes: int
+    most_files: int
+    back: str
+
+
+class OpenChat(Struct, frozen=True):
+    """A conversation as it is shown: a page of it, oldest first, and the box. `live`: whose answer is followed."""
+
+    box: ChatBox
+    exchanges: Sequence[ShownExchange]
+    following: str | None
+    live: UUID | None
+
+
+def new_thread() -> str:
+    """The name of a conversation that is yet to begin."""
+    return token_urlsafe(9)
+
+
+def speaker_of(visit: Visit) -> Speaker:
+    """For whom the visitor writes."""
+    return speaker_on_page(visit.caller, visit.session.name)
+
+
+async def open_chat(visit: Visit, thread: str, *, to: str = "", cursor: str | None = None, back: str = "") -> OpenChat:
+    """What is shown of a conversation. `back`: the page that is shown after a message was sent."""
+    chats, speaker = visit.services.of(PAGE_CHATS), speaker_of(visit)
+    found, following = await chats.exchanges(visit.caller, speaker, thread, limit=_ROWS, cursor=cursor)
+    exchanges = list(reversed(found))
+    return OpenChat(await _box(visit, speaker, thread, to, back), exchanges, following, first_open(exchanges))
+
+
+def first_open(exchanges: Sequence[ShownExchange]) -> UUID | None:
+    """The first that is not settled: a page follows one answer at a time, as browsers open six connections at most."""
+    return next((one.entry.request_id for one in exchanges if one.standing is not None), None)
+
+
+async def _box(visit: Visit, speaker: Speaker, thread: str, to: str, back: str) -> ChatBox:
+    chats = visit.services.of(PAGE_CHATS)
+    may_address = visit.caller.role == "operator"
+    receivers = receivers_of(visit.services.runtime.rule_book.rules)
+    butlers = receivers.butlers if may_address else await chats.written_by(speaker, thread)
+    wanted = to if to in butlers else ""
+    return ChatBox(
+        speaker=speaker,
+        thread=thread,
+        key=token_urlsafe(16),
+        to=wanted,
+        butlers=butlers,
+        destination=await chats.destination(speaker, thread, wanted or None),
+        file_bytes=visit.services.runtime.settings.blobs.file_bytes,
+        most_files=MOST_FILES,
+        back=back,
+    )
+
+
+def name_from(given: str | None, what: str) -> str:
+    """The name of a conversation, or a key. Raises InvalidInput."""
+    name = (given or "").strip()
+    if not name or len(name) > _LONGEST_NAME or not name.isprintable():
+        raise InvalidInput(f"{what} is missing; open the page again")
+    return name
+
+
+async def store_files(visit: Visit) -> list[Attachment]:
+    """Store what came with the form. Raises TooLarge, BlobQuota."""
+    return [await _store_file(visit, one) for one in visit.files]
+
+
+async def _store_file(visit: Visit, file: UploadFile) -> Attachment:
+    claimed = file.content_type or "application/octet-stream"
+    stored = await visit.services.blobs.upload(visit.caller, _pieces_of(file), claimed, file.size)
+    name = (file.filename or "file")[:_LONGEST_NAME]
+    return Attachment(
+        media_type=stored.media_type, filename=name, size_bytes=stored.size_bytes, storage_ref=f"blob:{stored.blob}"
+    )
+
+
+async def _pieces_of(file: UploadFile) -> AsyncIterator[bytes]:
+    while piece := await file.read(_PIECE):
+        yield piece

@@ -1,0 +1,142 @@
+"""Chat: writing to one's butlers, their answers, and what they ask meanwhile. Next: `../chats.py`."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+from urllib.parse import urlencode
+from uuid import UUID
+
+from starlette.responses import Response
+
+from switchboard.app.approvals.service import APPROVALS
+from switchboard.app.messages.blobs import OUTBOX
+from switchboard.app.messages.chat import CHAT, ChatInput
+from switchboard.app.messages.waiting import stop_turns
+from switchboard.core.turns.asking import Verb
+from switchboard.domain.errors import SwitchboardError
+from switchboard.domain.routing import Owner
+from switchboard.server.http.approvals import APPROVAL_SERVICE
+from switchboard.server.paths import WEB, WEB_FILES
+from switchboard.server.web.chats import PAGE_CHATS, name_from, new_thread, open_chat, speaker_of, store_files
+from switchboard.server.web.downloads import answer_file, answer_picture
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered
+from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.signing_in import local_path
+from switchboard.server.web.visit import Visit
+from switchboard.server.ws.connection import CHAT_SERVICE
+
+_THREADS: Final = 20
+_NEW: Final = "new"
+"""Stands for the name of a conversation that is yet to begin."""
+
+
+async def show_chat(visit: Visit) -> Response:
+    """The conversation that was last written in, or the one that is asked for."""
+    return await _show_chat(visit, visit.asked("thread"), NOTHING_ENTERED)
+
+
+async def _show_chat(visit: Visit, asked: str | None, entered: Entered) -> Response:
+    service, before = visit.services.of(PAGE_CHATS), visit.asked("before")
+    threads, older = await service.threads(speaker_of(visit), limit=_THREADS, cursor=before)
+    newest = threads[0].thread if threads and before is None else _NEW
+    thread = asked or newest
+    opened = await open_chat(
+        visit,
+        new_thread() if thread == _NEW else name_from(thread, "the conversation"),
+        to=entered.value("to", visit.asked("to") or ""),
+        cursor=visit.asked("cursor"),
+    )
+    return visit.page(
+        "chat.html", entered.status, opened=opened, threads=threads, older=older, before=before, entered=entered
+    )
+
+
+async def send_message(visit: Visit, fields: Fields) -> Response:
+    """Store what was written, once however often the form is sent, and show it."""
+    thread, key = name_from(fields.get("thread"), "the conversation"), name_from(fields.get("key"), "the key")
+    to = fields.get("to", "").strip()
+    try:
+        files = await store_files(visit)
+        message = ChatInput(thread, fields.get("text", "").strip(), key, files=files, to=to or None)
+        await visit.services.of(CHAT_SERVICE).send(visit.caller, speaker_of(visit), message)
+    except SwitchboardError as error:
+        return await _show_chat(visit, thread, Entered(fields, error))
+    return _go_back(visit, fields, thread, to)
+
+
+def _go_back(visit: Visit, fields: Fields, thread: str, to: str = "") -> Response:
+    path = local_path(fields.get("back") or f"{WEB}/chat").removeprefix(WEB).partition("?")[0]
+    asked = {"thread": thread} | ({"to": to} if to else {})
+    return visit.go(f"{path}?{urlencode(asked)}#end")
+
+
+async def stop_answer(visit: Visit, fields: Fields) -> Response:
+    """End the answer, with what was written so far."""
+    thread, _ = await visit.services.of(PAGE_CHATS).exchange(visit.caller, speaker_of(visit), _message_id(visit))
+    await stop_turns(visit.services.views, visit.services.runtime, visit.caller, _message_id(visit))
+    return _go_back(visit, fields, thread)
+
+
+async def approve_here(visit: Visit, fields: Fields) -> Response:
+    """Let the call be made that was shown."""
+    return await _decide(visit, fields, "approve", "")
+
+
+async def refuse_here(visit: Visit, fields: Fields) -> Response:
+    """Refuse the call that was shown, or to answer."""
+    return await _decide(visit, fields, "refuse", " ".join(fields.get("reason", "").split()))
+
+
+async def answer_here(visit: Visit, fields: Fields) -> Response:
+    """Answer a question: by one of its options, or in words."""
+    return await _decide(visit, fields, "answer", fields.get("text", "").strip())
+
+
+async def _decide(visit: Visit, fields: Fields, verb: Verb, text: str) -> Response:
+    """Operators decide as on the page Approvals, others as whom the butler asks."""
+    thread = name_from(fields.get("thread"), "the conversation")
+    approval_id, digest = cast(UUID, visit.request.path_params["approval_id"]), fields.get("digest", "")
+    service, speaker = visit.services.of(APPROVAL_SERVICE), speaker_of(visit)
+    try:
+        if visit.caller.role in APPROVALS.roles:
+            await service.decide(visit.caller, approval_id, verb, text, digest)
+        else:
+            person = Owner(speaker.channel, speaker.endpoint, speaker.sender)
+            await service.decide_as_asked(person, approval_id, verb, text, digest)
+    except SwitchboardError as error:
+        return await _show_chat(visit, thread, Entered({}, error))
+    return _go_back(visit, fields, thread)
+
+
+async def download_reply_file(visit: Visit) -> Response:
+    """A file of a butler, to be saved and never opened here."""
+    file, name = await visit.services.blobs.download_of_reply(visit.caller, _outbox_id(visit), visit.path_number("n"))
+    return answer_file(name, file)
+
+
+async def show_reply_picture(visit: Visit) -> Response:
+    """A file of a butler whose bytes are those of a picture."""
+    file, _ = await visit.services.blobs.download_of_reply(visit.caller, _outbox_id(visit), visit.path_number("n"))
+    return await answer_picture(file)
+
+
+def _message_id(visit: Visit) -> UUID:
+    return cast(UUID, visit.request.path_params["request_id"])
+
+
+def _outbox_id(visit: Visit) -> UUID:
+    return cast(UUID, visit.request.path_params["outbox_id"])
+
+
+_ASKED: Final = "/chat/approvals/{approval_id:uuid}"
+_REPLY: Final = "/replies/{outbox_id:uuid}"
+PAGES: Final = (
+    WebPage("/chat", show_chat, CHAT, "Chat"),
+    WebForm(WEB_FILES.removeprefix(WEB), send_message, CHAT, with_files=True),
+    WebForm("/chat/{request_id:uuid}/stop", stop_answer, CHAT),
+    WebForm(f"{_ASKED}/approve", approve_here, CHAT),
+    WebForm(f"{_ASKED}/refuse", refuse_here, CHAT),
+    WebForm(f"{_ASKED}/answer", answer_here, CHAT),
+    WebPage(f"{_REPLY}/files/{{n:int}}", download_reply_file, OUTBOX),
+    WebPage(f"{_REPLY}/pictures/{{n:int}}", show_reply_picture, OUTBOX),
+)
