@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from switchboard.cli.init.discovery import Offer, discover, models_at
-from switchboard.cli.init.files import TEAM, Choice, files_of
-from switchboard.cli.init.places import zone_of_machine
+from switchboard.app.setup.discovery import Offer, discover_models, models_at
+from switchboard.app.setup.files import TEAM, Choice, files_of
+from switchboard.app.setup.places import zone_of_machine
 from switchboard.cli.main import main
 from switchboard.connectors.kernel.accounts import connectable
 from switchboard.core.routing.teamfile import parse_team_file
@@ -377,7 +377,7 @@ async def test_servers_keys_and_logins_are_found(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(program.parent))
     async with ScriptedLlm([]) as llm:
         servers = {"ollama": f"{llm.url}/v1", "lm-studio": "http://127.0.0.1:9/v1"}
-        found = await discover({"OPENAI_KEY": "x", "ANTHROPIC_API_KEY": ""}, tmp_path, servers)
+        found = await discover_models({"OPENAI_KEY": "x", "ANTHROPIC_API_KEY": ""}, tmp_path, servers)
         there = await models_at(f"{llm.url}/v1")
     assert there
     assert [one.model for one in found.offers] == [*there, "gpt-5-mini"]

@@ -1,53 +1,50 @@
 """`switchboard init`: asks three questions, tries the model, and writes the files of a working installation.
 
 Called by `cli/main.py`. Nothing is written before the model has answered, and existing files are never overwritten.
-Next: `discovery.py`, `files.py`.
+Next: `app/setup/`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from shlex import quote
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from switchboard.app.ownership import write_private
-from switchboard.app.settings import Settings, load_settings
+from switchboard.app.settings import load_settings
+from switchboard.app.setup import trial
+from switchboard.app.setup.chosen import KEYS, ChosenModel, choose_at
+from switchboard.app.setup.discovery import PROVIDERS, Discovery, Offer, discover_models
+from switchboard.app.setup.files import SETTINGS, TEAM, Choice, files_of
+from switchboard.app.setup.places import as_in_team_file, closed_to_database, require_new, zone_of_machine
+from switchboard.app.setup.questions import BUTLER, WORKSPACE, Question
+from switchboard.app.setup.writing import write_files, write_key
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import print_next
-from switchboard.cli.init.discovery import PROVIDERS, Discovery, Offer, discover, models_at
-from switchboard.cli.init.files import SETTINGS, TEAM, Choice, files_of
-from switchboard.cli.init.places import (
-    as_in_team_file,
-    closed_to_database,
-    require_new,
-    workspace_at,
-    zone_of_machine,
-)
-from switchboard.cli.init.typed import KEYS, ChosenModel, ask_for_model, is_near, source
+from switchboard.cli.init.typed import ask_for_model, source
 from switchboard.cli.messages.talk import local_user
 from switchboard.cli.output import FAILED, Json, clean, errors, out, print_json, program, wants_json
 from switchboard.connectors.kernel.accounts import GROUP
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, SwitchboardError
-from switchboard.domain.json_values import JsonObject
 from switchboard.llm.build import lacking
-from switchboard.llm.spec import ModelTraits
 from switchboard.transport.plug_ins import plug_ins
 from switchboard.transport.signed_post import check_url
 
+if TYPE_CHECKING:
+    from switchboard.app.models.model_tests import Tried
+
 _NONE: Final = "none"
-_FILES: Final = "files"
 _NO_FILES: Final = "a butler without a model reads and writes no files; leave it out"
-_NAME: Final = re.compile(r"[^\W_][\w.-]{0,63}")
+_OPTIONS: Final = {BUTLER.name: "--name", WORKSPACE.name: "--workspace"}
 _WAYS: Final = (
     "start a local server (Ollama, LM Studio or llama.cpp), set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name one with "
     "--url"
@@ -116,10 +113,10 @@ def init(  # noqa: PLR0913 - the options of a command
     with chosen.on_trial() as offer:
         tried = None if offer is None else _try_model(offer, wanted)
         if tried is not None:
-            choice = replace(choice, found=_traits_of(tried))
+            choice = replace(choice, found=trial.traits_of(tried))
         if offer is not None:
             choice = replace(choice, concurrency=_measure_parallel(offer, wanted, tried))
-    written = [*_write_key(directory, chosen), *_write_files(directory, files_of(choice))]
+    written = [*write_key(directory, chosen), *write_files(directory, files_of(choice))]
     if not wants_json():
         _say_what_was_written(written)
     added = _connect_channel(wanted)
@@ -127,7 +124,12 @@ def init(  # noqa: PLR0913 - the options of a command
         added["butlers_with_tools"] = []
     if wants_json():
         model_of = None if choice.offer is None else asdict(choice.offer)
-        made = {"files": list(map(str, written)), "butler": choice.butler, "model": model_of, "test": tried}
+        made = {
+            "files": list(map(str, written)),
+            "butler": choice.butler,
+            "model": model_of,
+            "test": None if tried is None else asdict(tried),
+        }
         print_json({**made, "channel": added})
     else:
         _say_what_is_next(directory, added)
@@ -170,9 +172,7 @@ def _check_url(url: str) -> None:
 
 def _choose_all(wanted: _Wanted, offer: Offer | None) -> Choice:
     """The answers to the other questions; options given on the command line are not asked again."""
-    butler = _check_name(
-        wanted.butler or _ask_question(wanted, "What should the butler be called?", "butler", _check_name)
-    )
+    butler = _answer_question(wanted, BUTLER, wanted.butler)
     workspace = as_in_team_file(wanted.directory, _choose_workspace(wanted, offer), TEAM.parent)
     return Choice(butler, offer, workspace, f"cli:{local_user()}", zone_of_machine())
 
@@ -181,44 +181,44 @@ def _choose_workspace(wanted: _Wanted, offer: Offer | None) -> Path:
     if offer is None and wanted.workspace is not None:
         raise typer.BadParameter(_NO_FILES, param_hint="--workspace")
     if offer is None:
-        return wanted.directory.absolute() / _FILES
-    right = partial(workspace_at, wanted.directory)
-    if wanted.workspace is not None:
-        return right(wanted.workspace)
-    typed = _ask_question(wanted, "Which directory may it read and write?", _FILES, lambda typed: str(right(typed)))
-    return right(typed)
+        return wanted.directory.absolute() / WORKSPACE.usual
+    return Path(_answer_question(wanted, WORKSPACE, wanted.workspace))
 
 
-def _check_name(typed: str) -> str:
-    """A name that can be typed in commands and used for a directory. Raises BadParameter with a valid one."""
-    if _NAME.fullmatch(typed):
+def _answer_question(wanted: _Wanted, question: Question, given: str | None) -> str:
+    """What was given, typed, or is usual."""
+    if given is None and wanted.ask:
+        typed: str = typer.prompt(
+            question.words, default=question.usual, value_proc=partial(_check_typed, wanted, question), err=True
+        )
         return typed
-    right = re.sub(r"[^\w.-]+", "-", typed.lower()).strip("-._")[:64] or "butler"
-    raise typer.BadParameter(
-        f"{typed!r} is not a valid name: use letters, digits, '-', '_' and '.' only, such as {right}",
-        param_hint="--name",
-    )
+    with _as_option():
+        return question.check(wanted.directory, given or question.usual)
 
 
-def _ask_question(wanted: _Wanted, question: str, default: str, right: Callable[[str], str]) -> str:
-    if not wanted.ask:
-        return default
+def _check_typed(wanted: _Wanted, question: Question, typed: str) -> str:
+    word = typed.strip()
+    if word.isdecimal():  # for the question before, which is answered by a number, and typed too late
+        raise typer.BadParameter(f"{word} is a number; a name, please")
+    with _as_option():
+        return question.check(wanted.directory, word)
 
-    def checked(typed: str) -> str:
-        if typed.strip().isdecimal():  # for the question before, which is answered by a number, and typed too late
-            raise typer.BadParameter(f"{typed.strip()} is a number; a name, please")
-        return right(typed.strip())
 
-    answer: str = typer.prompt(question, default=default, value_proc=checked, err=True)
-    return answer
+@contextmanager
+def _as_option() -> Iterator[None]:
+    """Turn what is wrong with an answer into BadParameter, which is asked again."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise typer.BadParameter(error.message, param_hint=_OPTIONS[str(error.field)]) from error
 
 
 def _choose_model(wanted: _Wanted) -> ChosenModel:
     if wanted.url is not None:
-        return ChosenModel(asyncio.run(_at_url(wanted.url, wanted.model, wanted.key_env)))
+        return ChosenModel(_at_url(wanted.url, wanted.model, wanted.key_env))
     if wanted.model == _NONE:
         return ChosenModel(None)
-    found = asyncio.run(discover(os.environ, Path.home()))
+    found = asyncio.run(discover_models(os.environ, Path.home()))
     if wanted.model is not None:
         return ChosenModel(_find_offer(found.offers, wanted.model))
     return _ask_offer(found) if wanted.ask else ChosenModel(_first_offer(found.offers))
@@ -231,15 +231,10 @@ def _take_offer(offer: Offer, others: int) -> Offer:
     return offer
 
 
-async def _at_url(url: str, model: str | None, key_env: str | None) -> Offer:
+def _at_url(url: str, model: str | None, key_env: str | None) -> Offer:
     """The model of a given server: the named one, otherwise its first."""
-    url = url.rstrip("/")
-    there = (model,) if model is not None else await models_at(url)
-    if not there:
-        raise NotFound(f"{url}/models lists no model for chats: load one in the server, or name one with --model")
-    profile = "local" if is_near(url) else None
-    offer = Offer("own", "openai", there[0], url, url, key_env, profile)
-    return offer if model is not None else _take_offer(offer, len(there) - 1)
+    offer, others = asyncio.run(choose_at(url, model, key_env))
+    return offer if model is not None else _take_offer(offer, len(others))
 
 
 def _find_offer(offers: Sequence[Offer], wanted: str) -> Offer:
@@ -280,19 +275,19 @@ def _ask_offer(found: Discovery) -> ChosenModel:
     return ChosenModel(found.offers[typed - 1] if typed else None)
 
 
-def _try_model(offer: Offer, wanted: _Wanted) -> JsonObject | None:
+def _try_model(offer: Offer, wanted: _Wanted) -> Tried | None:
     """Ask the model something; if it fails, write nothing, unless a person says otherwise."""
     if not wanted.test:
         return None
     errors().print(f"asking {clean(offer.model)} …", style="dim")
-    tried = asyncio.run(_run_test(offer))
-    if tried["ok"]:
-        how = ", as JSON in its answers" if tried["calls"] == "schema" else ""
-        errors().print(f"it answers, and calls tools{how} ({tried['duration_ms']} ms)", style="green")
-        for said in _describe_habits(tried):
+    tried = asyncio.run(trial.try_offer(offer))
+    if tried.ok:
+        how = ", as JSON in its answers" if tried.calls == "schema" else ""
+        errors().print(f"it answers, and calls tools{how} ({tried.duration_ms} ms)", style="green")
+        for said in trial.describe_habits(tried):
             errors().print(said, style="dim", soft_wrap=True)
         return tried
-    problem = f"{offer.model} did not pass: {tried['detail']}; {tried['remedy']}".rstrip("; ")
+    problem = f"{offer.model} did not pass: {tried.detail}; {tried.remedy}".rstrip("; ")
     if not wanted.ask:
         raise InvalidInput(f"{problem}. Nothing was written; --no-test writes the files anyway")
     errors().print(clean(problem), style="yellow", soft_wrap=True)
@@ -301,85 +296,21 @@ def _try_model(offer: Offer, wanted: _Wanted) -> JsonObject | None:
     return tried
 
 
-def _describe_habits(tried: JsonObject) -> Iterator[str]:
-    """The unusual properties of a model."""
-    if tried["schemas"] is False:
-        yield "its server takes no JSON Schema: butlers that plan ask it without"
-    if tried["thinks"]:
-        yield "it thinks before it answers: its answers take longer, and plans give it more tokens"
-    if tried["tokens_per_second"] is not None:
-        waits = f", so it is waited for up to {tried['timeout']} s" if tried["timeout"] is not None else ""
-        yield f"it reads about {tried['tokens_per_second']:.0f} tokens a second{waits}"
-
-
-def _traits_of(tried: JsonObject) -> ModelTraits:
-    """What is written of a test."""
-    kept = {name: tried[name] for name in ("schemas", "thinks", "timeout", "tokens_per_second")}
-    return ModelTraits(**kept, calls="schema" if tried["calls"] == "schema" else None)
-
-
-def _measure_parallel(offer: Offer, wanted: _Wanted, tried: JsonObject | None) -> int | None:
+def _measure_parallel(offer: Offer, wanted: _Wanted, tried: Tried | None) -> int | None:
     """How many requests run at once, if that is not what is usual; a local server that works is asked."""
     if offer.profile != "local":
         errors().print("up to 4 requests run at once (`concurrency`)", style="dim")
         return None
-    if tried is None or not tried["ok"]:
+    if tried is None or not tried.ok:
         errors().print("one request runs at a time (`concurrency`)", style="dim")
         return None
     question = "One request runs at a time, unless the server can do more. Ask it?"
     if wanted.ask and not typer.confirm(question, default=True, err=True):
         return None
-    number, told = asyncio.run(_parallel_at(offer, tried))
+    number, told = asyncio.run(trial.measure_parallel(offer, tried.timeout))
     how = "as its server says" if told else "as two small requests have shown"
     errors().print(f"requests that run at once: {number}, {how} (`concurrency`)", style="dim")
     return number if number > 1 else None
-
-
-async def _run_test(offer: Offer) -> JsonObject:
-    from switchboard.app.models import model_tests as tests
-
-    settings = _settings_of(offer)
-    return asdict(await tests.try_setup(settings, settings.models[0], tests.NOWHERE))
-
-
-async def _parallel_at(offer: Offer, tried: JsonObject) -> tuple[int, bool]:
-    from switchboard.app.models import model_tests as tests
-
-    settings = _settings_of(offer, timeout=tried["timeout"])
-    return await tests.parallel_requests(settings, settings.models[0], tests.NOWHERE)
-
-
-def _settings_of(offer: Offer, **more: object) -> Settings:
-    """Settings with this model alone."""
-    values = {key: value for key, value in {**asdict(offer), **more}.items() if key != "source" and value is not None}
-    return Settings.model_validate({"models": [{**values, "max_tokens": 4096}]})
-
-
-def _write_key(directory: Path, chosen: ChosenModel) -> Sequence[Path]:
-    """Keep a typed key in a file that nobody else may read."""
-    if chosen.key is None:
-        return ()
-    file = directory / chosen.key_file
-    try:
-        file.parent.mkdir(mode=0o700, parents=True)
-        write_private(file, chosen.key + "\n")
-    except OSError as error:
-        raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from error
-    return (file,)
-
-
-def _write_files(directory: Path, files: Mapping[PurePosixPath, str]) -> Sequence[Path]:
-    written = []
-    for name, text in files.items():
-        path = directory / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
-        except OSError as error:
-            raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
-        written.append(path)
-    return written
 
 
 def _connect_channel(wanted: _Wanted) -> Json | None:

@@ -1,77 +1,26 @@
 """Asks for a model that was not found: the URL of a server or the name of a provider, and a key.
 
-`commands.py` calls it at a terminal. In: what was typed; out: an offer, and the key if it was typed. Nothing is written
-here. Next: `discovery.py`, which lists the models of a server.
+`commands.py` calls it at a terminal. In: what was typed; out: a `ChosenModel`. Nothing is written here. Next:
+`app/setup/discovery.py`, which lists the models of a server.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from ipaddress import ip_address
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import typer
 from msgspec.structs import replace
 
-from switchboard.cli.init.discovery import PROVIDERS, Offer, models_at
+from switchboard.app.setup.chosen import ChosenModel, offer_at, offer_of_provider
+from switchboard.app.setup.discovery import PROVIDERS, Offer, models_at
 from switchboard.cli.output import clean, errors, prompt_for
 from switchboard.domain.errors import ConfigurationError, NotFound
 from switchboard.transport.signed_post import check_url
 
-KEYS: Final = PurePosixPath("keys")
-"""The directory of typed keys, in an installation."""
-_NEAR: Final = (".localhost", ".local", ".lan", ".internal", ".home.arpa")
 _PATHS: Final = ("/", "~", "./", "../")
-_ON_TRIAL: Final = "MODEL_KEY_ON_TRIAL"
-"""The variable of our own process that has a typed key while it is tested."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChosenModel:
-    """The chosen model, None for none, and its key if it was typed; `key_file` is where that will be kept."""
-
-    offer: Offer | None
-    key: str | None = field(default=None, repr=False)
-
-    @property
-    def key_file(self) -> PurePosixPath:
-        """Relative to the installation."""
-        return KEYS / f"{'' if self.offer is None else self.offer.name}.key"
-
-    @property
-    def kept(self) -> Offer | None:
-        """The offer as it is written into the settings."""
-        if self.offer is None or self.key is None:
-            return self.offer
-        return replace(self.offer, api_key_env=None, api_key_file=str(self.key_file))
-
-    @contextmanager
-    def on_trial(self) -> Iterator[Offer | None]:
-        """The offer as it can be tested now, before anything is written."""
-        if self.offer is None or self.key is None:
-            yield self.offer
-            return
-        os.environ[_ON_TRIAL] = self.key
-        try:
-            yield replace(self.offer, api_key_env=_ON_TRIAL)
-        finally:
-            del os.environ[_ON_TRIAL]
-
-
-def is_near(url: str) -> bool:
-    """Whether an address is one of this machine, or of a private network."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return not ip_address(host).is_global
-    except ValueError:
-        return "." not in host or host.endswith(_NEAR)
 
 
 def source(most: int, typed: str) -> int | str:
@@ -91,13 +40,12 @@ def source(most: int, typed: str) -> int | str:
 
 def ask_for_model(word: str) -> ChosenModel:
     """The model of a provider or of the server at a URL; asks for the key, and which model."""
-    provider = next((one for one in PROVIDERS if one.name == word), None)
-    if provider is not None:
-        offer = Offer(provider.name, provider.kind, provider.model, f"the key of {word}", provider.base_url)
+    offer = offer_of_provider(word)
+    if offer is not None:
         return _with_key(offer, _asked_key("Its key", default=None))
     key = _asked_key("Its key, if it wants one", default="")
     model = _asked_model(word, _read_key(key) if key is not None else None)
-    return _with_key(Offer("own", "openai", model, word, word, profile="local" if is_near(word) else None), key)
+    return _with_key(offer_at(word, model), key)
 
 
 def _with_key(offer: Offer, key: str | Path | None) -> ChosenModel:

@@ -1,7 +1,7 @@
 """What a new installation finds on the machine: directories for itself and for its butler's files, and the time zone.
 
-Called by `commands.py` before anything is written. In: paths as typed; out: absolute paths, or `BadParameter` with what
-would be correct. Next: `files.py`.
+Called before anything is written. In: paths as typed; out: absolute paths, or an error that says what would be correct.
+Next: `files.py`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-import typer
-
 from switchboard.core.zones import find_zone
-from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.embedded.binaries import account_for, require_open
 
 _WITH_ALL_BELOW: Final = ("/bin", "/boot", "/etc", "/lib", "/lib64", "/proc", "/sbin", "/sys", "/usr")
@@ -33,13 +31,11 @@ def require_new(directory: Path, names: Iterable[PurePosixPath]) -> None:
 
 
 def workspace_at(directory: Path, typed: str) -> Path:
-    """The directory of the butler's files; a relative path is relative to the installation. Raises BadParameter."""
+    """The directory of the butler's files; a relative path is relative to the installation. Raises InvalidInput."""
     place = (directory / Path(typed).expanduser()).absolute()
     reason = _why_not(place.resolve(), directory.resolve())
     if reason:
-        raise typer.BadParameter(
-            f"{place} {reason}; name a directory for the butler's files alone", param_hint="--workspace"
-        )
+        raise InvalidInput(f"{place} {reason}; name a directory for the butler's files alone", field="workspace")
     return place
 
 

@@ -1,7 +1,7 @@
 """Finds usable models: local servers on their usual ports, keys in the environment, command-line programs.
 
-Called by `commands.py`. In: the environment and the home directory; out: offers. Only this machine is contacted, and
-keys are not read, only the names of their variables. Next: `files.py`, which writes the configuration.
+`cli/init` and the page Welcome call it. In: the environment and the home directory; out: offers. Only this machine is
+contacted, and keys are not read, only the names of their variables. Next: `chosen.py`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _LOGINS: Final[Mapping[str, str]] = {
 """Where each command line keeps its login, below the home directory."""
 
 
-async def discover(environ: Mapping[str, str], home: Path, servers: Mapping[str, str] = SERVERS) -> Discovery:
+async def discover_models(environ: Mapping[str, str], home: Path, servers: Mapping[str, str] = SERVERS) -> Discovery:
     """All usable models: local servers first, as they cost nothing."""
     async with httpx2.AsyncClient(
         # Nothing here is https, and reading the system's certificates takes longer than all the rest.
@@ -98,10 +98,12 @@ async def models_at(url: str, key: str | None = None) -> tuple[str, ...]:
         async with httpx2.AsyncClient(timeout=_PATIENCE_S, trust_env=False, headers=headers) as http:
             answer = await http.get(f"{url}/models")
     except httpx2.HTTPError as error:
-        raise NotFound(f"no server answers at {url}; start it, or correct --url") from error
+        raise NotFound(f"no server answers at {url}; start it, or correct the address") from error
     if not answer.is_success:
         path = "" if url.rstrip("/").endswith("/v1") else f", perhaps to {url.rstrip('/')}/v1,"
-        raise NotFound(f"{url}/models answered with status {answer.status_code}; correct --url{path} or name a --model")
+        raise NotFound(
+            f"{url}/models answered with status {answer.status_code}; correct the address{path} or name a model"
+        )
     return _names_in_answer(answer)
 
 

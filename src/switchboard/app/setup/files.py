@@ -1,6 +1,6 @@
-"""The files of a new installation: settings, one team, the butler's prompt. Pure; `commands.py` writes them.
+"""The files of a new installation: settings, one team, the butler's prompt.
 
-In: a choice; out: texts by path, relative to the directory of the installation.
+Pure; `writing.py` writes them. In: a choice; out: texts by path, relative to the directory of the installation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.cli.init.discovery import Offer
+from switchboard.app.setup.discovery import Offer
 from switchboard.domain.json_values import JsonObject
 from switchboard.llm.spec import ModelTraits
 
