@@ -21,6 +21,7 @@ from switchboard.domain.routing import RuleSet
 from switchboard.store.database import Database
 from switchboard.store.people import audit, strangers
 from switchboard.store.rules.teams import load_with_rules_of, rule_set_version, team_ids
+from switchboard.store.rules.versions import get_version
 from tests.hands import a_hand
 from tests.processes import butler, write_teams
 
@@ -76,6 +77,10 @@ async def test_the_built_in_team_yields_to_the_first_files_unless_it_was_changed
         rules = await stored_rules(database)
         assert [(team.team_id, [one.name for one in team.members]) for team in rules.teams] == [(name, ["clerk"])]
         assert names(rules) == {(name, "all", f"file:{name}.json")}
+        assert rules.version == 2, "one version, so that it can be undone as one"
+        newest = await get_version(database, 2)
+        assert newest is not None
+        assert (newest.author, newest.reason) == ("file", f"first run: seeded from {tmp_path}")
         assert not await seed_teams(database, read_seed(tmp_path)), "once"
     if name == "root":
         await seed_teams(database, read_seed(tmp_path))

@@ -38,7 +38,8 @@ log = structlog.get_logger(__name__)
 
 _PATHS: Final = ("cwd", "prompt_file", "workspace")
 """Options of members that are paths."""
-_BUILT_IN: Final = Authorship("default", "the built-in team makes room for team files")
+_BUILT_IN: Final = "default"
+"""The author of the built-in team."""
 
 
 class SeedFile(Struct, frozen=True):
@@ -85,19 +86,19 @@ async def seed_teams(database: Database, seed: Seed | None) -> bool:
     who owned its butlers by a code owns those of the same names.
     """
     if seed is not None:
+        reason = f"seeded from {seed.origin}"
         async with database.transaction() as one:
-            owned = await make_room(one, DEFAULT_TEAM.team, _BUILT_IN)
-            if owned is not None:
+            owned = await make_room(one, DEFAULT_TEAM.team, _BUILT_IN, Authorship("file", f"first run: {reason}"))
+            made_room = owned is not None
+            if made_room:
                 log.info("the built-in team made room for the team files", files=seed.origin)
-            reason = f"seeded from {seed.origin}"
-            changed = await enter_teams(one, seed.teams, seed.rules, author="file", reason=reason)
+            changed = await enter_teams(one, seed.teams, seed.rules, author="file", reason=reason, begun=made_room)
             await _keep_owners(one, owned or ())
         await _warn_of_other_rules(database, seed.sources)
         return changed
     if await rule_set_version(database) == 0:
-        rules = _rules_of(DEFAULT_TEAM, _BUILT_IN.author, datetime.now(UTC))
-        values = {"author": _BUILT_IN.author, "reason": "a new installation"}
-        return await enter_teams(database, [DEFAULT_TEAM.team], rules, **values)
+        rules = _rules_of(DEFAULT_TEAM, _BUILT_IN, datetime.now(UTC))
+        return await enter_teams(database, [DEFAULT_TEAM.team], rules, author=_BUILT_IN, reason="a new installation")
     return False
 
 
@@ -105,7 +106,7 @@ async def _keep_owners(database: Database, owned: Sequence[Ownership]) -> None:
     """Those whose butler is gone own nothing any more, which should not pass unseen."""
     for one in sorted(await keep_ownership(database, owned), key=lambda one: one.system_id):
         detail = {"contact_id": str(one.contact_id), "owner_of": one.system_id}
-        await audit.append(database, _BUILT_IN.author, "owner_removed", detail)
+        await audit.append(database, _BUILT_IN, "owner_removed", detail)
         log.warning(
             "a person who owned a butler by a code owns it no more, since the team files have no such butler",
             contact=str(one.contact_id),

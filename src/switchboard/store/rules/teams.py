@@ -127,11 +127,19 @@ def _team(row: Row, members: Sequence[Member]) -> Team:
     return Team(team_id, parent, row["purpose"], own, row["classify"])
 
 
-async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule], *, author: str, reason: str) -> bool:
+async def seed(
+    database: Database,
+    teams: Sequence[Team],
+    rules: Sequence[Rule],
+    *,
+    author: str,
+    reason: str,
+    begun: bool = False,
+) -> bool:
     """Register unknown teams with their rules; update all members, and `classify`, to `teams`.
 
     A known team keeps the rules it has: a file seeds a team once. Parents must come before children. Returns whether
-    anything changed; if so there is a new version.
+    anything changed; if so there is a new version, or it belongs to the one that this transaction has `begun`.
     """
     async with database.connection() as connection, connection.transaction():
         await connection.execute(query("teams.one_at_a_time"))
@@ -142,9 +150,11 @@ async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule],
             await connection.execute(query("teams.add_team"), *values)
         changed = await _bring_up(connection, teams) or bool(fresh)
         if changed:
-            version = int(await connection.fetchval(query("teams.version"))) + 1
+            version = int(await connection.fetchval(query("teams.version")))
+            if not begun:
+                version += 1
+                await new_version(connection, version, Authorship(author, reason), teams=True)
             new = {t.team_id for t in fresh}
-            await new_version(connection, version, Authorship(author, reason), teams=True)
             await enter(connection, version, [RuleChange(None, rule) for rule in rules if rule.team_id in new])
         return changed
 
@@ -157,11 +167,11 @@ class Ownership(Struct, frozen=True):
     since: datetime
 
 
-async def make_room(database: Database, placeholder: Team, by: Authorship) -> list[Ownership] | None:
+async def make_room(database: Database, placeholder: Team, author: str, by: Authorship) -> list[Ownership] | None:
     """Remove the only team if it is the `placeholder` of a new installation, and nobody has changed its rules.
 
-    In the first version it was entered. Returns who owned its members by a code; then there is a new version, without
-    teams. None: it was not removed.
+    In the first version it was entered by `author`. Returns who owned its members by a code; then there is a new
+    version, without teams, to which those that take its place are added. None: it was not removed.
     """
     async with database.connection() as connection, connection.transaction():
         await connection.execute(query("teams.one_at_a_time"))
@@ -169,7 +179,7 @@ async def make_room(database: Database, placeholder: Team, by: Authorship) -> li
         if [(one.team_id, _who(one)) for one in found] != [(placeholder.team_id, _who(placeholder))]:
             return None
         rules = await rules_in(connection, [placeholder.team_id])
-        if [(rule.version, rule.created_by) for rule in rules] != [(1, by.author)]:
+        if [(rule.version, rule.created_by) for rule in rules] != [(1, author)]:
             return None
         version = int(await connection.fetchval(query("teams.version"))) + 1
         await new_version(connection, version, by, teams=True)
