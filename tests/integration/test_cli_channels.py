@@ -15,15 +15,18 @@ from msgspec.structs import replace
 from typer import BadParameter
 from typer.testing import CliRunner
 
+from switchboard.app.accounts.adding import sign_in_account
+from switchboard.app.accounts.files import KeptSecret, write_account
+from switchboard.app.accounts.tokens import lock_token, token_file
 from switchboard.app.ops.doctor import check_machine
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import EmailSettings, Settings
 from switchboard.cli.channels.account import connect_account
-from switchboard.cli.channels.adding import KeptSecret, secrets_of, settings_of, signed_in, write_account
+from switchboard.cli.channels.adding import secrets_of, settings_of
 from switchboard.cli.channels.commands import remove
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import print_next, standing
-from switchboard.cli.channels.tokens import AccountToken, alone, token_file
+from switchboard.cli.channels.tokens import AccountToken
 from switchboard.connectors.kernel.accounts import (
     Configured,
     handling_of,
@@ -181,7 +184,7 @@ async def test_a_token_that_is_made_while_its_account_is_removed_is_revoked(
     monkeypatch.setenv("SWITCHBOARD_TOKEN", server.token)
     monkeypatch.setattr("switchboard.cli.channels.commands.load_settings", lambda: settings)
     account("house")
-    async with alone(token_file(settings, "house")):
+    async with lock_token(token_file(settings, "house")):
         removing = asyncio.create_task(asyncio.to_thread(remove, "house", yes=True))
         await asyncio.wait([removing], timeout=1)  # it is to wait for us, so this is over without it
         asked = {"name": "connector-house", "role": "connector", "channel": "telegram", "endpoint": HOUSE.endpoint}
@@ -373,20 +376,20 @@ async def test_mail_that_could_be_read_and_not_sent_is_refused_when_it_is_added(
         given = (f"address={OWN}", f"user={imap.user}", "imap.host=127.0.0.1", "smtp.host=127.0.0.1", *servers)
         values = settings_of(manifest, given, ask=False)
         right = Account("desk", values, {"password": PASSWORD})
-        assert (await signed_in(manifest, right)).endpoint == OWN
+        assert (await sign_in_account(manifest, right)).endpoint == OWN
     with running_pymap() as imap, running_smtp("another password") as (_, port):
         servers = (f"imap.port={imap.port}", f"smtp.port={port}", "imap.tls=none", "smtp.tls=none")
         given = (f"address={OWN}", f"user={imap.user}", "imap.host=127.0.0.1", "smtp.host=127.0.0.1", *servers)
         account = Account("desk", settings_of(manifest, given, ask=False), {"password": PASSWORD})
         with pytest.raises(SignInRefused, match="the SMTP server refuses the sign-in") as refused:
-            await signed_in(manifest, account)
+            await sign_in_account(manifest, account)
         assert PASSWORD not in str(refused.value)
     with running_pymap() as imap:
         servers = (f"imap.port={imap.port}", f"smtp.port={free_port()}", "imap.tls=none", "smtp.tls=none")
         given = (f"address={OWN}", f"user={imap.user}", "imap.host=127.0.0.1", "smtp.host=127.0.0.1", *servers)
         account = Account("desk", settings_of(manifest, given, ask=False), {"password": PASSWORD})
         with pytest.raises(Unavailable, match=r"the SMTP server 127\.0\.0\.1:\d+ is not reached"):
-            await signed_in(manifest, account)
+            await sign_in_account(manifest, account)
 
 
 def wanted(channel: str, *given: str, secret: str = "") -> ConnectOptions:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from switchboard.cli.channels.adding import signed_in
+from switchboard.app.accounts.adding import sign_in_account
 from switchboard.connectors.kernel.parts import REPEAT_NOTE
 from switchboard.connectors.slack.manifest import MANIFEST
 from switchboard.domain.json_values import JsonObject
@@ -542,14 +542,14 @@ def test_what_is_wrong_is_said_before_an_account_is_added(secrets: dict[str, str
             case ["link"]:
                 await slack.disconnect_sockets("link_disabled")
         with pytest.raises(SignInRefused, match=why):
-            await signed_in(MANIFEST, account_of(slack, **secrets))
+            await sign_in_account(MANIFEST, account_of(slack, **secrets))
 
     in_no_time(with_slack(story))
 
 
 def test_the_account_is_the_bot_in_its_workspace() -> None:
     async def story(slack: SlackServer) -> None:
-        identity = await signed_in(MANIFEST, account_of(slack))
+        identity = await sign_in_account(MANIFEST, account_of(slack))
         assert (identity.endpoint, identity.display_name) == ("T0HOUSE:U0BOT", "@house")
         assert MANIFEST.to_do is not None
         assert "/invite @house" in MANIFEST.to_do(account_of(slack), identity)

@@ -1,36 +1,32 @@
 """`switchboard channels`: add, test, pause, resume and remove accounts, and see how they are. Called by `cli/main.py`.
 
-Next: `adding.py` for what adding needs, `standing.py` for what is shown, `tokens.py` for the tokens of accounts.
+Next: `app/accounts`, of which it is a face; `connecting.py` for what adding asks, `standing.py` for what is shown.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from switchboard.app.ownership import read_ours
+from switchboard.app.accounts.adding import check_account
+from switchboard.app.accounts.files import find_account_file, remove_account_files, resume_account
+from switchboard.app.accounts.names import PREFIX
+from switchboard.app.accounts.tokens import lock_token, token_file
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.channels.adding import signed_in
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
-from switchboard.cli.channels.served import PREFIX, served_accounts
+from switchboard.cli.channels.served import served_accounts
 from switchboard.cli.channels.signing_in import connect_preset, find_preset, sign_in_again
 from switchboard.cli.channels.standing import behind, print_next, standing
-from switchboard.cli.channels.tokens import alone, token_file
 from switchboard.cli.client import Client, ask, part
 from switchboard.cli.output import clean, details, errors, one_line, one_of, print_json, table, wants_json, when
 from switchboard.cli.output import show as print_found
 from switchboard.cli.output import state as in_colour
-from switchboard.connectors.kernel.accounts import connectable, manifest_of, pause_file, read_account, read_declarations
+from switchboard.connectors.kernel.accounts import connectable, manifest_of
 from switchboard.connectors.kernel.pausing import pause_account, paused_account
 from switchboard.core.people.strangers import Policy
-from switchboard.domain.errors import ConfigurationError, NotFound
-from switchboard.ports.connector import SignInRefused
-from switchboard.transport.oauth.token_file import lock_of
 
 _TIMES: Final = frozenset({"since", "last_seen_at"})
 _UNSHOWN: Final = frozenset({"counters", "lag s"})
@@ -132,14 +128,8 @@ def add(  # noqa: PLR0913 - the options of a command
 def check(name: Name) -> None:
     """Sign in to the platform with the account's secret, and say who it belongs to."""
     settings = load_settings()
-    account = read_account(_find_account_file(settings, name), read_ours, settings.public_url)
-    identity = asyncio.run(signed_in(account.manifest, account.account))
+    account, identity = asyncio.run(check_account(settings, find_account_file(settings, name)))
     endpoint = f"{account.manifest.channel}/{identity.endpoint}"
-    if account.endpoint not in {None, identity.endpoint}:
-        raise SignInRefused(
-            f"the secret belongs to {endpoint}, and the account {name} is "
-            f"{account.manifest.channel}/{account.endpoint}: put the right secret back"
-        )
     found = {"name": name, "account": endpoint, "display_name": identity.display_name}
     who = f"{clean(identity.display_name)} " if identity.display_name else ""
     told = f"{name}: the platform accepts the secret of {who}({clean(endpoint)})"
@@ -151,14 +141,14 @@ def check(name: Name) -> None:
 @app.command("login")
 def log_in(name: Name) -> None:
     """Sign in an account again whose sign-in by OAuth 2 has ended: a browser opens, or you paste the final address."""
-    kept = sign_in_again(_find_account_file(load_settings(), name))
+    kept = sign_in_again(find_account_file(load_settings(), name))
     print_found({"name": name, "user": kept.user}, f"{name}: {clean(kept.user)} has signed in; it is connected again")
 
 
 @app.command("pause")
 def pause(name: Name) -> None:
     """Disconnect an account until it is resumed. What is written to it waits at the platform."""
-    pause_account(_find_account_file(load_settings(), name))
+    pause_account(find_account_file(load_settings(), name))
     told = f"{name}: paused; its platform keeps what arrives, as long as it can. Let it go on: "
     told += f"switchboard channels resume {name}"
     print_found({"name": name, "state": "paused"}, told)
@@ -167,8 +157,7 @@ def pause(name: Name) -> None:
 @app.command("resume")
 def resume(name: Name) -> None:
     """Let a paused account continue where it stopped."""
-    with suppress(FileNotFoundError):
-        pause_file(_find_account_file(load_settings(), name)).unlink()
+    resume_account(find_account_file(load_settings(), name))
     told = f"{name}: resumed; `switchboard up` connects it within a second"
     print_found({"name": name, "state": "resumed"}, told)
 
@@ -177,13 +166,12 @@ def resume(name: Name) -> None:
 def remove(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
     """Take an account out of service: its files, its secret and its token are removed. Its messages stay."""
     settings = load_settings()
-    file = _find_account_file(settings, name)
+    file = find_account_file(settings, name)
     if not yes:
         _confirm_removal(name)
     with paused_account(file):  # then the end of its process is no accident, and no process takes a new token
         ask(lambda client: _revoke_token(client, settings, name))
-    for one in _files_of(settings, file):
-        one.unlink(missing_ok=True)
+    remove_account_files(settings, file)
     told = f"{name}: removed; added again within 30 days, it continues where it stopped"
     print_found({"name": name, "state": "removed"}, told)
 
@@ -197,27 +185,6 @@ def _confirm_removal(name: str) -> None:
 
 async def _revoke_token(client: Client, settings: Settings, name: str) -> None:
     """Also revoke the token that a process of the account may be creating just now."""
-    async with alone(token_file(settings, name)):
+    async with lock_token(token_file(settings, name)):
         if name in served_accounts(await client.whole("/v1/tokens", "tokens")):
             await client.delete(f"/v1/tokens/{part(PREFIX + name)}")
-
-
-def _files_of(settings: Settings, file: Path) -> list[Path]:
-    """The files written by `add`, the account's own first; a secret elsewhere is not ours to remove."""
-    try:
-        declared = read_declarations(file, read_ours)
-        tokens = [declared.token_file, lock_of(declared.token_file)] if declared.token_file else []
-        secrets = [one for one in (*declared.secret_files, *tokens) if one.parent == file.parent]
-    except ConfigurationError:
-        secrets = []
-    mine = [one for one in secrets if one.name.startswith(f"{file.stem}.")]
-    return [file, *mine, pause_file(file), token_file(settings, file.stem)]
-
-
-def _find_account_file(settings: Settings, name: str) -> Path:
-    file = settings.channels_dir / f"{name}.toml"
-    if not file.is_file():
-        known = ", ".join(sorted(one.stem for one in settings.channels_dir.glob("*.toml")))
-        there = f"there are: {known}" if known else "it has no accounts yet"
-        raise NotFound(f"there is no account {name!r} in {settings.channels_dir.absolute()}; {there}")
-    return file

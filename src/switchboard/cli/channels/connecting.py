@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,26 +12,23 @@ from typing import Final
 import typer
 from msgspec import Struct
 
-from switchboard.app.channels import is_full
-from switchboard.app.settings import TOO_MANY_INSIDE, Settings
-from switchboard.cli.channels.adding import require_single, secrets_of, settings_of, signed_in, write_account
-from switchboard.cli.channels.served import served_accounts
-from switchboard.cli.channels.standing import known_accounts
-from switchboard.cli.channels.tokens import require_free
+from switchboard.app.accounts.adding import AskedAccount, keep_account, require_room, try_account
+from switchboard.app.accounts.files import find_new_file, known_accounts
+from switchboard.app.accounts.tokens import require_free
+from switchboard.app.settings import Settings
+from switchboard.cli.channels.adding import errors_of, secrets_of, settings_of
+from switchboard.cli.channels.served import served_endpoints
 from switchboard.cli.client import Client, ask
 from switchboard.cli.names import butlers_with_tools
 from switchboard.cli.output import Json, NoServer, clean, errors
-from switchboard.connectors.kernel.accounts import Configured, connectable, handling_of, hook_url, manifest_of
-from switchboard.connectors.kernel.intake import Handling
+from switchboard.connectors.kernel.accounts import connectable, manifest_of
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.strangers import Policy, owner_by_code_mistake
 from switchboard.core.text.words import offer
-from switchboard.domain.errors import ConfigurationError, Conflict
-from switchboard.ports.connector import Account, Identity, Manifest
+from switchboard.ports.connector import Identity, Manifest
 
 _NOBODYS: Final = "none"
 _NO_CODE: Final = "owners are made by a code, and none is needed where strangers is {policy}; leave one of the two out"
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class ConnectOptions(Struct, frozen=True):
@@ -60,37 +56,34 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
     channel = CHANNELS[manifest.channel]
     if wanted.owner is not None and (why := owner_by_code_mistake(channel)):
         raise typer.BadParameter(why, param_hint="--owner")
-    file = find_new_file(settings, name)
-    if manifest.connects and is_full(settings, more=1):
-        raise ConfigurationError(TOO_MANY_INSIDE)
+    require_new_name(settings, name)
+    require_room(settings, manifest)
     if wanted.asking and not (wanted.secret_files or wanted.secret_variables):
         _print_steps(manifest)
     values = settings_of(manifest, wanted.settings, ask=wanted.asking)
     secrets = secrets_of(manifest, wanted.secret_files, wanted.secret_variables, ask=wanted.asking)
-    kept = {key: one.value for key, one in secrets.items()}
-    account = Account(name, values, kept, hook_url(settings.public_url, name), file.parent)
-    _require_public(manifest, account)
-    policy = wanted.strangers or manifest.strangers
-    if wanted.owner is not None and policy != "pair":
-        raise typer.BadParameter(_NO_CODE.format(policy=policy), param_hint="--owner")
-    identity = asyncio.run(signed_in(manifest, account))
-    _require_free(settings, name, manifest, identity)
+    asked = AskedAccount(manifest, name, values, secrets, wanted.strangers)
+    if wanted.owner is not None and asked.policy != "pair":
+        raise typer.BadParameter(_NO_CODE.format(policy=asked.policy), param_hint="--owner")
+    for problem in known_accounts(settings)[1]:
+        errors().print(clean(problem), style="yellow", soft_wrap=True)
+    tried = asyncio.run(try_account(settings, asked))
+    _require_free(name, tried.endpoint)
     butlers = _butlers_with_tools()
-    by_code = policy == "pair" and owner_by_code_mistake(channel) is None
+    by_code = asked.policy == "pair" and owner_by_code_mistake(channel) is None
     owner_of = _owner_of(wanted, butlers) if by_code else None
-    made = Configured(manifest, account, handling_of(manifest, Handling()), identity.endpoint)
-    written = write_account(file, made, secrets, policy)
+    written = keep_account(tried)
     return {
         "name": name,
         "channel": manifest.channel,
-        "endpoint": identity.endpoint,
-        "display_name": identity.display_name,
-        "strangers": policy,
+        "endpoint": tried.identity.endpoint,
+        "display_name": tried.identity.display_name,
+        "strangers": asked.policy,
         "files": list(map(str, written)),
         "connects": manifest.connects,
-        "hook_url": account.hook_url if manifest.hook and manifest.hook(account) else None,
-        "to_do": clean(manifest.to_do(account, identity)) if manifest.to_do else None,
-        "pairing": _make_code(manifest, identity, owner_of) if policy == "pair" else None,
+        "hook_url": tried.hook_url,
+        "to_do": None if tried.to_do is None else clean(tried.to_do),
+        "pairing": _make_code(manifest, tried.identity, owner_of) if asked.policy == "pair" else None,
         "owner_of": owner_of,
         "butlers_with_tools": None if butlers is None else list(butlers.values()),
     }
@@ -106,28 +99,10 @@ def _find_manifest(wanted: ConnectOptions) -> Manifest:
     return manifest_of(wanted.channel)
 
 
-def find_new_file(settings: Settings, name: str) -> Path:
+def require_new_name(settings: Settings, name: str) -> Path:
     """The file of a new account. Raises BadParameter, Conflict."""
-    if not _NAME.fullmatch(name):
-        raise typer.BadParameter(
-            f"{name!r} is not a valid name: use lower case, digits, '-' and '_' only", param_hint="NAME"
-        )
-    file = settings.channels_dir / f"{name}.toml"
-    if file.exists():
-        raise Conflict(
-            f"the account {name} exists; give this one another name: switchboard channels add CHANNEL NAME, or "
-            f"`switchboard channels remove {name}` first"
-        )
-    return file
-
-
-def _require_public(manifest: Manifest, account: Account) -> None:
-    """Raise ConfigurationError if the platform would have to post to a server that it cannot reach."""
-    if manifest.connects and manifest.hook and manifest.hook(account) and account.hook_url is None:
-        raise ConfigurationError(
-            f"{manifest.name} can only post to a public address: set public_url in the settings to the one at which "
-            "the world reaches this server"
-        )
+    with errors_of("NAME"):
+        return find_new_file(settings, name)
 
 
 def _print_steps(manifest: Manifest) -> None:
@@ -137,13 +112,11 @@ def _print_steps(manifest: Manifest) -> None:
         errors().print(f"\n{manifest.to_paste}\n", soft_wrap=True)
 
 
-def _require_free(settings: Settings, name: str, manifest: Manifest, identity: Identity) -> None:
-    """Check with the files and, if it runs, the server that nobody else connects it. Raises Conflict, SignInRefused."""
-    require_single(known_accounts(settings), f"{manifest.channel}/{identity.endpoint}")
-    bound = {"channel": manifest.channel, "endpoint": identity.endpoint}
+def _require_free(name: str, account: str) -> None:
+    """Check with the server, if it runs, that nobody else connects it. Raises SignInRefused."""
 
     async def check(client: Client) -> None:
-        require_free(served_accounts(await client.whole("/v1/tokens", "tokens")), name, bound)
+        require_free(served_endpoints(await client.whole("/v1/tokens", "tokens")), name, account)
 
     with suppress(NoServer):
         ask(check)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
 
+from switchboard.app.accounts.names import PREFIX
 from switchboard.cli.output import Json
-
-PREFIX: Final = "connector-"
-"""Before the name of the account in the name of its token."""
 
 
 def served_accounts(listed: Json) -> dict[str, Json]:
@@ -17,3 +15,8 @@ def served_accounts(listed: Json) -> dict[str, Json]:
         for token in listed["tokens"]
         if token["role"] == "connector" and not token["revoked_at"] and str(token["name"]).startswith(PREFIX)
     }
+
+
+def served_endpoints(listed: Json) -> Mapping[str, str]:
+    """The same as `telegram/bot:123456`."""
+    return {name: f"{one['channel']}/{one['endpoint']}" for name, one in served_accounts(listed).items()}

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
-from switchboard.cli.channels.connecting import ConnectOptions, connect_new, find_new_file
+from switchboard.cli.channels.connecting import ConnectOptions, connect_new, require_new_name
 from switchboard.cli.login_terminal import LoginTerminal, read_answers
 from switchboard.cli.output import Json, errors
 from switchboard.connectors.kernel.accounts import connectable, manifest_of, read_declarations
@@ -45,7 +45,7 @@ def connect_preset(settings: Settings, wanted: ConnectOptions, channel: str, pre
     Raises what that raises, and InvalidInput for a consent that does not suffice; then nothing was written.
     """
     name = wanted.name or wanted.channel
-    file, provider = find_new_file(settings, name), PROVIDERS[preset.provider]
+    file, provider = require_new_name(settings, name), PROVIDERS[preset.provider]
     answers, given = _split_answers(wanted.settings)
     places = (next(iter(wanted.secret_files), None), next(iter(wanted.secret_variables), None))
     terminal = LoginTerminal(answers, *places, asking=wanted.asking)

@@ -1,46 +1,25 @@
-"""The state of the accounts in `channels.d`, from their files and the server; and what to do after adding one.
+"""The state of the accounts in `channels.d`, for which the server is asked; and what to do after adding one.
 
-`commands.py` calls it. Settings enter; JSON, or sentences on stdout, leave.
+`commands.py` calls it. Settings enter; JSON, or sentences on stdout, leave. Next: `app/accounts/standing.py`.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterable
+from datetime import timedelta
 
-from switchboard.app.channels import is_full
-from switchboard.app.ownership import read_ours
-from switchboard.app.settings import TOO_MANY_INSIDE, Settings
-from switchboard.cli.channels.served import served_accounts
-from switchboard.cli.channels.tokens import token_file
+from msgspec import convert, to_builtins
+
+from switchboard.app.accounts.standing import AccountFacts, facts_of_connectors, find_standings
+from switchboard.app.settings import Settings
+from switchboard.cli.channels.served import served_endpoints
 from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Json, NoServer, clean, errors, out, program, when
-from switchboard.connectors.kernel.accounts import Declared, manifest_of, pause_file, read_account, read_declarations
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.people.strangers import owner_by_code_mistake
-from switchboard.domain.errors import ConfigurationError
-
-_RUNS_ON: Final = "; until that is fixed, the account runs on as it was, or not at all"
-_COUNTED: Final = ("waiting", "held", "quarantined", "standing_by")
-_AWAY: Final = frozenset({"not connected", "stopped", "offline", "stale"})
-_SOON: Final = timedelta(seconds=30)
-"""By then a new account has reported, or does not work."""
-_OF_BEAT: Final = ("since", "lag_s", "catching_up", "last_seen_at", "counters", "version")
-
-
-def known_accounts(settings: Settings) -> Mapping[str, Declared]:
-    """The accounts whose files can be read, by name."""
-    found = {}
-    for file in sorted(settings.channels_dir.glob("*.toml")):
-        try:
-            found[file.stem] = read_declarations(file, read_ours)
-        except ConfigurationError as error:
-            errors().print(clean(error.message), style="yellow", soft_wrap=True)
-    return found
+from switchboard.domain.shown import Connector
 
 
 def standing(settings: Settings) -> Json:
@@ -50,101 +29,23 @@ def standing(settings: Settings) -> Json:
     except NoServer as error:
         errors().print(clean(error.message), style="yellow", soft_wrap=True)
         known = None
-    full = is_full(settings, more=0)
-    names = sorted(file.stem for file in settings.channels_dir.glob("*.toml"))
-    return {"channels": [_account_standing(settings, name, known, full=full) for name in names]}
+    return {"channels": to_builtins(find_standings(settings, known))}
 
 
-async def _ask_server(client: Client) -> Json:
-    connectors = (await client.whole("/v1/connectors", "connectors"))["connectors"]
+async def _ask_server(client: Client) -> AccountFacts:
+    listed = (await client.whole("/v1/connectors", "connectors"))["connectors"]
     contacts = (await client.whole("/v1/pairing", "contacts"))["contacts"]
     quarantined = (await client.whole("/v1/quarantine", "events"))["events"]
     waiting = (await client.whole("/v1/outbox", "replies", state="pending"))["replies"]
-    served = served_accounts(await client.whole("/v1/tokens", "tokens"))
-    return {
-        "served": {name: _key_of(one) for name, one in served.items()},
-        # The process that serves the account, otherwise the one last heard from, comes last.
-        "connectors": {_key_of(one): one for one in sorted(connectors, key=_rank_of)},
-        "standing_by": _sum_rows(
-            (_key_of(one), 1) for one in connectors if one["state"] == "standby" and _is_online(one)
-        ),
-        "held": _sum_rows((_key_of(one), int(one["held"])) for one in contacts),
-        "quarantined": _sum_rows((_key_of(one), 1) for one in quarantined),
-        "waiting": _sum_rows((_key_of(one), 1) for one in waiting),
-    }
-
-
-def _account_standing(settings: Settings, name: str, known: Json | None, *, full: bool) -> Json:
-    file = settings.channels_dir / f"{name}.toml"
-    channel, account, problem = _read_configuration(settings, file, known["served"].get(name) if known else None)
-    beat = known["connectors"].get(account) if known else None
-    if pause_file(file).exists():
-        state = "paused"
-    elif problem is None and not manifest_of(channel).connects:
-        state = "ready"  # its webhooks are posted to the server
-    else:
-        state = _state_of(beat, problem, known)
-        state = "starting" if state in _AWAY and _changed_after(file, beat) else state
-    last_error = beat["error_message"] if beat and state != "paused" else None
-    wrong = f"{problem}{_runs_on(beat)}" if problem else None
-    counted = {key: known[key][account] for key in _COUNTED} if known else dict.fromkeys(_COUNTED)
-    last = {key: beat[key] for key in _OF_BEAT} if beat else dict.fromkeys(_OF_BEAT)
-    error = wrong or last_error or (TOO_MANY_INSIDE if full and state in _AWAY else None)
-    said = {"name": name, "channel": channel, "account": account, "state": state, "error": error}
-    return {**said, **counted, **last}
-
-
-def _read_configuration(settings: Settings, file: Path, served: str | None) -> tuple[str, str | None, str | None]:
-    """Channel and account of a file, and what is wrong with it. `served`: the account of its token."""
-    channel, account = (served or "").partition("/")[0], served
-    try:
-        said = read_declarations(file, read_ours)
-        channel, account = said.channel, said.endpoint or account or _last_endpoint(settings, file.stem, said.channel)
-        read_account(file, read_ours)
-    except ConfigurationError as error:
-        return channel, account, error.message
-    return channel, account, None
-
-
-def _runs_on(beat: Json | None) -> str:
-    return _RUNS_ON if beat and _is_online(beat) and beat["state"] not in {"standby", "stopped"} else ""
-
-
-def _last_endpoint(settings: Settings, name: str, channel: str) -> str | None:
-    """The endpoint with which the account was last connected, for a file that names none."""
-    try:
-        endpoint = read_ours(token_file(settings, name)).splitlines()[1:2]
-    except (OSError, ConfigurationError):
-        return None
-    return f"{manifest_of(channel).channel}/{endpoint[0]}" if endpoint else None
-
-
-def _state_of(beat: Json | None, problem: str | None, known: Json | None) -> str:
-    if problem:
-        return "invalid"
-    if known is None:
-        return "unknown"
-    if beat is None:
-        return "not connected"
-    return str(beat["state"] if _is_online(beat) or beat["state"] == "stopped" else beat["liveness"])
-
-
-def _changed_after(file: Path, beat: Json | None) -> bool:
-    """Whether the account is so new, or was changed so recently, that its connector may not have reported yet."""
-    try:
-        changed = datetime.fromtimestamp(file.stat().st_mtime, UTC)
-    except OSError:
-        return False
-    reported = beat is not None and datetime.fromisoformat(beat["last_seen_at"]) >= changed
-    return not reported and datetime.now(UTC) - changed < _SOON
-
-
-def _is_online(beat: Json) -> bool:
-    return bool(beat["liveness"] == "online")
-
-
-def _rank_of(beat: Json) -> tuple[bool, str]:
-    return bool(beat["serving"]) and beat["liveness"] != "offline", str(beat["last_seen_at"])
+    connectors, standing_by = facts_of_connectors(convert(listed, list[Connector]))
+    return AccountFacts(
+        served=served_endpoints(await client.whole("/v1/tokens", "tokens")),
+        connectors=connectors,
+        standing_by=Counter(standing_by),
+        held=_sum_rows((_key_of(one), int(one["held"])) for one in contacts),
+        quarantined=Counter(map(_key_of, quarantined)),
+        waiting=Counter(map(_key_of, waiting)),
+    )
 
 
 def behind(seconds: float | None) -> str:
@@ -156,8 +57,8 @@ def _key_of(row: Json) -> str:
     return f"{row['channel']}/{row['endpoint']}"
 
 
-def _sum_rows(rows: Iterable[tuple[str, int]]) -> Counter[str | None]:
-    found: Counter[str | None] = Counter()
+def _sum_rows(rows: Iterable[tuple[str, int]]) -> Counter[str]:
+    found: Counter[str] = Counter()
     for key, count in rows:
         found[key] += count
     return found

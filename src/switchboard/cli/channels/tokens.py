@@ -6,25 +6,22 @@ server's list of tokens says which account serves which endpoint: no endpoint ha
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import httpx2
 
+from switchboard.app.accounts.names import PREFIX
+from switchboard.app.accounts.tokens import lock_token, require_free, token_file
 from switchboard.app.ownership import read_ours, write_private
 from switchboard.app.settings import Settings
-from switchboard.cli.channels.served import PREFIX, served_accounts
+from switchboard.cli.channels.served import served_endpoints
 from switchboard.cli.channels.watching import is_there
 from switchboard.cli.client import Client, ServerPlace, find_server, http_client, part
 from switchboard.cli.output import Json, NoServer
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.answers import Unreachable
 from switchboard.domain.errors import ConfigurationError, Overloaded, Unavailable
-from switchboard.ports.connector import Identity, SignInRefused
+from switchboard.ports.connector import Identity
 
 
 class AccountToken:
@@ -50,7 +47,7 @@ class AccountToken:
         place = self._server or find_server(self._settings.whereabouts)
         if self._server is None and os.environ.get("SWITCHBOARD_TOKEN"):
             return http_client(place)
-        async with alone(self.file):
+        async with lock_token(self.file):
             self._used, endpoint = self._read()
             if not self._used or endpoint != identity.endpoint:
                 self._require_wanted()
@@ -62,7 +59,7 @@ class AccountToken:
         """After the server refused the token, remove it, unless another process already has a new one."""
         if not self._used:
             return
-        async with alone(self.file):
+        async with lock_token(self.file):
             token, endpoint = self._read()
             if token == self._used:
                 write_private(self.file, f"\n{endpoint}\n")
@@ -96,46 +93,8 @@ class AccountToken:
         return str(made["token"])
 
 
-@asynccontextmanager
-async def alone(file: Path) -> AsyncIterator[None]:
-    """Keep other processes from creating or revoking this file's token: the newer one would revoke the other's."""
-    if not file.parent.parent.is_dir():  # without a data directory, no process on this machine makes tokens
-        yield
-        return
-    file.parent.mkdir(mode=0o700, exist_ok=True)
-    descriptor = os.open(file.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        await asyncio.to_thread(fcntl.flock, descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def token_file(settings: Settings, account: str) -> Path:
-    """Where the token of an account is kept."""
-    return settings.data_dir / "connectors" / f"{account}.token"
-
-
 async def _has_token(client: Client, name: str, bound: Json) -> bool:
     """Whether the account already has one. Raises SignInRefused if it or this endpoint belongs to another."""
-    served = served_accounts(await client.whole("/v1/tokens", "tokens"))
-    require_free(served, name, bound)
+    served = served_endpoints(await client.whole("/v1/tokens", "tokens"))
+    require_free(served, name, f"{bound['channel']}/{bound['endpoint']}")
     return name in served
-
-
-def require_free(served: dict[str, Json], name: str, bound: Json) -> None:
-    """An account has one endpoint, and an endpoint one account. Raises SignInRefused."""
-    if served.get(name, bound) != bound:
-        raise SignInRefused(
-            f"the secret belongs to {_name_of_account(bound)}, and the account {name} is "
-            f"{_name_of_account(served[name])}: put the right secret back, or give the new one an account of its own; "
-            f"`switchboard channels remove {name}` ends the old"
-        )
-    if twin := next((other for other, one in served.items() if one == bound and other != name), None):
-        raise SignInRefused(
-            f"{_name_of_account(bound)} is connected by the account {twin} already; remove one of the two"
-        )
-
-
-def _name_of_account(bound: Json) -> str:
-    return f"{bound['channel']}/{bound['endpoint']}"
