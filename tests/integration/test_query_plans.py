@@ -37,6 +37,7 @@ from switchboard.domain.shown import ShownState
 from switchboard.lanes import kinds
 from switchboard.ports.channel import Receipt
 from switchboard.store import lookup, traces
+from switchboard.store.connectors import standing
 from switchboard.store.database import SQL, Database, query
 from switchboard.store.ids import new_uuid7
 from switchboard.store.messages import conversations, dead_letters, inbox, outbox
@@ -518,6 +519,9 @@ async def test_one_message_and_the_newest_are_always_read_by_index(watched: Watc
         lambda: outbox.list_receipts(database, request_id),
         lambda: outbox.count_open(database),
         lambda: outbox.waiting_for_connectors(database, 20),
+        lambda: standing.channels_in_use(database),
+        lambda: standing.open_work(database),
+        lambda: standing.last_traffic(database, [("telegram", "bot"), ("no", "where")]),
         lambda: dead_letters.dead_letters_of(database, request_id),
         lambda: dead_letters.notices_of(database, request_id),
         lambda: database.rows(query("ledger.of_message"), request_id),

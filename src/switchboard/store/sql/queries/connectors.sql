@@ -30,3 +30,36 @@ select c.channel, c.endpoint, c.instance_id, c.version, c.state, c.error_message
 from connector c left join connector_account a on a.channel = c.channel and a.endpoint = c.endpoint
 where $2::text is null or (c.channel, c.endpoint, c.instance_id) > ($2, $3::text, $4::text)
 order by c.channel, c.endpoint, c.instance_id limit $5::bigint;
+
+-- name: channels_in_use
+-- Those of accounts that reported, and of messages: from one to the next by index, as each has many.
+with recursive seen as (
+    select min(channel) as channel from message_inbox
+    union all
+    select (select min(m.channel) from message_inbox m where m.channel > s.channel) from seen s where s.channel is not null
+)
+select channel from seen where channel is not null union select channel from connector order by 1;
+
+-- name: open_work
+-- What waits at accounts: of each kind the first 1,001 are looked at.
+select o.channel, o.endpoint, 'waiting' as kind, count(*) as number
+from (select channel, endpoint from outbox where state <> 'sent' and state = 'pending' order by outbox_id limit 1001) o group by 1, 2
+union all
+select c.channel, c.endpoint, 'held', sum(c.held) from (select channel, endpoint, held from contact where held > 0 limit 1001) c group by 1, 2
+union all
+select q.channel, q.endpoint, 'quarantined', count(*)
+from (select channel, endpoint from quarantine order by quarantine_id limit 1001) q group by 1, 2;
+
+-- name: last_traffic
+-- When the last message of each account came in, and its last reply went out, if that is among the newest 2,000 of all.
+select a.channel, a.endpoint, i.received_at as last_in, o.last_out, c.lease as starts
+from unnest($1::text[], $2::text[]) as a (channel, endpoint)
+left join lateral (
+    select m.received_at from message_inbox m where m.channel = a.channel and m.endpoint = a.endpoint order by m.request_id desc limit 1
+) i on true
+left join connector_account c on c.channel = a.channel and c.endpoint = a.endpoint
+left join (
+    select n.channel, n.endpoint, max(n.settled_at) as last_out
+    from (select channel, endpoint, state, settled_at from outbox order by outbox_id desc limit 2000) n
+    where n.state = 'sent' group by 1, 2
+) o on o.channel = a.channel and o.endpoint = a.endpoint;
