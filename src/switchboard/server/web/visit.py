@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from switchboard.app.access import Action, Principal
+from switchboard.app.people.naming import NOBODY_CALLED
 from switchboard.app.web_sessions import WebSession, WebVisitor
 from switchboard.domain.errors import InvalidInput
 from switchboard.server.paths import WEB
@@ -162,6 +163,7 @@ class Visit:
             "form_token": self.form_token,
             "address": self.address,
             "number_waiting": self.number_waiting,
+            "names": NOBODY_CALLED,
         }
 
     def _chosen_theme(self) -> str:

@@ -17,7 +17,7 @@ from switchboard.core.people.known import KnownPeople
 from switchboard.core.text.storable import storable_text
 from switchboard.domain.message import RequestId
 from switchboard.domain.people import Known
-from switchboard.store.database import Database, part_as, query, rows_as
+from switchboard.store.database import Database, arrays, part_as, query, rows_as
 
 
 class StoredHandle(Struct, frozen=True):
@@ -45,6 +45,14 @@ class StoredOwner(Struct, frozen=True):
 
     person_id: str
     handle: Handle
+
+
+class SenderNaming(Struct, frozen=True):
+    """What a sender is called, by who linked the handle and by themselves. `n`: their place in the question."""
+
+    n: int
+    person: str | None
+    display_name: str | None
 
 
 class StoredNames(Struct, frozen=True):
@@ -103,6 +111,18 @@ async def find_person(database: Database, handle: Handle) -> str | None:
     """The id of the person whose handle it is."""
     found: str | None = await database.value(query("people.owner_of_handle"), *_handle_columns(handle))
     return found
+
+
+async def list_called(
+    database: Database, asked: Sequence[tuple[Handle | None, RequestId | None]]
+) -> list[SenderNaming]:
+    """What the senders with these handles, of these messages, are called; either may be unknown."""
+    nobody = "", "", ""
+    rows = (
+        (n, *(nobody if handle is None else _handle_columns(handle)), request_id)
+        for n, (handle, request_id) in enumerate(asked)
+    )
+    return rows_as(SenderNaming, await database.rows(query("people.called"), *arrays(rows, 5)))
 
 
 async def create(one: Database, person_id: str, name: str) -> bool:

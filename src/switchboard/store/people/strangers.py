@@ -138,6 +138,12 @@ async def get_contact(database: Database, contact_id: UUID) -> ShownContact | No
     return row_as(ShownContact, await database.row(query("strangers.contact"), contact_id))
 
 
+async def list_called(database: Database, contact_ids: Collection[UUID]) -> dict[UUID, str]:
+    """What those of them who are still known are called."""
+    rows = await database.rows(query("strangers.called"), list(contact_ids))
+    return {row["contact_id"]: row["name"] for row in rows}
+
+
 @dataclass(frozen=True, slots=True)
 class HeldMessage:
     """A message that waits until somebody decides about its sender, and the beginning of its text."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, cast, get_args
 from uuid import UUID
 
 from starlette.responses import Response
 
 from switchboard.app.approvals.service import APPROVALS, ApprovalService
+from switchboard.app.people.naming import KnownSenders, decider_of
 from switchboard.core.turns.asking import render_arguments
 from switchboard.domain.errors import InvalidInput, SwitchboardError
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.server.http.approvals import APPROVAL_SERVICE
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered
+from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import Fields, WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
@@ -29,7 +31,14 @@ async def show_approvals(visit: Visit) -> Response:
     wanted = None if state == "all" else cast(ApprovalState, state)
     found, following = await visit.services.of(APPROVAL_SERVICE).list(wanted, limit=_ROWS, cursor=visit.asked("cursor"))
     shown = [(one, render_arguments(one.arguments)) for one in found]
-    return visit.page("approvals.html", approvals=shown, following=following, state=state, states=_STATES)
+    names = await _name_people_of(visit, found)
+    return visit.page("approvals.html", approvals=shown, following=following, state=state, states=_STATES, names=names)
+
+
+async def _name_people_of(visit: Visit, found: Sequence[ShownApproval]) -> KnownSenders:
+    """Those who wrote, and those who decided in a chat."""
+    deciders = [(decider_of(one.decided_by), None) for one in found if one.decided_by]
+    return await name_senders(visit, found, others=deciders)
 
 
 async def show_approval(visit: Visit) -> Response:
@@ -44,6 +53,7 @@ async def _show_approval(visit: Visit, entered: Entered) -> Response:
         "approval.html",
         entered.status,
         asked=asked,
+        names=await _name_people_of(visit, [asked]),
         arguments=render_arguments(asked.arguments),
         question=str(asked.arguments.get("question", "")),
         options=[str(one) for one in options] if isinstance(options, (list, tuple)) else [],

@@ -10,6 +10,7 @@ from switchboard.app.messages.conversations import CONVERSATIONS
 from switchboard.domain.errors import NotFound
 from switchboard.domain.message import Conversation
 from switchboard.server.http.status import CONVERSATION_SERVICE
+from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import WebPage
 from switchboard.server.web.visit import Visit
 
@@ -20,7 +21,8 @@ async def show_conversations(visit: Visit) -> Response:
     """The last written in first."""
     service = visit.services.of(CONVERSATION_SERVICE)
     found, following = await service.list(limit=_ROWS, cursor=visit.asked("cursor"))
-    return visit.page("conversations.html", conversations=found, following=following)
+    names = await name_senders(visit, found)
+    return visit.page("conversations.html", conversations=found, following=following, names=names)
 
 
 async def show_conversation(visit: Visit) -> Response:
@@ -31,7 +33,8 @@ async def show_conversation(visit: Visit) -> Response:
     entries, following = await service.entries(Conversation(name), limit=_ROWS, cursor=cursor)
     if not entries and cursor is None:
         raise NotFound("nothing was written in this conversation; it may have been erased")
-    return visit.page("conversation.html", name=name, entries=list(reversed(entries)), following=following)
+    names = await name_senders(visit, (), conversations=[name])
+    return visit.page("conversation.html", name=name, entries=list(reversed(entries)), following=following, names=names)
 
 
 PAGES: Final = (

@@ -28,6 +28,7 @@ from switchboard.server.web.forms import (
     receivers_of,
     target_from,
 )
+from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import Fields, WebForm, WebPage
 from switchboard.server.web.visit import Visit
 from switchboard.store.messages.dead_letters import DeadLetterFilter, Status
@@ -59,6 +60,7 @@ async def show_dead_letters(visit: Visit) -> Response:
         "dead_letters.html",
         letters=letters,
         following=following,
+        names=await name_senders(visit, letters),
         state=state,
         asked={name: visit.asked(name) for name in ("team", "category", "channel", "system", "age")},
         teams=sorted(team.team_id for team in visit.services.runtime.rule_book.rules.teams),
@@ -90,6 +92,7 @@ async def _show_letter(visit: Visit, entered: Entered) -> Response:
         "dead_letter.html",
         entered.status,
         letter=found,
+        names=await name_senders(visit, [found]),
         facts=await service.facts(visit.caller, dead_letter_id),
         receivers=receivers_of(visit.services.runtime.rule_book.rules),
         entered=entered,

@@ -24,6 +24,7 @@ from switchboard.server.http.messages import REROUTER
 from switchboard.server.http.models import CORRECTION_SERVICE
 from switchboard.server.http.outbox import CONNECTOR_SERVICE
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from, receivers_of, target_from
+from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import Fields, WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
@@ -80,6 +81,7 @@ async def _show_actions(visit: Visit, entered: Entered) -> Response:
         "message_actions.html",
         entered.status,
         message=found.message,
+        names=await name_senders(visit, [found.message]),
         possible=possible_with(found),
         receivers=receivers_of(visit.services.runtime.rule_book.rules),
         entered=entered,

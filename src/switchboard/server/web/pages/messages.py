@@ -20,6 +20,7 @@ from switchboard.domain.shown import MessageState
 from switchboard.server.services import ServiceFactory
 from switchboard.server.web.downloads import answer_file, answer_picture, saved_as
 from switchboard.server.web.headers import foreign_headers
+from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import WebPage
 from switchboard.server.web.visit import Visit
 
@@ -49,6 +50,7 @@ async def show_messages(visit: Visit) -> Response:
     return visit.page(
         "messages.html",
         messages=messages,
+        names=await name_senders(visit, messages),
         following=following,
         asked=asked,
         states=_STATES,
@@ -62,7 +64,8 @@ async def show_message(visit: Visit) -> Response:
     if visit.caller.role not in EXPLAIN.roles:
         return visit.page("own_message.html", message=await visit.services.views.message(visit.caller, request_id))
     found = await explain(visit.services.runtime, request_id)
-    return visit.page("message.html", found=found, is_mail=await _is_mail(visit, request_id), whole=visit.asked("all"))
+    names = await name_senders(visit, [found.message])
+    return visit.page("message.html", found=found, names=names, is_mail=await _is_mail(visit, request_id))
 
 
 async def show_mail(visit: Visit) -> Response:

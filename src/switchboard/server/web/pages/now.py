@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from switchboard.app.status import STATUS
 from switchboard.server.http.status import STATUS_SERVICE
+from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import WebPage
 from switchboard.server.web.visit import Visit
 
@@ -38,8 +39,14 @@ async def show_now(visit: Visit) -> Response:
     running, _ = await views.deliveries(caller, limit=_WAITING, cursor=None, system_id=None, state="running")
     lanes, _ = await views.lanes(limit=_WAITING, cursor=None)
     messages, _ = await views.messages(caller, limit=_LAST, cursor=None, channel=None, endpoint=None)
+    names = await name_senders(
+        visit,
+        messages,
+        conversations=[one.conversation for one in running] + [lane["lane"].rpartition(":")[2] for lane in lanes],
+    )
     return visit.page(
         "now.html",
+        names=names,
         status=status,
         running=running,
         waiting=[lane for lane in lanes if lane["state"] != "running"],

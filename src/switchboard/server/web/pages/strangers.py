@@ -5,17 +5,19 @@ Next: `app/connectors/pairing.py`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, cast, get_args
 from uuid import UUID
 
 from starlette.responses import Response
 
-from switchboard.app.connectors.pairing import PAIRING
+from switchboard.app.connectors.pairing import PAIRING, HeldMessage
+from switchboard.app.people.naming import SenderPlace
 from switchboard.domain.errors import InvalidInput, SwitchboardError
-from switchboard.domain.shown import ContactState
+from switchboard.domain.shown import ContactState, ShownContact
 from switchboard.server.http.pairing import PAIRING_SERVICE
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from
+from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import Fields, WebForm, WebPage
 from switchboard.server.web.visit import Visit
 
@@ -37,7 +39,12 @@ async def show_strangers(visit: Visit) -> Response:
     found, following = await visit.services.of(PAIRING_SERVICE).contacts(
         wanted, limit=_ROWS, cursor=visit.asked("cursor")
     )
-    return visit.page("strangers.html", contacts=found, following=following, state=state, states=_STATES)
+    names = await name_senders(visit, (), others=[(_place_of(one), None) for one in found])
+    return visit.page("strangers.html", contacts=found, following=following, state=state, states=_STATES, names=names)
+
+
+def _place_of(contact: ShownContact) -> SenderPlace:
+    return SenderPlace(contact.channel, contact.endpoint, contact.identity)
 
 
 async def show_stranger(visit: Visit) -> Response:
@@ -54,10 +61,17 @@ async def _show_stranger(visit: Visit, entered: Entered) -> Response:
         entered.status,
         contact=contact,
         held=held,
+        names=await name_senders(visit, (), others=_writers_of(contact, held)),
         following=following,
         entered=entered,
         outcome=_OUTCOMES.get(visit.asked("done") or ""),
     )
+
+
+def _writers_of(contact: ShownContact, held: Sequence[HeldMessage]) -> list[tuple[SenderPlace, UUID | None]]:
+    """The stranger, and those who wrote what is held: in a group they are others."""
+    wrote = [(SenderPlace(contact.channel, contact.endpoint, one.sender), one.request_id) for one in held]
+    return [(_place_of(contact), None), *wrote]
 
 
 def _decision_form(state: ContactState) -> Callable[[Visit, Fields], Awaitable[Response]]:

@@ -96,3 +96,11 @@ update link_code set tries = tries + 1 where used_by is null and tries < 5 and e
 -- name: lock_code
 -- Others have read it.
 update link_code set tries = 5 where key = $1 and used_by is null;
+
+-- name: called
+-- What these senders are called: the person whom a handle is linked to, if it is, and the name that a message came under.
+select g.n, p.name as person,
+       (select m.envelope #>> '{sender,display_name}' from message_inbox m where m.request_id = g.request_id) as display_name
+from unnest($1::integer[], $2::text[], $3::text[], $4::text[], $5::uuid[]) as g (n, channel, realm, identity, request_id)
+left join person_handle h on h.channel = g.channel and h.realm = g.realm and h.identity = g.identity
+left join person p on p.person_id = h.person_id;

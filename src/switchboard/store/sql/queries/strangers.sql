@@ -59,3 +59,6 @@ values ($1, $2, $3, clock_timestamp() + $4::interval, $5) returning expires_at;
 
 -- name: tell_of_code
 select tell_of_code($1, $2, $3, $4);
+
+-- name: called
+select contact_id, coalesce(display_name, identity) as name from contact where contact_id = any ($1::uuid[]);
