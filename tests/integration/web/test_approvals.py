@@ -45,7 +45,7 @@ async def test_a_call_is_approved_by_an_approver(chromium: str, server: Opened, 
         await follow(tab, "form[action$='/approve'] button")
         assert "It is decided, and the butler goes on." in await tab.text()
         await tab.open(f"{server.url}/ui/messages")
-        assert "may not use messages" in await tab.text()
+        assert "This is for operators, and you are signed in as somebody who decides" in await tab.text()
     assert (await got(server, f"/v1/approvals/{one}"))["decided_by"].startswith("ben (web: ")
     [entry] = await audited(server, "approval:approved")
     assert entry["actor"] == "ben (web: Chrome on Linux)"

@@ -30,6 +30,7 @@ from switchboard.server.web.arrivals import WebArrival, read_arrival
 from switchboard.server.web.live import LiveStreams
 from switchboard.server.web.page import WebForm, WebPage
 from switchboard.server.web.pages import PAGES
+from switchboard.server.web.refusals import refuse_role, tell_refusal
 from switchboard.server.web.signing_in import SigningIn
 from switchboard.server.web.static import StaticFiles
 from switchboard.server.web.templates import PageTemplates
@@ -87,7 +88,8 @@ class Site:
         async def show(visit: Visit) -> Response:
             if page.path == "/" and (first := visit.first_page) != "/":
                 return visit.go(first)
-            await self._services.access.check(visit.caller, page.needs)
+            if visit.caller.role not in page.needs.roles:
+                raise refuse_role(visit.caller.role, page.needs)
             async with self._making:
                 return await page.show(visit)
 
@@ -95,7 +97,9 @@ class Site:
 
     def _handle_form(self, form: WebForm) -> Callable[[Visit], Awaitable[Response]]:
         async def act(visit: Visit) -> Response:
-            await self._services.access.check(visit.caller, form.needs)
+            if visit.caller.role not in form.needs.roles:
+                await self._services.access.record_refusal(visit.caller, form.needs, {})
+                raise refuse_role(visit.caller.role, form.needs)
             try:
                 fields = await visit.read_fields(with_files=form.with_files)
                 if not visit.sent_by_form(fields):
@@ -166,11 +170,11 @@ async def _answer_visit(visit: Visit, answer: Callable[[Visit], Awaitable[Respon
         return _tell_error(visit, error)
     except Exception:
         log.exception("unexpected error in a page")
-        return visit.page("error.html", 500, code="internal_error", message="internal error; see the server's log")
+        return _tell_error(visit, SwitchboardError("internal error"))
 
 
 def _tell_error(visit: Visit, error: SwitchboardError) -> Response:
-    return visit.page("error.html", error.status, code=error.code, message=error.message)
+    return visit.page("error.html", error.status, told=tell_refusal(error))
 
 
 def _kinds_for(visitor: WebVisitor) -> frozenset[NeedKind]:
