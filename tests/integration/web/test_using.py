@@ -117,6 +117,14 @@ async def test_each_role_sees_what_is_its_own(house: House) -> None:
                 assert "When is the bin" not in (await http.get("/ui/messages")).text
                 shown = (await http.get(f"/ui/messages/{own.json()['request_id']}")).text
                 assert "What you wrote" in shown
+            entries = (await server.http.get("/v1/audit")).json()["entries"]
+            assert [one for one in entries if one["action"].startswith("refused:")] == [], "looking writes nothing"
+        await http.post((await link_of(server, "ben")).removeprefix(server.url), headers={"origin": server.url})
+        refused = await http.post("/ui/sessions/end-all", headers={"origin": server.url})
+    assert refused.status_code == 403
+    assert "This is for operators" in refused.text
+    [entry] = (await server.http.get("/v1/audit", params={"action": "refused:web_sessions"})).json()["entries"]
+    assert entry["actor"].startswith("ben (web: ")
 
 
 async def test_a_page_writes_nothing(house: House) -> None:

@@ -11,20 +11,18 @@ from uuid import UUID
 from starlette.responses import Response
 
 from switchboard.app.messages.blobs import RAW
-from switchboard.app.messages.contents import MessageContents
 from switchboard.app.messages.explain import EXPLAIN, explain
 from switchboard.app.messages.intake import MAIL
 from switchboard.app.messages.views import MESSAGES
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.shown import MessageState
-from switchboard.server.services import ServiceFactory
 from switchboard.server.web.downloads import answer_file, answer_picture, saved_as
 from switchboard.server.web.headers import foreign_headers
+from switchboard.server.web.looking import CONTENTS, LOOKING_VIEWS
 from switchboard.server.web.naming import name_senders
 from switchboard.server.web.page import WebPage
 from switchboard.server.web.visit import Visit
 
-CONTENTS: Final = ServiceFactory(lambda s: MessageContents(s.views, s.blobs))
 _ROWS: Final = 50
 _STATES: Final[tuple[MessageState, ...]] = get_args(MessageState)
 
@@ -39,7 +37,7 @@ def _asked_state(visit: Visit) -> MessageState | None:
 async def show_messages(visit: Visit) -> Response:
     """Newest first, with filters that are the address."""
     asked = {name: visit.asked(name) for name in ("channel", "endpoint", "state")}
-    messages, following = await visit.services.views.messages(
+    messages, following = await visit.services.of(LOOKING_VIEWS).messages(
         visit.caller,
         limit=_ROWS,
         cursor=visit.asked("cursor"),
@@ -62,7 +60,9 @@ async def show_message(visit: Visit) -> Response:
     """One message: for operators everything on record, for its sender what came of it."""
     request_id = _message_id(visit)
     if visit.caller.role not in EXPLAIN.roles:
-        return visit.page("own_message.html", message=await visit.services.views.message(visit.caller, request_id))
+        return visit.page(
+            "own_message.html", message=await visit.services.of(LOOKING_VIEWS).message(visit.caller, request_id)
+        )
     found = await explain(visit.services.runtime, request_id)
     names = await name_senders(visit, [found.message])
     return visit.page("message.html", found=found, names=names, is_mail=await _is_mail(visit, request_id))
@@ -84,7 +84,7 @@ async def show_html(visit: Visit) -> Response:
 
 async def download_raw(visit: Visit) -> Response:
     """The original bytes."""
-    raw, media_type = await visit.services.views.raw(visit.caller, _message_id(visit))
+    raw, media_type = await visit.services.of(LOOKING_VIEWS).raw(visit.caller, _message_id(visit))
     ending = "eml" if media_type == MAIL else "json"
     headers = foreign_headers() | saved_as(f"message-{_message_id(visit)}.{ending}")
     return Response(raw, headers=headers, media_type=media_type)
@@ -104,7 +104,7 @@ async def show_picture(visit: Visit) -> Response:
 
 async def _is_mail(visit: Visit, request_id: UUID) -> bool:
     try:
-        return (await visit.services.views.own(visit.caller, request_id)).media_type == MAIL
+        return (await visit.services.of(LOOKING_VIEWS).own(visit.caller, request_id)).media_type == MAIL
     except NotFound:  # what a program has saved is explained, and is no message
         return False
 
