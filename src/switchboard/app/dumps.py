@@ -195,10 +195,12 @@ async def end_program(
         said = await errors
         await process.wait()
     except BaseException:
-        errors.cancel()
         with suppress(ProcessLookupError):
             process.terminate()
-        await process.wait()
+        errors.cancel()
+        await asyncio.wait([errors])
+        # To asyncio a program has ended when its pipes have, too; one that is full and that nobody reads never does.
+        await process.communicate()
         raise
     if process.returncode:
         raise ConfigurationError(f"{name} failed: {said.decode(errors='replace').strip()}")
