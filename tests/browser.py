@@ -142,8 +142,8 @@ class Tab:
                 self.troubles.append(f"CSP: {told['issue']['details']['contentSecurityPolicyIssueDetails']}")
 
     async def start(self, size: tuple[int, int], *, script: bool, dark: bool) -> None:
-        """Make the page, with cookies of its own."""
-        context = (await self.send("Target.createBrowserContext"))["browserContextId"]
+        """Make the page, with cookies of its own; both go when this tab's connection ends."""
+        context = (await self.send("Target.createBrowserContext", disposeOnDetach=True))["browserContextId"]
         target = await self.send("Target.createTarget", url="about:blank", browserContextId=context)
         attached = await self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = attached["sessionId"]
