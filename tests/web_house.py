@@ -32,6 +32,7 @@ from tests.servers import Opened, open_server
 from tests.trios import Given, plan, tool, trio_engine, writes
 from tests.turning import Asked, Noting
 from tests.waiting import eventually
+from tests.web_filling import add_person, add_tasks
 
 OPERATOR: Final = Principal("operator", "operator-1")
 TREE: Final = (
@@ -151,6 +152,8 @@ async def fill_house(server: Opened) -> dict[str, UUID]:
     ids["stranger"] = UUID(stranger.json()["request_id"])
     await eventually(lambda: _waits(server))
     await server.lab.database.run(_SPENT)
+    await add_person(server)
+    await add_tasks(server)
     return ids
 
 
@@ -210,7 +213,7 @@ async def signed_in(
 async def ids_in_paths(house: House) -> dict[str, str]:
     """What stands for the parts of the paths of pages."""
     newest: dict[str, str] = {}
-    for path in ("dead-letters", "approvals", "pairing", "rules", "outbox"):
+    for path in ("dead-letters", "approvals", "pairing", "rules", "outbox", "tasks"):
         answer = (await house.server.http.get(f"/v1/{path}")).json()
         newest |= next(value for value in answer.values() if isinstance(value, list))[0]
     return {
@@ -220,6 +223,7 @@ async def ids_in_paths(house: House) -> dict[str, str]:
         "contact_id:uuid": newest["contact_id"],
         "rule_id:uuid": newest["rule_id"],
         "outbox_id:uuid": newest["outbox_id"],
+        "task_id:uuid": newest["task_id"],
         "version:int": "1",
         "n:int": "1",
     }

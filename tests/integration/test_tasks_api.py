@@ -50,6 +50,7 @@ async def make_task(server: Opened, gate: Gate | None = None) -> tuple[ModuleSto
 
 async def test_operators_see_tasks_cancel_them_and_let_them_go_on(server: Opened) -> None:
     assert (await server.http.get("/v1/tasks")).json()["tasks"] == []
+    assert await server.lab.database.value("select to_regnamespace('switchboard_schedule')") is None, "only looked at"
     store, task_id = await make_task(server)
     door = RememberingDoor()
     schedule = OpenSchedule(store, door, TaskLimits())

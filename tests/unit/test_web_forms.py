@@ -28,6 +28,8 @@ SAME: Final = {
     "/chat/approvals/{approval_id:uuid}/approve": Same("POST /v1/approvals/{approval_id}/approve", "approvals approve"),
     "/chat/approvals/{approval_id:uuid}/refuse": Same("POST /v1/approvals/{approval_id}/refuse", "approvals refuse"),
     "/chat/approvals/{approval_id:uuid}/answer": Same("POST /v1/approvals/{approval_id}/answer", "approvals answer"),
+    "/tasks/{task_id:uuid}/cancel": Same("POST /v1/tasks/{task_id}/cancel", "tasks cancel"),
+    "/tasks/{task_id:uuid}/run": Same("POST /v1/tasks/{task_id}/run", "tasks run"),
     "/rules/new": Same("POST /v1/rules", "rules create"),
     "/rules/{rule_id:uuid}/change": Same("PATCH /v1/rules/{rule_id}", "rules update"),
     "/rules/{rule_id:uuid}/delete": Same("DELETE /v1/rules/{rule_id}", "rules delete"),

@@ -15,6 +15,7 @@ app = typer.Typer(help="Tasks: list or show them, cancel one, or carry it out no
 
 TaskId = Annotated[str, typer.Argument(help="The task's id, or its first or last characters.", metavar="TASK")]
 State = Literal["active", "paused", "done", "cancelled"]
+Reason = Annotated[str | None, typer.Option(help="The reason; it is recorded.", metavar="TEXT")]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 
 
@@ -45,16 +46,20 @@ def show_task(task: TaskId) -> None:
 
 
 @app.command("cancel")
-def cancel(task: TaskId) -> None:
+def cancel(task: TaskId, *, reason: Reason = None) -> None:
     """Cancel a task; its person is not told."""
-    show(ask_about("task", task, lambda client, one: client.post(f"/v1/tasks/{one}/cancel", {})), f"{task}: cancelled")
+    show(_do(task, "cancel", reason), f"{task}: cancelled")
 
 
 @app.command("run")
-def run(task: TaskId) -> None:
+def run(task: TaskId, *, reason: Reason = None) -> None:
     """Carry out a task now, besides its times; one that was paused goes on."""
-    answer = ask_about("task", task, lambda client, one: client.post(f"/v1/tasks/{one}/run", {}))
-    show(answer, f"{task}: due now; see `switchboard tasks show {task}`")
+    show(_do(task, "run", reason), f"{task}: due now; see `switchboard tasks show {task}`")
+
+
+def _do(task: str, what: str, reason: str | None) -> Json:
+    body = {} if reason is None else {"reason": reason}
+    return ask_about("task", task, lambda client, one: client.post(f"/v1/tasks/{one}/{what}", body))
 
 
 def _show_answer(answer: Json) -> None:

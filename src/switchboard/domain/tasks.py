@@ -16,7 +16,7 @@ TaskState = Literal["active", "paused", "done", "cancelled"]
 class ShownTask:
     """What is due at a time. `due`: the next time, null if none; `when`: once, or the cron expression.
 
-    `gate`: the call of a tool that must find something, as JSON; empty: there is none.
+    `times`: the same in words. `gate`: the call of a tool that must find something, as JSON; empty: there is none.
     """
 
     task_id: UUID
@@ -32,6 +32,7 @@ class ShownTask:
     due: datetime | None
     made_at: datetime
     gate: str = ""
+    times: str = ""
 
 
 @dataclass(frozen=True, slots=True)

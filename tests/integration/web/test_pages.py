@@ -42,6 +42,7 @@ async def addresses_of(house: House) -> dict[str, str]:
         "rule-new": "/rules/new?team=root",
         "rule-versions": "/rules/versions",
         "rule-version": "/rules/versions/1",
+        "task": f"/tasks/{one['task_id:uuid']}",
         "message": f"/messages/{ids['bin']}",
         "message-dead": f"/messages/{ids['lost']}",
         "message-failed": f"/messages/{ids['broken']}",

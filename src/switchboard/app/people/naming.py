@@ -7,7 +7,7 @@ nothing. Next: `store/people/people.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 from urllib.parse import unquote
 from uuid import UUID
@@ -15,9 +15,10 @@ from uuid import UUID
 from msgspec import Struct
 
 from switchboard.app.runtime import Runtime
-from switchboard.core.people.handle import Handle, handle_behind
+from switchboard.core.people.handle import Handle, handle_behind, sender_behind
 from switchboard.core.people.readers import person_named
 from switchboard.domain.message import RequestId
+from switchboard.store.database import Database
 from switchboard.store.people import people as store
 from switchboard.store.people import strangers
 
@@ -111,3 +112,15 @@ def _choose_name(person: str | None, display_name: str | None) -> CalledSender |
     if person:
         return CalledSender(person, linked=True)
     return CalledSender(display_name, linked=False) if display_name else None
+
+
+async def call_people(database: Database, keys: Collection[str]) -> Mapping[str, str]:
+    """A name for each of these keys of `person_of`."""
+    linked = await store.find_linked(database, {*keys})
+    return {key: one.name or one.person_id if (one := linked.get(key)) else _name_of_handle(key) for key in keys}
+
+
+def _name_of_handle(key: str) -> str:
+    """Of somebody who is linked with no person; a key that was too long to be kept whole stands for itself."""
+    sender = sender_behind(key)
+    return key if sender is None else f"{sender.identity} ({sender.channel})"

@@ -7,7 +7,8 @@ HTTP calls `TaskService` with the caller's `Principal`. Every change is audited.
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from switchboard.app.access import OPERATOR, Action, Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.core.zones import find_zone
-from switchboard.domain.errors import Conflict, InvalidInput, NotFound, Unavailable
+from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.tasks import ShownFiring, ShownLedger, ShownTask, TaskState
 from switchboard.modules.schedule import ledger
 from switchboard.modules.schedule.instants import wall_at
@@ -23,6 +24,7 @@ from switchboard.modules.schedule.ledger import FiringRow, Task
 from switchboard.modules.schedule.manifest import MANIFEST
 from switchboard.modules.schedule.opened import ACCOUNT
 from switchboard.modules.schedule.planning import Due, next_due, show_wall
+from switchboard.modules.schedule.recurrence import describe_recurrence
 from switchboard.ports.module_store import ModuleStore
 from switchboard.store.modules.opening import ModuleRooms
 from switchboard.store.people import audit
@@ -41,17 +43,35 @@ class TaskService:
     def __init__(self, runtime: Runtime) -> None:
         self._database = runtime.database
         self._rooms = ModuleRooms(runtime.database)
-        self._store: ModuleStore | None = None
 
     async def list_tasks(
         self, *, system_id: str | None, state: TaskState | None, limit: int, cursor: str | None
     ) -> tuple[list[ShownTask], str | None]:
         """A page, and the cursor of the next. Raises InvalidInput."""
         [before] = key_of(cursor, tuple[UUID]) or (None,)
-        store = await self._open_store()
+        if (store := await self._find_store()) is None:
+            return [], None
         found = await ledger.page_of_tasks(store, before=before, system_id=system_id, state=state, limit=limit)
         following = cursor_after(found[-1].task_id) if len(found) == limit else None
         return [_show_task(task) for task in found], following
+
+    async def coming(
+        self, *, system_id: str | None, limit: int, cursor: str | None
+    ) -> tuple[list[ShownTask], str | None]:
+        """A page of those that are due again, the next one first, and the cursor of the next. Raises InvalidInput."""
+        after = key_of(cursor, tuple[datetime, UUID])
+        if (store := await self._find_store()) is None:
+            return [], None
+        found = await ledger.tasks_to_come(store, after=after, system_id=system_id, limit=limit)
+        following = cursor_after(found[-1].next_at, found[-1].task_id) if len(found) == limit else None
+        return [_show_task(task) for task in found], following
+
+    async def last_firings(self, tasks: Sequence[ShownTask]) -> Mapping[UUID, ShownFiring]:
+        """The latest firing of each of these tasks that has any."""
+        if not tasks or (store := await self._find_store()) is None:
+            return {}
+        found = await ledger.last_firings(store, [task.task_id for task in tasks])
+        return {task_id: _show_firing(one) for task_id, one in found.items()}
 
     async def show_ledger(self, task_id: UUID) -> ShownLedger:
         """A task and its latest firings. Raises NotFound."""
@@ -59,15 +79,16 @@ class TaskService:
         firings = await ledger.firings_of(store, task.task_id, _FIRINGS)
         return ShownLedger(_show_task(task), [_show_firing(one) for one in firings])
 
-    async def cancel(self, caller: Principal, task_id: UUID) -> ShownLedger:
+    async def cancel(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
         """It is due no more. Raises NotFound, Conflict."""
         store, task = await self._find_task(task_id)
-        if not await ledger.cancel_task(store, task.task_id, f"cancelled by {caller.name}"):
+        why = f"cancelled by {caller.name}{f': {reason}' if reason else ''}"
+        if not await ledger.cancel_task(store, task.task_id, why):
             raise Conflict(f"the task is {task.state} already, and is not due again")
-        await audit.append(self._database, caller.name, "tasks:cancelled", {"task_id": str(task_id)})
+        await self._record_in_audit(caller, "cancelled", task_id, reason)
         return await self.show_ledger(task_id)
 
-    async def run_now(self, caller: Principal, task_id: UUID) -> ShownLedger:
+    async def run_now(self, caller: Principal, task_id: UUID, reason: str | None = None) -> ShownLedger:
         """Due now, besides its times; one that was paused goes on. Raises NotFound, Conflict."""
         store, task = await self._find_task(task_id)
         if task.state == "cancelled":
@@ -78,7 +99,7 @@ class TaskService:
                 await ledger.wake_task(one, task, next_due(task.timing, now))
             due = Due(now, wall_at(now, find_zone(task.zone)))
             await ledger.add_firing(one, task, due, late=timedelta(), passed=0, missed="")
-        await audit.append(self._database, caller.name, "tasks:run", {"task_id": str(task_id)})
+        await self._record_in_audit(caller, "run", task_id, reason)
         return await self.show_ledger(task_id)
 
     async def find(self, start: str) -> list[ShownTask]:
@@ -87,32 +108,33 @@ class TaskService:
         if not _DIGITS.fullmatch(digits):
             raise InvalidInput("an id begins with hexadecimal digits: give at least 4 of them", field="start")
         patterns = [f"{digits}%", *([f"%{digits}"] if len(digits) >= _END else [])]
-        return [
-            _show_task(one) for one in await ledger.page_of_tasks(await self._open_store(), ids=patterns, limit=_FEW)
-        ]
+        if (store := await self._find_store()) is None:
+            return []
+        return [_show_task(one) for one in await ledger.page_of_tasks(store, ids=patterns, limit=_FEW)]
 
     async def _find_task(self, task_id: UUID) -> tuple[ModuleStore, Task]:
-        store = await self._open_store()
-        task = await ledger.find_task(store, task_id)
-        if task is None:
+        store = await self._find_store()
+        task = None if store is None else await ledger.find_task(store, task_id)
+        if store is None or task is None:
             raise NotFound(f"there is no task {task_id}; see `switchboard tasks list`")
         return store, task
 
-    async def _open_store(self) -> ModuleStore:
-        """The tables are made if no butler has had the module yet. Raises Unavailable."""
-        if self._store is None:
-            if why := (await self._rooms.migrate([MANIFEST])).get(MANIFEST.name):
-                raise Unavailable(why)
-            self._store = self._rooms.stores(MANIFEST)(ACCOUNT)
-        return self._store
+    async def _find_store(self) -> ModuleStore | None:
+        """None as long as no butler has had the module: a worker makes its tables. Raises Unavailable."""
+        stores = await self._rooms.find(MANIFEST)
+        return None if stores is None else stores(ACCOUNT)
+
+    async def _record_in_audit(self, caller: Principal, done: str, task_id: UUID, reason: str | None) -> None:
+        detail = {"task_id": str(task_id)} | ({"reason": reason} if reason else {})
+        await audit.append(self._database, caller.name, f"tasks:{done}", detail)
 
 
 def _show_task(task: Task) -> ShownTask:
-    when = task.cron if task.wall is None else show_wall(task.wall)
+    once = None if task.wall is None else show_wall(task.wall)
     due = task.next_at if task.state == "active" else None
     return ShownTask(
         *(task.task_id, task.system_id, task.person, task.place, task.kind, task.text, task.state, task.why),
-        *(when, task.zone, due, task.made_at, task.gate),
+        *(once or task.cron, task.zone, due, task.made_at, task.gate, once or describe_recurrence(task.cron)),
     )
 
 

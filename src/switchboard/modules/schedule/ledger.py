@@ -213,6 +213,13 @@ async def page_of_tasks(
     return _tasks_from(await store.rows("tasks.page", before, system_id, state, limit, ids))
 
 
+async def tasks_to_come(
+    store: ModuleStore, *, after: tuple[datetime, UUID] | None, system_id: str | None, limit: int
+) -> list[Task]:
+    """For operators: active tasks of all, the one that is due next first; `after`: when the last one is due, its id."""
+    return _tasks_from(await store.rows("tasks.coming", *(after or (None, None)), system_id, limit))
+
+
 async def cancel_task(store: ModuleStore, task_id: UUID, why: str) -> bool:
     """For operators; False: it is not to come any more."""
     return await store.run("tasks.cancel", task_id, why) > 0
@@ -284,9 +291,9 @@ async def firings_of(store: ModuleStore, task_id: UUID, limit: int) -> list[Firi
     return _firings_from(await store.rows("firings.of_task", task_id, limit))
 
 
-async def last_firings(store: ModuleStore, tasks: Iterable[Task]) -> Mapping[UUID, FiringRow]:
+async def last_firings(store: ModuleStore, task_ids: Iterable[UUID]) -> Mapping[UUID, FiringRow]:
     """The latest firing of each task that has any."""
-    rows = await store.rows("firings.last_of_tasks", [task.task_id for task in tasks])
+    rows = await store.rows("firings.last_of_tasks", list(task_ids))
     return {one.task_id: one for one in _firings_from(rows)}
 
 

@@ -63,6 +63,12 @@ def read_recurrence(text: str) -> Recurrence:
     return Recurrence(expression)
 
 
+def describe_recurrence(expression: str) -> str:
+    """A checked expression in words, such as `at 18:00 every day`."""
+    words = CronSim(expression, _ANY_DAY).explain()
+    return f"{words[:1].lower()}{words[1:]}"
+
+
 def shortest_interval(recurrence: Recurrence) -> timedelta:
     """The least time between two wall times at which it is due, if the days on which it is due follow each other."""
     simulated = CronSim(recurrence.expression, _ANY_DAY)

@@ -109,7 +109,7 @@ async def schedule_list(schedule: OpenSchedule, scope: ToolScope) -> ToolOutcome
     except _Refusal as error:
         return ToolOutcome(f"Nothing can be listed: {error}.", ok=False)
     tasks = await tasks_of_reader(schedule.store, reader, _LISTED)
-    last = await last_firings(schedule.store, tasks)
+    last = await last_firings(schedule.store, [task.task_id for task in tasks])
     if not tasks:
         return ToolOutcome("There are no tasks.")
     return ToolOutcome(

@@ -89,6 +89,23 @@ async def migrate_module(database: Database, manifest: ModuleManifest) -> tuple[
         return missing
 
 
+async def is_migrated(database: Database, manifest: ModuleManifest) -> bool:
+    """Whether the tables of a module are there, for those who only read them; nothing is made or changed.
+
+    Raises ConfigurationError if they are older or newer than its package.
+    """
+    async with database.connection() as connection:
+        missing = await _missing_migrations(connection, manifest)
+    if not missing:
+        return True
+    if len(missing) < sum(map(len, migrations_of(manifest).values())):
+        raise ConfigurationError(
+            f"the tables of the module {manifest.name} are older than its package: "
+            "a worker of this version brings them up to date when it starts"
+        )
+    return False
+
+
 @asynccontextmanager
 async def _open_migration(database: Database, manifest: ModuleManifest) -> AsyncIterator[tuple[ModuleMigration, ...]]:
     """Within the transaction of a migration, when all is done."""

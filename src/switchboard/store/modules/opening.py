@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.ports.module import ModuleManifest
 from switchboard.store.database import Database
-from switchboard.store.modules.migrations import migrate_modules
+from switchboard.store.modules.migrations import is_migrated, migrate_modules
 from switchboard.store.modules.stores import ModuleStores, StoreLimits, open_stores
 
 
@@ -37,6 +37,20 @@ class ModuleRooms:
                 except ConfigurationError as error:
                     failures[manifest.name] = error.message
         return failures
+
+    async def find(self, manifest: ModuleManifest) -> ModuleStores | None:
+        """The stores of a module whose tables some process has made; None as long as none has. Changes nothing.
+
+        Raises Unavailable, also if the tables are of another version.
+        """
+        if manifest.name not in self._open:
+            try:
+                if not await is_migrated(self._database, manifest):
+                    return None
+                self._open[manifest.name] = await open_stores(self._database, manifest, self._limits)
+            except ConfigurationError as error:
+                raise Unavailable(error.message) from error
+        return self._open[manifest.name]
 
     def stores(self, manifest: ModuleManifest) -> ModuleStores:
         """The stores of a module that `migrate` did not fail for. Raises LookupError for another."""

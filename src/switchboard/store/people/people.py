@@ -62,12 +62,25 @@ class StoredNames(Struct, frozen=True):
 
     async def of(self, people: Collection[str]) -> Mapping[str, str]:
         """As in the port."""
-        found = {key: handle for key in people if (handle := handle_behind(key)) is not None}
-        if not found:
-            return {}
-        columns = zip(*map(_handle_columns, found.values()), strict=True)
-        rows = await self.database.rows(query("people.names"), list(found), *map(list, columns))
-        return {row["key"]: person_name(row["name"], row["person_id"]) for row in rows}
+        known = await find_linked(self.database, people)
+        return {key: person_name(one.name, one.person_id) for key, one in known.items()}
+
+
+class LinkedPerson(Struct, frozen=True):
+    """The person whose handle it is."""
+
+    person_id: str
+    name: str
+
+
+async def find_linked(database: Database, keys: Collection[str]) -> Mapping[str, LinkedPerson]:
+    """Of these keys of `person_of` those that are a person's."""
+    found = {key: handle for key in keys if (handle := handle_behind(key)) is not None}
+    if not found:
+        return {}
+    columns = zip(*map(_handle_columns, found.values()), strict=True)
+    rows = await database.rows(query("people.names"), list(found), *map(list, columns))
+    return {row["key"]: LinkedPerson(row["person_id"], row["name"]) for row in rows}
 
 
 async def read_version(database: Database) -> int:

@@ -21,6 +21,7 @@ from switchboard.server.web.pages import (
     session,
     sessions,
     strangers,
+    tasks,
     waiting,
 )
 
@@ -35,6 +36,7 @@ PAGES: Final[tuple[WebPage | WebForm, ...]] = (
     *dead_letters.PAGES,
     *rules.PAGES,
     *plans.PAGES,
+    *tasks.PAGES,
     *models.PAGES,
     *audit.PAGES,
     *doctor.PAGES,

@@ -43,11 +43,13 @@ update firing set tries = tries + 1, next_try = now() + make_interval(secs => $5
 where account = $1 and task_id = $2 and revision = $3 and due = $4;
 
 -- name: of_task
-select {{fields}} from firing f where f.account = $1 and f.task_id = $2 order by f.due desc limit $3;
+select {{fields}} from firing f where f.account = $1 and f.task_id = $2 order by f.revision desc, f.due desc limit $3;
 
 -- name: last_of_tasks
-select distinct on (f.task_id) {{fields}} from firing f
-where f.account = $1 and f.task_id = any ($2::uuid[]) order by f.task_id, f.due desc;
+select {{fields}} from unnest($2::uuid[]) as t (task_id)
+cross join lateral (
+    select * from firing f where f.account = $1 and f.task_id = t.task_id order by f.revision desc, f.due desc limit 1
+) f;
 
 -- name: forget
 delete from firing where account = $1 and ended_at < now() - interval '90 days';

@@ -75,6 +75,13 @@ where t.account = $1 and ($2::uuid is null or t.task_id < $2) and ($3::text is n
       and ($6::text[] is null or replace(t.task_id::text, '-', '') like any ($6))
 order by t.task_id desc limit $5;
 
+-- name: coming
+-- For operators: those that are due again after the task $3, which is due at $2; the next one first.
+select {{fields}} from task t
+where t.account = $1 and t.state = 'active' and ($2::timestamptz is null or (t.next_at, t.task_id) > ($2, $3::uuid))
+      and ($4::text is null or t.system_id = $4)
+order by t.next_at, t.task_id limit $5;
+
 -- name: cancel
 update task as t set state = 'cancelled', why = $3, changed_at = now(), revision = revision + 1
 where t.account = $1 and t.task_id = $2 and {{to_come}};

@@ -1,0 +1,102 @@
+"""Tasks: what is due and when, for whom, and what became of it; and how one is cancelled or carried out at once.
+
+Next: `app/tasks/service.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast, get_args
+from uuid import UUID
+
+from starlette.responses import Response
+
+from switchboard.app.people.naming import call_people
+from switchboard.app.tasks.service import TASKS
+from switchboard.domain.errors import InvalidInput, SwitchboardError
+from switchboard.domain.tasks import TaskState
+from switchboard.server.http.tasks import TASK_SERVICE
+from switchboard.server.web.forms import NOTHING_ENTERED, Entered, line_from
+from switchboard.server.web.page import Fields, WebForm, WebPage
+from switchboard.server.web.visit import Visit
+
+_ROWS: Final = 50
+_STATES: Final[tuple[TaskState, ...]] = get_args(TaskState)
+_OUTCOMES: Final = {
+    "cancelled": "It is cancelled, and is not due again.",
+    "run": "It is due now; a worker carries it out within seconds.",
+}
+
+
+async def show_tasks(visit: Visit) -> Response:
+    """What is due next, the next one first; or those of another state, by id."""
+    service, state, butler = visit.services.of(TASK_SERVICE), visit.asked("state") or "active", visit.asked("butler")
+    if state not in _STATES:
+        raise InvalidInput(f"there is no state {state!r}; there are: {', '.join(_STATES)}", field="state")
+    cursor = visit.asked("cursor")
+    if state == "active":
+        tasks, following = await service.coming(system_id=butler, limit=_ROWS, cursor=cursor)
+    else:
+        chosen = cast(TaskState, state)
+        tasks, following = await service.list_tasks(system_id=butler, state=chosen, limit=_ROWS, cursor=cursor)
+    return visit.page(
+        "tasks.html",
+        tasks=tasks,
+        following=following,
+        last=await service.last_firings(tasks),
+        names=await call_people(visit.services.runtime.database, {one.person for one in tasks}),
+        state=state,
+        states=_STATES,
+        butler=butler,
+    )
+
+
+async def show_task(visit: Visit) -> Response:
+    """One, with the times at which it was due."""
+    return await _show_task(visit, NOTHING_ENTERED)
+
+
+async def _show_task(visit: Visit, entered: Entered) -> Response:
+    shown = await visit.services.of(TASK_SERVICE).show_ledger(_task_id(visit))
+    names = await call_people(visit.services.runtime.database, {shown.task.person})
+    return visit.page(
+        "task.html",
+        entered.status,
+        task=shown.task,
+        firings=shown.firings,
+        person=names[shown.task.person],
+        entered=entered,
+        outcome=_OUTCOMES.get(visit.asked("done") or ""),
+    )
+
+
+async def cancel_task(visit: Visit, fields: Fields) -> Response:
+    """It is due no more."""
+    try:
+        reason = line_from(fields, "reason", "the reason")
+        await visit.services.of(TASK_SERVICE).cancel(visit.caller, _task_id(visit), reason)
+    except SwitchboardError as error:
+        return await _show_task(visit, Entered(fields, error))
+    return visit.go(f"/tasks/{_task_id(visit)}?done=cancelled")
+
+
+async def run_task(visit: Visit, fields: Fields) -> Response:
+    """Due now, besides its times."""
+    try:
+        reason = line_from(fields, "reason", "the reason")
+        await visit.services.of(TASK_SERVICE).run_now(visit.caller, _task_id(visit), reason)
+    except SwitchboardError as error:
+        return await _show_task(visit, Entered(fields, error))
+    return visit.go(f"/tasks/{_task_id(visit)}?done=run")
+
+
+def _task_id(visit: Visit) -> UUID:
+    return cast(UUID, visit.request.path_params["task_id"])
+
+
+_ONE: Final = "/tasks/{task_id:uuid}"
+PAGES: Final = (
+    WebPage("/tasks", show_tasks, TASKS, "Tasks"),
+    WebPage(_ONE, show_task, TASKS),
+    WebForm(f"{_ONE}/cancel", cancel_task, TASKS),
+    WebForm(f"{_ONE}/run", run_task, TASKS),
+)

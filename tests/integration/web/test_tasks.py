@@ -1,0 +1,50 @@
+"""Tasks on the page: what is due next, what became of the last time, and how one is carried out now or cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser import DESK, PHONE
+from tests.servers import Opened, open_server
+from tests.web_filling import add_person, add_tasks
+from tests.web_forms import audited, enter, follow
+from tests.web_house import signed_in
+
+SIZES = pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+
+
+@pytest.fixture
+async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    """A server without tasks."""
+    async with open_server(database_url, tmp_path / "data") as opened:
+        yield opened
+
+
+@SIZES
+async def test_a_task_is_found_carried_out_and_cancelled(chromium: str, server: Opened, size: tuple[int, int]) -> None:
+    async with signed_in(chromium, server, size, script=False) as tab:
+        await tab.open(f"{server.url}/ui/tasks")
+        assert "Nothing is scheduled." in await tab.text(), "before any butler has had the module"
+        await add_person(server)
+        await add_tasks(server)
+        await tab.open(f"{server.url}/ui/tasks?state=paused")
+        assert "the bot was blocked" in await tab.text()
+        await follow(tab, "a.row")
+        await enter(tab, "#run-reason", "it was unblocked")
+        await follow(tab, "form[action$='/run'] button")
+        assert "It is due now" in await tab.text()
+        assert "active" in await tab.text()
+        await enter(tab, "#cancel-reason", "we have no paper bin")
+        await follow(tab, "form[action$='/cancel'] button")
+        assert "we have no paper bin" in await tab.text(), "why it is not due any more"
+        await tab.open(f"{server.url}/ui/tasks")
+        text = await tab.text()
+        assert "Put the paper bin out" not in text
+        assert "Ann Weber" in text
+        assert "the model server refused" in text
+    for action, reason in (("tasks:run", "it was unblocked"), ("tasks:cancelled", "we have no paper bin")):
+        [entry] = [one for one in await audited(server, action) if "web" in one["actor"]]
+        assert entry["detail"]["reason"] == reason
