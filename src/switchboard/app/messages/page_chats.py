@@ -34,6 +34,8 @@ from switchboard.store.work import approvals, deltas, ledger
 
 _WALK: Final = 2000
 """Messages of an endpoint that a list of its conversations looks through."""
+_OPEN: Final = 20
+"""Messages among which the first is looked for that is not settled."""
 _WITH_TOOLS: Final = frozenset({"model", "trio"})
 """Engines that use tools for owners, and some of them for everybody."""
 
@@ -121,6 +123,14 @@ class PageChats:
         found, _ = await read_entries(self._database, Conversation(stored.conversation), limit=1, cursor=following)
         [shown] = await self._show(caller, speaker, found)
         return stored.thread, shown
+
+    async def first_open(self, speaker: Speaker, thread: str) -> UUID | None:
+        """The first message of the newest ones that is not settled.
+
+        A page follows one answer at a time, as browsers open six connections at most.
+        """
+        found, _ = await self._chat.history(speaker, thread, limit=_OPEN, cursor=None)
+        return next((one.request_id for one in reversed(found) if one.state == "in_flight"), None)
 
     async def destination(self, speaker: Speaker, thread: str, to: str | None) -> ChatDestination:
         """Who gets what is written now, as far as that does not depend on the words. Raises InvalidInput."""

@@ -172,6 +172,10 @@ class Stream:
         self._resumed = set(positions)
         self._unsure = set(positions)
 
+    def texts(self) -> Mapping[str, str]:
+        """What butlers have written, as far as the reader was told."""
+        return {system_id: told.text for system_id, told in self._told.items() if told.text}
+
     async def follow(
         self, gone: asyncio.Event, wait_s: float, allowed: Callable[[], Awaitable[bool]]
     ) -> AsyncGenerator[StreamEvent]:

@@ -69,13 +69,8 @@ async def open_chat(visit: Visit, thread: str, *, to: str = "", cursor: str | No
     """What is shown of a conversation. `back`: the page that is shown after a message was sent."""
     chats, speaker = visit.services.of(PAGE_CHATS), speaker_of(visit)
     found, following = await chats.exchanges(visit.caller, speaker, thread, limit=_ROWS, cursor=cursor)
-    exchanges = list(reversed(found))
-    return OpenChat(await _box(visit, speaker, thread, to, back), exchanges, following, first_open(exchanges))
-
-
-def first_open(exchanges: Sequence[ShownExchange]) -> UUID | None:
-    """The first that is not settled: a page follows one answer at a time, as browsers open six connections at most."""
-    return next((one.entry.request_id for one in exchanges if one.standing is not None), None)
+    live = await chats.first_open(speaker, thread)
+    return OpenChat(await _box(visit, speaker, thread, to, back), list(reversed(found)), following, live)
 
 
 async def _box(visit: Visit, speaker: Speaker, thread: str, to: str, back: str) -> ChatBox:

@@ -21,6 +21,7 @@ from switchboard.app.access import Action, Principal
 from switchboard.app.people.naming import NOBODY_CALLED
 from switchboard.app.web_sessions import WebSession, WebVisitor
 from switchboard.domain.errors import InvalidInput
+from switchboard.server.http.web_sessions import WEB_SESSION_SERVICE
 from switchboard.server.paths import WEB
 from switchboard.server.services import Services
 from switchboard.server.web.arrivals import WebArrival
@@ -141,8 +142,20 @@ class Visit:
 
     def page(self, template: str, http_status: int = 200, **values: object) -> Response:
         """A page made by a template of `templates/`."""
-        shown = self._frame.templates.render(template, {**self._common_values(), **values})
-        return HTMLResponse(shown, http_status, page_headers(self._nonce))
+        return HTMLResponse(self.render(template, **values), http_status, self.headers)
+
+    def render(self, template: str, **values: object) -> str:
+        """The HTML that a template makes for this visit; it goes with `headers`."""
+        return self._frame.templates.render(template, {**self._common_values(), **values})
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Those of every answer to this visit."""
+        return page_headers(self._nonce)
+
+    async def is_still_signed_in(self) -> bool:
+        """Whether the session of an answer that takes long still holds."""
+        return await self.services.of(WEB_SESSION_SERVICE).find_visitor(self._signed_in.secret) is not None
 
     def part(self, template: str, http_status: int = 200, **values: object) -> Response:
         """A part of a page, for a page that is open already."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import partial
 from typing import Final, cast
 from urllib.parse import urlencode
 from uuid import UUID
@@ -11,12 +15,17 @@ from starlette.responses import Response
 from switchboard.app.approvals.service import APPROVALS
 from switchboard.app.messages.blobs import OUTBOX
 from switchboard.app.messages.chat import CHAT, ChatInput
+from switchboard.app.messages.page_chats import ShownExchange
+from switchboard.app.messages.stream import Stream, StreamEvent
 from switchboard.app.messages.waiting import stop_turns
 from switchboard.core.turns.asking import Verb
-from switchboard.domain.errors import SwitchboardError
+from switchboard.domain.errors import InvalidInput, SwitchboardError
 from switchboard.domain.routing import Owner
+from switchboard.server.event_streams import EventStream
 from switchboard.server.http.approvals import APPROVAL_SERVICE
+from switchboard.server.http.streams import STREAM_SERVICE
 from switchboard.server.paths import WEB, WEB_FILES
+from switchboard.server.web.answering import AnswerFold, ChangedPart, frame_message, mark_of_butler
 from switchboard.server.web.chats import PAGE_CHATS, name_from, new_thread, open_chat, speaker_of, store_files
 from switchboard.server.web.downloads import answer_file, answer_picture
 from switchboard.server.web.forms import NOTHING_ENTERED, Entered
@@ -26,6 +35,7 @@ from switchboard.server.web.visit import Visit
 from switchboard.server.ws.connection import CHAT_SERVICE
 
 _THREADS: Final = 20
+_LONGEST_S: Final = 3600.0
 _NEW: Final = "new"
 """Stands for the name of a conversation that is yet to begin."""
 
@@ -51,13 +61,75 @@ async def _show_chat(visit: Visit, asked: str | None, entered: Entered) -> Respo
     )
 
 
+async def show_exchange(visit: Visit) -> Response:
+    """One message and what came of it, for a page that is open already."""
+    thread, one, live = await _read_exchange(visit)
+    return visit.part("chat_exchange.html", one=one, thread=thread, live=live)
+
+
+async def _read_exchange(visit: Visit) -> tuple[str, ShownExchange, UUID | None]:
+    """The conversation, the message, and whose answer a page of the conversation follows."""
+    chats, speaker = visit.services.of(PAGE_CHATS), speaker_of(visit)
+    thread, one = await chats.exchange(visit.caller, speaker, _message_id(visit))
+    return thread, one, await chats.first_open(speaker, thread)
+
+
+async def stream_answer(visit: Visit) -> Response:
+    """An answer while it is written, as parts of the page."""
+    thread, _, _ = await _read_exchange(visit)
+    after = visit.request.headers.get("last-event-id") or None
+    stream = await visit.services.of(STREAM_SERVICE).open(visit.caller, _message_id(visit), after)
+    drawn = DrawnAnswer(visit, thread, _message_id(visit), AnswerFold(stream.texts()))
+    return EventStream(visit.services.polls, partial(drawn.frames, stream), visit.headers)
+
+
+class DrawnAnswer:
+    """Draws an answer for one reader."""
+
+    def __init__(self, visit: Visit, thread: str, request_id: UUID, fold: AnswerFold) -> None:
+        self._visit = visit
+        self._thread = thread
+        self._request_id = request_id
+        self._fold = fold
+
+    async def frames(self, stream: Stream, gone: asyncio.Event) -> AsyncGenerator[bytes]:
+        """First how far the message is, as that has changed since the page was made; then what changes."""
+        yield await self._frame(StreamEvent("ping"))
+        with self._visit.services.of(STREAM_SERVICE).place(self._visit.caller):
+            async with aclosing(stream.follow(gone, _LONGEST_S, self._visit.is_still_signed_in)) as events:
+                async for event in events:
+                    yield await self._frame(event)
+
+    async def _frame(self, event: StreamEvent) -> bytes:
+        """The message that changes the page. Before the last one, which ends the stream, those that wait are told."""
+        changed = self._fold.fold(event)
+        framed = frame_message("".join([await self._draw(part) for part in changed]), event.id)
+        return frame_message("", "", "settled") + framed if event.kind == "done" else framed
+
+    async def _draw(self, part: ChangedPart) -> str:
+        one = None
+        if part.kind in {"standing", "told", "settled"}:
+            service = self._visit.services.of(PAGE_CHATS)
+            _, one = await service.exchange(self._visit.caller, speaker_of(self._visit), self._request_id)
+        return self._visit.render(
+            "chat_part.html",
+            part=part,
+            one=one,
+            thread=self._thread,
+            request_id=self._request_id,
+            texts=[(name, mark_of_butler(name), text) for name, text in self._fold.texts.items()],
+            mark=mark_of_butler(part.system_id),
+        ).strip("\n")
+
+
 async def send_message(visit: Visit, fields: Fields) -> Response:
     """Store what was written, once however often the form is sent, and show it."""
     thread, key = name_from(fields.get("thread"), "the conversation"), name_from(fields.get("key"), "the key")
-    to = fields.get("to", "").strip()
+    to, text = fields.get("to", "").strip(), fields.get("text", "").strip()
     try:
-        files = await store_files(visit)
-        message = ChatInput(thread, fields.get("text", "").strip(), key, files=files, to=to or None)
+        if not text and not visit.files:
+            raise InvalidInput("write something, or choose a file", field="text")
+        message = ChatInput(thread, text, key, files=await store_files(visit), to=to or None)
         await visit.services.of(CHAT_SERVICE).send(visit.caller, speaker_of(visit), message)
     except SwitchboardError as error:
         return await _show_chat(visit, thread, Entered(fields, error))
@@ -128,12 +200,15 @@ def _outbox_id(visit: Visit) -> UUID:
     return cast(UUID, visit.request.path_params["outbox_id"])
 
 
+_ONE: Final = "/chat/{request_id:uuid}"
 _ASKED: Final = "/chat/approvals/{approval_id:uuid}"
 _REPLY: Final = "/replies/{outbox_id:uuid}"
 PAGES: Final = (
     WebPage("/chat", show_chat, CHAT, "Chat"),
+    WebPage(_ONE, show_exchange, CHAT),
+    WebPage(f"{_ONE}/stream", stream_answer, CHAT),
     WebForm(WEB_FILES.removeprefix(WEB), send_message, CHAT, with_files=True),
-    WebForm("/chat/{request_id:uuid}/stop", stop_answer, CHAT),
+    WebForm(f"{_ONE}/stop", stop_answer, CHAT),
     WebForm(f"{_ASKED}/approve", approve_here, CHAT),
     WebForm(f"{_ASKED}/refuse", refuse_here, CHAT),
     WebForm(f"{_ASKED}/answer", answer_here, CHAT),

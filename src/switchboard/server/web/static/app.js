@@ -105,3 +105,27 @@
   setInterval(look, 1000);
   if (!document.hidden) connect();
 })();
+
+/* Chat: Enter sends where there is a keyboard, the view follows new text while it is at the end, files are not too large. */
+(() => {
+  const box = document.getElementById("box"), text = box?.querySelector("textarea"), files = box?.querySelector("[type=file]");
+  if (!box) return;
+  const page = document.documentElement, keys = !matchMedia("(pointer: coarse)").matches;
+  const toEnd = () => scrollTo(0, page.scrollHeight);
+  let atEnd = !new URLSearchParams(location.search).has("cursor");
+  addEventListener("scroll", () => { atEnd = innerHeight + scrollY > page.scrollHeight - 60; });
+  new MutationObserver(() => { if (atEnd) toEnd(); }).observe(box.parentNode, { childList: true, subtree: true, characterData: true });
+  text.addEventListener("keydown", (event) => {
+    if (!keys || event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
+    event.preventDefault();
+    if (text.value.trim() || files.files.length) box.requestSubmit();
+  });
+  files.addEventListener("change", () => {
+    const all = [...files.files], bytes = all.reduce((sum, file) => sum + file.size, 0);
+    const many = all.length > files.dataset.mostFiles, large = bytes > files.dataset.mostBytes;
+    files.setCustomValidity(many ? `At most ${files.dataset.mostFiles} files go with a message.` : large ? "These files are too large together." : "");
+    files.reportValidity();
+  });
+  if (atEnd) toEnd();
+  if (keys) text.focus({ preventScroll: true });
+})();
