@@ -1,7 +1,8 @@
-"""What the house of `web_house.py` has besides messages: a person, and tasks of theirs."""
+"""What the house of `web_house.py` has besides messages: a person, what is known of them, and tasks of theirs."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID, uuid5
 
@@ -16,6 +17,9 @@ from switchboard.modules.schedule.settings import TaskLimits
 from switchboard.ports.facts import Reader
 from switchboard.ports.gates import Gate
 from switchboard.ports.module_store import ModuleStore
+from switchboard.store.ids import new_uuid7
+from switchboard.store.memory import facts
+from switchboard.store.memory.facts import NewFact
 from switchboard.store.modules.opening import ModuleRooms
 from tests.doors import RememberingDoor, an_origin
 from tests.servers import Opened
@@ -23,6 +27,7 @@ from tests.servers import Opened
 HOUSE: Final = SystemId("System1/house")
 ANN: Final = Reader(HOUSE, Conversation("telegram/bot%3Ahouse/ann"), "telegram/bot%3Ahouse/ann", private=True)
 BEN: Final = Reader(HOUSE, Conversation("telegram/bot%3Ahouse/ben"), "telegram/bot%3Ahouse/ben", private=True)
+HOSTILE: Final = "<img src=x onerror=alert(1)> call me \u202egnp"
 _TASKS: Final[tuple[tuple[str, Reader, Kind, str], ...]] = (
     ("Water the tomatoes", ANN, "say", "0 18 * * *"),
     ("Look whether the invoice of the plumber has come", ANN, "do", "0 8 * * 1"),
@@ -60,3 +65,32 @@ async def _add_task(store: ModuleStore, text: str, reader: Reader, kind: Kind, c
     new = NewTask(uuid5(UUID(int=0), text), kind, text, own=True, tainted=False, origin=an_origin(), gate=gate)
     due = first_due(timing, (await ledger.look_around(store)).now)
     return (await ledger.add_task(store, new, reader, timing, due)).task_id
+
+
+_ENTRY: Final = """
+insert into entry (lane, position, request_id, role, person, private, text, created_at, compacted_at)
+select lane_key('turn', $1, conversation_key($2)), 1, $3, 'user', $2, true, $4, now(), now()"""
+_RUN: Final = """
+insert into consolidation_run (run, lane, system_id, person, first_position, last_position, episodes, model, tokens,
+                               cost_usd, outcome, facts, ended_at)
+select $1, lane_key('turn', $2, conversation_key($3)), $2, $3, 1, 1, 1, 'local', 1834, 0, 'kept', 1, now()"""
+_SUMMARY: Final = """
+insert into summary (lane, position, summary_id, first_position, person, private, text, told)
+select lane_key('turn', $1, conversation_key($2)), 1, $3, 1, $2, true, $4, true"""
+
+
+async def add_memory(server: Opened, request_id: UUID, text: str) -> None:
+    """Facts of Ann and Ben: one from this message of Ann, found by a run, which replaced one that she told before."""
+    database, run, then = server.lab.database, new_uuid7(), datetime.now(UTC) - timedelta(days=200)
+    lives = NewFact(ANN.person, "self", True, "I live in Leeds", (), "lives_at", "Leeds", said_at=then)
+    assert await facts.learn(database, ANN, lives) == 1
+    await database.run(_ENTRY, HOUSE, ANN.person, request_id, text)
+    await database.run(_RUN, run, HOUSE, ANN.person)
+    moved = NewFact(ANN.person, "self", True, "I live in York", (1,), "lives_at", "York", run=run)
+    for who, new in (
+        (ANN, moved),
+        (ANN, NewFact(ANN.person, "Noor", True, "Noor is allergic to walnuts", (), "allergic_to", "walnuts")),
+        (BEN, NewFact(BEN.person, "self", True, HOSTILE, ())),
+    ):
+        assert await facts.learn(database, who, new) == 1
+    await database.run(_SUMMARY, HOUSE, ANN.person, new_uuid7(), "Ann has moved to York and asked about the bins.")

@@ -32,7 +32,7 @@ from tests.servers import Opened, open_server
 from tests.trios import Given, plan, tool, trio_engine, writes
 from tests.turning import Asked, Noting
 from tests.waiting import eventually
-from tests.web_filling import add_person, add_tasks
+from tests.web_filling import add_memory, add_person, add_tasks
 
 OPERATOR: Final = Principal("operator", "operator-1")
 TREE: Final = (
@@ -127,6 +127,7 @@ async def fill_house(server: Opened) -> dict[str, UUID]:
         ("plants", "Remind me to water the plants", {"sender": "ben", "thread": "ben"}),
         ("dinner", "What is for dinner?", {"sender": "ann", "thread": "ann"}),
         ("api", "The washing machine has finished.", {"channel": "api", "endpoint": "sensors", "sender": "washer"}),
+        ("moved", "I have moved to York, to Mill Lane", {"sender": "ann", "thread": "ann"}),
         ("arabic", "متى تُفرَّغ سلة المهملات؟", {"sender": "amal", "thread": "amal"}),
         ("lost", "Order 4711 was shipped", {"channel": "webhook", "provider": "http", "sender": "shop"}),
         ("broken", "Please do the impossible", {"sender": "ben", "thread": "ben"}),
@@ -154,6 +155,7 @@ async def fill_house(server: Opened) -> dict[str, UUID]:
     await server.lab.database.run(_SPENT)
     await add_person(server)
     await add_tasks(server)
+    await add_memory(server, ids["moved"], "I have moved to York, to Mill Lane")
     return ids
 
 

@@ -20,6 +20,7 @@ FactId = Annotated[str, typer.Argument(help="The fact's id, or its first or last
 SummaryId = Annotated[str, typer.Argument(help="The summary's id, or its first or last characters.", metavar="ID")]
 RunId = Annotated[str, typer.Argument(help="The run's id, or its first or last characters.", metavar="ID")]
 Butler = Annotated[str | None, typer.Option("--butler", help="Only of this butler, such as notes or System1/notes.")]
+Reason = Annotated[str | None, typer.Option(help="The reason; it is recorded.", metavar="TEXT")]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 
 
@@ -140,9 +141,9 @@ def add_fact(
 
 
 @app.command("undo")
-def undo(fact_id: FactId) -> None:
+def undo(fact_id: FactId, *, reason: Reason = None) -> None:
     """Count a fact as never said; what it had replaced holds again. Operators still see it."""
-    answer = ask_about("fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/undo", {}))
+    answer = ask_about("fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/undo", _body(reason)))
     show(answer, f"{answer['fact_id']}: undone")
 
 
@@ -173,9 +174,9 @@ def list_runs(*, butler: Butler = None, limit: Limit = 100, cursor: Cursor = Non
 
 
 @app.command("undo-run")
-def undo_run(run: RunId) -> None:
+def undo_run(run: RunId, *, reason: Reason = None) -> None:
     """Count all that a run has found as never said."""
-    answer = ask_about("run", run, lambda client, one: client.post(f"/v1/memory/runs/{one}/undo", {}))
+    answer = ask_about("run", run, lambda client, one: client.post(f"/v1/memory/runs/{one}/undo", _body(reason)))
     show(answer, f"{answer['run']}: {answer['facts']} fact{'s' * (answer['facts'] != 1)} undone")
 
 
@@ -205,7 +206,7 @@ def _kind_rows(fact: Json) -> list[tuple[str, object]]:
 
 def _standing_rows(standing: Json) -> list[tuple[str, object]]:
     rows = [("replaced by", standing["superseded_by"]), ("says again", standing["confirms"])]
-    rows.append(("contradicts", ", ".join(standing["contradicts"])))
+    rows += [(name, ", ".join(standing[name])) for name in ("replaces", "contradicts")]
     return [(name, one) for name, one in rows if one]
 
 
@@ -216,29 +217,35 @@ def _source_line(source: Json) -> str:
 
 
 @app.command("share")
-def share(fact_id: FactId) -> None:
+def share(fact_id: FactId, *, reason: Reason = None) -> None:
     """Make a fact visible to everyone who talks to the butler."""
-    answer = ask_about("fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/share", {}))
+    answer = ask_about("fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/share", _body(reason)))
     show(answer, f"{answer['fact_id']}: shared")
 
 
 @app.command("forget")
-def forget(fact_id: FactId) -> None:
+def forget(fact_id: FactId, *, reason: Reason = None) -> None:
     """Forget a fact, others that contain it, and the summaries that may repeat it. It cannot be restored."""
-    answer = ask_about("fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/forget", {}))
+    answer = ask_about(
+        "fact", fact_id, lambda client, one: client.post(f"/v1/memory/facts/{one}/forget", _body(reason))
+    )
     others = answer["forgotten"] - 1
     also = f", and {others} more that said the same" if others else ""
     show(answer, f"{answer['fact_id']}: forgotten{also}")
 
 
 @app.command("restore")
-def restore(summary_id: SummaryId) -> None:
+def restore(summary_id: SummaryId, *, reason: Reason = None) -> None:
     """Restore the messages that a summary, and those after it, have replaced; possible for 30 days."""
     answer = ask_about(
-        "summary", summary_id, lambda client, one: client.post(f"/v1/memory/summaries/{one}/restore", {})
+        "summary", summary_id, lambda client, one: client.post(f"/v1/memory/summaries/{one}/restore", _body(reason))
     )
     restored = answer["restored"]
     show(answer, f"{answer['summary_id']}: {restored} message{'s' * (restored != 1)} restored")
+
+
+def _body(reason: str | None) -> Json:
+    return {} if reason is None else {"reason": reason}
 
 
 app.command("erase")(people.erase)

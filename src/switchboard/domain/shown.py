@@ -345,11 +345,15 @@ class ShownFact:
 
 @dataclass(frozen=True, slots=True)
 class ShownStanding:
-    """What became of a fact: the one that took its place, the one that it says again, and those that contradict it."""
+    """What became of a fact: the one that took its place, the one that it says again, and those that contradict it.
+
+    `replaces`: those whose place it took.
+    """
 
     superseded_by: UUID | None
     confirms: UUID | None
     contradicts: Sequence[UUID]
+    replaces: Sequence[UUID] = ()
 
 
 @dataclass(frozen=True, slots=True)

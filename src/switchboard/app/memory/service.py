@@ -6,6 +6,7 @@ HTTP calls `MemoryService` with the caller's `Principal`. In: ids; out: facts an
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
@@ -28,12 +29,14 @@ from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import FactSource, ShownEntity, ShownFact, ShownRun, ShownStanding, ShownSummary
 from switchboard.ports.facts import Fact, Reader
 from switchboard.store.memory import aliases, compaction, consolidation, facts
-from switchboard.store.memory.facts import NewFact
+from switchboard.store.memory.facts import CountedFacts, NewFact
 from switchboard.store.people import audit
 from switchboard.store.people import people as known_people
 from switchboard.store.people.people import StoredNames
 
 MEMORY: Final = Action("memory", OPERATOR)
+MOST_COUNTED: Final = 5_000
+"""Of so many facts, the newest, it is counted whose they are."""
 _ALL: Final = 100_000
 """Facts of a butler that are read to find whom they are about."""
 
@@ -62,6 +65,10 @@ class MemoryService:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._database = runtime.database
+
+    async def counted(self) -> list[CountedFacts]:
+        """How many facts there are by butler and author, of the newest; tells nothing of what they say."""
+        return await facts.count_facts(self._database, MOST_COUNTED)
 
     async def facts(
         self, caller: Principal, wanted: FactFilter, *, limit: int, cursor: str | None
@@ -134,13 +141,13 @@ class MemoryService:
             f"no handle of {person_id!r} proves who writes; link one with `switchboard people link`", field="author"
         )
 
-    async def undo(self, caller: Principal, fact_id: UUID) -> None:
+    async def undo(self, caller: Principal, fact_id: UUID, reason: str | None = None) -> None:
         """Count a fact as never said. Raises NotFound, Conflict."""
         if not await facts.undo(self._database, fact_id):
             if await facts.get_fact(self._database, fact_id) is None:
                 raise _no_fact(fact_id)
             raise Conflict(f"fact {fact_id} counts as never said already")
-        await self._record_in_audit(caller, "undone", {"fact_id": str(fact_id)})
+        await self._record_in_audit(caller, "undone", {"fact_id": str(fact_id)}, reason)
 
     async def fact(self, caller: Principal, fact_id: UUID) -> tuple[ShownFact, ShownStanding, list[FactSource]]:
         """A fact with what became of it, and its sources. Raises NotFound."""
@@ -151,18 +158,26 @@ class MemoryService:
         fact, sources = found
         return fact, await facts.find_standing(self._database, fact), sources
 
-    async def share(self, caller: Principal, fact_id: UUID) -> None:
+    async def named(self, caller: Principal, fact_ids: Collection[UUID]) -> dict[UUID, ShownFact]:
+        """These facts by their ids, as far as there are such."""
+        if not fact_ids:
+            return {}
+        found = await facts.list_named(self._database, fact_ids)
+        await self._record_in_audit(caller, "read", {"fact_ids": sorted(map(str, fact_ids))})
+        return {one.fact_id: one for one in found}
+
+    async def share(self, caller: Principal, fact_id: UUID, reason: str | None = None) -> None:
         """Make a fact visible to everyone who talks to the butler. Raises NotFound."""
         if not await facts.share_as_operator(self._database, fact_id):
             raise _no_fact(fact_id)
-        await self._record_in_audit(caller, "shared", {"fact_id": str(fact_id)})
+        await self._record_in_audit(caller, "shared", {"fact_id": str(fact_id)}, reason)
 
-    async def forget(self, caller: Principal, fact_id: UUID) -> int:
+    async def forget(self, caller: Principal, fact_id: UUID, reason: str | None = None) -> int:
         """Forget a fact and others that contain it; returns how many facts were removed. Raises NotFound."""
         gone = await facts.forget(self._database, fact_id)
         if not gone:
             raise _no_fact(fact_id)
-        await self._record_in_audit(caller, "forgotten", {"fact_id": str(fact_id), "facts": gone})
+        await self._record_in_audit(caller, "forgotten", {"fact_id": str(fact_id), "facts": gone}, reason)
         return gone
 
     async def runs(
@@ -174,12 +189,12 @@ class MemoryService:
         await self._record_in_audit(caller, "read", {"system_id": system_id, "runs": len(page)})
         return page, str(page[-1].run) if len(page) == limit else None
 
-    async def undo_run(self, caller: Principal, run: UUID) -> int:
+    async def undo_run(self, caller: Principal, run: UUID, reason: str | None = None) -> int:
         """Count what a run has found as never said; returns how many facts that are. Raises NotFound."""
         undone = await consolidation.undo_run(self._database, run)
         if undone is None:
             raise NotFound(f"there is no run {run}; see `switchboard memory runs`")
-        await self._record_in_audit(caller, "undone", {"run": str(run), "facts": undone})
+        await self._record_in_audit(caller, "undone", {"run": str(run), "facts": undone}, reason)
         return undone
 
     async def summaries(
@@ -191,18 +206,21 @@ class MemoryService:
         await self._record_in_audit(caller, "read", {"system_id": system_id, "summaries": len(page)})
         return page, str(page[-1].summary_id) if len(page) == limit else None
 
-    async def restore(self, caller: Principal, summary_id: UUID) -> int:
+    async def restore(self, caller: Principal, summary_id: UUID, reason: str | None = None) -> int:
         """Restore the entries of a summary, and of those after it; returns how many. Raises NotFound, Conflict."""
         restored = await compaction.restore(self._database, summary_id)
         if restored is None:
             raise NotFound(f"there is no summary {summary_id}")
         if not restored:
             raise Conflict(f"nothing of summary {summary_id} can be restored: that was done, or is over after 30 days")
-        await self._record_in_audit(caller, "restored", {"summary_id": str(summary_id), "entries": restored})
+        await self._record_in_audit(caller, "restored", {"summary_id": str(summary_id), "entries": restored}, reason)
         return restored
 
-    async def _record_in_audit(self, caller: Principal, done: str, detail: dict[str, object]) -> None:
-        await audit.append(self._database, caller.name, f"memory:{done}", detail)
+    async def _record_in_audit(
+        self, caller: Principal, done: str, detail: dict[str, object], reason: str | None = None
+    ) -> None:
+        given = {"reason": reason} if reason else {}
+        await audit.append(self._database, caller.name, f"memory:{done}", detail | given)
 
 
 def _show_entity(system_id: SystemId, found: FoundEntity) -> ShownEntity:

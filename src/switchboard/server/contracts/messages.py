@@ -22,6 +22,11 @@ class ReasonBody(Body):
     reason: Line | None = None
 
 
+def reason_in(body: ReasonBody | None) -> str | None:
+    """The reason, if one was given."""
+    return None if body is None else body.reason
+
+
 class RerouteMessageBody(Body):
     """Where a message goes, and why. Without `to` the rules decide, as they are now.
 

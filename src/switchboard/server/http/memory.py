@@ -24,12 +24,13 @@ from switchboard.server.contracts.memory import (
     UndoneFact,
     UndoneRun,
 )
+from switchboard.server.contracts.messages import ReasonBody, reason_in
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 from switchboard.server.services import ServiceFactory
 
 router = router_of("memory", prefix="/v1/memory")
-_SERVICE: Final = ServiceFactory(lambda services: MemoryService(services.runtime))
+MEMORY_SERVICE: Final = ServiceFactory(lambda services: MemoryService(services.runtime))
 
 Operator = Annotated[Principal, Depends(needs(MEMORY))]
 
@@ -45,14 +46,14 @@ async def list_facts(
 ) -> Response:
     """Newest first; of all butlers and authors, or of one. Every read is recorded in the audit log."""
     wanted = FactFilter(system_id, author)
-    return answer(page("facts", await parts.of(_SERVICE).facts(caller, wanted, limit=limit, cursor=cursor)))
+    return answer(page("facts", await parts.of(MEMORY_SERVICE).facts(caller, wanted, limit=limit, cursor=cursor)))
 
 
 @router.post("/facts", **operation("add_fact", "Add a fact", AddedFact, 404, 409))
 async def add_fact(caller: Operator, parts: Parts, body: FactBody) -> Response:
     """As if its author had said it alone with the butler. The same words again are the same fact."""
     stated = StatedByOperator(body.system_id, body.author, body.text, body.subject, body.predicate, body.shared)
-    return answer({"fact": await parts.of(_SERVICE).add(caller, stated)})
+    return answer({"fact": await parts.of(MEMORY_SERVICE).add(caller, stated)})
 
 
 @router.get("/search", **operation("search_facts", "Search facts", FactPage))
@@ -65,40 +66,42 @@ async def search_facts(
     cursor: Cursor | None = None,
 ) -> Response:
     """Newest first, those that have any of the words. Every read is recorded in the audit log."""
-    found = await parts.of(_SERVICE).search(caller, words, system_id, limit=limit, cursor=cursor)
+    found = await parts.of(MEMORY_SERVICE).search(caller, words, system_id, limit=limit, cursor=cursor)
     return answer(page("facts", found))
 
 
 @router.get("/entities", **operation("find_entities", "Find whom and what facts are about", EntityList))
 async def find_entities(caller: Operator, parts: Parts, system_id: SystemRef, words: Words = "") -> Response:
     """Of one butler; those whose names fit the words, the best first. Every read is recorded in the audit log."""
-    return answer({"entities": await parts.of(_SERVICE).entities(caller, system_id, words)})
+    return answer({"entities": await parts.of(MEMORY_SERVICE).entities(caller, system_id, words)})
 
 
 @router.get("/facts/{fact_id}", **operation("get_fact", "Get a fact", FactDetail, 404))
 async def get_fact(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
     """With the messages that it was taken from, and what became of it by what else was said."""
-    fact, standing, sources = await parts.of(_SERVICE).fact(caller, fact_id)
+    fact, standing, sources = await parts.of(MEMORY_SERVICE).fact(caller, fact_id)
     return answer({"fact": fact, "standing": standing, "sources": sources})
 
 
 @router.post("/facts/{fact_id}/share", **operation("share_fact", "Share a fact", SharedFact, 404))
-async def share(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
+async def share(caller: Operator, parts: Parts, fact_id: UUID, body: ReasonBody | None = None) -> Response:
     """It becomes visible to everyone who talks to the butler."""
-    await parts.of(_SERVICE).share(caller, fact_id)
+    await parts.of(MEMORY_SERVICE).share(caller, fact_id, reason_in(body))
     return answer({"fact_id": fact_id})
 
 
 @router.post("/facts/{fact_id}/forget", **operation("forget_fact", "Forget a fact", ForgottenFact, 404))
-async def forget(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
+async def forget(caller: Operator, parts: Parts, fact_id: UUID, body: ReasonBody | None = None) -> Response:
     """For good: with others that say it and the summaries that may repeat it. Nobody can restore it."""
-    return answer({"fact_id": fact_id, "forgotten": await parts.of(_SERVICE).forget(caller, fact_id)})
+    return answer(
+        {"fact_id": fact_id, "forgotten": await parts.of(MEMORY_SERVICE).forget(caller, fact_id, reason_in(body))}
+    )
 
 
 @router.post("/facts/{fact_id}/undo", **operation("undo_fact", "Undo a fact", UndoneFact, 404, 409))
-async def undo_fact(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
+async def undo_fact(caller: Operator, parts: Parts, fact_id: UUID, body: ReasonBody | None = None) -> Response:
     """It counts as never said; what it had replaced holds again. Operators still see it. 409 if it was undone."""
-    await parts.of(_SERVICE).undo(caller, fact_id)
+    await parts.of(MEMORY_SERVICE).undo(caller, fact_id, reason_in(body))
     return answer({"fact_id": fact_id})
 
 
@@ -107,13 +110,13 @@ async def list_runs(
     caller: Operator, parts: Parts, system_id: Word | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
     """Newest first; of all butlers, or of one. Every read is recorded in the audit log."""
-    return answer(page("runs", await parts.of(_SERVICE).runs(caller, system_id, limit=limit, cursor=cursor)))
+    return answer(page("runs", await parts.of(MEMORY_SERVICE).runs(caller, system_id, limit=limit, cursor=cursor)))
 
 
 @router.post("/runs/{run}/undo", **operation("undo_run", "Undo a run", UndoneRun, 404))
-async def undo_run(caller: Operator, parts: Parts, run: UUID) -> Response:
+async def undo_run(caller: Operator, parts: Parts, run: UUID, body: ReasonBody | None = None) -> Response:
     """All that it has found counts as never said."""
-    return answer({"run": run, "facts": await parts.of(_SERVICE).undo_run(caller, run)})
+    return answer({"run": run, "facts": await parts.of(MEMORY_SERVICE).undo_run(caller, run, reason_in(body))})
 
 
 @router.get("/summaries", **operation("list_summaries", "List summaries", SummaryPage))
@@ -121,13 +124,20 @@ async def list_summaries(
     caller: Operator, parts: Parts, system_id: Word | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
     """Newest first; of all butlers, or of one. Every read is recorded in the audit log."""
-    return answer(page("summaries", await parts.of(_SERVICE).summaries(caller, system_id, limit=limit, cursor=cursor)))
+    return answer(
+        page("summaries", await parts.of(MEMORY_SERVICE).summaries(caller, system_id, limit=limit, cursor=cursor))
+    )
 
 
 @router.post(
     "/summaries/{summary_id}/restore",
     **operation("restore_summary", "Restore summarized entries", RestoredSummary, 404, 409),
 )
-async def restore(caller: Operator, parts: Parts, summary_id: UUID) -> Response:
+async def restore(caller: Operator, parts: Parts, summary_id: UUID, body: ReasonBody | None = None) -> Response:
     """Within 30 days, with those of later summaries. What was learned stays; 409 if nothing can be restored."""
-    return answer({"summary_id": summary_id, "restored": await parts.of(_SERVICE).restore(caller, summary_id)})
+    return answer(
+        {
+            "summary_id": summary_id,
+            "restored": await parts.of(MEMORY_SERVICE).restore(caller, summary_id, reason_in(body)),
+        }
+    )

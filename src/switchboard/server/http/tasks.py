@@ -11,7 +11,7 @@ from switchboard.app.access import Principal
 from switchboard.app.tasks.service import TASKS, TaskService
 from switchboard.domain.tasks import TaskState
 from switchboard.server.contracts.base import Cursor, Limit, Word
-from switchboard.server.contracts.messages import ReasonBody
+from switchboard.server.contracts.messages import ReasonBody, reason_in
 from switchboard.server.contracts.tasks import TaskDetail, TaskPage
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
@@ -48,14 +48,10 @@ async def get_task(parts: Parts, task_id: UUID) -> Response:
 @router.post("/{task_id}/cancel", **operation("cancel_task", "Cancel a task", TaskDetail, 404, 409))
 async def cancel_task(caller: Operator, parts: Parts, task_id: UUID, body: ReasonBody | None = None) -> Response:
     """It is due no more. Its person is not told."""
-    return answer({"ledger": await parts.of(TASK_SERVICE).cancel(caller, task_id, _reason_in(body))})
+    return answer({"ledger": await parts.of(TASK_SERVICE).cancel(caller, task_id, reason_in(body))})
 
 
 @router.post("/{task_id}/run", **operation("run_task", "Carry out a task now", TaskDetail, 404, 409))
 async def run_task(caller: Operator, parts: Parts, task_id: UUID, body: ReasonBody | None = None) -> Response:
     """Besides its times. A task that was paused goes on."""
-    return answer({"ledger": await parts.of(TASK_SERVICE).run_now(caller, task_id, _reason_in(body))})
-
-
-def _reason_in(body: ReasonBody | None) -> str | None:
-    return None if body is None else body.reason
+    return answer({"ledger": await parts.of(TASK_SERVICE).run_now(caller, task_id, reason_in(body))})

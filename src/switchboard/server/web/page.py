@@ -29,7 +29,8 @@ class WebPage(Struct, frozen=True):
 class WebForm(Struct, frozen=True):
     """Where forms are posted: `act` gets the fields of a form that one of our own pages has shown this visitor.
 
-    It is called for those whose role has `needs`, and answers with `Visit.go`.
+    It is called for those whose role has `needs`, and answers with `Visit.go`; or with a page, if to look at that is on
+    the record.
     """
 
     path: str

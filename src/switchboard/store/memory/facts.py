@@ -44,7 +44,7 @@ from switchboard.store.memory.fact_terms import UnreadFact, languages_of, terms_
 from switchboard.store.memory.history import HistoryAddition, StoredReaders
 from switchboard.store.memory.readers import handle_columns, reader_columns
 from switchboard.store.memory.search import FactSearch
-from switchboard.store.memory.standing import hold_at, settle
+from switchboard.store.memory.standing import hold_at, settle, settle_around
 
 _TURN_WAITS_S: Final = 0.2
 """How long a turn waits for the vector of its message."""
@@ -265,17 +265,35 @@ async def search_facts(
     return rows_as(ShownFact, await database.rows(query("facts.search"), *given))
 
 
+class CountedFacts(Struct, frozen=True):
+    """How many facts a butler has of an author, and since when the newest."""
+
+    system_id: str
+    author: str
+    facts: int
+    newest: datetime
+
+
+async def count_facts(database: Database, most: int) -> list[CountedFacts]:
+    """Of the newest `most` facts those that count, by butler and author, the latest learned first."""
+    return rows_as(CountedFacts, await database.rows(query("facts.counted"), most))
+
+
+async def list_named(database: Database, fact_ids: Collection[UUID]) -> list[ShownFact]:
+    """These facts, as far as there are such."""
+    return rows_as(ShownFact, await database.rows(query("facts.named"), list(fact_ids)))
+
+
 async def find_standing(database: Database, fact: ShownFact) -> ShownStanding:
     """What became of a fact, as its author is told: only statements of its space have to do with it."""
     space, _, where = fact.space.partition(":")
     conversation = Conversation(where if space == "group" else "")
     reader = Reader(SystemId(fact.system_id), conversation, fact.author, private=space != "group")
-    found = (await settle(database, reader, [fact.fact_id])).get(fact.fact_id)
-    return (
-        ShownStanding(None, None, ())
-        if found is None
-        else ShownStanding(found.superseded_by, found.confirms, found.contradicts)
-    )
+    settled = await settle_around(database, reader, [fact.fact_id])
+    if (found := settled.get(fact.fact_id)) is None:
+        return ShownStanding(None, None, ())
+    replaces = sorted(one.fact_id for one in settled.values() if one.superseded_by == fact.fact_id)
+    return ShownStanding(found.superseded_by, found.confirms, found.contradicts, replaces)
 
 
 async def get_fact(database: Database, fact_id: UUID) -> tuple[ShownFact, list[FactSource]] | None:

@@ -61,14 +61,21 @@ async def settle(
 
     `as_of`: as it was then, without what was said, or held, only later.
     """
+    settled = await settle_around(database, reader, fact_ids, as_of)
+    return {fact_id: settled[fact_id] for fact_id in fact_ids if fact_id in settled}
+
+
+async def settle_around(
+    database: Database, reader: Reader, fact_ids: Collection[UUID], as_of: datetime | None = None
+) -> Mapping[UUID, SettledFact]:
+    """The same, and the standing of all facts with which these have to do."""
     if not fact_ids:
         return {}
     given = (*reader_columns(reader), list(fact_ids), *handle_columns(reader))
     said = map(statement_of, await database.rows(query("facts.statements"), *given))
-    settled = settle_statements(
+    return settle_statements(
         (fact_id, one) for fact_id, one in said if as_of is None or (one.valid_from or one.said_at) <= as_of
     )
-    return {fact_id: settled[fact_id] for fact_id in fact_ids if fact_id in settled}
 
 
 def settle_statements(statements: Iterable[tuple[UUID, StatedFact]]) -> Mapping[UUID, SettledFact]:

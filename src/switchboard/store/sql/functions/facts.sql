@@ -350,3 +350,19 @@ begin
     return query select f.* from fact f where f.fact_id = _fact_id;
     perform facts_open(false);
 end $$;
+
+-- How many facts there are by butler and author, and when the newest was learned: of the newest _most those that count. What they
+-- say is not told.
+create or replace function count_facts(_most integer)
+returns table (system_id text, author text, facts bigint, newest timestamptz)
+language plpgsql as $$
+begin
+    perform facts_open(true);
+    return query
+        select f.system_id, f.author, count(*), max(f.created_at)
+        from (select n.* from fact n order by n.fact_id desc limit _most) f
+        where f.undone_at is null
+        group by f.system_id, f.author
+        order by max(f.created_at) desc, f.system_id, f.author;
+    perform facts_open(false);
+end $$;

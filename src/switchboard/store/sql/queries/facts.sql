@@ -215,6 +215,15 @@ order by f.fact_id desc limit $4;
 select {{of_operators}}
 from fact_for_operator($1) f left join conversation c on c.conversation = f.conversation;
 
+-- name: named
+select {{of_operators}}
+from unnest($1::uuid[]) as n (fact_id)
+cross join lateral fact_for_operator(n.fact_id) f left join conversation c on c.conversation = f.conversation
+order by f.fact_id;
+
+-- name: counted
+select system_id, author, facts, newest from count_facts($1);
+
 -- name: sources
 -- The entries that a fact cites; the text of those that are still there.
 select e.request_id, s.position, e.text, e.created_at
