@@ -32,7 +32,7 @@ SEEN: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066
 async def asking(turn: Turn, journal: Journal) -> TurnResult:
     """`ask X` is a question, everything else a call."""
     why, digest = "it is said so", "d" * 64
-    wanted = Ask("call", "pay", {"to": "noor", "what": turn.text}, why, digest, "nobody")
+    wanted = Ask("call", "pay", {"to": "noor", "what": turn.text}, why, digest, "nobody", "effectful", "high")
     if turn.text.startswith("ask "):
         given = {"question": turn.text[4:], "options": ["red", "blue"]}
         wanted = Ask("question", "ask_user", given, why, digest, "nobody")

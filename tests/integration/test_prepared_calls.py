@@ -119,6 +119,7 @@ async def test_what_is_approved_is_what_was_looked_up(opened: Opened, changed: b
         [(event, asked)] = record.asks.items()
         assert (asked.why, mail.told, mail.prepared) == ("it reaches another person", [], 1)
         assert asked.arguments == {"to": "ben", "(looked up)": "to Ben <ben@example.org>"}
+        assert (asked.effect, asked.risk) == ("effectful", "high"), "of this call, not of its tool"
         record.ended[event] = Decided({"decision": "approved", "by": "ann", "text": "", "digest": asked.digest})
         if changed:
             mail.addresses["ben"] = "Ben <ben@elsewhere.example>"

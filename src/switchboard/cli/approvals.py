@@ -111,6 +111,8 @@ def _rows(a: Json) -> list[tuple[str, object]]:
         ("decided", a["decided_at"] and f"{when(a['decided_at'])} by {a['decided_by'] or 'the clock'}"),
         ("answer", a["answer"] and one_line(a["answer"], 4000)),
         ("tool", a["tool"]),
+        ("effect", a["effect"]),
+        ("risk", a["risk"]),
         ("why", a["why"]),
         ("digest", a["digest"]),
     ]

@@ -440,7 +440,9 @@ class ShownApproval:
 
     `call`: whether `tool` may be called with `arguments`; `why` says why people must decide. `question`: `arguments`
     holds the question and its `options`. `message` is the beginning of the message that is being answered. `digest`
-    binds a decision to this call. `answer` is the answer to a question, or what was said with a refusal.
+    binds a decision to this call. `answer` is the answer to a question, or what was said with a refusal. `effect` is
+    that of repeating the call, `risk` the tool's, both with these arguments and as of when it was asked; null of
+    questions, and of what releases before 0.2 have asked.
     """
 
     approval_id: UUID
@@ -461,6 +463,8 @@ class ShownApproval:
     decided_at: datetime | None
     decided_by: str | None
     answer: str | None
+    effect: str | None = None
+    risk: str | None = None
 
 
 PlanState = Literal["running", "waiting", "stopping", "answered", "declined", "dead", "cancelled"]

@@ -31,7 +31,7 @@ from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.search import Search
 from switchboard.ports.surroundings import Surrounding
-from switchboard.ports.tools import Keeps, Toolset
+from switchboard.ports.tools import Keeps, Risk, Toolset
 
 StopReason = Literal[
     "end",
@@ -163,6 +163,9 @@ class Ask(Struct, frozen=True):
     """What is approved: the decision contains it too, so that the two can be compared before the call."""
     readers: str
     """Who sees it in chat: `directory_of` in `core/people/readers.py`."""
+    effect: Effect | None = None
+    """Those of the call with these arguments; None of a question."""
+    risk: Risk | None = None
 
 
 class Pending(Struct, frozen=True):

@@ -227,7 +227,11 @@ class People(Struct, frozen=True):
         kind: Literal["call", "question"] = "question" if tool.name == ASK_USER else "call"
         plan, arguments = self.plan_of(call), call.made.arguments
         shown = (plan or CallPlan(wary=False)).shown_with(arguments)
-        return Ask(kind, tool.name, shown, why, self._digest(tool.parameters, call, plan), self.frozen.readers)
+        digest = self._digest(tool.parameters, call, plan)
+        if kind == "question":
+            return Ask(kind, tool.name, shown, why, digest, self.frozen.readers)
+        made = tool_of_call(tool, plan)
+        return Ask(kind, tool.name, shown, why, digest, self.frozen.readers, made.effect, made.risk)
 
     def _reason(self, tool: FrozenTool, call: PlannedCall, *, wary: bool) -> _Reason | None:
         """Why a call needs an approval; None if it does not."""

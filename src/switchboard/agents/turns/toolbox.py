@@ -134,7 +134,8 @@ def _freeze_tool(tool: Tool, options: TurnOptions) -> FrozenTool:
     why = "the settings want each call approved" if spec.name in options.approve else ""
     why = "a tool of high risk" if spec.risk == "high" else why
     module = tool.module_name if isinstance(tool, OfModule) else ""
-    return FrozenTool(spec.name, spec.description, spec.parameters, spec.effect, spec.ordered, why, spec.reach, module)
+    said = spec.name, spec.description, spec.parameters, spec.effect, spec.ordered
+    return FrozenTool(*said, why, spec.reach, module, spec.risk)
 
 
 def urls_of(turn: Turn, history: Sequence[Entry]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from switchboard.ports.engine import Effect
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.surroundings import Surrounding
-from switchboard.ports.tools import AfterForeign, Reach
+from switchboard.ports.tools import AfterForeign, Reach, Risk
 
 
 class FrozenTool(Struct, frozen=True):
@@ -36,6 +36,8 @@ class FrozenTool(Struct, frozen=True):
     reach: Reach = "outside"
     module: str = ""
     """The module that it is of; empty: of none."""
+    risk: Risk | None = None
+    """None: of a turn that began under a release before 0.2."""
 
     @property
     def offered(self) -> OfferedTool:

@@ -19,7 +19,7 @@ from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.effects import Effect
 from switchboard.ports.engine import OnRecord
-from switchboard.ports.tools import PreparedCall, ToolOutcome
+from switchboard.ports.tools import PreparedCall, Risk, ToolOutcome
 
 PREPARE: Final = "prepare:"
 """Begins the path of the step that prepares a call."""
@@ -27,6 +27,7 @@ MOST_SHOWN: Final = 20_000
 """Characters of what is shown: nobody approves more."""
 _MOST_WHY: Final = 200
 _EFFECTS: Final[tuple[Effect, ...]] = ("idempotent", "queryable", "effectful")
+_RISKS: Final[tuple[Risk, ...]] = ("low", "medium", "high")
 _TOO_MUCH: Final = "it was not called: what it would do is more than a person can be shown; do it in several calls"
 
 
@@ -95,4 +96,5 @@ def tool_of_call(tool: FrozenTool, plan: CallPlan | None) -> FrozenTool:
         return tool
     effect = max(tool.effect, plan.prepared.effect, key=_EFFECTS.index)
     ordered = tool.ordered or effect != "idempotent"
-    return replace(tool, effect=effect, ordered=ordered, approval=tool.approval or plan.approval)
+    risk = max(tool.risk or "low", plan.prepared.risk, key=_RISKS.index)
+    return replace(tool, effect=effect, risk=risk, ordered=ordered, approval=tool.approval or plan.approval)

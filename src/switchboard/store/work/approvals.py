@@ -29,7 +29,7 @@ async def ask(database: Database, worker: int, write: StepWrite, within: float, 
         await database.value(
             query("approvals.ask"),
             *(worker, item.lane, item.epoch, item.seq, write.request_id, step.path, step.idempotency_key),
-            *(seconds(within), asked.kind, asked.tool, storable_json(dict(asked.arguments))),
+            *(seconds(within), asked.kind, asked.tool, asked.effect, asked.risk, storable_json(dict(asked.arguments))),
             *(storable_text(asked.why), asked.digest, asked.readers),
         )
     )

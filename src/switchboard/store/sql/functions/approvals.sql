@@ -1,20 +1,30 @@
 -- Register that a step of a running item waits for a decision of people, as expect_event. A second time changes nothing. False means
 -- fenced.
-create or replace function ask_people(
+create or replace function ask_people_about(
     _owner bigint, _lane uuid, _epoch bigint, _seq bigint, _request_id uuid, _path text, _key uuid, _within interval,
-    _kind text, _tool text, _arguments json, _why text, _digest text, _readers text
+    _kind text, _tool text, _effect text, _risk text, _arguments json, _why text, _digest text, _readers text
 ) returns boolean
 language plpgsql as $$
 begin
     if not expect_event(_owner, _lane, _epoch, _seq, _request_id, _path, _key, _within) then
         return false;
     end if;
-    insert into approval (approval_id, kind, system_id, tool, arguments, why, digest, readers)
-        select _key, _kind, d.system_id, _tool, _arguments, _why, _digest, _readers
+    insert into approval (approval_id, kind, system_id, tool, effect, risk, arguments, why, digest, readers)
+        select _key, _kind, d.system_id, _tool, _effect, _risk, _arguments, _why, _digest, _readers
         from delivery d where d.lane = _lane and d.seq = _seq
         on conflict do nothing;
     return true;
 end $$;
+
+-- The same for servers of 0.1, which do not say what the call may do.
+create or replace function ask_people(
+    _owner bigint, _lane uuid, _epoch bigint, _seq bigint, _request_id uuid, _path text, _key uuid, _within interval,
+    _kind text, _tool text, _arguments json, _why text, _digest text, _readers text
+) returns boolean
+language sql as $$
+    select ask_people_about(_owner, _lane, _epoch, _seq, _request_id, _path, _key, _within, _kind, _tool, null, null, _arguments,
+                            _why, _digest, _readers);
+$$;
 
 -- Whether an item has not ended: it is before the end of its lane, or parked.
 create or replace function has_not_ended(_lane uuid, _seq bigint) returns boolean

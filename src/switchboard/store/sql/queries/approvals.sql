@@ -2,13 +2,13 @@
 p.approval_id, p.kind, approval_state(a) as state, p.system_id, p.tool, p.arguments, p.why, p.digest,
        a.request_id, m.channel, m.endpoint, m.sender, left(m.envelope #>> '{payload,normalized_text}', 1000) as message,
        p.asked_at, a.deadline_at, case when a.result is not null then a.decided_at end as decided_at,
-       a.result #>> '{value,by}' as decided_by, a.result #>> '{value,text}' as answer
+       a.result #>> '{value,by}' as decided_by, a.result #>> '{value,text}' as answer, p.effect, p.risk
 from approval p
 join awaited a on a.key = p.approval_id
 join message_inbox m on m.request_id = a.request_id
 
 -- name: ask
-select ask_people($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::json, $12, $13, $14);
+select ask_people_about($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::json, $14, $15, $16);
 
 -- name: list
 -- Those that nobody has decided are found by their deadlines, which all have.
