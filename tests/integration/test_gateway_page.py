@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from switchboard.ports.engine import Answer, Delta, Turn, TurnResult
+from tests.browser import find_chromium
 from tests.documents import HOME
 from tests.gateway import ws_url
 from tests.hands import at_work
@@ -23,7 +23,7 @@ from tests.integration.test_streams import Writing
 from tests.routing import butler, rule, team_of
 from tests.servers import open_server
 
-CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM: Final = find_chromium()
 PAGE: Final = """<!doctype html><meta charset="utf-8"><title>A chat</title><script type="module">
 import { say } from "./chat.js";
 const told = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
@@ -88,7 +88,7 @@ async def chromium(url: str, profile: Path) -> AsyncIterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here; in Debian: apt-get install chromium")
+@pytest.mark.skipif(CHROMIUM is None, reason="in Debian: apt-get install chromium-headless-shell")
 async def test_a_page_in_chromium_talks_over_the_gateway(database_url: str, tmp_path: Path) -> None:
     go_on, said = asyncio.Event(), asyncio.get_running_loop().create_future()
 

@@ -13,6 +13,6 @@ from tests.browser import find_chromium, run_chromium
 def chromium() -> Iterator[str]:
     """A browser of the whole session; tests have cookies of their own in it."""
     if find_chromium() is None:
-        pytest.skip("there is no chromium here; in Debian: apt-get install chromium")
+        pytest.skip("there is no chromium here; in Debian: apt-get install chromium-headless-shell")
     with run_chromium() as address:
         yield address
