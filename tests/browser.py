@@ -93,6 +93,8 @@ class Tab:
         self._ids = count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._session: str | None = None
+        self._context: str | None = None
+        self._target: str | None = None
         self._loaded = asyncio.Event()
         self.requests: list[str] = []
         self.troubles: list[str] = []
@@ -142,11 +144,20 @@ class Tab:
             case "Audits.issueAdded" if told["issue"]["code"] == "ContentSecurityPolicyIssue":
                 self.troubles.append(f"CSP: {told['issue']['details']['contentSecurityPolicyIssueDetails']}")
 
-    async def start(self, size: tuple[int, int], *, script: bool, dark: bool) -> None:
-        """Make the page, with cookies of its own; both go when this tab's connection ends."""
-        context = (await self.send("Target.createBrowserContext", disposeOnDetach=True))["browserContextId"]
-        target = await self.send("Target.createTarget", url="about:blank", browserContextId=context)
-        attached = await self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+    async def know_nobody(self) -> None:
+        """Have cookies of its own; they go when this tab's connection ends, and so does the page."""
+        context = await self.send("Target.createBrowserContext", disposeOnDetach=True)
+        self._context = context["browserContextId"]
+
+    def share_cookies(self, other: Tab) -> None:
+        """Be a tab of the same browser."""
+        self._context = other._context
+
+    async def start(self, size: tuple[int, int], *, script: bool, dark: bool, **how: object) -> None:
+        """Make the page; `how`: as `Target.createTarget` has it."""
+        target = await self.send("Target.createTarget", url="about:blank", browserContextId=self._context, **how)
+        self._target = target["targetId"]
+        attached = await self.send("Target.attachToTarget", targetId=self._target, flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log", "Audits"):
             await self.send(f"{domain}.enable")
@@ -222,11 +233,15 @@ class Tab:
             raise PageFailed(str(told["exceptionDetails"].get("exception", {}).get("description")))
         return told["result"].get("value")
 
-    async def until(self, script: str) -> None:
+    async def until(self, script: str, within: float = SOON) -> None:
         """Wait until an expression in the page is true."""
-        async with asyncio.timeout(SOON):
+        async with asyncio.timeout(within):
             while not await self.evaluate(script):
                 await asyncio.sleep(0.02)
+
+    async def close(self) -> None:
+        """Close it, where its cookies stay."""
+        await self.send("Target.closeTarget", targetId=self._target)
 
     async def text(self) -> str:
         """What a person reads."""
@@ -264,11 +279,30 @@ async def open_tab(
     chromium: str, size: tuple[int, int] = DESK, *, script: bool = True, dark: bool = False
 ) -> AsyncIterator[Tab]:
     """A page in a window of this size, in a browser that knows nobody."""
+    async with _connected(chromium) as tab:
+        await tab.know_nobody()
+        await tab.start(size, script=script, dark=dark)
+        yield tab
+
+
+@asynccontextmanager
+async def open_another(chromium: str, first: Tab, *, window: bool) -> AsyncIterator[Tab]:
+    """A page of the same browser: in a window beside the first, or in its window, so that the first is not seen."""
+    async with _connected(chromium) as tab:
+        tab.share_cookies(first)
+        await tab.start(DESK, script=True, dark=False, **({"newWindow": True} if window else {}))
+        try:
+            yield tab
+        finally:
+            await tab.close()
+
+
+@asynccontextmanager
+async def _connected(chromium: str) -> AsyncIterator[Tab]:
     async with websockets.connect(chromium, max_size=None, ping_interval=None) as socket:
         tab = Tab(socket)
         listening = asyncio.create_task(tab.listen())
         try:
-            await tab.start(size, script=script, dark=dark)
             yield tab
         finally:
             listening.cancel()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -21,6 +21,7 @@ from switchboard.app.approvals.service import APPROVALS
 from switchboard.app.pulse import BELLS, Bell, Pulse, Viewer
 from switchboard.app.web_sessions import WebSessions
 from switchboard.domain.errors import Unavailable
+from switchboard.domain.shown import MessageState
 from switchboard.server.event_streams import EventStream
 from switchboard.server.polls import Polls
 from switchboard.server.web.visit import Visit
@@ -29,6 +30,8 @@ from switchboard.tasks import wait_at_most
 MOST_STREAMS: Final = 4
 """Of a session, in each server process: a browser has six connections to a host."""
 PING_EVERY_S: Final = 10.0
+_OWN: Final = 20
+"""Of their newest messages that a member is told of."""
 _CHECK_EVERY_S: Final = 2.0
 _CHECK_WITHIN_S: Final = 4.0
 """Seconds until a database that does not answer counts as away."""
@@ -75,6 +78,8 @@ class LiveStreams:
 
     async def _tell(self, viewer: Viewer, visit: Visit, gone: asyncio.Event) -> AsyncGenerator[bytes]:
         now = asyncio.get_running_loop().time
+        own = _OwnMessages(visit)
+        await own.have_changed()
         ring_at, check_at, ping_at = now(), now() + _CHECK_EVERY_S, now() + PING_EVERY_S
         while not (gone.is_set() or viewer.over):
             if now() >= check_at:
@@ -83,7 +88,8 @@ class LiveStreams:
                     yield _frame("signed-out")
                     return
             if viewer.heard.is_set() and now() >= ring_at:
-                yield _frame("bells", viewer.take())
+                if (bells := viewer.take()) and await own.have_changed():
+                    yield _frame("bells", bells)
                 ring_at = now() + self._pulse.pause_s
             if now() >= ping_at:
                 yield _frame("ping")
@@ -100,6 +106,23 @@ class LiveStreams:
                 return await self._sessions.find_visitor(visit.arrival.cookie or "") is not None
         except TimeoutError:
             raise Unavailable("the database does not answer") from None
+
+
+class _OwnMessages:
+    """What a member of the household may hear of: not even that others write."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self._seen: Sequence[tuple[UUID, MessageState]] | None = None
+
+    async def have_changed(self) -> bool:
+        """Whether there is something new of theirs since the last time; those who see all are told of all."""
+        caller, views = self._visit.caller, self._visit.services.views
+        if caller.role != "connector":
+            return True
+        messages, _ = await views.messages(caller, limit=_OWN, cursor=None, channel=None, endpoint=None)
+        before, self._seen = self._seen, [(one.request_id, one.state) for one in messages]
+        return before != self._seen
 
 
 def _bells_of(visit: Visit) -> frozenset[Bell]:

@@ -1,76 +1,62 @@
 "use strict";
-/* Keeps parts of a page up to date: /ui/events (server/web/live.py) rings bells, on which parts with data-live are fetched
-   again, by htmx. No row moves under a reader, and nothing that somebody enters is touched. */
+/* Parts of a page with data-live are fetched again by htmx when /ui/events rings one of their bells. */
 (() => {
   const bar = document.getElementById("live");
   if (!bar || !document.querySelector("[data-live]")) return;
-  const SILENT = 25000, BROKEN = 5000, HANGS = 10000;
   const due = new Set(), touched = new Set();
   let source, heard = Date.now(), broken = 0, again = 0, older = false;
   htmx.config.morphIgnore.push("open"); // details that a reader has opened stay open
 
   const tell = (text) => { bar.textContent = text; bar.hidden = !text; };
   const stop = () => { source?.close(); source = null; };
-  const fetchAgain = (part) => { due.delete(part); if (part.isConnected) part.dispatchEvent(new Event("live")); };
-
-  function ring(bells) {
+  const renew = (part) => { due.delete(part); part.dispatchEvent(new Event("live")); };
+  const ring = (bells) => {
     for (const part of document.querySelectorAll("[data-live]"))
-      if (!bells || part.dataset.live.split(" ").some((one) => bells.includes(one))) fetchAgain(part);
-  }
-
-  function lose(wait, text) {
+      if (!bells || part.dataset.live.split(" ").some((one) => bells.includes(one))) renew(part);
+  };
+  const lose = (ms, text) => {
     stop();
     broken ||= Date.now();
-    again = Date.now() + wait;
-    if (text) tell(text);
-  }
+    again = Date.now() + ms;
+    if (text) tell("Not live: " + text);
+  };
 
   function connect() {
     stop();
-    const made = source = new EventSource("/ui/events");
-    again = Date.now() + HANGS;
-    const on = (name, act) => made.addEventListener(name, (event) => {
-      heard = Date.now();
-      act(event.data.split(" "));
-    });
+    source = new EventSource("/ui/events");
+    again = Date.now() + 10000; // it may hang
+    const on = (name, act) => source.addEventListener(name, (event) => { heard = Date.now(); act(event.data.split(" ")); });
     on("live", () => { broken = again = 0; tell(""); ring(); });
     on("bells", ring);
     on("ping", () => {});
-    on("full", ([most]) => lose(HANGS, `Not live: ${most} other windows are. Close one, and this one will be.`));
-    on("signed-out", () => lose(HANGS, "Not live: you are signed out. Sign in again in another tab; what you entered here stays."));
-    made.onerror = () => lose(1000 + 500 * Math.random());
+    on("full", ([most]) => lose(5000, `${most} other windows are. Close one, and this one will be.`));
+    on("signed-out", () => lose(10000, "you are signed out. Sign in again in another tab; what you entered here stays."));
+    source.onerror = () => lose(1000 + 500 * Math.random());
   }
 
   function look() {
     if (document.hidden) return;
     const now = Date.now();
-    if (again && now >= again) connect();
-    if (bar.hidden && (now - heard >= SILENT || (broken && now - broken >= BROKEN)))
+    if (again && now > again) connect();
+    if (bar.hidden && (now - heard > 25000 || (broken && now - broken > 5000)))
       tell(`Not live since ${new Date(heard).toTimeString().slice(0, 5)}: the server or its database does not answer. This page keeps trying.`);
-    if (!broken) due.forEach(fetchAgain);
+    if (!broken) due.forEach(renew);
   }
 
-  document.addEventListener("visibilitychange", () => {
-    stop();
-    heard = Date.now();
-    again = 1;
-    look();
-  });
+  document.addEventListener("visibilitychange", () => { stop(); heard = Date.now(); again = 1; look(); });
   addEventListener("pagehide", stop);
   document.addEventListener("input", (event) => touched.add(event.target));
 
   const rows = (part) => [...part.querySelectorAll(".rows > li[id]")];
-  const isEntered = (part) => [...touched, document.activeElement].some((one) => part.contains(one) && one.matches("input, textarea, select"));
-
-  function noted(text) {
+  const note = (place, text) => {
     const link = document.createElement("a");
     link.className = "newer";
     link.href = location.pathname + location.search;
     link.textContent = text;
-    return link;
-  }
+    place.before(link);
+  };
 
-  /* What was fetched, before it is shown. */
+  /* What was fetched, before it is shown: no row moves under a reader, and nothing that somebody enters is touched. */
   document.addEventListener("htmx:before:swap", (event) => {
     const { ctx, tasks } = event.detail, part = ctx.sourceElement;
     if (!part.dataset?.live) { older ||= Boolean(part.closest?.(".pages")); return; }
@@ -80,19 +66,18 @@
       event.preventDefault();
       return;
     }
-    const known = rows(part), ids = new Set(known.map((row) => row.id));
-    const fresh = new Map(rows(next).map((row) => [row.id, row]));
-    const newer = [...fresh.keys()].filter((id) => !ids.has(id)).length;
-    const list = next.querySelector(".rows");
-    if (isEntered(part)) {
+    const known = rows(part), ids = new Set(known.map((row) => row.id)), fresh = new Map(rows(next).map((row) => [row.id, row]));
+    const newer = [...fresh.keys()].filter((id) => !ids.has(id)).length, list = next.querySelector(".rows");
+    if ([...touched, document.activeElement].some((one) => part.contains(one) && one.matches("input, textarea, select"))) {
       event.preventDefault();
       part.querySelector(".newer")?.remove();
-      if (newer || part.textContent.trim() !== next.textContent.trim()) part.prepend(noted(newer ? `${newer} newer` : "Something here has changed"));
+      if (newer || part.textContent.trim() !== next.textContent.trim())
+        note(part.firstElementChild, newer ? `${newer} newer` : "Something here has changed");
     } else if (known.length && list && (scrollY > 8 || older)) {
       list.replaceChildren(...known.map((row) => fresh.get(row.id) || row.cloneNode(true)));
       const pages = part.querySelector(".pages");
       if (pages) next.querySelector(".pages")?.replaceWith(pages.cloneNode(true));
-      if (newer) list.before(noted(`${newer} newer`));
+      if (newer) note(list, `${newer} newer`);
     }
   });
   document.addEventListener("htmx:error", ({ detail: { ctx } }) => { if (ctx?.sourceElement?.dataset?.live) due.add(ctx.sourceElement); });
